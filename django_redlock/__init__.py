@@ -1,0 +1,55 @@
+"""Mutual exclusion across processes and machines by the Redlock algorithm, for Django.
+
+    with redlock("invoice:42") as lease:
+        ...
+
+Importing this package imports no Django; settings are read at the first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .context import assert_locked, current_lease
+from .errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
+from .locks import LockTemplate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .backend import Backend
+
+__all__ = [
+    "LeaseLost",
+    "LockTaken",
+    "NodesUnavailable",
+    "RedlockError",
+    "assert_locked",
+    "current_lease",
+    "redlock",
+    "redlocks",
+]
+__version__ = "0.1.0"
+
+
+def _configured(alias: str) -> Backend:
+    from . import conf
+
+    return conf.backend(alias)
+
+
+class _Templates:
+    """``redlocks[alias]``: the template of each configured alias."""
+
+    def __getitem__(self, alias: str) -> LockTemplate:
+        _configured(alias)
+        return LockTemplate(_configured, alias)
+
+    def __iter__(self) -> Iterator[str]:
+        from . import conf
+
+        return conf.aliases()
+
+
+redlock = LockTemplate(_configured)
+redlocks = _Templates()

@@ -1,0 +1,147 @@
+"""Where a node is and how to open a connection to it; redis-py does connecting, TLS and AUTH.
+
+An ``Address`` holds a password, so its ``repr`` shows the label only, and no error made here
+quotes a URL: redis-py's and urllib's own messages can contain the start of a password.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from redis.backoff import NoBackoff
+from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection, parse_url
+from redis.retry import Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCHEMES: Final = ("redis://", "rediss://", "unix://")
+# The algorithm rests on these: one answer a command, in order, never sent twice.
+OURS: Final = frozenset(
+    {
+        "decode_responses",
+        "health_check_interval",
+        "protocol",
+        "retry",
+        "retry_on_error",
+        "retry_on_timeout",
+        "socket_connect_timeout",
+        "socket_timeout",
+        "timeout",
+        "max_connections",
+        "parser_class",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One node's place.
+
+    Attributes:
+        label: ``host:port/db`` or ``unix:PATH``; for people, never with a password.
+        identity: what makes two addresses the same server (not the database number).
+        options: redis-py's connection arguments.
+    """
+
+    label: str
+    identity: str
+    connection_class: type[Connection | UnixDomainSocketConnection] = field(repr=False)
+    options: Mapping[str, Any] = field(repr=False)
+
+    def connection(self, timeout: float) -> Connection | UnixDomainSocketConnection:
+        """A connection not yet opened, that never retries; ``timeout`` in seconds, per step."""
+        return self.connection_class(
+            **self.options,
+            socket_timeout=timeout,
+            socket_connect_timeout=timeout,
+            retry=Retry(NoBackoff(), 0),
+            health_check_interval=0,
+            decode_responses=False,
+            protocol=2,
+        )
+
+
+def from_url(
+    url: str,
+    *,
+    username: str | None = None,
+    password: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Address:
+    """The address a ``redis://``, ``rediss://`` or ``unix://`` URL names.
+
+    Args:
+        username, password: win over the URL's own.
+        options: more arguments for redis-py's connection, e.g. ``ssl_ca_certs``.
+
+    Raises:
+        ValueError: the URL cannot be used; the message never quotes it.
+    """
+    if not url.startswith(SCHEMES):
+        msg = f"the URL must begin with one of {', '.join(SCHEMES)}"
+        raise ValueError(msg)
+    try:
+        found = parse_url(url)
+    except ValueError:
+        msg = (
+            "the URL cannot be parsed; in a username or password, characters such as "
+            "'#', '/', '?', '@' and '%' must be percent-encoded"
+        )
+        raise ValueError(msg) from None
+    connection_class = found.pop("connection_class", Connection)
+    if connection_class is UnixDomainSocketConnection and not found.get("path"):
+        msg = "the URL names no socket path"
+        raise ValueError(msg)
+    if connection_class is not UnixDomainSocketConnection and not found.get("host"):
+        msg = "the URL names no host"
+        raise ValueError(msg)
+    if username is not None:
+        found["username"] = username
+    if password is not None:
+        found["password"] = password
+    return from_options(connection_class, {**found, **(options or {})})
+
+
+def from_options(
+    connection_class: type[Connection | UnixDomainSocketConnection], options: Mapping[str, Any]
+) -> Address:
+    """The address that redis-py's own connection arguments describe.
+
+    Raises:
+        ValueError: an argument that this package sets itself, or that redis-py does not know.
+    """
+    known = _arguments(connection_class)
+    for name in options:
+        if name in OURS:
+            msg = f"option {name!r} cannot be set: NODE_TIMEOUT and the algorithm decide on it"
+            raise ValueError(msg)
+        if name not in known:
+            msg = f"unknown connection option {name!r}"
+            raise ValueError(msg)
+    db = options.get("db") or 0
+    if issubclass(connection_class, UnixDomainSocketConnection):
+        place = f"unix:{options['path']}"
+        return Address(f"{place}?db={db}" if db else place, place, connection_class, options)
+    host, port = str(options.get("host", "localhost")), options.get("port", 6379)
+    shown = f"[{host}]" if ":" in host else host
+    return Address(f"{shown}:{port}/{db}", f"{host.lower()}:{port}", connection_class, options)
+
+
+def _arguments(connection_class: type) -> set[str]:
+    inits = [
+        vars(base)["__init__"] for base in connection_class.__mro__[:-1] if "__init__" in vars(base)
+    ]
+    return {name for init in inits for name in inspect.signature(init).parameters} - {"self"}
+
+
+__all__ = [
+    "Address",
+    "Connection",
+    "SSLConnection",
+    "UnixDomainSocketConnection",
+    "from_options",
+    "from_url",
+]

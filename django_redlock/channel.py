@@ -1,0 +1,174 @@
+"""One connection to one node: commands go out, answers come back in the same order.
+
+redis-py opens it (TLS, AUTH, SELECT) and closes it; in between the socket is ours, not
+blocking, because an answer that nobody waits for any more must neither hold up the caller nor
+cost the connection. What was sent and not yet answered stands in ``owed``: the next one who
+reads, for whatever question, meets the old answers first and settles them.
+
+An answer that does not echo its question's nonce means that the stream is out of step (an
+exception from a signal handler can do that): it is no vote, and the channel is closed.
+"""
+
+from __future__ import annotations
+
+import math
+import ssl
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import hiredis
+
+from . import admission, scripts
+from .complaints import complaint
+from .protocol import Answer, Ask, Command, Vote
+
+if TYPE_CHECKING:
+    import socket
+
+    from redis.connection import Connection, UnixDomainSocketConnection
+
+
+READ_SIZE: Final = 65536
+BACKLOG: Final = 65536  # bytes sent to a silent node before we stop; its ttl ends the rest
+BUSY: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Owed(NamedTuple):
+    """A question whose answer is outstanding, and where the vote goes."""
+
+    command: Command
+    nonce: bytes
+    ballot: list[Vote | None]
+    place: int
+    since: float
+
+
+class Channel:
+    """An open connection to a node.
+
+    Attributes:
+        facts: what the node said of itself when the connection was opened.
+        round_trip: seconds that took.
+        opened: ``time.monotonic`` then.
+        votes_from: ``time.monotonic`` from which the node may vote.
+        fault: why the channel is of no more use; "" while it is.
+        spoiled: an interruption may have put it out of step; only an undo may still use it.
+    """
+
+    def __init__(
+        self,
+        connection: Connection | UnixDomainSocketConnection,
+        label: str,
+        facts: admission.Facts,
+        *,
+        round_trip: float,
+        guard_left: float,
+    ) -> None:
+        self._connection = connection  # keeps the socket open, and closes it when forgotten
+        # redis-py has no public name for the socket in all its supported versions.
+        self.socket: socket.socket = connection._sock  # type: ignore[assignment] # noqa: SLF001
+        self.socket.settimeout(0)
+        self.fileno = self.socket.fileno()
+        self.label = label
+        self.facts = facts
+        self.round_trip = round_trip
+        self.opened = time.monotonic()
+        self.guarded = guard_left > 0
+        self.votes_from = self.opened + guard_left if guard_left > 0 else -math.inf
+        self.owed: deque[Owed] = deque()
+        self.fault = ""
+        self.spoiled = False
+        self._reader = hiredis.Reader()
+        self._backlog = 0
+        self._writing = threading.RLock()  # re-entrant: a signal handler may lock, too
+
+    def silent_for(self, now: float) -> float:
+        """Seconds for which the oldest outstanding answer has been owed."""
+        try:
+            return now - self.owed[0].since
+        except IndexError:
+            return 0.0
+
+    def send(self, packed: bytes, owed: Owed) -> bool:
+        """Put a question on the wire without waiting; False if it cannot have arrived whole."""
+        with self._writing:
+            if self.fault or self._backlog + len(packed) > BACKLOG:
+                return False
+            self.owed.append(owed)  # before sending: an answer must never find no question
+            self._backlog += len(packed)
+            try:
+                sent = self.socket.send(packed)
+            except BUSY:
+                sent = 0
+            except OSError as error:
+                self.close(f"connection lost: {error.strerror or error}")
+                return False
+            if sent != len(packed):
+                self.close("takes no more data")
+                return False
+        return True
+
+    def read(self) -> None:
+        """Settle every answer that has arrived; never waits."""
+        try:
+            while not self.fault:
+                data = self.socket.recv(READ_SIZE)
+                if not data:
+                    self.close("connection closed by the node")
+                    return
+                self._reader.feed(data)
+                while (answer := self._reader.gets()) is not False:
+                    self._settle(answer)
+                if len(data) < READ_SIZE and not isinstance(self.socket, ssl.SSLSocket):
+                    return
+        except BUSY:
+            return
+        except hiredis.ProtocolError:
+            self.close("sent what is not the Redis protocol")
+        except OSError as error:
+            self.close(f"connection lost: {error.strerror or error}")
+
+    def _settle(self, answer: object) -> None:
+        if not self.owed:
+            self.close("sent an answer to nothing")
+            return
+        owed = self.owed.popleft()
+        if not self.owed:
+            self._backlog = 0
+        if isinstance(answer, hiredis.ReplyError):
+            vote = Vote(self.label, Answer.LOST, why=complaint(answer))
+        else:
+            found = scripts.vote(self.label, owed.command, owed.nonce, answer)
+            if found is None:
+                self.close("answered another question")
+                return
+            vote = found
+        if vote.why == scripts.EMPTIED:
+            self.close(vote.why)
+        owed.ballot[owed.place] = vote
+
+    def close(self, fault: str) -> None:
+        """End the connection; whatever it still owes is lost."""
+        self.fault = self.fault or fault
+        while self.owed:
+            owed = self.owed.popleft()
+            if owed.ballot[owed.place] is None:
+                owed.ballot[owed.place] = Vote(self.label, Answer.LOST, why=self.fault)
+        self._connection.disconnect()
+
+
+def pack(ask: Ask) -> dict[int | None, bytes]:
+    """The bytes of a question: one text for all nodes (key None), or one for each index."""
+    head: tuple[Any, ...] = (
+        "EVAL",
+        scripts.TEXT[ask.command],
+        len(ask.keys),
+        *ask.keys,
+        ask.nonce,
+        *ask.args,
+    )
+    if ask.each is None:
+        return {None: hiredis.pack_command(head)}
+    return {index: hiredis.pack_command((*head, last)) for index, last in ask.each.items()}

@@ -1,0 +1,45 @@
+"""What a node's refusal means, in words that say what to do and give nothing secret away."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from redis.exceptions import RedisError
+
+
+class Refused(Exception):  # noqa: N818 - internal: why a connection is of no use
+    """The node answered, but may not vote or cannot be used; the text says why."""
+
+
+ADVICE: Final = {
+    "WRONGTYPE": "WRONGTYPE: a key under the lock's name is not a lock; delete or rename it",
+    "OOM": "OOM: out of memory",
+    "LOADING": "LOADING: still loading its data",
+    "BUSY": "BUSY: running somebody's endless script (SCRIPT KILL ends it)",
+    "READONLY": "READONLY: is a replica",
+    "MISCONF": "MISCONF: cannot save to disk and refuses writes",
+    "NOREPLICAS": "NOREPLICAS: has too few replicas and refuses writes",
+    "NOPERM": "NOPERM: the user lacks a right; see the ACL line in the documentation",
+    "NOAUTH": "NOAUTH: asks for a password; none is set",
+    "WRONGPASS": "WRONGPASS: refuses the username or password",
+}
+
+
+def complaint(error: Exception) -> str:
+    """A node's error reply in our words: what to do about it, and nothing secret."""
+    text = str(error)
+    code = text.split(" ", 1)[0]
+    return ADVICE.get(code, f"answered with an error: {text[:200]}")
+
+
+def describe(error: Exception) -> str:
+    """Why a node could not be reached, without addresses that may carry secrets."""
+    if isinstance(error, Refused | ValueError):
+        return str(error)
+    text = str(error) or type(error).__name__
+    code = text.split(" ", 1)[0]
+    if code in ADVICE:
+        return ADVICE[code]
+    if isinstance(error, RedisError | OSError):
+        return text[:200]
+    return type(error).__name__

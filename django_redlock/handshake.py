@@ -1,0 +1,62 @@
+"""Open a connection to a node and find out, once for its life, whether the node may vote."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from . import admission, scripts
+from .channel import Channel
+from .complaints import Refused
+
+if TYPE_CHECKING:
+    from redis.connection import Connection, UnixDomainSocketConnection
+
+    from .addresses import Address
+
+
+def open_channel(
+    address: Address, *, fences: str, guard: float, earlier: admission.Facts | None, timeout: float
+) -> Channel:
+    """Connect, and find out whether and from when the node may vote.
+
+    Args:
+        fences: the key of the node's counters.
+        guard: seconds a restarted or emptied node has no vote.
+        earlier: what the node said at an earlier connection.
+        timeout: seconds for each step.
+
+    Raises:
+        Refused: the node is there, but it may not vote or refuses us.
+        RedisError, OSError: there is no such node.
+    """
+    connection = address.connection(timeout)
+    try:
+        connection.connect()
+        start = time.monotonic()
+        info = _call(connection, "INFO", "server")
+        round_trip = time.monotonic() - start
+        facts = admission.parse(info + b"\n" + _call(connection, "INFO", "replication"))
+        refusal = admission.objection(facts)
+        if refusal:
+            raise Refused(refusal)  # noqa: TRY301 - the connection must be closed below
+        age = admission.age(facts, earlier)
+        nonce = secrets.token_hex(16)
+        milliseconds = math.ceil(guard * 1000), int(age * 1000)
+        answer = _call(connection, "EVAL", scripts.ADMIT, 1, fences, nonce, *milliseconds)
+        if not isinstance(answer, list) or answer[:2] != [nonce.encode(), b"ADMITTED"]:
+            raise Refused("answered another question")  # noqa: TRY301 - as above
+        guard_left = max(admission.guard_left(age, guard), answer[2] / 1000)
+        return Channel(
+            connection, address.label, facts, round_trip=round_trip, guard_left=guard_left
+        )
+    except BaseException:
+        connection.disconnect()
+        raise
+
+
+def _call(connection: Connection | UnixDomainSocketConnection, *words: str | int) -> Any:
+    connection.send_command(*words)
+    return connection.read_response(disable_decoding=True)

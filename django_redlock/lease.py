@@ -1,0 +1,236 @@
+"""What a holder has: the fence, the time left, and the duty to stop.
+
+A lease believes in itself until its deadline on a clock that nobody sets, or until it is
+released, given away or lost, whichever is first. Belief ends *before* anything is sent: a
+holder that still believes while its key is already gone would be a second holder.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import math
+import os
+import threading
+import warnings
+from typing import TYPE_CHECKING
+
+from . import algorithm
+from .errors import LeaseLost, NodesUnavailable
+from .handles import Handle
+from .protocol import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .backend import Backend
+    from .protocol import Grant
+
+logger = logging.getLogger("django_redlock")
+
+
+class State(enum.Enum):
+    """Where a lease is in its life."""
+
+    HELD = "held"
+    RELEASED = "released"
+    GIVEN = "given away"
+    LOST = "lost"
+
+
+class Lease:
+    """A tenancy as its holder sees it. Made by ``Lock``; safe to use from several threads.
+
+    Attributes:
+        name: the name, or a tuple of names.
+        fence: the fencing token, strictly increasing over successive holders of each name.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        grant: Grant,
+        *,
+        min_hold: float = 0.0,
+        renew: bool = False,
+        max_hold: float | None = None,
+        on_lost: Callable[[Lease], object] | None = None,
+    ) -> None:
+        self._backend = backend
+        self._grant = grant
+        self._min_hold = min_hold
+        self._on_lost = on_lost
+        self._renew_until = grant.since + (math.inf if max_hold is None else max_hold)
+        self._renew_at = grant.since + grant.ttl / 3 if renew else math.inf
+        self._state = State.HELD
+        self._changing = threading.RLock()
+        self._pid = os.getpid()
+        self.name = grant.target.name
+        self.fence = grant.fence
+
+    def __repr__(self) -> str:
+        state = self._state.value if self.remaining() > 0 or not self._held() else "over"
+        return f"<Lease {self.name!r} fence={self.fence} {state} {self.remaining():.3f} s left>"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names of the lease, also where there is only one."""
+        return self._grant.target.names
+
+    @property
+    def lost(self) -> bool:
+        """True once it is known that the lease ended against the holder's will."""
+        return self._state is State.LOST or (self._held() and self.remaining() <= 0)
+
+    def remaining(self) -> float:
+        """Seconds until the holder must have stopped; 0 or less when over."""
+        if not self._held() or self._pid != os.getpid():
+            return 0.0
+        return self._grant.deadline - self._backend.policy.clock()
+
+    def ensure(self) -> None:
+        """Return if the lease stands; call it before each step that must not be done twice.
+
+        No input or output: it compares a clock. Between its return and your write time
+        passes, which is why the write should carry ``fence``.
+
+        Raises:
+            LeaseLost: it is over, lost, released or given away.
+        """
+        if self.remaining() <= 0:
+            raise LeaseLost(self._ending(), name=self.name)
+
+    def extend(self, ttl: float | None = None) -> None:
+        """Prolong the lease to ``ttl`` seconds from now; never shortens it.
+
+        Args:
+            ttl: seconds; None is the ttl it was acquired with.
+
+        Raises:
+            LeaseLost: it is over, or a majority of nodes does not have it any more.
+            NodesUnavailable: no majority answered; the lease stands until its old deadline.
+            ValueError: ``ttl`` is not positive or above MAX_TTL.
+        """
+        self.ensure()
+        seconds = self._grant.ttl if ttl is None else self._backend.check_ttl(ttl)
+        steps = algorithm.extend(self._backend.policy, self._grant, ttl=seconds)
+        try:
+            grant = self._backend.run(steps)
+        except LeaseLost:
+            if self._held():
+                self._lose()
+            raise
+        with self._changing:
+            if self._held():
+                self._grant = grant
+
+    def release(self) -> None:
+        """Give the name back. A lease that is released or given away already is left alone.
+
+        Never raises because of the nodes: what cannot be deleted ends with its ttl.
+        """
+        if self._pid != os.getpid():
+            message = f"{self.name!r} belongs to the parent process: not released here"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+            return
+        over = self.lost
+        try:
+            ours = self._end(State.RELEASED) or self._state is State.LOST
+            denied = ours and self._give_back()
+        except BaseException:  # rule: interrupted after belief ended, so the keys must go, too
+            if self._state is State.RELEASED:
+                self._give_back()
+            raise
+        if over or denied:
+            self._lose()
+
+    def handle(self) -> str:
+        """Give the lease away: whoever passes this text to ``adopt`` first becomes the holder.
+
+        This lease stops believing before the text exists. Keep the text secret; it is the
+        power to take the lock. The name stays taken for at most what is left of the ttl.
+
+        Raises:
+            LeaseLost: there is nothing to give away any more.
+        """
+        self.ensure()
+        if not self._end(State.GIVEN):
+            raise LeaseLost(self._ending(), name=self.name)
+        return Handle(self._backend.alias, self._grant.nonce, self.names).encode()
+
+    # -- for the watchdog -----------------------------------------------------------------------
+
+    @property
+    def held(self) -> bool:
+        """Whether the lease has not ended by anybody's act; its time may still be over."""
+        return self._held()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was released, given away, or belongs to the parent of this process."""
+        return self._state in {State.RELEASED, State.GIVEN} or self._pid != os.getpid()
+
+    def clock(self) -> float:
+        """Now, on the clock of the deadline."""
+        return self._backend.policy.clock()
+
+    def next_look(self) -> float:
+        """When, on that clock, there is something to do for this lease."""
+        due = self._renew_at if self._renew_at < self._renew_until else math.inf
+        return min(due, self._grant.deadline)
+
+    def look_after(self) -> bool:
+        """Prolong the lease, or find it lost; whether there will be more to do."""
+        now = self.clock()
+        if self._held() and self.remaining() <= 0:
+            self._lose()
+        if not self._held():
+            return False
+        if self._renew_at <= now < self._renew_until:
+            try:
+                self.extend()
+                self._renew_at = now + self._grant.ttl / 3
+            except NodesUnavailable:  # unknown until the deadline: try again before it
+                self._renew_at = now + self._grant.ttl / 20
+            except LeaseLost:
+                return False
+        return self._held()
+
+    # -- endings --------------------------------------------------------------------------------
+
+    def _held(self) -> bool:
+        return self._state is State.HELD
+
+    def _ending(self) -> str:
+        if self._pid != os.getpid():
+            return "the lease belongs to the parent process"
+        return "its time is over" if self._held() else f"the lease was {self._state.value}"
+
+    def _end(self, state: State) -> bool:
+        with self._changing:
+            if not self._held():
+                return False
+            self._state = state
+            return True
+
+    def _give_back(self) -> bool:
+        """Release on the nodes; whether a majority said that the lease was not ours any more."""
+        steps = algorithm.release(self._backend.policy, self._grant, min_hold=self._min_hold)
+        votes = self._backend.run(steps)
+        denied = sum(vote.answer is Answer.NO for vote in votes)
+        return denied >= self._backend.policy.majority
+
+    def _lose(self) -> None:
+        """Become lost, and tell whoever asked to be told; once."""
+        with self._changing:
+            if self._state is State.LOST or self._state is State.GIVEN:
+                return
+            self._state = State.LOST
+        logger.warning(
+            "lease lost: alias=%r name=%r fence=%d", self._backend.alias, self.name, self.fence
+        )
+        if self._on_lost is not None:
+            try:
+                self._on_lost(self)
+            except Exception:  # a caller's error must not end the watchdog or hide the body's
+                logger.exception("on_lost of %r failed", self.name)

@@ -1,0 +1,290 @@
+"""``redlock("name")``: what to lock and how, as an immutable description, and ways to enter it.
+
+    LockTemplate   an alias and default options; calling it makes a Lock
+    Lock           names and options; ``with``, decorator, acquire; makes a Lease each time
+    Lease          one tenancy (``lease``)
+
+A Lock holds nothing but the leases of the ``with`` blocks it is in, so that a block that an
+interruption tore open before its ``__exit__`` began is closed when the Lock is forgotten.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from . import algorithm, context
+from .errors import LeaseLost, LockTaken
+from .handles import Handle
+from .lease import Lease
+from .naming import check_fields, check_names, check_no_fields, fill
+from .options import OnLost, Options
+from .renewal import watchdog
+from .seconds import check_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from .backend import Backend
+    from .protocol import Grant, Steps
+
+F = TypeVar("F", bound="Callable[..., Any]")
+Source: TypeAlias = "Callable[[str], Backend]"
+
+
+class Lock:
+    """What to lock, and how. Immutable; one Lock may be entered by many at once.
+
+    Use it in a ``with`` statement, as a decorator of a function, or by ``acquire``.
+    """
+
+    def __init__(
+        self, source: Source, alias: str, name: str | Sequence[str], options: Options
+    ) -> None:
+        self._source = source
+        self._alias = alias
+        self.names: Final = check_names(name)
+        self._options = options
+        self._filled = False  # whether braces in the names are text
+        self._entered: list[Lease] = []
+
+    def __repr__(self) -> str:
+        name = self.names[0] if len(self.names) == 1 else list(self.names)
+        return f"<Lock {name!r} of {self._alias!r}>"
+
+    # -- acquiring ------------------------------------------------------------------------------
+
+    def acquire(self, wait: float | None = None) -> Lease:
+        """Take the lock.
+
+        Args:
+            wait: seconds to keep trying; 0 tries once, ``float("inf")`` for ever, None as the
+                Lock was made.
+
+        Raises:
+            LockTaken: somebody else held it all the time.
+            NodesUnavailable: no majority of the nodes could be asked.
+            ValueError: a bad name, or a ttl that the alias does not allow.
+        """
+        backend, options = self._source(self._alias), self._options
+        if not self._filled:
+            check_no_fields(self.names)
+        if options.durable and backend.in_transaction():
+            msg = (
+                f"{self!r} is durable and cannot be taken inside a transaction: it would be "
+                "released before the COMMIT"
+            )
+            raise RuntimeError(msg)
+        if wait is None:
+            wait = backend.wait if options.wait is None else options.wait
+        else:
+            check_seconds("wait", wait, zero=True, endless=True)
+        steps = algorithm.acquire(
+            backend.policy,
+            backend.policy.target(self.names),
+            label=backend.label(),
+            ttl=backend.check_ttl(backend.ttl if options.ttl is None else options.ttl),
+            wait=wait,
+        )
+        return _hold(backend, steps, options)
+
+    def try_acquire(self) -> Lease | None:
+        """Take the lock if it is free; never waits. None when somebody holds it.
+
+        Raises:
+            NodesUnavailable: no majority of the nodes could be asked.
+        """
+        try:
+            return self.acquire(wait=0)
+        except LockTaken:
+            return None
+
+    def __enter__(self) -> Lease:
+        lease = self.acquire()
+        try:
+            self._entered.append(lease)
+        except BaseException:  # a signal handler's: nobody else will release it
+            lease.release()
+            raise
+        return lease
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        lease = self._innermost()
+        try:
+            lease.release()
+        except BaseException:  # interrupted before it had begun; asking twice harms nobody
+            lease.release()
+            raise
+        finally:
+            self._entered.remove(lease)
+        if kind is None and lease.lost and self._options.on_lost == "raise":
+            raise LeaseLost("the lease was lost before the block ended", name=lease.name)
+
+    def _innermost(self) -> Lease:
+        """The innermost of our leases in this thread or task; also one that was released."""
+        for lease in context.leases():
+            if lease in self._entered:
+                return lease
+        ended = [lease for lease in self._entered if lease.ended]
+        return (ended or self._entered)[-1]
+
+    def __del__(self) -> None:
+        for lease in getattr(self, "_entered", ()):
+            lease.release()
+
+    # -- decorating -----------------------------------------------------------------------------
+
+    def __call__(self, function: F) -> F:
+        """Run ``function`` under the lock; fields of the names are filled from its arguments.
+
+        Raises:
+            TypeError: a generator or coroutine function, whose body would run after release.
+            ValueError: a field that is no parameter of the function.
+        """
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            msg = (
+                f"{function.__qualname__} is a generator function: its body would run after the "
+                "lock is released; use 'with' inside it"
+            )
+            raise TypeError(msg)
+        if inspect.iscoroutinefunction(function):
+            msg = (
+                f"{function.__qualname__} is a coroutine function: this version locks blocking "
+                "code only; run the blocking part with asyncio.to_thread"
+            )
+            raise TypeError(msg)
+        signature = inspect.signature(function)
+        check_fields(self.names, signature)
+
+        @functools.wraps(function)
+        def locked(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            with self._fill(bound.arguments):
+                return function(*args, **kwargs)
+
+        return locked  # type: ignore[return-value]
+
+    def _fill(self, arguments: dict[str, Any]) -> Lock:
+        names = [fill(name, arguments) for name in self.names]
+        lock = Lock(self._source, self._alias, names, self._options)
+        lock._filled = True
+        return lock
+
+
+class LockTemplate:
+    """An alias and default options: calling it describes a lock. Immutable."""
+
+    def __init__(
+        self, source: Source, alias: str = "default", options: Options | None = None
+    ) -> None:
+        self._source = source
+        self.alias: Final = alias
+        self._options = options or Options()
+
+    def __repr__(self) -> str:
+        return f"<LockTemplate {self.alias!r}>"
+
+    def __call__(
+        self,
+        name: str | Sequence[str],
+        *,
+        ttl: float | None = None,
+        wait: float | None = None,
+        renew: bool | None = None,
+        max_hold: float | None = None,
+        min_hold: float | None = None,
+        on_lost: OnLost = None,
+        durable: bool | None = None,
+    ) -> Lock:
+        """Describe a lock; nothing is asked of the nodes yet.
+
+        Args:
+            name: 1 to 512 bytes without control characters, or a list of names: all of them
+                or none. Braces are fields of a decorator's template.
+            ttl: seconds after which the nodes forget a holder that was not heard of; at most
+                MAX_TTL. None: the alias's TTL.
+            wait: seconds to keep trying; 0 tries once. None: the alias's WAIT.
+            renew: whether a watchdog prolongs the lease while it is held. None: RENEW.
+            max_hold: seconds after which it no longer does. None: MAX_HOLD.
+            min_hold: seconds for which the name stays taken at least, counted from the
+                attempt, also when it is released earlier.
+            on_lost: called with the lease when it is lost; or "raise": LeaseLost at the end
+                of a block that succeeded.
+            durable: refuse to be taken inside a database transaction, since the lock would
+                be released before the COMMIT.
+
+        Raises:
+            TypeError, ValueError: an argument that makes no sense; the text says which.
+        """
+        options = self._options.updated(
+            ttl=ttl,
+            wait=wait,
+            renew=renew,
+            max_hold=max_hold,
+            min_hold=min_hold,
+            on_lost=on_lost,
+            durable=durable,
+        )
+        return Lock(self._source, self.alias, name, options)
+
+    def using(self, alias: str | None = None, **options: Any) -> LockTemplate:
+        """A copy with another alias or other default options."""
+        return LockTemplate(self._source, alias or self.alias, self._options.updated(**options))
+
+    def adopt(self, handle: str) -> Lease:
+        """Become the holder of what ``Lease.handle`` gave away.
+
+        A handle has one owner: of two that adopt it, or one that does it twice, one succeeds.
+
+        Raises:
+            LeaseLost: too late, or somebody else has adopted it.
+            NodesUnavailable: no majority of the nodes could be asked.
+            ValueError: not a handle, or one of another alias.
+        """
+        given = Handle.decode(handle)
+        if given.alias != self.alias:
+            msg = f"this handle is of the alias {given.alias!r}, not {self.alias!r}"
+            raise ValueError(msg)
+        backend, ttl = self._source(self.alias), self._options.ttl
+        steps = algorithm.adopt(
+            backend.policy,
+            backend.policy.target(given.names),
+            old=given.nonce,
+            label=backend.label(),
+            ttl=backend.check_ttl(backend.ttl if ttl is None else ttl),
+        )
+        return _hold(backend, steps, self._options)
+
+
+def _hold(backend: Backend, steps: Steps[Grant], options: Options) -> Lease:
+    """Carry out ``steps`` and make a lease of the grant.
+
+    A signal handler may raise at any call. Nothing stands between the grant and its name, and
+    from there on every way out but the last releases it.
+    """
+    on_lost = options.on_lost if callable(options.on_lost) else None
+    renew = backend.renew if options.renew is None else options.renew
+    max_hold = backend.max_hold if options.max_hold is None else options.max_hold
+    min_hold = backend.check_min_hold(options.min_hold or 0.0)
+    grant = None
+    try:
+        grant = backend.run(steps)
+        lease = Lease(
+            backend, grant, min_hold=min_hold, renew=renew, max_hold=max_hold, on_lost=on_lost
+        )
+        context.push(lease)
+        if renew or on_lost is not None:
+            watchdog.watch(lease)
+    except BaseException:
+        if grant is not None:
+            backend.run(algorithm.release(backend.policy, grant))
+        raise
+    return lease

@@ -1,0 +1,287 @@
+"""One node as this process knows it: its open channels, its troubles, and when to try again.
+
+A channel belongs to one caller at a time; between calls it lies in ``_free``. A channel whose
+answer is overdue lies ``_aside``: while one is there the node is *silent*, gets no new
+questions, and costs nothing; when the answers arrive after all, the node is back. A node that
+cannot be reached is tried again by a short-lived thread, in the background of later calls,
+because redis-py's handshake blocks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from redis.exceptions import RedisError
+
+from .complaints import Refused, describe
+from .handshake import open_channel
+
+if TYPE_CHECKING:
+    from .addresses import Address
+    from .admission import Facts
+    from .channel import Channel
+
+SPARE: Final = 64  # idle channels kept per node
+LEAST_BACKOFF: Final = 0.05  # seconds between two tries of a node that is down …
+MOST_BACKOFF: Final = 2.0  # … growing to this
+OPEN_TIMEOUT: Final = 1.0  # seconds for each step of a handshake, in the background
+
+
+class NodeState(NamedTuple):
+    """What is known of a node, for people.
+
+    Attributes:
+        label: ``host:port/db``.
+        voting: whether it votes now.
+        why: why not, or "".
+        software, role: as it said, "" if it was never reached.
+        uptime: seconds, or None.
+        round_trip: seconds of one small command when the connection was opened, or None.
+        guard_left: seconds of the restart guard, 0 when over.
+    """
+
+    label: str
+    voting: bool
+    why: str
+    software: str = ""
+    role: str = ""
+    uptime: float | None = None
+    round_trip: float | None = None
+    guard_left: float = 0.0
+
+
+class Opening:
+    """A connection on its way; ``channel`` is there once ``done`` is set, if it worked."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.channel: Channel | None = None
+        self.awaited = True
+
+
+class Node:
+    """One master. All methods may be called by any thread.
+
+    Attributes:
+        label: ``host:port/db``.
+        trouble: why it is known to be down, or "".
+        twin: the label of an earlier node that is the same server, or "".
+        facts: what it said when last connected.
+    """
+
+    def __init__(self, address: Address, *, fences: str, guard: float, timeout: float) -> None:
+        self.label = address.label
+        self._address = address
+        self._fences = fences
+        self._guard = guard
+        self._timeout = timeout
+        self.facts: Facts | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every socket, as a forked child must; they are closed without a farewell."""
+        self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
+        self._free: list[Channel] = []
+        self._aside: list[Channel] = []
+        self._owing: dict[str, Channel] = {}
+        self._openings = 0
+        self._backoff = 0.0
+        self._tried = self._retry_at = float("-inf")
+        self._last: Channel | None = None
+        self.trouble = self.twin = ""
+
+    def close(self) -> None:
+        """Close every connection that nobody is using."""
+        with self._lock:
+            idle = [*self._free, *self._aside, *self._owing.values()]
+            self._free, self._aside, self._owing = [], [], {}
+        for channel in idle:
+            channel.close("closed")
+
+    # -- lending channels -----------------------------------------------------------------------
+
+    def take(self, now: float) -> Channel | None:
+        """A channel for a new question, or None: see ``trouble``, or open one."""
+        with self._lock:
+            if self._aside:
+                self._look_aside(now)
+            while self._free and not self._aside:
+                channel = self._free.pop()
+                if channel.silent_for(now) > self._timeout:
+                    channel.read()
+                if channel.fault:
+                    continue
+                if channel.silent_for(now) > self._timeout:
+                    self._aside.append(channel)
+                    self.trouble = "no answer"
+                elif channel.guarded and now >= channel.votes_from:
+                    channel.close("the restart guard is over: look again")
+                else:
+                    return channel
+        return None
+
+    def take_behind(self, nonce: str, now: float) -> tuple[Channel | None, bool]:
+        """A channel to undo ``nonce`` on, and whether it is the caller's alone.
+
+        Behind the grant, if that is still unanswered: overtaking it would undo nothing.
+        """
+        with self._lock:
+            channel = self._owing.pop(nonce, None)
+            if channel is not None and not channel.fault and _owes(channel, nonce):
+                for shelf in (self._free, self._aside):
+                    if channel in shelf:
+                        shelf.remove(channel)
+                        return channel, True
+                return channel, channel.spoiled
+            channel = self.take(now)
+            if channel is None and self._aside:
+                channel = self._aside.pop()  # it comes back there: see give()
+            return channel, True
+
+    def give(self, channel: Channel, nonce: str | None, now: float) -> None:
+        """Take a channel back; ``nonce``: a grant that it may still owe an answer for."""
+        owes = nonce is not None and _owes(channel, nonce)
+        if channel.spoiled and not owes:
+            channel.close("interrupted")
+        if channel.fault:
+            return
+        with self._lock:
+            if owes and nonce is not None:
+                self._remember(nonce, channel)
+            if channel.spoiled:
+                return
+            if channel.silent_for(now) > self._timeout:
+                self._aside.append(channel)
+                self.trouble = self.trouble or "no answer"
+                return
+            if not self._aside:
+                self.trouble = ""  # it answers, whatever became of further connections
+            if len(self._free) < SPARE:
+                self._free.append(channel)
+            else:
+                channel.close("more connections than needed")
+
+    def _remember(self, nonce: str, channel: Channel) -> None:
+        if len(self._owing) >= 4 * SPARE:
+            self._owing = {
+                nonce: channel
+                for nonce, channel in self._owing.items()
+                if not channel.fault and _owes(channel, nonce)
+            }
+        self._owing[nonce] = channel
+
+    def _look_aside(self, now: float) -> None:
+        for channel in tuple(self._aside):
+            channel.read()
+            if channel.fault or not channel.owed:
+                self._aside.remove(channel)
+                if not channel.fault:
+                    self._free.append(channel)
+                self.trouble = ""
+        if self._aside:
+            silent = max(channel.silent_for(now) for channel in self._aside)
+            self.trouble = f"no answer for {silent:.2f} s"
+
+    # -- opening --------------------------------------------------------------------------------
+
+    def open(self, now: float, *, urgent: bool) -> Opening | None:
+        """Begin to connect, in the background; None while it is too early to try again."""
+        with self._lock:
+            if self.trouble:
+                due = self._tried + LEAST_BACKOFF if urgent else self._retry_at
+                if self._openings or now < due:
+                    return None
+            self._openings += 1
+            self._tried = now
+        opening = Opening()
+        thread = threading.Thread(
+            target=self._open, args=(opening,), name=f"redlock-open-{self.label}", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter is shutting down, or out of threads
+            with self._lock:
+                self._openings -= 1
+            return None
+        return opening
+
+    def _open(self, opening: Opening) -> None:
+        channel, trouble = None, ""
+        try:
+            channel = open_channel(
+                self._address,
+                fences=self._fences,
+                guard=self._guard,
+                earlier=self.facts,
+                timeout=max(OPEN_TIMEOUT, self._timeout),
+            )
+        except (RedisError, OSError, ValueError, Refused) as error:
+            trouble = describe(error)
+        with self._lock:
+            self._openings -= 1
+            if channel is None:
+                self._backoff = min(MOST_BACKOFF, max(LEAST_BACKOFF, 2 * self._backoff))
+                self._retry_at = time.monotonic() + self._backoff
+                self.trouble = trouble
+            else:
+                self._welcome(channel)
+                if opening.awaited:
+                    opening.channel = channel
+                else:
+                    self._free.append(channel)
+        opening.done.set()
+
+    def _welcome(self, channel: Channel) -> None:
+        self.facts, self._last = channel.facts, channel
+        self.trouble, self._backoff = "", 0.0
+        for silent in self._aside:  # their sockets are dead: the node answers on a new one
+            silent.close("no answer")
+        self._aside.clear()
+
+    def forgo(self, opening: Opening) -> None:
+        """Stop waiting; what still comes of it serves a later call."""
+        with self._lock:
+            opening.awaited = False
+            if opening.channel is not None:
+                self._free.append(opening.channel)
+                opening.channel = None
+
+    # -- telling --------------------------------------------------------------------------------
+
+    def state(self, now: float) -> NodeState:
+        """What is known now, without asking the node."""
+        last, why = self._last, self.trouble
+        if self.twin and not why:
+            why = twinned(self.twin)
+        if last is None:
+            return NodeState(self.label, voting=False, why=why or "never reached")
+        guard_left = max(0.0, last.votes_from - now)
+        if not why and guard_left > 0:
+            why = guarded(guard_left)
+        return NodeState(
+            self.label,
+            voting=not why,
+            why=why,
+            software=last.facts.software,
+            role=last.facts.role,
+            uptime=last.facts.uptime + now - last.opened,
+            round_trip=last.round_trip,
+            guard_left=guard_left,
+        )
+
+
+def guarded(left: float) -> str:
+    """Why a node under the restart guard has no vote."""
+    return f"restart guard: started or emptied a short while ago, {left:.1f} s left"
+
+
+def twinned(first: str) -> str:
+    """Why a node that is listed twice has no second vote."""
+    return f"is the same server as {first}; list every node once"
+
+
+def _owes(channel: Channel, nonce: str) -> bool:
+    wanted = nonce.encode()
+    return any(owed.nonce == wanted for owed in tuple(channel.owed))

@@ -1,0 +1,270 @@
+"""N masters for threads: write to all sockets, read as they answer, stop when decided.
+
+One thread, no pool of threads. A question is packed once and written to every node; then the
+answers are read as they arrive, until the asker's ``decided`` says that no further one can
+matter, or the node timeout has passed. A node that has not answered by then costs nothing: its
+answer stays owed on its channel and is settled by whoever uses that channel next.
+
+Undoing waits a little longer: when decided, for the nodes that owed nothing before, at most as
+long again. So after a release the name is free on every prompt node, not just on a majority.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+import weakref
+from typing import TYPE_CHECKING, Final
+
+from .channel import Channel, Owed, pack
+from .node import Node, NodeState, Opening, guarded, twinned
+from .protocol import UNDO, Answer, Ask, Command, Vote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .addresses import Address
+
+LEAST_LINGER: Final = 0.001  # seconds
+
+
+class Nodes:
+    """A group of independent masters, shared by all threads of a process.
+
+    Args:
+        addresses: one for each node.
+        timeout: seconds that a node may take to answer.
+        guard: seconds for which a restarted or emptied node has no vote; 0 switches it off.
+        prefix: of every key.
+    """
+
+    def __init__(
+        self, addresses: Sequence[Address], *, timeout: float, guard: float, prefix: str
+    ) -> None:
+        self.timeout = timeout
+        self.nodes = tuple(
+            Node(address, fences=f"{prefix}fences", guard=guard, timeout=timeout)
+            for address in addresses
+        )
+        _ALL.add(self)
+
+    @property
+    def majority(self) -> int:
+        """More than half."""
+        return len(self.nodes) // 2 + 1
+
+    def ask(self, ask: Ask) -> list[Vote]:
+        """Put a question to the nodes and return one vote for each, in order."""
+        work = _Round(self, ask)
+        try:
+            work.gather()
+            work.write()
+            work.listen()
+            return work.votes()
+        except BaseException:  # rule: an interrupted stream serves for undoing, nothing else
+            work.spoil()
+            raise
+        finally:
+            work.give_back()
+
+    def states(self) -> list[NodeState]:
+        """What is known of each node, without asking."""
+        now = time.monotonic()
+        return [node.state(now) for node in self.nodes]
+
+    def close(self) -> None:
+        """Close the idle connections; the nodes can still be asked afterwards."""
+        for node in self.nodes:
+            node.close()
+
+    def mark_twins(self) -> None:
+        """Take the vote from every node that is the same server as one before it."""
+        seen: dict[str, str] = {}
+        for node in self.nodes:
+            if node.facts is not None:
+                first = seen.setdefault(node.facts.run_id, node.label)
+                node.twin = first if first != node.label else ""
+
+
+class _Round:
+    """One question on its way."""
+
+    def __init__(self, group: Nodes, ask: Ask) -> None:
+        self.nodes = group.nodes
+        self.group = group
+        self.ask = ask
+        self.undoing = ask.command in UNDO
+        self.ballot: list[Vote | None] = [None] * len(group.nodes)
+        self.mine: dict[int, Channel] = {}  # ours alone until given back
+        self.busy: dict[int, Channel] = {}  # another thread's: written to, never read
+        self.start = time.monotonic()
+        self.deadline = self.start + group.timeout
+        self.poll = select.poll()
+        self.awaited: dict[int, int] = {}  # file descriptor -> index
+        self.prompt: set[int] = set()
+
+    # -- before writing -------------------------------------------------------------------------
+
+    def gather(self) -> None:
+        """A channel to every node that can have one in time; a vote for the others."""
+        missing = [i for i in self._asked() if not self._take(i)]
+        missing += [i for i in self._close_stale() if not self._take(i)]
+        if missing:
+            self._open(missing)
+        for i in self._asked():
+            self._admit(i)
+
+    def _asked(self) -> Sequence[int]:
+        if self.ask.to is None:
+            return range(len(self.nodes))
+        for i, node in enumerate(self.nodes):
+            if i not in self.ask.to:
+                self.ballot[i] = Vote(node.label, Answer.LOST, sent=False)
+        return sorted(self.ask.to)
+
+    def _take(self, i: int) -> bool:
+        node = self.nodes[i]
+        if self.undoing:
+            channel, ours = node.take_behind(self.ask.nonce, self.start)
+            if channel is not None and not ours:
+                self.busy[i] = channel
+                return True
+        else:
+            channel = node.take(self.start)
+        if channel is None:
+            return False
+        self.mine[i] = channel
+        self.poll.register(channel.fileno, select.POLLIN)
+        self.awaited[channel.fileno] = i
+        return True
+
+    def _close_stale(self) -> list[int]:
+        """Settle what arrived since the last call; the nodes that closed their connection."""
+        stale = []
+        for fileno, _ in self.poll.poll(0):
+            i = self.awaited[fileno]
+            self.mine[i].read()
+            if self.mine[i].fault:
+                self._drop(i)
+                stale.append(i)
+        return stale
+
+    def _open(self, missing: list[int]) -> None:
+        """Connect in the background; wait for nodes not known to be down, or if too few are up."""
+        nodes, group = self.nodes, self.group
+        urgent = len(self.mine) + len(self.busy) < group.majority
+        openings: dict[int, Opening] = {}
+        for i in missing:
+            known_down = bool(nodes[i].trouble)
+            opening = nodes[i].open(self.start, urgent=urgent)
+            if opening is not None:
+                openings[i] = opening
+                if known_down and not urgent:
+                    nodes[i].forgo(opening)
+        for i, opening in openings.items():
+            if opening.awaited:
+                opening.done.wait(max(0.0, self.deadline - time.monotonic()))
+            if opening.channel is None:
+                nodes[i].forgo(opening)
+                continue
+            channel = self.mine[i] = opening.channel
+            self.poll.register(channel.fileno, select.POLLIN)
+            self.awaited[channel.fileno] = i
+        group.mark_twins()
+
+    def _admit(self, i: int) -> None:
+        """Keep the questions of change from a node that may not vote."""
+        node, why = self.nodes[i], ""
+        channel = self.mine.get(i) or self.busy.get(i)
+        if channel is None:
+            why = node.trouble or f"no connection within {self.group.timeout:g} s"
+        elif not self.undoing and self.ask.command is not Command.SURVEY:
+            if self.start < channel.votes_from:
+                why = guarded(channel.votes_from - self.start)
+            elif node.twin:
+                why = twinned(node.twin)
+        if why:
+            self.ballot[i] = Vote(node.label, Answer.LOST, why=why, sent=False)
+
+    def _drop(self, i: int) -> None:
+        channel = self.mine.pop(i)
+        self.poll.unregister(channel.fileno)
+        del self.awaited[channel.fileno]
+
+    # -- writing and reading --------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Put the question on every wire at once; nobody waits between two of them."""
+        packed, nonce = pack(self.ask), self.ask.nonce.encode()
+        now = time.monotonic()
+        for i, channel in (*self.mine.items(), *self.busy.items()):
+            if self.ballot[i] is not None:
+                continue
+            if i in self.mine and not channel.owed:
+                self.prompt.add(i)
+            owed = Owed(self.ask.command, nonce, self.ballot, i, now)
+            data = packed[None] if None in packed else packed[i]
+            if not channel.send(data, owed) and self.ballot[i] is None:
+                why = channel.fault or "takes no more data"
+                self.ballot[i] = Vote(channel.label, Answer.LOST, why=why)
+
+    def listen(self) -> None:
+        """Read answers as they arrive until the asker has heard enough."""
+        end = self.deadline
+        lingering = False
+        while True:
+            waited = self.prompt if lingering else self.mine.keys()
+            if not any(self.ballot[i] is None for i in waited):
+                return
+            if not lingering and self.ask.decided(self.ballot):
+                if not self.undoing:
+                    return
+                now = time.monotonic()
+                end = min(end, now + max(now - self.start, LEAST_LINGER))
+                lingering = True
+                continue
+            ready = self.poll.poll(max(0.0, end - time.monotonic()) * 1000)
+            if not ready:
+                return
+            for fileno, _ in ready:
+                i = self.awaited[fileno]
+                self.mine[i].read()
+                if self.mine[i].fault:
+                    self._drop(i)
+
+    def votes(self) -> list[Vote]:
+        """The ballot, with a lost vote for each node that was not heard."""
+        late = f"no answer within {time.monotonic() - self.start:.3f} s"
+        return [
+            vote or Vote(node.label, Answer.LOST, why=late)
+            for node, vote in zip(self.nodes, self.ballot, strict=True)
+        ]
+
+    # -- afterwards -----------------------------------------------------------------------------
+
+    def spoil(self) -> None:
+        """Mark every channel in use as possibly out of step."""
+        for channel in self.mine.values():
+            channel.spoiled = True
+
+    def give_back(self) -> None:
+        """Return the channels; remember those on which a grant is unanswered."""
+        now = time.monotonic()
+        nonce = self.ask.nonce if self.ask.command is Command.GRANT else None
+        while self.mine:
+            i, channel = self.mine.popitem()
+            self.nodes[i].give(channel, nonce, now)
+
+
+_ALL: weakref.WeakSet[Nodes] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for group in _ALL:
+        for node in group.nodes:
+            node.reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,49 @@
+"""How to lock: the options of a template or a lock, checked when they are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from .seconds import check_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .lease import Lease
+
+OnLost: TypeAlias = "Callable[[Lease], object] | Literal['raise'] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to lock; None is the alias's default. See ``LockTemplate.__call__``."""
+
+    ttl: float | None = None
+    wait: float | None = None
+    renew: bool | None = None
+    max_hold: float | None = None
+    min_hold: float | None = None
+    on_lost: OnLost = None
+    durable: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.ttl is not None:
+            check_seconds("ttl", self.ttl)
+        if self.wait is not None:
+            check_seconds("wait", self.wait, zero=True, endless=True)
+        if self.max_hold is not None:
+            check_seconds("max_hold", self.max_hold, endless=True)
+        if self.min_hold is not None:
+            check_seconds("min_hold", self.min_hold, zero=True)
+        for name in ("renew", "durable"):
+            if getattr(self, name) not in (None, True, False):
+                msg = f"{name} must be True or False"
+                raise TypeError(msg)
+        if not (self.on_lost in (None, "raise") or callable(self.on_lost)):
+            msg = "on_lost must be 'raise' or something to call with the lease"
+            raise TypeError(msg)
+
+    def updated(self, **changes: Any) -> Options:
+        """A copy; what is None in ``changes`` stays as it is."""
+        return replace(self, **{key: value for key, value in changes.items() if value is not None})

