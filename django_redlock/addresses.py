@@ -7,8 +7,10 @@ quotes a URL: redis-py's and urllib's own messages can contain the start of a pa
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from redis.backoff import NoBackoff
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection, parse_url
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCHEMES: Final = ("redis://", "rediss://", "unix://")
+UNREADABLE: Final = (
+    "the URL cannot be parsed; in a username or password, characters such as "
+    "'#', '/', '?', '@' and '%' must be percent-encoded"
+)
 # The algorithm rests on these: one answer a command, in order, never sent twice.
 OURS: Final = frozenset(
     {
@@ -85,12 +91,18 @@ def from_url(
         raise ValueError(msg)
     try:
         found = parse_url(url)
+        parts = urlsplit(url)
     except ValueError:
+        raise ValueError(UNREADABLE) from None
+    # A password with '/', '#' or '?' ends the host part early: its rest must not be taken for a
+    # path, nor its beginning for a port, which labels show.
+    if parts.fragment or "@" in parts.path + parts.query:
+        raise ValueError(UNREADABLE)
+    if parts.scheme != "unix" and not re.fullmatch(r"(/\d*)?", parts.path):
         msg = (
-            "the URL cannot be parsed; in a username or password, characters such as "
-            "'#', '/', '?', '@' and '%' must be percent-encoded"
+            "after host and port the URL may only have a database number, as in redis://host:6379/0"
         )
-        raise ValueError(msg) from None
+        raise ValueError(msg)
     connection_class = found.pop("connection_class", Connection)
     if connection_class is UnixDomainSocketConnection and not found.get("path"):
         msg = "the URL names no socket path"

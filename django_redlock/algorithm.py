@@ -256,7 +256,7 @@ def extend(policy: Policy, grant: Grant, *, ttl: float) -> Steps[Grant]:
         raise LeaseLost("over before a majority extended it", name=target.name, votes=votes)
     if carried(votes, policy.majority):
         deadline = max(grant.deadline, start + policy.validity(ttl))
-        return grant._replace(deadline=deadline, ttl=ttl)
+        return grant._replace(deadline=deadline)
     if sum(vote.answer is Answer.NO for vote in votes) >= policy.majority:
         raise LeaseLost("a majority does not have it any more", name=target.name, votes=votes)
     reason = f"{_answered(votes)} of {policy.size} nodes answered; held until its deadline"

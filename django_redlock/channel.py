@@ -16,7 +16,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import hiredis
 
@@ -161,14 +161,14 @@ class Channel:
 
 def pack(ask: Ask) -> dict[int | None, bytes]:
     """The bytes of a question: one text for all nodes (key None), or one for each index."""
-    head: tuple[Any, ...] = (
-        "EVAL",
-        scripts.TEXT[ask.command],
-        len(ask.keys),
-        *ask.keys,
-        ask.nonce,
-        *ask.args,
-    )
+    head = ("EVAL", scripts.TEXT[ask.command], len(ask.keys), *ask.keys, ask.nonce, *ask.args)
     if ask.each is None:
-        return {None: hiredis.pack_command(head)}
-    return {index: hiredis.pack_command((*head, last)) for index, last in ask.each.items()}
+        return {None: _packed(*head)}
+    return {index: _packed(*head, last) for index, last in ask.each.items()}
+
+
+def _packed(*words: str | int) -> bytes:
+    # Bytes only: hiredis (3.5) turns numbers into text by a call in which a signal handler may
+    # raise, does not look, and crashes the process.
+    packed: bytes = hiredis.pack_command(tuple(str(word).encode() for word in words))  # type: ignore[arg-type]
+    return packed

@@ -36,7 +36,7 @@ class Handle(NamedTuple):
             version, alias, nonce, names = json.loads(base64.urlsafe_b64decode(padded))
             if version == 1 and isinstance(alias, str) and NONCE.fullmatch(nonce):
                 return cls(alias, nonce, check_names(names))
-        except (AttributeError, TypeError, ValueError):
+        except (AttributeError, RecursionError, TypeError, ValueError):
             pass
         msg = "this is not a handle of a lease"
         raise ValueError(msg)

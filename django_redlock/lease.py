@@ -8,11 +8,13 @@ holder that still believes while its key is already gone would be a second holde
 from __future__ import annotations
 
 import enum
+import functools
 import logging
 import math
 import os
 import threading
 import warnings
+import weakref
 from typing import TYPE_CHECKING
 
 from . import algorithm
@@ -27,6 +29,17 @@ if TYPE_CHECKING:
     from .protocol import Grant
 
 logger = logging.getLogger("django_redlock")
+_forgotten: dict[int, weakref.ref[Lease]] = {}
+
+
+def _release_forgotten(
+    backend: Backend, grant: Grant, pid: int, reference: weakref.ref[Lease]
+) -> None:
+    for key, known in tuple(_forgotten.items()):
+        if known is reference:
+            del _forgotten[key]
+    if pid == os.getpid():
+        backend.run(algorithm.release(backend.policy, grant))
 
 
 class State(enum.Enum):
@@ -35,7 +48,6 @@ class State(enum.Enum):
     HELD = "held"
     RELEASED = "released"
     GIVEN = "given away"
-    LOST = "lost"
 
 
 class Lease:
@@ -63,13 +75,14 @@ class Lease:
         self._renew_until = grant.since + (math.inf if max_hold is None else max_hold)
         self._renew_at = grant.since + grant.ttl / 3 if renew else math.inf
         self._state = State.HELD
+        self._lost = False
         self._changing = threading.RLock()
         self._pid = os.getpid()
         self.name = grant.target.name
         self.fence = grant.fence
 
     def __repr__(self) -> str:
-        state = self._state.value if self.remaining() > 0 or not self._held() else "over"
+        state = "lost" if self.lost else self._state.value
         return f"<Lease {self.name!r} fence={self.fence} {state} {self.remaining():.3f} s left>"
 
     @property
@@ -80,7 +93,7 @@ class Lease:
     @property
     def lost(self) -> bool:
         """True once it is known that the lease ended against the holder's will."""
-        return self._state is State.LOST or (self._held() and self.remaining() <= 0)
+        return self._lost or (self._held() and self.remaining() <= 0)
 
     def remaining(self) -> float:
         """Seconds until the holder must have stopped; 0 or less when over."""
@@ -134,9 +147,9 @@ class Lease:
             warnings.warn(message, RuntimeWarning, stacklevel=2)
             return
         over = self.lost
+        _forgotten.pop(id(self), None)
         try:
-            ours = self._end(State.RELEASED) or self._state is State.LOST
-            denied = ours and self._give_back()
+            denied = self._end(State.RELEASED) and self._give_back()
         except BaseException:  # rule: interrupted after belief ended, so the keys must go, too
             if self._state is State.RELEASED:
                 self._give_back()
@@ -156,19 +169,29 @@ class Lease:
         self.ensure()
         if not self._end(State.GIVEN):
             raise LeaseLost(self._ending(), name=self.name)
+        _forgotten.pop(id(self), None)
         return Handle(self._backend.alias, self._grant.nonce, self.names).encode()
+
+    def release_if_forgotten(self) -> None:
+        """Release when the last reference goes without a release; for ``with`` blocks.
+
+        A weak reference, not ``__del__``: that would run for every lease, and swallow a
+        Ctrl-C that arrives in it.
+        """
+        release = functools.partial(_release_forgotten, self._backend, self._grant, self._pid)
+        _forgotten[id(self)] = weakref.ref(self, release)
 
     # -- for the watchdog -----------------------------------------------------------------------
 
     @property
     def held(self) -> bool:
-        """Whether the lease has not ended by anybody's act; its time may still be over."""
+        """Whether the holder has neither let go nor been told that the lease is lost."""
         return self._held()
 
     @property
     def ended(self) -> bool:
         """Whether it was released, given away, or belongs to the parent of this process."""
-        return self._state in {State.RELEASED, State.GIVEN} or self._pid != os.getpid()
+        return self._state is not State.HELD or self._pid != os.getpid()
 
     def clock(self) -> float:
         """Now, on the clock of the deadline."""
@@ -199,16 +222,18 @@ class Lease:
     # -- endings --------------------------------------------------------------------------------
 
     def _held(self) -> bool:
-        return self._state is State.HELD
+        return self._state is State.HELD and not self._lost
 
     def _ending(self) -> str:
         if self._pid != os.getpid():
             return "the lease belongs to the parent process"
+        if self._lost:
+            return "the lease was lost"
         return "its time is over" if self._held() else f"the lease was {self._state.value}"
 
     def _end(self, state: State) -> bool:
         with self._changing:
-            if not self._held():
+            if self._state is not State.HELD:
                 return False
             self._state = state
             return True
@@ -223,9 +248,9 @@ class Lease:
     def _lose(self) -> None:
         """Become lost, and tell whoever asked to be told; once."""
         with self._changing:
-            if self._state is State.LOST or self._state is State.GIVEN:
+            if self._lost or self._state is State.GIVEN:
                 return
-            self._state = State.LOST
+            self._lost = True
         logger.warning(
             "lease lost: alias=%r name=%r fence=%d", self._backend.alias, self.name, self.fence
         )

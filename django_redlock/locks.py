@@ -4,8 +4,9 @@
     Lock           names and options; ``with``, decorator, acquire; makes a Lease each time
     Lease          one tenancy (``lease``)
 
-A Lock holds nothing but the leases of the ``with`` blocks it is in, so that a block that an
-interruption tore open before its ``__exit__`` began is closed when the Lock is forgotten.
+A Lock holds nothing but the leases of the ``with`` blocks it is in. So when an interruption
+tears a block open before its ``__exit__`` has begun, the lease is forgotten with the Lock, and
+being forgotten releases it.
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ class Lock:
         lease = self.acquire()
         try:
             self._entered.append(lease)
+            lease.release_if_forgotten()
         except BaseException:  # a signal handler's: nobody else will release it
             lease.release()
             raise
@@ -134,10 +136,6 @@ class Lock:
                 return lease
         ended = [lease for lease in self._entered if lease.ended]
         return (ended or self._entered)[-1]
-
-    def __del__(self) -> None:
-        for lease in getattr(self, "_entered", ()):
-            lease.release()
 
     # -- decorating -----------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redis.exceptions import RedisError
 
+from .background import start_thread
 from .complaints import Refused, describe
 from .handshake import open_channel
 
@@ -27,6 +28,7 @@ SPARE: Final = 64  # idle channels kept per node
 LEAST_BACKOFF: Final = 0.05  # seconds between two tries of a node that is down …
 MOST_BACKOFF: Final = 2.0  # … growing to this
 OPEN_TIMEOUT: Final = 1.0  # seconds for each step of a handshake, in the background
+LONGEST_OPENING: Final = 10 * OPEN_TIMEOUT
 
 
 class NodeState(NamedTuple):
@@ -191,16 +193,15 @@ class Node:
         with self._lock:
             if self.trouble:
                 due = self._tried + LEAST_BACKOFF if urgent else self._retry_at
-                if self._openings or now < due:
+                # An interruption may have swallowed an opening: do not wait for it for ever.
+                trying = self._openings > 0 and now < self._tried + LONGEST_OPENING
+                if trying or now < due:
                     return None
             self._openings += 1
             self._tried = now
         opening = Opening()
-        thread = threading.Thread(
-            target=self._open, args=(opening,), name=f"redlock-open-{self.label}", daemon=True
-        )
         try:
-            thread.start()
+            start_thread(self._open, opening)
         except RuntimeError:  # the interpreter is shutting down, or out of threads
             with self._lock:
                 self._openings -= 1

@@ -6,6 +6,7 @@ Data only; what they are used for stands in ``algorithm``.
 from __future__ import annotations
 
 import enum
+import functools
 import random
 import secrets
 import time
@@ -134,9 +135,14 @@ T = TypeVar("T")
 Steps: TypeAlias = Generator[Ask | Wait, Sequence[Vote], T]
 
 
-def boottime() -> float:
-    """Seconds on a clock that nobody sets and that goes on while the machine is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+def _steady_clock() -> Callable[[], float]:
+    """Seconds that nobody sets, if possible counting the time a machine is suspended."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    return time.monotonic
+
+
+boottime: Final = _steady_clock()
 
 
 def microseconds() -> int:
@@ -162,7 +168,7 @@ class Policy:
     drift: float = 0.01
     slack: float = 5.0
     prefix: str = "redlock:"
-    clock: Callable[[], float] = boottime if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+    clock: Callable[[], float] = boottime
     wall: Callable[[], int] = microseconds
     nonce: Callable[[], str] = lambda: secrets.token_hex(16)
     uniform: Callable[[float, float], float] = random.uniform

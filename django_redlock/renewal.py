@@ -15,6 +15,9 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from .background import start_thread
+from .protocol import boottime
+
 if TYPE_CHECKING:
     from .lease import Lease
 
@@ -31,17 +34,15 @@ class Watchdog:
         self._due: list[tuple[float, int, weakref.ref[Lease]]] = []
         self._order = itertools.count()
         self._sleeps_until = float("inf")
-        self._thread: threading.Thread | None = None
+        self._running = False
 
     def watch(self, lease: Lease) -> None:
         """Look after a lease until it ends."""
         with self._woken:
             self._push(lease)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="redlock-watchdog", daemon=True
-                )
-                self._thread.start()
+            if not self._running:
+                start_thread(self._run)
+                self._running = True
 
     def _push(self, lease: Lease) -> None:
         due = lease.next_look()
@@ -58,34 +59,28 @@ class Watchdog:
             del lease  # the watchdog must not be what keeps it
 
     def _next(self) -> Lease | None:
-        """The next lease that is due, or None after a change."""
+        """The next lease that is due, or None after a sleep or for one that has ended.
+
+        Entries stay until they are due, also those of ended leases: so a process that takes
+        and releases all the time wakes the watchdog once in a while, not for every lease.
+        """
         with self._woken:
-            while self._due and not _alive(self._due[0][2]):
-                heapq.heappop(self._due)
             if not self._due:
                 self._sleep(None)
                 return None
             due, _, reference = self._due[0]
-            lease = reference()
-            if lease is None:
-                return None
-            left = due - lease.clock()
+            left = due - boottime()
             if left > 0:
-                del lease
                 self._sleep(left, until=due)
                 return None
             heapq.heappop(self._due)
-            return lease
+            lease = reference()
+            return lease if lease is not None and lease.held else None
 
     def _sleep(self, seconds: float | None, until: float = float("inf")) -> None:
         self._sleeps_until = until
         self._woken.wait(seconds)
         self._sleeps_until = float("-inf")  # awake: no need to be woken
-
-
-def _alive(reference: weakref.ref[Lease]) -> bool:
-    lease = reference()
-    return lease is not None and lease.held
 
 
 watchdog: Final = Watchdog()

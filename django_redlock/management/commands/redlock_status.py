@@ -1,0 +1,297 @@
+"""``manage.py redlock_status``: the nodes, and every lock that is held."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import IO, TYPE_CHECKING, Any, Final, cast
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from django_redlock import conf
+from django_redlock.inspection import LIMIT, Health, HeldLock, Kind, Survey, shown, survey
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Sequence
+
+    from django_redlock.node import NodeState
+
+EXIT: Final = {Health.OK: 0, Health.DEGRADED: 3, Health.NO_MAJORITY: 4}
+WIDTH: Final = 120  # columns where the output is no terminal
+NOTHING: Final = "-"
+COLOURS: Final = {
+    Health.OK: "green",
+    Health.DEGRADED: "yellow",
+    Health.NO_MAJORITY: "red",
+    Kind.HELD: "green",
+    Kind.PARTIAL: "yellow",
+    Kind.SPLIT: "yellow",
+    Kind.UNCLEAR: "red",
+}
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+class Command(BaseCommand):
+    """Print what ``inspection.survey`` finds, as tables or as JSON."""
+
+    help = (
+        "Show the nodes and every lock that is held. Exit status: 0 all nodes vote, 3 some do "
+        "not, 4 no majority does, so no lock can be taken."
+    )
+    requires_system_checks = ()  # it must run when something is wrong
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument(
+            "names", nargs="*", metavar="NAME", help="show these locks only, held or free"
+        )
+        parser.add_argument(
+            "--alias",
+            action="append",
+            dest="aliases",
+            metavar="ALIAS",
+            help="an alias of REDLOCK; may be repeated (default: all)",
+        )
+        parser.add_argument("--json", action="store_true", help="print one JSON document")
+        parser.add_argument(
+            "--limit",
+            type=int,
+            default=LIMIT,
+            metavar="N",
+            help="show at most N locks of each alias (default: %(default)s)",
+        )
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        """Survey the aliases, print, and exit by the worst of them."""
+        try:
+            aliases = dict.fromkeys(options["aliases"] or conf.aliases())
+            backends = [conf.backend(alias) for alias in aliases]
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from None
+        if not backends:
+            raise CommandError("REDLOCK names no alias: there is nothing to show")
+        try:
+            surveys = [
+                survey(backend, options["names"], limit=options["limit"]) for backend in backends
+            ]
+        except ValueError as error:
+            raise CommandError(str(error)) from None
+        if options["json"]:
+            self.stdout.write(json.dumps(as_json(surveys), indent=2))
+        else:
+            console = self._console(options)
+            for position, each in enumerate(surveys):
+                if position:
+                    console.print()
+                _Page(console).show(each)
+        code = EXIT[_worst(surveys)]
+        if code:
+            raise SystemExit(code)
+
+    def _console(self, options: dict[str, Any]) -> Console:
+        return Console(
+            file=cast("IO[str]", self.stdout),
+            width=None if self.stdout.isatty() else WIDTH,
+            color_system=None if options["no_color"] else "auto",
+            force_terminal=options["force_color"] or None,
+            markup=False,
+            highlight=False,
+            emoji=False,
+        )
+
+
+def _worst(surveys: Sequence[Survey]) -> Health:
+    return max((each.health for each in surveys), key=EXIT.__getitem__)
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+class _Page:
+    """One alias on a console. All text goes through ``text``, so none of it is markup."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def text(self, content: str, style: str = "") -> Text:
+        """Text as it is, escaped where the output cannot show it or should not."""
+        encoding = self.console.encoding
+        plain = shown(content).encode(encoding, "backslashreplace").decode(encoding)
+        return Text(plain, style, overflow="fold")
+
+    def show(self, found: Survey) -> None:
+        """Print the sentence, the nodes and the locks of one alias."""
+        self.console.print(
+            self.text(found.alias, "bold"),
+            self.text(_health(found), COLOURS[found.health]),
+            sep=": ",
+        )
+        self.console.print()
+        self._table(
+            ("node", "state", "version", "uptime", "role", "round trip", "guard"),
+            [
+                self._node_row(node, heard=heard)
+                for node, heard in zip(found.nodes, found.heard, strict=True)
+            ],
+            folded=2,
+        )
+        self.console.print()
+        if found.locks:
+            self._table(
+                ("lock", "holder", "on", "seconds left", "is"),
+                [self._lock_row(lock) for lock in found.locks],
+                folded=2,
+            )
+        elif found.complete:
+            self.console.print(self.text("No lock is held."))
+        else:
+            self.console.print(self.text("Too few nodes answered to know what is held."))
+        if found.truncated:
+            count = len(found.locks)
+            more = f"More locks are held than these {count}; --limit shows more."
+            self.console.print(self.text(more, "yellow"))
+
+    def _table(self, heads: Sequence[str], rows: list[list[Text]], *, folded: int) -> None:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+        for position, head in enumerate(heads):
+            table.add_column(self.text(head), no_wrap=position >= folded, overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        self.console.print(table)
+
+    def _node_row(self, node: NodeState, *, heard: bool) -> list[Text]:
+        round_trip = NOTHING if node.round_trip is None else f"{node.round_trip * 1000:.2f} ms"
+        state, colour = ("no vote", "yellow") if heard else ("down", "red")
+        return [
+            self.text(node.label),
+            self.text("up", "green") if node.voting else self.text(f"{state}: {node.why}", colour),
+            self.text(node.software or NOTHING),
+            self.text(NOTHING if node.uptime is None else age(node.uptime)),
+            self.text(node.role or NOTHING),
+            self.text(round_trip),
+            self.text(f"{node.guard_left:.0f} s" if node.guard_left else NOTHING),
+        ]
+
+    def _lock_row(self, lock: HeldLock) -> list[Text]:
+        return [
+            self.text(lock.name),
+            self.text(_holders(lock)),
+            self.text(f"{lock.on} of {lock.of}"),
+            self.text(_left(lock)),
+            self.text(lock.kind, COLOURS.get(lock.kind, "")),
+        ]
+
+
+def _health(found: Survey) -> str:
+    votes = f"{found.voting} of {len(found.nodes)} nodes vote, {found.majority} are needed"
+    words = {
+        Health.OK: "healthy",
+        Health.DEGRADED: "degraded",
+        Health.NO_MAJORITY: "no majority, no lock can be taken",
+    }
+    return f"{words[found.health]} ({votes})"
+
+
+def _holders(lock: HeldLock) -> str:
+    """Who holds the name; where nobody does, everybody who left a key, and on how many nodes."""
+    if not lock.on:
+        return NOTHING
+    unknown = "another client"
+    cells = [cell for cell in lock.cells if cell is not None]
+    labels = {cell.owner: cell.label or unknown for cell in cells}
+    counts = Counter(cell.owner for cell in cells)
+    if len(counts) == 1 or lock.kind in {Kind.HELD, Kind.RESTING}:
+        return lock.holder or unknown
+    return ", ".join(f"{labels[owner]} on {count}" for owner, count in counts.most_common())
+
+
+def _left(lock: HeldLock) -> str:
+    if not lock.on:
+        return NOTHING
+    if lock.lowest is None:
+        return "never expires"
+    if lock.highest is None:
+        return f"{lock.lowest:.1f} to never"
+    low, high = f"{lock.lowest:.1f}", f"{lock.highest:.1f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def age(seconds: float) -> str:
+    """Seconds for people: the two largest units at most."""
+    whole = int(seconds)
+    if whole < MINUTE:
+        return f"{whole} s"
+    if whole < HOUR:
+        return f"{whole // MINUTE} min"
+    if whole < DAY:
+        return f"{whole // HOUR} h {whole % HOUR // MINUTE} min"
+    return f"{whole // DAY} d {whole % DAY // HOUR} h"
+
+
+# -- JSON -----------------------------------------------------------------------------------------
+
+
+def as_json(surveys: Sequence[Survey]) -> dict[str, Any]:
+    """The document of ``--json``; its keys are listed in the documentation and stay."""
+    return {
+        "health": _worst(surveys).value,
+        "aliases": {each.alias: _alias_json(each) for each in surveys},
+    }
+
+
+def _alias_json(found: Survey) -> dict[str, Any]:
+    return {
+        "health": found.health.value,
+        "majority": found.majority,
+        "truncated": found.truncated,
+        "nodes": [
+            {
+                "node": node.label,
+                "voting": node.voting,
+                "answered": heard,
+                "why": node.why,
+                "version": node.software,
+                "role": node.role,
+                "uptime": _rounded(node.uptime),
+                "round_trip": node.round_trip
+                if node.round_trip is None
+                else round(node.round_trip, 6),
+                "guard_left": _rounded(node.guard_left),
+            }
+            for node, heard in zip(found.nodes, found.heard, strict=True)
+        ],
+        "locks": [_lock_json(lock, found) for lock in found.locks],
+    }
+
+
+def _lock_json(lock: HeldLock, found: Survey) -> dict[str, Any]:
+    return {
+        "name": lock.name,
+        "kind": lock.kind.value,
+        "holder": lock.holder,
+        "fence": lock.fence,
+        "on": lock.on,
+        "of": lock.of,
+        "lowest": _rounded(lock.lowest),
+        "highest": _rounded(lock.highest),
+        "cells": [
+            {
+                "node": node.label,
+                "left": _rounded(cell.left),
+                "owner": cell.owner,
+                "holder": cell.label,
+            }
+            for node, cell in zip(found.nodes, lock.cells, strict=True)
+            if cell is not None
+        ],
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

@@ -1,0 +1,121 @@
+"""A process that is interrupted at random points of acquire and release; run by test_interrupts.
+
+Arguments: the nodes' URLs, the number of interruptions, a seed, and, for the broken variant
+that the test must catch, "careless": a driver that lets exceptions pass the generator by.
+Prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from django_redlock import LockTaken, NodesUnavailable
+from django_redlock.addresses import from_url
+from django_redlock.backend import Backend
+from django_redlock.locks import LockTemplate
+from django_redlock.nodes import Nodes
+from django_redlock.protocol import Ask, Policy, Steps
+
+T = TypeVar("T")
+
+
+class Interruption(Exception):  # noqa: N818 - it is one
+    """What the signal handler raises."""
+
+
+class Careless(Backend):
+    """Runs the steps as one would without thinking of interruptions."""
+
+    def run(self, steps: Steps[T]) -> T:
+        """Carry out steps; an exception ends them."""
+        votes: Any = None
+        try:
+            while True:
+                effect = steps.send(votes)
+                votes = self.group.ask(effect) if isinstance(effect, Ask) else None
+        except StopIteration as stop:
+            return cast("T", stop.value)
+
+
+def handler(*_: object) -> None:
+    """Raise, as Celery's soft time limit and Ctrl-C do."""
+    raise Interruption
+
+
+def main() -> None:
+    """Count interruptions, and what they broke."""
+    urls, wanted, seed = sys.argv[1].split(","), int(sys.argv[2]), int(sys.argv[3])
+    chance = random.Random(seed)
+    nodes = Nodes([from_url(url) for url in urls], timeout=0.5, guard=0, prefix="redlock:")
+    backend = Backend("default", nodes, Policy(size=len(urls)), ttl=30)
+    if "careless" in sys.argv:
+        backend = Careless("default", nodes, Policy(size=len(urls)), ttl=0.2)
+    redlock = LockTemplate(lambda _: backend)
+    said = {"interruptions": 0, "blocks": 0, "taken": 0, "unavailable": 0, "slowest": 0.0}
+    signal.signal(signal.SIGALRM, handler)
+    for number in range(10):
+        with redlock(f"warm:{number}"):
+            pass
+    sockets = open_sockets()
+    typical = duration(redlock)
+    while said["interruptions"] < wanted:
+        start = time.monotonic()
+        try:
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, 1.3 * typical))
+            with redlock("interrupted"):
+                said["blocks"] += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except Interruption:
+            said["interruptions"] += 1
+        finally:
+            disarm()
+        said["slowest"] = max(said["slowest"], time.monotonic() - start)
+        try:
+            with redlock("interrupted"):  # uninterrupted: also mends the connections
+                pass
+        except LockTaken:  # a key was left behind
+            said["taken"] += 1
+            time.sleep(0.25)  # for the broken variant: its ttl
+        except NodesUnavailable:
+            said["unavailable"] += 1
+    said["sockets"] = open_sockets() - sockets
+    print(json.dumps(said))
+
+
+def disarm() -> None:
+    """No more signals; one that is already on its way ends here."""
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except Interruption:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def duration(redlock: LockTemplate) -> float:
+    """Seconds that one block takes, about."""
+    start = time.monotonic()
+    for _ in range(200):
+        with redlock("typical"):
+            pass
+    return (time.monotonic() - start) / 200
+
+
+def open_sockets() -> int:
+    """How many sockets this process has open."""
+    links = Path("/proc/self/fd").iterdir()
+    count = 0
+    for link in links:
+        try:
+            count += str(link.readlink()).startswith("socket:")
+        except FileNotFoundError:
+            continue
+    return count
+
+
+if __name__ == "__main__":
+    main()
