@@ -29,14 +29,16 @@ the nodes did, so the attempt is undone on all nodes before the exception goes o
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from typing import TYPE_CHECKING, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from .errors import LeaseLost, LockTaken, NodesUnavailable
 from .protocol import Answer, Ask, Ballot, Command, Grant, Policy, Steps, Target, Vote, Wait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 Refusal: TypeAlias = LockTaken | NodesUnavailable
 
@@ -44,29 +46,40 @@ Refusal: TypeAlias = LockTaken | NodesUnavailable
 # -- counting ---------------------------------------------------------------------------------
 
 
-def carried(ballot: Ballot, majority: int) -> bool | None:
-    """Whether a majority said YES: True, False when it no longer can, None while open."""
-    yes = against = 0
+class Count(NamedTuple):
+    """A ballot, counted."""
+
+    yes: int
+    no: int
+    open: int  # not heard yet
+
+
+def count(ballot: Ballot) -> Count:
+    """Count a ballot; a lost vote is none of the three."""
+    yes = no = unheard = 0
     for vote in ballot:
-        if vote is not None:
-            if vote.answer is Answer.YES:
-                yes += 1
-            else:
-                against += 1
+        if vote is None:
+            unheard += 1
+        elif vote.answer is Answer.YES:
+            yes += 1
+        elif vote.answer is Answer.NO:
+            no += 1
+    return Count(yes, no, unheard)
+
+
+def granted_or_not(ballot: Ballot, majority: int) -> bool:
+    """Whether a grant's outcome is clear: granted; or not, and whether taken or unavailable."""
+    yes, no, unheard = count(ballot)
     if yes >= majority:
         return True
-    return False if len(ballot) - against < majority else None
+    hopeless = yes + unheard < majority
+    return hopeless and (yes + no >= majority or yes + no + unheard < majority)
 
 
-def _decided_by(majority: int, already: int = 0) -> Callable[[Ballot], bool]:
-    def decided(ballot: Ballot) -> bool:
-        return carried(ballot, majority - already) is not None
-
-    return decided
-
-
-def _answered(votes: Sequence[Vote]) -> int:
-    return sum(vote.answer is not Answer.LOST for vote in votes)
+def kept_or_not(ballot: Ballot, majority: int) -> bool:
+    """Whether an extension's outcome is clear: kept, denied by a majority, or never to be known."""
+    yes, no, unheard = count(ballot)
+    return yes >= majority or no >= majority or max(yes, no) + unheard < majority
 
 
 def _milliseconds(seconds: float) -> int:
@@ -165,7 +178,7 @@ def _grant(policy: Policy, target: Target, nonce: str, *, label: str, ttl: float
             *target.fields,
             *target.names,
         ),
-        _decided_by(policy.majority),
+        partial(granted_or_not, majority=policy.majority),
     )
 
 
@@ -180,8 +193,8 @@ def _token(
     numbers = {i: vote.number for i, vote in enumerate(votes) if vote.answer is Answer.YES}
     if len(numbers) < policy.majority:
         return None, votes
-    token, count = Counter(numbers.values()).most_common(1)[0]
-    if count >= policy.majority:
+    token, agreeing = Counter(numbers.values()).most_common(1)[0]
+    if agreeing >= policy.majority:
         return token, votes
     token = max(numbers.values())
     below = {i: number for i, number in numbers.items() if number < token}
@@ -191,12 +204,14 @@ def _token(
         nonce,
         (target.fences, *target.keys),
         (token, *target.fields),
-        _decided_by(policy.majority, already=agreeing),
+        lambda ballot: agreeing + count(ballot).yes >= policy.majority,
         to=frozenset(below),
         each=below,
     )
-    acknowledged = agreeing + sum(vote.answer is Answer.YES for vote in raised)
-    evidence = [raised[i] if i in below else vote for i, vote in enumerate(votes)]
+    acknowledged = agreeing + count(raised).yes
+    # A node that does not answer now did answer the grant: it could be asked.
+    denied = {i for i in below if raised[i].answer is Answer.NO}
+    evidence = [raised[i] if i in denied else vote for i, vote in enumerate(votes)]
     return (token if acknowledged >= policy.majority else None), evidence
 
 
@@ -205,22 +220,30 @@ def _refusal(policy: Policy, target: Target, votes: Sequence[Vote], *, in_time: 
     if not in_time:
         reason = "a majority granted it, but too late for its ttl"
         return NodesUnavailable(reason, name=target.name, votes=votes)
-    answered = _answered(votes)
-    if answered < policy.majority:
-        reason = f"{answered} of {policy.size} nodes could vote, {policy.majority} are needed"
+    yes, no, _ = count(votes)
+    if yes + no < policy.majority:
+        reason = f"{yes + no} of {policy.size} nodes could vote, {policy.majority} are needed"
+        return NodesUnavailable(reason, name=target.name, votes=votes)
+    if not no:
+        reason = "a majority granted it and then did not answer"
         return NodesUnavailable(reason, name=target.name, votes=votes)
     refused = [vote for vote in votes if vote.answer is Answer.NO]
-    lefts = sorted(vote.left for vote in refused if vote.left is not None)
-    missing = policy.majority - sum(vote.answer is Answer.YES for vote in votes)
     holders = Counter(vote.holder for vote in refused if vote.holder)
     holder = holders.most_common(1)[0][0] if holders else None
     return LockTaken(
-        f"held by {holder or 'somebody'} on {len(refused)} of {policy.size} nodes",
+        f"held by {holder or 'somebody'} on {no} of {policy.size} nodes",
         name=target.name,
         votes=votes,
-        retry_after=lefts[max(0, min(missing, len(lefts)) - 1)] if lefts else None,
+        retry_after=_free_in(refused, policy.majority - yes),
         holder=holder,
     )
+
+
+def _free_in(refused: Sequence[Vote], missing: int) -> float | None:
+    """Seconds until so many more nodes have forgotten their holder; None: unknown, or never."""
+    ends = sorted(math.inf if vote.left is None else vote.left for vote in refused)
+    end = ends[max(0, min(missing, len(ends)) - 1)]
+    return None if math.isinf(end) else end
 
 
 def _pause(policy: Policy, refusal: Refusal, tries: int) -> float:
@@ -250,16 +273,17 @@ def extend(policy: Policy, grant: Grant, *, ttl: float) -> Steps[Grant]:
         grant.nonce,
         (target.held, *target.keys),
         (_milliseconds(ttl), *target.names),
-        _decided_by(policy.majority),
+        partial(kept_or_not, majority=policy.majority),
     )
     if policy.clock() >= grant.deadline:
         raise LeaseLost("over before a majority extended it", name=target.name, votes=votes)
-    if carried(votes, policy.majority):
+    yes, no, _ = count(votes)
+    if yes >= policy.majority:
         deadline = max(grant.deadline, start + policy.validity(ttl))
         return grant._replace(deadline=deadline)
-    if sum(vote.answer is Answer.NO for vote in votes) >= policy.majority:
+    if no >= policy.majority:
         raise LeaseLost("a majority does not have it any more", name=target.name, votes=votes)
-    reason = f"{_answered(votes)} of {policy.size} nodes answered; held until its deadline"
+    reason = f"{yes + no} of {policy.size} nodes answered; held until its deadline"
     raise NodesUnavailable(reason, name=target.name, votes=votes)
 
 

@@ -5,6 +5,8 @@ Knows no Django: ``conf`` makes one from settings, and anybody else may make one
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import os
 import socket
 import time
@@ -39,7 +41,23 @@ class Group(Protocol):
 
 def process_label() -> str:
     """Who we are, for people: host and process."""
-    return f"{socket.gethostname()}:{os.getpid()}".encode()[:LABEL_BYTES].decode(errors="ignore")
+    return f"{_host()}:{os.getpid()}"
+
+
+@functools.cache
+def _host() -> str:
+    return socket.gethostname().encode()[: LABEL_BYTES - 20].decode(errors="ignore")
+
+
+def refuse_event_loop() -> None:
+    """See that no event loop runs in this thread: a blocking call would stop it.
+
+    Raises:
+        RuntimeError: one does.
+    """
+    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises, slowly
+        msg = "a lock is taken by blocking calls; in a coroutine use asyncio.to_thread"
+        raise RuntimeError(msg)
 
 
 def no_transaction() -> bool:
@@ -61,6 +79,7 @@ class Backend:
         max_hold: seconds after which that stops, or None.
         label: the owner label to leave in the keys; never a secret.
         in_transaction: whether the caller is inside a database transaction.
+        refuse_event_loop: raises where blocking would stop an event loop.
         sleep: how to let time pass.
     """
 
@@ -73,6 +92,7 @@ class Backend:
     max_hold: float | None = None
     label: Callable[[], str] = field(default=process_label)
     in_transaction: Callable[[], bool] = field(default=no_transaction)
+    refuse_event_loop: Callable[[], None] = field(default=refuse_event_loop)
     sleep: Callable[[float], object] = field(default=time.sleep)
 
     def run(self, steps: Steps[T]) -> T:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import hiredis
 
-from . import admission, scripts
+from . import admission, answers, scripts
 from .complaints import complaint
 from .protocol import Answer, Ask, Command, Vote
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 READ_SIZE: Final = 65536
 BACKLOG: Final = 65536  # bytes sent to a silent node before we stop; its ttl ends the rest
+NO_EPOCH: Final = b"$0\r\n\r\n"  # an empty word, as the last of a grant: see Channel.send
 BUSY: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -63,6 +64,7 @@ class Channel:
         label: str,
         facts: admission.Facts,
         *,
+        epoch: bytes,
         round_trip: float,
         guard_left: float,
     ) -> None:
@@ -72,6 +74,7 @@ class Channel:
         self.socket.settimeout(0)
         self.fileno = self.socket.fileno()
         self.label = label
+        self._epoch = b"$%d\r\n%b\r\n" % (len(epoch), epoch)
         self.facts = facts
         self.round_trip = round_trip
         self.opened = time.monotonic()
@@ -80,6 +83,7 @@ class Channel:
         self.owed: deque[Owed] = deque()
         self.fault = ""
         self.spoiled = False
+        self._tls = isinstance(self.socket, ssl.SSLSocket)
         self._reader = hiredis.Reader()
         self._backlog = 0
         self._writing = threading.RLock()  # re-entrant: a signal handler may lock, too
@@ -93,6 +97,8 @@ class Channel:
 
     def send(self, packed: bytes, owed: Owed) -> bool:
         """Put a question on the wire without waiting; False if it cannot have arrived whole."""
+        if owed.command is Command.GRANT:
+            packed = packed[: -len(NO_EPOCH)] + self._epoch
         with self._writing:
             if self.fault or self._backlog + len(packed) > BACKLOG:
                 return False
@@ -121,7 +127,7 @@ class Channel:
                 self._reader.feed(data)
                 while (answer := self._reader.gets()) is not False:
                     self._settle(answer)
-                if len(data) < READ_SIZE and not isinstance(self.socket, ssl.SSLSocket):
+                if len(data) < READ_SIZE and not self._tls:  # TLS may hold more, unseen by poll
                     return
         except BUSY:
             return
@@ -134,20 +140,20 @@ class Channel:
         if not self.owed:
             self.close("sent an answer to nothing")
             return
-        owed = self.owed.popleft()
+        command, nonce, ballot, place, _ = self.owed.popleft()
         if not self.owed:
             self._backlog = 0
+        vote: Vote | None
         if isinstance(answer, hiredis.ReplyError):
             vote = Vote(self.label, Answer.LOST, why=complaint(answer))
         else:
-            found = scripts.vote(self.label, owed.command, owed.nonce, answer)
-            if found is None:
-                self.close("answered another question")
-                return
-            vote = found
-        if vote.why == scripts.EMPTIED:
+            vote = answers.vote(self.label, command, nonce, answer)
+        if vote is None:
+            self.close("answered another question")
+            return
+        if vote.why is answers.EMPTIED:
             self.close(vote.why)
-        owed.ballot[owed.place] = vote
+        ballot[place] = vote
 
     def close(self, fault: str) -> None:
         """End the connection; whatever it still owes is lost."""
@@ -162,6 +168,8 @@ class Channel:
 def pack(ask: Ask) -> dict[int | None, bytes]:
     """The bytes of a question: one text for all nodes (key None), or one for each index."""
     head = ("EVAL", scripts.TEXT[ask.command], len(ask.keys), *ask.keys, ask.nonce, *ask.args)
+    if ask.command is Command.GRANT:
+        head = (*head, "")  # where each channel puts its node's epoch
     if ask.each is None:
         return {None: _packed(*head)}
     return {index: _packed(*head, last) for index, last in ask.each.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from redis.exceptions import RedisError
+from redis import exceptions
 
 
 class Refused(Exception):  # noqa: N818 - internal: why a connection is of no use
@@ -25,6 +25,16 @@ ADVICE: Final = {
 }
 
 
+# What redis-py and the system say, with numbers and addresses around it.
+REASONS: Final = {
+    "Connection refused": "connection refused",
+    "No such file or directory": "no such socket",
+    "Name or service not known": "no such host",
+    "No route to host": "no route to host",
+    "max number of clients reached": "has as many clients as it allows",
+}
+
+
 def complaint(error: Exception) -> str:
     """A node's error reply in our words: what to do about it, and nothing secret."""
     text = str(error)
@@ -40,6 +50,11 @@ def describe(error: Exception) -> str:
     code = text.split(" ", 1)[0]
     if code in ADVICE:
         return ADVICE[code]
-    if isinstance(error, RedisError | OSError):
+    if isinstance(error, exceptions.TimeoutError):
+        return "no answer while connecting"
+    for told, ours in REASONS.items():
+        if told in text:
+            return ours
+    if isinstance(error, exceptions.RedisError | OSError):
         return text[:200]
     return type(error).__name__

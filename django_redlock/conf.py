@@ -15,6 +15,7 @@ from django.core.cache import InvalidCacheBackendError, caches
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.db import connections
+from django.utils.asyncio import async_unsafe
 
 from .addresses import Address, from_options, from_url
 from .backend import Backend, Group
@@ -120,6 +121,7 @@ def make(alias: str, setting: Mapping[str, Any]) -> Backend:
         renew=values["RENEW"],
         max_hold=values["MAX_HOLD"],
         in_transaction=in_transaction,
+        refuse_event_loop=refuse_event_loop,
     )
     try:
         made.check_ttl(made.ttl)
@@ -253,6 +255,14 @@ def _cache(alias: str, options: Mapping[str, Any]) -> Address:
 def in_transaction() -> bool:
     """Whether any database connection of this thread is inside an atomic block."""
     return any(connection.in_atomic_block for connection in connections.all(initialized_only=True))
+
+
+@async_unsafe(
+    "You cannot take a lock by blocking calls from an async context - use asyncio.to_thread or "
+    "sync_to_async."
+)
+def refuse_event_loop() -> None:
+    """Raise SynchronousOnlyOperation where an event loop runs, as the ORM does."""
 
 
 def forget() -> None:

@@ -45,12 +45,19 @@ def open_channel(
         age = admission.age(facts, earlier)
         nonce = secrets.token_hex(16)
         milliseconds = math.ceil(guard * 1000), int(age * 1000)
-        answer = _call(connection, "EVAL", scripts.ADMIT, 1, fences, nonce, *milliseconds)
+        answer = _call(
+            connection, "EVAL", scripts.ADMIT, 1, fences, nonce, *milliseconds, secrets.token_hex(8)
+        )
         if not isinstance(answer, list) or answer[:2] != [nonce.encode(), b"ADMITTED"]:
             raise Refused("answered another question")  # noqa: TRY301 - as above
         guard_left = max(admission.guard_left(age, guard), answer[2] / 1000)
         return Channel(
-            connection, address.label, facts, round_trip=round_trip, guard_left=guard_left
+            connection,
+            address.label,
+            facts,
+            epoch=answer[3],
+            round_trip=round_trip,
+            guard_left=guard_left,
         )
     except BaseException:
         connection.disconnect()

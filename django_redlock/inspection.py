@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LIMIT: Final = 1000  # names shown of an index, unless told otherwise …
 MOST: Final = 10_000  # … and at most: a node serves nobody else while it reads them
 BATCH: Final = 64  # names in one question: of the longest ones, half of what a channel takes
-AGAIN: Final = 2  # times that nodes which were too slow to connect are asked again
+AGAIN: Final = 2  # times that nodes which were only too slow are asked again
 LABEL: Final = 200  # characters of an owner label; whoever can write a key may write more
 DIGITS: Final = 16  # of a grant number: 2^53
 
@@ -137,7 +137,10 @@ class Survey:
 
 
 def survey(backend: Backend, names: Sequence[str] = (), *, limit: int = LIMIT) -> Survey:
-    """Ask all nodes what is held; nodes that do not answer cost NODE_TIMEOUT, once.
+    """Ask all nodes what is held.
+
+    Nodes that do not answer cost NODE_TIMEOUT, or twice that before it is known what they are
+    like; nodes known to be down cost nothing while there is a majority without them.
 
     Args:
         names: look up these and nothing else, whether they are in the index or not.
@@ -164,39 +167,54 @@ def shown(text: str) -> str:
 
 
 def _survey(backend: Backend, names: tuple[str, ...], limit: int) -> Steps[Survey]:
-    first = names[:BATCH]
-    votes = yield _ask(backend, first, limit)
-    for _ in range(AGAIN):
-        to = _worth_another_try(votes, backend.group.states())
-        if not to:
-            break
-        again = yield _ask(backend, first, limit, to)
-        votes = [again[i] if i in to else vote for i, vote in enumerate(votes)]
-    heard = frozenset(i for i, vote in enumerate(votes) if vote.answer is Answer.YES)
+    votes = yield from _hear(backend, names[:BATCH], limit)
+    truncated = not names and any(vote.number > limit for vote in votes)
     table: Table = {name.encode(): [None] * len(votes) for name in names}
     for i, vote in enumerate(votes):
         _enter(table, i, vote, len(votes))
-    if names:
-        unsure = names[BATCH:]
-    else:
+    unsure = names[BATCH:]
+    if not names:
         table = dict(sorted(table.items())[:limit])
-        unsure = tuple(_incomplete(table, len(heard)))
+        unsure = _incomplete(table, len(_heard(votes)))
     for start in range(0, len(unsure), BATCH):
         batch = unsure[start : start + BATCH]
-        for i, vote in enumerate((yield _ask(backend, batch, limit, heard))):
-            if i in heard and vote.answer is Answer.YES:
-                for name in batch:
-                    table[name.encode()][i] = None
-                _enter(table, i, vote, len(votes))
-    majority = backend.policy.majority
+        to = _heard(votes)
+        again = yield _ask(backend, batch, limit, to)
+        for i in to:
+            if again[i].answer is not Answer.YES:
+                votes[i] = again[i]
+                continue
+            for name in batch:
+                table[name.encode()][i] = None
+            _enter(table, i, again[i], len(votes))
+    heard, majority = _heard(votes), backend.policy.majority
     return Survey(
         alias=backend.alias,
         nodes=tuple(map(_told, backend.group.states(), votes)),
         heard=tuple(i in heard for i in range(len(votes))),
         locks=tuple(_judge(name, cells, len(heard), majority) for name, cells in table.items()),
-        truncated=not names and any(len(vote.data) > limit for vote in votes),
+        truncated=truncated,
         majority=majority,
     )
+
+
+def _hear(backend: Backend, names: tuple[str, ...], limit: int) -> Steps[list[Vote]]:
+    """Put the first question to all nodes, again to those that were only too slow."""
+    votes = list((yield _ask(backend, names, limit)))
+    patient = True
+    for _ in range(AGAIN):
+        prompt, slow = _worth_another_try(votes, backend.group.states())
+        to = prompt or (slow if patient else frozenset())
+        if not to:
+            break
+        patient = patient and to is not slow  # waiting for connections once more is enough
+        again = yield _ask(backend, names, limit, to)
+        votes = [again[i] if i in to else vote for i, vote in enumerate(votes)]
+    return votes
+
+
+def _heard(votes: Sequence[Vote]) -> frozenset[int]:
+    return frozenset(i for i, vote in enumerate(votes) if vote.answer is Answer.YES)
 
 
 def _ask(
@@ -213,25 +231,27 @@ def _everybody_answered(ballot: Ballot) -> bool:
     return None not in ballot
 
 
-def _worth_another_try(votes: Sequence[Vote], states: Sequence[NodeState]) -> frozenset[int]:
-    """The nodes that were only too slow: first those that are connected by now.
+def _worth_another_try(
+    votes: Sequence[Vote], states: Sequence[NodeState]
+) -> tuple[frozenset[int], frozenset[int]]:
+    """The nodes that were only too slow: those connected by now, and those still connecting.
 
     A process that has just started connects to all nodes within the first question's time, and
-    nodes that took part of it, or one that took all of it, leave little for the answers. Nodes
-    known to be down, which say the same in their vote and their state, are let alone.
+    one node that takes all of it leaves nothing for the others' answers. Nodes known to be down,
+    which say the same in their vote and their state, are let alone.
     """
-    lost = [i for i, vote in enumerate(votes) if vote.answer is not Answer.YES]
-    reached = {i for i in lost if states[i].uptime is not None}
-    prompt = {i for i in reached if states[i].voting or states[i].guard_left > 0}
-    slow = {i for i in lost if i not in reached and states[i].why != votes[i].why}
-    return frozenset(prompt or slow)
+    lost = frozenset(i for i, vote in enumerate(votes) if vote.answer is not Answer.YES)
+    reached = frozenset(i for i in lost if states[i].uptime is not None)
+    prompt = frozenset(i for i in reached if states[i].voting or states[i].guard_left > 0)
+    slow = frozenset(i for i in lost - reached if states[i].why != votes[i].why)
+    return prompt, slow
 
 
-def _incomplete(table: Table, heard: int) -> list[str]:
+def _incomplete(table: Table, heard: int) -> tuple[str, ...]:
     """The names that not every node which answered has in its index."""
     found = [name for name, cells in table.items() if len(cells) - cells.count(None) < heard]
     # Nobody but a stranger writes other names into the index; they are shown as they are.
-    return [name.decode() for name in found if len(name) <= LONGEST and _is_utf8(name)]
+    return tuple(name.decode() for name in found if len(name) <= LONGEST and _is_utf8(name))
 
 
 def _is_utf8(name: bytes) -> bool:

@@ -68,6 +68,8 @@ class Lock:
             LockTaken: somebody else held it all the time.
             NodesUnavailable: no majority of the nodes could be asked.
             ValueError: a bad name, or a ttl that the alias does not allow.
+            SynchronousOnlyOperation: an event loop runs in this thread; without Django it
+                is a RuntimeError.
         """
         backend, options = self._source(self._alias), self._options
         if not self._filled:
@@ -272,6 +274,7 @@ def _hold(backend: Backend, steps: Steps[Grant], options: Options) -> Lease:
     renew = backend.renew if options.renew is None else options.renew
     max_hold = backend.max_hold if options.max_hold is None else options.max_hold
     min_hold = backend.check_min_hold(options.min_hold or 0.0)
+    backend.refuse_event_loop()
     grant = None
     try:
         grant = backend.run(steps)

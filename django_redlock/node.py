@@ -20,6 +20,8 @@ from .complaints import Refused, describe
 from .handshake import open_channel
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .addresses import Address
     from .admission import Facts
     from .channel import Channel
@@ -73,12 +75,21 @@ class Node:
         facts: what it said when last connected.
     """
 
-    def __init__(self, address: Address, *, fences: str, guard: float, timeout: float) -> None:
+    def __init__(
+        self,
+        address: Address,
+        *,
+        fences: str,
+        guard: float,
+        timeout: float,
+        welcomed: Callable[[], None],
+    ) -> None:
         self.label = address.label
         self._address = address
         self._fences = fences
         self._guard = guard
         self._timeout = timeout
+        self._welcomed = welcomed
         self.facts: Facts | None = None
         self.reset()
 
@@ -111,6 +122,8 @@ class Node:
                 self._look_aside(now)
             while self._free and not self._aside:
                 channel = self._free.pop()
+                if not (channel.owed or channel.guarded or channel.fault):
+                    return channel
                 if channel.silent_for(now) > self._timeout:
                     channel.read()
                 if channel.fault:
@@ -144,7 +157,7 @@ class Node:
 
     def give(self, channel: Channel, nonce: str | None, now: float) -> None:
         """Take a channel back; ``nonce``: a grant that it may still owe an answer for."""
-        owes = nonce is not None and _owes(channel, nonce)
+        owes = nonce is not None and bool(channel.owed) and _owes(channel, nonce)
         if channel.spoiled and not owes:
             channel.close("interrupted")
         if channel.fault:
@@ -236,6 +249,7 @@ class Node:
 
     def _welcome(self, channel: Channel) -> None:
         self.facts, self._last = channel.facts, channel
+        self._welcomed()
         self.trouble, self._backoff = "", 0.0
         for silent in self._aside:  # their sockets are dead: the node answers on a new one
             silent.close("no answer")
@@ -248,6 +262,8 @@ class Node:
             if opening.channel is not None:
                 self._free.append(opening.channel)
                 opening.channel = None
+            elif not opening.done.is_set() and not self._free:
+                self.trouble = self.trouble or f"no connection within {self._timeout:g} s"
 
     # -- telling --------------------------------------------------------------------------------
 

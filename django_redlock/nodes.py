@@ -44,7 +44,13 @@ class Nodes:
     ) -> None:
         self.timeout = timeout
         self.nodes = tuple(
-            Node(address, fences=f"{prefix}fences", guard=guard, timeout=timeout)
+            Node(
+                address,
+                fences=f"{prefix}fences",
+                guard=guard,
+                timeout=timeout,
+                welcomed=self._mark_twins,
+            )
             for address in addresses
         )
         _ALL.add(self)
@@ -78,7 +84,7 @@ class Nodes:
         for node in self.nodes:
             node.close()
 
-    def mark_twins(self) -> None:
+    def _mark_twins(self) -> None:
         """Take the vote from every node that is the same server as one before it."""
         seen: dict[str, str] = {}
         for node in self.nodes:
@@ -102,17 +108,20 @@ class _Round:
         self.deadline = self.start + group.timeout
         self.poll = select.poll()
         self.awaited: dict[int, int] = {}  # file descriptor -> index
-        self.prompt: set[int] = set()
+        self.unheard: set[int] = set()  # ours, asked, and not answered yet
+        self.prompt: set[int] = set()  # of these, the ones that owed nothing before
 
     # -- before writing -------------------------------------------------------------------------
 
     def gather(self) -> None:
         """A channel to every node that can have one in time; a vote for the others."""
-        missing = [i for i in self._asked() if not self._take(i)]
-        missing += [i for i in self._close_stale() if not self._take(i)]
+        asked = self._asked()
+        missing = [i for i in asked if not self._take(i)]
+        while stale := self._close_stale():  # of many idle connections all may be closed
+            missing += [i for i in stale if not self._take(i)]
         if missing:
             self._open(missing)
-        for i in self._asked():
+        for i in asked:
             self._admit(i)
 
     def _asked(self) -> Sequence[int]:
@@ -143,10 +152,8 @@ class _Round:
         """Settle what arrived since the last call; the nodes that closed their connection."""
         stale = []
         for fileno, _ in self.poll.poll(0):
-            i = self.awaited[fileno]
-            self.mine[i].read()
-            if self.mine[i].fault:
-                self._drop(i)
+            i = self._read(fileno)
+            if i not in self.mine:
                 stale.append(i)
         return stale
 
@@ -171,12 +178,13 @@ class _Round:
             channel = self.mine[i] = opening.channel
             self.poll.register(channel.fileno, select.POLLIN)
             self.awaited[channel.fileno] = i
-        group.mark_twins()
 
     def _admit(self, i: int) -> None:
         """Keep the questions of change from a node that may not vote."""
         node, why = self.nodes[i], ""
         channel = self.mine.get(i) or self.busy.get(i)
+        if channel is not None and not channel.guarded and not node.twin:
+            return
         if channel is None:
             why = node.trouble or f"no connection within {self.group.timeout:g} s"
         elif not self.undoing and self.ask.command is not Command.SURVEY:
@@ -198,11 +206,14 @@ class _Round:
         """Put the question on every wire at once; nobody waits between two of them."""
         packed, nonce = pack(self.ask), self.ask.nonce.encode()
         now = time.monotonic()
+        self.deadline = now + self.group.timeout  # connecting may have used up the first one
         for i, channel in (*self.mine.items(), *self.busy.items()):
             if self.ballot[i] is not None:
                 continue
-            if i in self.mine and not channel.owed:
-                self.prompt.add(i)
+            if i in self.mine:
+                self.unheard.add(i)
+                if not channel.owed:
+                    self.prompt.add(i)
             owed = Owed(self.ask.command, nonce, self.ballot, i, now)
             data = packed[None] if None in packed else packed[i]
             if not channel.send(data, owed) and self.ballot[i] is None:
@@ -211,30 +222,37 @@ class _Round:
 
     def listen(self) -> None:
         """Read answers as they arrive until the asker has heard enough."""
-        end = self.deadline
-        lingering = False
-        while True:
-            waited = self.prompt if lingering else self.mine.keys()
-            if not any(self.ballot[i] is None for i in waited):
-                return
+        end, lingering = self.deadline, False
+        self._count(tuple(self.unheard))
+        while self.prompt if lingering else self.unheard:
             if not lingering and self.ask.decided(self.ballot):
                 if not self.undoing:
                     return
                 now = time.monotonic()
-                end = min(end, now + max(now - self.start, LEAST_LINGER))
-                lingering = True
+                end, lingering = min(end, now + max(now - self.start, LEAST_LINGER)), True
                 continue
             ready = self.poll.poll(max(0.0, end - time.monotonic()) * 1000)
             if not ready:
                 return
-            for fileno, _ in ready:
-                i = self.awaited[fileno]
-                self.mine[i].read()
-                if self.mine[i].fault:
-                    self._drop(i)
+            self._count([self._read(fileno) for fileno, _ in ready])
+
+    def _read(self, fileno: int) -> int:
+        i = self.awaited[fileno]
+        self.mine[i].read()
+        if self.mine[i].fault:
+            self._drop(i)
+        return i
+
+    def _count(self, indices: Sequence[int]) -> None:
+        for i in indices:
+            if self.ballot[i] is not None:
+                self.unheard.discard(i)
+                self.prompt.discard(i)
 
     def votes(self) -> list[Vote]:
         """The ballot, with a lost vote for each node that was not heard."""
+        if None not in self.ballot:
+            return list(self.ballot)  # type: ignore[arg-type]
         late = f"no answer within {time.monotonic() - self.start:.3f} s"
         return [
             vote or Vote(node.label, Answer.LOST, why=late)

@@ -46,4 +46,5 @@ class Options:
 
     def updated(self, **changes: Any) -> Options:
         """A copy; what is None in ``changes`` stays as it is."""
-        return replace(self, **{key: value for key, value in changes.items() if value is not None})
+        given = {key: value for key, value in changes.items() if value is not None}
+        return replace(self, **given) if given else self

@@ -33,7 +33,7 @@ class Vote(NamedTuple):
     Attributes:
         node: the node's label, ``host:port/db``; never with a password.
         answer: YES, NO or LOST.
-        number: the grant number, with a YES to a grant.
+        number: the grant number, with a YES to a grant; how many names a survey looked at.
         left: seconds until the key that refused us expires; None when it never does.
         holder: the owner label in the key that refused us.
         why: for people, why it is not a YES.
@@ -54,7 +54,7 @@ class Vote(NamedTuple):
 Ballot = Sequence[Vote | None]  # None: not heard yet
 
 
-class Command(enum.Enum):
+class Command(enum.StrEnum):
     """What can be asked of a node; each is one script of ``scripts``."""
 
     GRANT = "grant"

@@ -26,21 +26,22 @@ a double, exact up to 2^53 microseconds since 1970, which is the year 2255.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from .protocol import Answer, Command, Vote
+from .protocol import Command
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-# KEYS fences, held, lock × n     ARGV nonce, wish, slack, ttl, label, old, field × n, name × n
+# KEYS fences, held, lock × n     ARGV nonce, wish, slack, ttl, label, old, field × n, name × n,
+#                                      epoch
 # Takes all names or none. ``wish`` is the caller's wall clock and ``slack`` how far it may be
 # ahead of this node's, in microseconds; ``ttl`` in milliseconds. With ``old`` empty each key
 # must be missing; else each must carry exactly the nonce ``old`` (adoption).
+# ``epoch`` is what the node had when the connection was opened: one that was emptied since, or
+# got another's data, has none or another. The first write is one that a node which is out of
+# memory refuses, so that it refuses all.
 # Returns nonce, GRANTED, g | nonce, HELD, pttl, label | nonce, GONE | nonce, EMPTY
 GRANT: Final = """\
 local nonce, n, old = ARGV[1], #KEYS - 2, ARGV[6]
-if not redis.call('HGET', KEYS[1], 'epoch') then return {nonce, 'EMPTY'} end
+if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[#ARGV] then return {nonce, 'EMPTY'} end
 for i = 3, n + 2 do
   local value = redis.call('GET', KEYS[i])
   if old == '' then
@@ -60,12 +61,12 @@ for i = 7, n + 6 do
 end
 g = string.format('%.0f', g)
 local due = string.format('%.0f', math.floor(now / 1000) + ARGV[4])
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', math.floor(now / 1000)))
 for i = 1, n do
   redis.call('HSET', KEYS[1], ARGV[6 + i], g)
   redis.call('SET', KEYS[i + 2], nonce .. ':' .. g .. ':' .. ARGV[5], 'PX', ARGV[4])
   redis.call('ZADD', KEYS[2], due, ARGV[6 + n + i])
 end
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', math.floor(now / 1000)))
 return {nonce, 'GRANTED', g}
 """
 
@@ -148,14 +149,15 @@ if n == 0 then return {nonce, 'GONE'} end
 return {nonce, 'RESTING', n}
 """
 
-# KEYS fences                     ARGV nonce, guard, uptime
+# KEYS fences                     ARGV nonce, guard, uptime, a random text
 # Asked once per connection. A node without ``epoch`` is new or was emptied; it gets one when
 # ``guard`` milliseconds have passed since its start (if it is younger than the guard: nothing
 # can have been granted in this life) or since somebody first noticed.
-# Returns nonce, ADMITTED, milliseconds left until it may be admitted (0: admitted)
+# Returns nonce, ADMITTED, milliseconds left until it may be admitted (0: admitted), its epoch
 ADMIT: Final = """\
 local nonce, guard, uptime = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-if redis.call('HGET', KEYS[1], 'epoch') then return {nonce, 'ADMITTED', 0} end
+local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if epoch then return {nonce, 'ADMITTED', 0, epoch} end
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local since = tonumber(redis.call('HGET', KEYS[1], 'empty') or '-1')
@@ -164,15 +166,15 @@ if since < 0 or since > now then
   if uptime >= 0 and uptime < guard then since = now - uptime end
   redis.call('HSET', KEYS[1], 'empty', string.format('%.0f', since))
 end
-if now - since < guard then return {nonce, 'ADMITTED', math.ceil(since + guard - now)} end
-redis.call('HSET', KEYS[1], 'epoch', string.format('%.0f', now))
-return {nonce, 'ADMITTED', 0}
+if now - since < guard then return {nonce, 'ADMITTED', math.ceil(since + guard - now), ''} end
+redis.call('HSET', KEYS[1], 'epoch', ARGV[4])
+return {nonce, 'ADMITTED', 0, ARGV[4]}
 """
 
 # KEYS held                       ARGV nonce, lock prefix, limit, name …
-# Reads; writes nothing. Without names: those of the index that are due last, at most ``limit``.
+# Reads; writes nothing. Without names: those of the index that are due first, at most ``limit``.
 # The nonce is the power to release, so it stays here: a digest names the owner.
-# Returns nonce, FOUND, [name, owner digest, pttl, g, label] …
+# Returns nonce, FOUND, [name, owner digest, pttl, g, label] …, number of names looked at
 SURVEY: Final = """\
 local nonce, prefix, names = ARGV[1], ARGV[2], {}
 if #ARGV > 3 then
@@ -196,7 +198,7 @@ for _, name in ipairs(names) do
       redis.call('PTTL', prefix .. name), g, label}
   end
 end
-return {nonce, 'FOUND', found}
+return {nonce, 'FOUND', found, #names}
 """
 
 TEXT: Final = {
@@ -207,39 +209,3 @@ TEXT: Final = {
     Command.REST: REST,
     Command.SURVEY: SURVEY,
 }
-
-DONE: Final = {
-    Command.GRANT: b"GRANTED",
-    Command.RAISE: b"RAISED",
-    Command.EXTEND: b"KEPT",
-    Command.RELEASE: b"FREED",
-    Command.REST: b"RESTING",
-    Command.SURVEY: b"FOUND",
-}
-
-
-def vote(node: str, command: Command, nonce: bytes, answer: object) -> Vote | None:
-    """What a node's answer to ``command`` is worth; None: it is not an answer to this question."""
-    if not isinstance(answer, list) or len(answer) < 2 or answer[0] != nonce:  # noqa: PLR2004
-        return None
-    word, rest = answer[1], answer[2:]
-    if word == DONE[command]:
-        return _done(node, command, rest)
-    if word == b"HELD" and command is Command.GRANT:
-        left = rest[0] / 1000 if rest[0] >= 0 else None
-        return Vote(node, Answer.NO, left=left, holder=rest[1].decode("utf-8", "backslashreplace"))
-    if word == b"GONE":
-        return Vote(node, Answer.NO, why="the key is missing or somebody else's")
-    if word == b"EMPTY" and command is Command.GRANT:
-        return Vote(node, Answer.LOST, why=EMPTIED, sent=False)
-    return None
-
-
-EMPTIED: Final = "lost its data; the restart guard counts from now"
-
-
-def _done(node: str, command: Command, rest: Sequence[object]) -> Vote:
-    if command is Command.SURVEY:
-        return Vote(node, Answer.YES, data=rest[0])  # type: ignore[arg-type]
-    number = int(rest[0]) if command is Command.GRANT else 0  # type: ignore[call-overload]
-    return Vote(node, Answer.YES, number)

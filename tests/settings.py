@@ -8,5 +8,6 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.auth",
     "django_redlock",
+    "example_project.box_office",
 ]
 REDLOCK = {"default": {"NODES": [f"memory://default-{number}" for number in range(5)]}}

@@ -12,9 +12,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, ClassVar
 
+from django_redlock.answers import vote
 from django_redlock.node import NodeState
 from django_redlock.protocol import Answer, Ask, Command, Vote
-from django_redlock.scripts import vote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +40,8 @@ class MemoryNode:
 
     def eval(self, ask: Ask, last: int | None = None) -> list[object]:
         """Answer a question as the script on a real node would."""
+        if last is None and ask.command is Command.GRANT:
+            last = self.fences.get("epoch")  # the asker is one who was admitted
         args = [str(arg) for arg in ask.args] + ([] if last is None else [str(last)])
         answer: list[object] = getattr(self, f"_{ask.command.value}")(ask.nonce, ask.keys, args)
         return [item.encode() if isinstance(item, str) else item for item in (ask.nonce, *answer)]
@@ -69,8 +71,8 @@ class MemoryNode:
     def _grant(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
         wish, slack, ttl, label, old = int(args[0]), int(args[1]), int(args[2]), args[3], args[4]
         locks, count = keys[2:], len(keys) - 2
-        fields, names = args[5 : 5 + count], args[5 + count :]
-        if "epoch" not in self.fences:
+        fields, names = args[5 : 5 + count], args[5 + count : 5 + 2 * count]
+        if "epoch" not in self.fences or args[-1] != str(self.fences["epoch"]):
             return ["EMPTY"]
         for key in locks:
             value = self.get(key)
@@ -146,7 +148,7 @@ class MemoryNode:
                 found.append(
                     [name.encode(), digest.encode(), left, number.encode(), label.encode()]
                 )
-        return ["FOUND", found]
+        return ["FOUND", found, len(names)]
 
     def _mine(self, key: str, beginning: str) -> bool:
         value = self.get(key)

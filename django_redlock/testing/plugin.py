@@ -57,8 +57,10 @@ def mend(nodes: EmbeddedNodes) -> dict[str, object]:
 
 def _is_emptied(node: EmbeddedNode) -> bool:
     """Delete the node's lock keys; True when the epoch it once had is gone."""
-    with closing(node.client(decode_responses=True)) as client:
-        stale = [key for key in client.scan_iter(f"{PREFIX}*", count=1000) if key != FENCES]
+    with closing(node.client()) as client:
+        stale = [
+            key for key in client.scan_iter(f"{PREFIX}*", count=1000) if key != FENCES.encode()
+        ]
         if stale:
             client.delete(*stale)
         return PREFIX in node.vouched and not client.hexists(FENCES, "epoch")

@@ -12,8 +12,9 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from unittest import mock
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 
@@ -22,11 +23,10 @@ from rich.console import Console
 from rich.table import Table
 
 from django_redlock import conf, redlock
-from django_redlock.nodes import Nodes
-from django_redlock.protocol import Command
+from django_redlock.protocol import Ask, Command, Vote
 from django_redlock.testing import EmbeddedNodes
 
-from .sockets import Sockets
+from .sockets import EPOCH, Sockets
 
 GOALS = {"threads / sockets": 1.5, "one node hung / healthy": 1.3, "round trips to acquire": 1.0}
 
@@ -62,7 +62,7 @@ def _measure(nodes: EmbeddedNodes, rounds: int, pairs: int) -> dict[str, float]:
         "threads": _pair,
     }
     for node in nodes:
-        node.client().hset("bench:fences", "epoch", 1)
+        node.client().hset("bench:fences", "epoch", EPOCH)
     healthy = _turns(contestants, rounds, pairs)
     figures = {f"{name}, µs a pair": value for name, value in healthy.items()}
     figures["threads / sockets"] = healthy["threads"] / healthy["sockets"]
@@ -118,15 +118,16 @@ def _hung(nodes: EmbeddedNodes, rounds: int, pairs: int) -> float:
 def _round_trips(pairs: int) -> float:
     """Questions put to the nodes for one acquire, on average."""
     group = conf.backend("default").group
-    assert isinstance(group, Nodes)
     asked: list[Command] = []
-    ask = group.ask
-    group.ask = lambda question: (asked.append(question.command), ask(question))[1]  # type: ignore[method-assign]
-    try:
+    put = group.ask
+
+    def ask(question: Ask) -> Sequence[Vote]:
+        asked.append(question.command)
+        return put(question)
+
+    with mock.patch.object(group, "ask", ask):
         for _ in range(pairs):
             _pair()
-    finally:
-        del group.ask  # type: ignore[method-assign]
     return sum(command is not Command.RELEASE for command in asked) / pairs
 
 

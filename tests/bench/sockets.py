@@ -16,6 +16,8 @@ import hiredis
 
 from django_redlock import scripts
 
+EPOCH = "bench"
+
 
 class Sockets:
     """One blocking connection per node."""
@@ -50,7 +52,7 @@ class Sockets:
         wish = time.time_ns() // 1000
         answers = self._round(
             "EVAL", scripts.GRANT, 3, fences, held, key,
-            nonce, wish, 5_000_000, self.ttl, "bench", "", field, name,
+            nonce, wish, 5_000_000, self.ttl, "bench", "", field, name, EPOCH,
         )  # fmt: skip
         if sum(answer[1] == b"GRANTED" for answer in answers) < 3:
             raise RuntimeError(answers)

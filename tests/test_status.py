@@ -1,0 +1,402 @@
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from itertools import count
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import override_settings
+
+from django_redlock import conf, redlock
+from django_redlock.management.commands.redlock_status import age
+from django_redlock.testing.memory import MemoryNodes
+
+A, B = "a" * 32, "b" * 32
+SECRET = "s3cr3t"
+_number = count()
+
+
+def status(*args: str, **options) -> tuple[int, str]:
+    """Run the command; the exit code and what it printed."""
+    out, code = io.StringIO(), 0
+    try:
+        call_command("redlock_status", *args, stdout=out, **options)
+    except SystemExit as end:
+        code = int(str(end.code))
+    return code, out.getvalue()
+
+
+def words(line: str) -> list[str]:
+    """The cells of a table's line."""
+    return re.split(r"\s{2,}", line.strip())
+
+
+@contextmanager
+def clients(nodes):
+    """A client of each node."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(node.client())) for node in nodes]
+
+
+@contextmanager
+def in_memory(*aliases: str):
+    """Settings with five nodes in memory for each alias."""
+    made = {
+        alias: {"NODES": [f"memory://status-{next(_number)}" for _ in range(5)]}
+        for alias in aliases
+    }
+    with override_settings(REDLOCK=made):
+        yield
+
+
+def group(alias: str) -> MemoryNodes:
+    """The nodes in memory of an alias."""
+    found = conf.backend(alias).group
+    assert isinstance(found, MemoryNodes)
+    return found
+
+
+@pytest.fixture
+def memory() -> Iterator[MemoryNodes]:
+    """Five nodes in memory, the alias "default"."""
+    with in_memory("default"):
+        yield group("default")
+
+
+def put(memory: MemoryNodes, name: str, value: str, *nodes: int) -> None:
+    """Write a lock's key to nodes in memory, for ten seconds."""
+    for i in nodes:
+        due = memory.nodes[i].clock() + 10_000
+        memory.nodes[i].keys[f"redlock:lock:{name}"] = (value, due)
+        memory.nodes[i].held[name] = due
+
+
+def test_nothing_is_held(memory):
+    """Five healthy nodes without a lock: a sentence says so, the exit code is 0."""
+    code, out = status()
+    assert code == 0
+    assert "default: healthy (5 of 5 nodes vote, 3 are needed)" in out
+    assert "No lock is held." in out
+    assert len(re.findall(r"^memory://status-\d+ +up ", out, re.MULTILINE)) == 5
+
+
+def test_a_held_lock(memory):
+    """A held lock is a line: name, holder, nodes, seconds left, what it is."""
+    with redlock("invoice:42", ttl=30):
+        _, out = status()
+    (line,) = [line for line in out.splitlines() if line.startswith("invoice:42")]
+    name, holder, on, left, kind = words(line)
+    assert (name, on, kind) == ("invoice:42", "5 of 5", "held")
+    assert holder.endswith(f":{os.getpid()}")
+    assert 28 < float(left.split(" to ", maxsplit=1)[0]) <= 30
+
+
+def test_partial_and_split(memory):
+    """What nobody holds is told from what is held, with all who left a key."""
+    put(memory, "p", f"{A}:123:web-1", 0, 1)
+    put(memory, "s", f"{A}:123:web-1", 0, 1)
+    put(memory, "s", f"{B}:124:web-2", 2, 3)
+    put(memory, "s", "foreign", 4)
+    _, out = status()
+    lines = [words(line) for line in out.splitlines()]
+    partial, split = (next(line for line in lines if line[0] == name) for name in "ps")
+    assert [partial[i] for i in (1, 2, 4)] == ["web-1", "2 of 5", "partial"]
+    assert [split[i] for i in (1, 2, 4)] == [
+        "web-1 on 2, web-2 on 2, another client on 1",
+        "2 of 5",
+        "split",
+    ]
+
+
+def test_names_as_arguments(memory):
+    """Named locks are shown, whether they are held or free, and no others."""
+    with redlock("held"), redlock("other"):
+        code, out = status("held", "nobody")
+    assert code == 0
+    lines = [words(line) for line in out.splitlines()]
+    assert [line[-1] for line in lines if line[0] == "held"] == ["held"]
+    assert ["nobody", "-", "0 of 5", "-", "free"] in lines
+    assert "other" not in out
+
+
+@pytest.mark.parametrize(("down", "code"), [(0, 0), (1, 3), (2, 3), (3, 4), (5, 4)])
+def test_exit_codes(memory, down, code):
+    """0: all nodes vote; 3: some do not; 4: no majority does. The same with --json."""
+    memory.down = set(range(down))
+    assert status()[0] == code
+    assert status("--json")[0] == code
+    assert status("some-name")[0] == code
+
+
+def test_the_worst_alias_decides():
+    """One alias without a majority makes the exit code 4, unless it is not looked at."""
+    with in_memory("default", "payments"):
+        group("default").down = {0}
+        group("payments").down = {0, 1, 2}
+        code, out = status()
+        assert code == 4
+        assert "default: degraded (4 of 5 nodes vote, 3 are needed)" in out
+        assert "payments: no majority, no lock can be taken (2 of 5 nodes vote" in out
+        code, out = status("--alias", "default")
+        assert code == 3
+        assert "payments" not in out
+        code, out = status("--alias", "payments", "--alias", "default", "--json")
+        assert code == 4
+        document = json.loads(out)
+        assert document["health"] == "no_majority"
+        assert list(document["aliases"]) == ["payments", "default"]
+
+
+def test_too_few_answers_are_not_called_empty(memory):
+    """Without a majority's answers nobody says that no lock is held."""
+    memory.down = {0, 1, 2}
+    _, out = status()
+    assert "No lock is held." not in out
+    assert "Too few nodes answered to know what is held." in out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--alias", "nope"], "no alias 'nope'; it has: 'default'"),
+        (["--limit", "0"], "limit must be from 1"),
+        ([""], "is empty"),
+        (["a\x1bb"], "control characters"),
+    ],
+)
+def test_bad_arguments(memory, args, message):
+    """What makes no sense is an error that says why, not a traceback."""
+    with pytest.raises(CommandError, match=message):
+        call_command("redlock_status", *args)
+
+
+@pytest.mark.parametrize("setting", [{}, None, {"default": {"NODES": ["redis://:s3cr3t@h:p"]}}])
+def test_bad_settings(setting):
+    """Missing or wrong settings are an error without a traceback or a password (FM-62)."""
+    with override_settings(REDLOCK=setting), pytest.raises(CommandError) as caught:
+        call_command("redlock_status")
+    assert "REDLOCK" in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_limit(memory):
+    """More locks than --limit: so many are shown, and it is said that there are more."""
+    with redlock("a"), redlock("b"):
+        _, out = status("--limit", "1")
+        assert "More locks are held than these 1; --limit shows more." in out
+        assert json.loads(status("--limit", "1", "--json")[1])["aliases"]["default"]["truncated"]
+        _, out = status("--limit", "2")
+        assert "More locks" not in out
+
+
+def test_json(memory):
+    """--json prints one document whose keys are those of the documentation."""
+    put(memory, "x", f"{A}:123:web-1", 0, 1, 2)
+    memory.down = {4}
+    code, out = status("--json")
+    document = json.loads(out)
+    assert code == 3
+    assert set(document) == {"health", "aliases"}
+    found = document["aliases"]["default"]
+    assert set(found) == {"health", "majority", "truncated", "nodes", "locks"}
+    assert (document["health"], found["health"]) == ("degraded", "degraded")
+    assert (found["majority"], found["truncated"]) == (3, False)
+    *_, up, down = found["nodes"]
+    assert re.fullmatch(r"memory://status-\d+", up.pop("node"))
+    assert up == {
+        "voting": True,
+        "answered": True,
+        "why": "",
+        "version": "memory",
+        "role": "master",
+        "uptime": None,
+        "round_trip": None,
+        "guard_left": 0,
+    }
+    assert (down["voting"], down["answered"], down["why"]) == (False, False, "down")
+    (lock,) = found["locks"]
+    cells = lock.pop("cells")
+    assert 9 < lock.pop("lowest") <= lock.pop("highest") <= 10
+    assert lock == {
+        "name": "x",
+        "kind": "held",
+        "holder": "web-1",
+        "fence": 123,
+        "on": 3,
+        "of": 5,
+    }
+    assert [set(cell) for cell in cells] == [{"node", "left", "owner", "holder"}] * 3
+    assert A[:12] not in out
+
+
+def test_json_alone_on_stdout():
+    """Run as a command, nothing but the document is on standard output; a pipe has no colour."""
+    command = [sys.executable, "-m", "django", "redlock_status", "--settings", "tests.settings"]
+    run = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(run.stdout)["health"] == "ok"
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "No lock is held." in run.stdout
+    assert "\x1b" not in run.stdout
+
+
+HOSTILE = ["<script>alert(1)</script>", "[bold red]x[/]", "[/]", "a\u202eb", "é" * 256, "{{7*7}}"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_and_holders(memory, name):
+    """Names and holders are text: no markup, no turned writing, nothing cut off (FM-64)."""
+    put(memory, name, f"{A}:5:{name[:100]}", 0, 1, 2)
+    _, out = status()
+    plain = name.replace("\u202e", "\\u202e")
+    assert "\u202e" not in out
+    if len(name) < 30:
+        assert out.count(plain) == 2
+    assert out.count("é") == (356 if "é" in name else 0)
+    assert max(map(len, out.splitlines())) <= 120
+    (lock,) = json.loads(status("--json")[1])["aliases"]["default"]["locks"]
+    assert lock["name"] == name
+    assert status(name)[1].count("held") == 1
+
+
+def test_control_characters_in_a_holder(memory):
+    """An owner's label cannot move the cursor of the one who reads it (FM-64)."""
+    put(memory, "x", f"{A}:5:web\x1b[2J\r\nfake", 0, 1, 2)
+    _, out = status()
+    assert "web\\x1b[2J\\r\\nfake" in out
+
+
+def test_colour(memory):
+    """Colour is for terminals, or by --force-color; --no-color is obeyed."""
+    assert "\x1b" not in status()[1]
+    assert "\x1b[32mup" in status(force_color=True)[1]
+    assert "\x1b" not in status(no_color=True)[1]
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    call_command("redlock_status", stdout=terminal, no_color=True)
+    assert "\x1b" not in terminal.getvalue()
+
+
+def test_output_that_knows_only_ascii(memory):
+    """Where the output cannot show a character, it is escaped instead of an error."""
+    out = io.TextIOWrapper(io.BytesIO(), "ascii")
+    with redlock("grün"):
+        call_command("redlock_status", stdout=out)
+    out.seek(0)
+    assert "\ngr\\xfcn " in out.read()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.9, "59 s"), (60, "1 min"), (3700, "1 h 1 min"), (90_000, "1 d 1 h")],
+)
+def test_age(seconds, text):
+    """An uptime is told in the units that people use."""
+    assert age(seconds) == text
+
+
+# -- real nodes -----------------------------------------------------------------------------------
+
+
+def test_reads_the_index_and_scans_nothing(redlock_nodes):
+    """FM-60: the command reads the index; no node is asked for KEYS or SCAN."""
+    with clients(redlock_nodes) as each, redlock("invoice:42", ttl=2, renew=False):
+        for client in each:
+            client.mset({f"foreign:{i}": "x" for i in range(100)})
+            client.config_resetstat()
+        _, out = status()
+        _, named = status("invoice:42")
+        for client in each:
+            calls = client.info("commandstats")
+            assert calls["cmdstat_zrangebyscore"]["calls"] >= 1
+            assert calls["cmdstat_get"]["calls"] >= 2
+            assert not {"cmdstat_keys", "cmdstat_scan", "cmdstat_randomkey"} & set(calls)
+            client.delete(*(f"foreign:{i}" for i in range(100)))
+    assert "invoice:42" in out
+    assert "invoice:42" in named
+
+
+def test_one_dead_and_one_hung_node(redlock_nodes):
+    """FM-61: a dead and a hung node are shown as down, and cost little more than NODE_TIMEOUT."""
+    alias = redlock_nodes.settings(MAX_TTL=2)
+    with redlock("invoice:42", ttl=2, renew=False):
+        redlock_nodes.kill(0)
+        redlock_nodes.pause(4)
+        with override_settings(REDLOCK={"default": alias}):  # connections anew
+            start = time.monotonic()
+            code, out = status()
+            took = time.monotonic() - start
+    redlock_nodes.resume(4)
+    assert took < 1.5
+    assert code == 3
+    assert "default: degraded (3 of 5 nodes vote, 3 are needed)" in out
+    assert re.search(rf"^127.0.0.1:{redlock_nodes[0].port}/0 +down: ", out, re.MULTILINE)
+    assert re.search(rf"^127.0.0.1:{redlock_nodes[4].port}/0 +down: no conn", out, re.MULTILINE)
+    assert re.search(r"^invoice:42 .* 3 of 5 .* held", out, re.MULTILINE)
+
+
+def test_a_hung_node_costs_nothing_once_it_is_known(redlock_nodes):
+    """FM-61: in a process that lives on, a node known to hang is not waited for."""
+    alias = redlock_nodes.settings(NODE_TIMEOUT=0.5)
+    with override_settings(REDLOCK={"default": alias}):
+        status()
+        redlock_nodes.pause(1)
+        assert status()[0] == 3  # finds out
+        start = time.monotonic()
+        code, out = status()
+        took = time.monotonic() - start
+        redlock_nodes.resume(1)
+    assert code == 3
+    assert "down: no answer" in out
+    assert took < 0.4  # a few milliseconds
+
+
+def test_no_password_anywhere(redlock_nodes):
+    """FM-62: neither a right nor a wrong password is in what the command prints."""
+    ports = [node.port for node in redlock_nodes]
+    places = [
+        f"redis://locker:{SECRET}@127.0.0.1:{ports[0]}/0",
+        {
+            "URL": f"redis://127.0.0.1:{ports[1]}/0",
+            "USERNAME": "locker",
+            "PASSWORD": SECRET,
+        },
+        f"redis://:{SECRET}@127.0.0.1:{ports[2]}/0",  # wrong
+        {"URL": f"redis://127.0.0.1:{ports[3]}/0", "USERNAME": "no", "PASSWORD": SECRET},  # wrong
+        f"redis://locker:{SECRET}@127.0.0.1:1/0",  # nobody there
+    ]
+    alias = redlock_nodes.settings() | {"NODES": places}
+    with clients(redlock_nodes) as each:
+        for client in each[:2]:
+            client.acl_setuser(
+                "locker", enabled=True, passwords=[f"+{SECRET}"], keys=["*"], categories=["+@all"]
+            )
+        try:
+            with override_settings(REDLOCK={"default": alias}):
+                printed = [status(), status("--json"), status("x", force_color=True)]
+        finally:
+            for client in each[:2]:
+                client.acl_deluser("locker")
+    assert [code for code, _ in printed] == [4, 4, 4]
+    for _, out in printed:
+        assert f"127.0.0.1:{ports[0]}/0" in out
+        assert SECRET not in out
+        assert "locker" not in out
+        assert "redis://" not in out
+
+
+def test_no_nonce_anywhere(redlock_nodes):
+    """The nonce, the power to release, is not in what the command prints."""
+    with redlock("invoice:42", ttl=2, renew=False) as lease:
+        printed = status()[1] + status("--json")[1] + status("invoice:42")[1]
+    assert printed.count("invoice:42") == 3
+    assert lease._grant.nonce[:12] not in printed

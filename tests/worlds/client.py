@@ -1,0 +1,160 @@
+"""What a user of locks does, as a generator on top of the algorithm's."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from django_redlock import algorithm
+from django_redlock.errors import LeaseLost, NodesUnavailable, RedlockError
+from django_redlock.protocol import Ask, Grant, Policy, Target, Wait
+
+from . import MAX_TTL, SLACK
+
+if TYPE_CHECKING:
+    from .checker import Belief
+    from .world import World
+
+Acts: TypeAlias = Generator[Ask | Wait, Any, Any]
+
+
+class Cancelled(BaseException):
+    """Somebody interrupts the client."""
+
+
+class Client:
+    """One process with one thread, and clocks of its own."""
+
+    def __init__(self, world: World, number: int, size: int) -> None:
+        profile, random = world.profile, world.random
+        self.world = world
+        self.label = f"c{number}"
+        self._rate = 1 + random.uniform(-1, 1) * profile.rate
+        if not profile.trusted:
+            self._rate *= 0.01  # the machine gets no time, so its owner believes for too long
+        self._offset = random.uniform(0, 1000)
+        error = random.uniform(-1, 1) * profile.wall
+        if profile.ahead and number == 0:
+            error = profile.ahead
+        self.policy = Policy(
+            size=size,
+            max_ttl=MAX_TTL,
+            slack=SLACK,
+            clock=self.clock,
+            wall=lambda: int((1000.0 + world.now + error) * 1_000_000) if profile.wishes else 0,
+            nonce=world.nonce,
+            uniform=random.uniform,
+        )
+        self.names = [f"name{i}" for i in range(profile.names)]
+        self.nonces: set[str] = set()  # of this turn
+        self.given: set[str] = set()
+        self.doomed = False  # disappears at its next step
+
+    def clock(self) -> float:
+        """Its own monotonic clock."""
+        return self._offset + self.world.now * self._rate
+
+    def exact(self, moment: float) -> float:
+        """A moment of its clock, on the world's."""
+        return (moment - self._offset) / self._rate
+
+    def seconds(self, seconds: float) -> float:
+        """A span on its clock, as the world sees it."""
+        return seconds / self._rate if self.world.profile.trusted else seconds
+
+    # -- a life ---------------------------------------------------------------------------------
+
+    def life(self) -> Acts:
+        """Take turns until the world ends."""
+        random, profile = self.world.random, self.world.profile
+        while True:
+            try:
+                yield Wait(random.uniform(0, profile.think))
+                yield from self._turn()
+            except RedlockError as error:
+                self.world.note(type(error).__name__, self.label)
+                if isinstance(error, NodesUnavailable):
+                    self.world.checker.unavailable(self.label)
+            except Cancelled:
+                self.world.note("cancelled", self.label)
+            for nonce in self.nonces - self.given:
+                self.world.network.over(nonce)
+            self.nonces.clear()
+
+    def _turn(self) -> Acts:
+        random, profile = self.world.random, self.world.profile
+        ttl = random.choice(profile.ttls)
+        if self.world.offers and random.random() < 0.7:
+            target, nonce = self.world.offers.pop(0)
+            grant = yield from algorithm.adopt(
+                self.policy, target, old=nonce, label=self.label, ttl=ttl
+            )
+            self.world.note("adopted", self.label, grant.nonce)
+        else:
+            grant = yield from algorithm.acquire(
+                self.policy,
+                self._target(),
+                label=self.label,
+                ttl=ttl,
+                wait=random.choice(profile.wait),
+            )
+        now, until = self.world.now, self.exact(grant.deadline)
+        belief = self.world.checker.granted(self.label, grant, now, until)
+        self.world.note("granted", self.label, grant.nonce, grant.fence)
+        if random.random() < profile.die:
+            self.doomed = True
+        try:
+            yield from self._hold(belief)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield from self._release(belief)
+            raise
+        yield from self._release(belief)
+
+    def _target(self) -> Target:
+        """One name or two, of which each pair shares a counter."""
+        random, profile = self.world.random, self.world.profile
+        count = 2 if random.random() < profile.many and len(self.names) > 1 else 1
+        target = self.policy.target(random.sample(self.names, count))
+        fields = tuple(int(name.removeprefix("name")) // 2 for name in target.names)
+        return target._replace(fields=fields)
+
+    def _hold(self, belief: Belief) -> Acts:
+        random, profile = self.world.random, self.world.profile
+        while True:
+            yield Wait(random.uniform(0, profile.hold) * belief.grant.ttl)
+            if random.random() < profile.give and self.clock() < belief.grant.deadline:
+                self._give(belief.grant, belief)
+                return
+            if random.random() >= profile.extend:
+                return
+            try:
+                grant = yield from algorithm.extend(
+                    self.policy, belief.grant, ttl=random.choice(profile.ttls)
+                )
+            except LeaseLost:
+                return
+            except NodesUnavailable:
+                self.world.checker.unavailable(self.label)
+                continue
+            belief.grant = grant
+            self.world.note("extended", self.label, grant.nonce)
+            self.world.checker.extended(belief, self.world.now, self.exact(grant.deadline))
+
+    def _give(self, grant: Grant, belief: Belief) -> None:
+        """Stop believing, and offer the tenancy, once in a while twice."""
+        self.world.checker.ended(belief)
+        self.given.add(grant.nonce)
+        self.world.note("given away", self.label, grant.nonce)
+        copies = self.world.random.choice((1, 2, 2))
+        self.world.offers += [(grant.target, grant.nonce)] * copies
+
+    def _release(self, belief: Belief) -> Acts:
+        """Stop believing, and only then tell the nodes."""
+        if belief.grant.nonce in self.given:
+            return
+        random, profile = self.world.random, self.world.profile
+        self.world.checker.ended(belief)
+        rest = random.uniform(0, MAX_TTL) if random.random() < profile.rest else 0.0
+        yield from algorithm.release(self.policy, belief.grant, min_hold=rest)

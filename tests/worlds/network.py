@@ -1,0 +1,220 @@
+"""Nodes that restart, and connections that delay and lose what they carry."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from django_redlock.answers import vote
+from django_redlock.protocol import UNDO, Answer, Ask, Command, Vote
+from django_redlock.testing.memory import MemoryNode
+
+from . import NODE_TIMEOUT
+from .checker import Violation
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+class Hearer(Protocol):
+    """Whoever waits for votes."""
+
+    def hear(self, i: int, vote: Vote) -> None:
+        """Take the vote of node ``i``."""
+
+
+@dataclass(slots=True)
+class Channel:
+    """A connection: first in, first out, either way. Remembers what the node owes.
+
+    Attributes:
+        life, epoch: of the node, when the connection was opened.
+    """
+
+    life: int
+    epoch: int | None
+    owed: list[tuple[str, float]] = field(default_factory=list)  # a grant's nonce, when asked
+    inbound: float = 0.0
+    outbound: float = 0.0
+
+    def silent(self, now: float) -> bool:
+        """Whether its oldest question is overdue."""
+        return bool(self.owed) and now - self.owed[0][1] > NODE_TIMEOUT
+
+
+class SimNode:
+    """A master that may be down, and that mistrusts itself for a while after a start."""
+
+    def __init__(self, world: World, label: str) -> None:
+        profile, rate = world.profile, world.random.uniform(-1, 1) * world.profile.rate
+        self.world = world
+        self.label = label
+        self.error = world.random.uniform(-1, 1) * profile.wall
+        self.memory = MemoryNode(
+            lambda: (1000.0 + world.now * (1 + rate) + self.error) * 1000,
+        )
+        self.up = True
+        self.life = 0
+        self.votes_from = 0.0
+        self._saved = self._image()
+
+    def _image(self) -> tuple[dict, dict]:
+        return copy.copy(self.memory.keys), copy.copy(self.memory.fences)
+
+    def save(self) -> None:
+        """Write a snapshot to disk."""
+        self._saved = self._image()
+
+    def crash(self) -> None:
+        """Go down, and with it every connection."""
+        self.up = False
+        self.life += 1
+
+    def start(self, how: str) -> None:
+        """Come up ``with data``, with a ``stale`` snapshot, or ``empty``; and begin the guard."""
+        self.up = True
+        self.votes_from = self.world.now + self.guard()
+        if how == "stale":
+            keys, fences = self._saved
+            self.memory.keys, self.memory.fences = dict(keys), dict(fences)
+        if how == "empty":
+            self.flush()
+
+    def flush(self) -> None:
+        """Lose the data without a restart; ``epoch`` comes back when it is admitted."""
+        self.memory.keys, self.memory.fences, self.memory.held = {}, {}, {}
+        life = self.life
+
+        def admit() -> None:
+            if self.life == life:
+                self.memory.fences.setdefault("epoch", int(self.world.now * 1000))
+
+        self.world.after(self.guard(), admit)
+
+    def votes(self) -> bool:
+        """Whether a new connection would find that it may be asked."""
+        return self.world.now >= self.votes_from and "epoch" in self.memory.fences
+
+    def guard(self) -> float:
+        """Seconds without a vote."""
+        return self.world.profile.guard
+
+
+class Network:
+    """Carries questions to the nodes, and votes back."""
+
+    def __init__(self, world: World, size: int) -> None:
+        self.world = world
+        self.nodes = [SimNode(world, f"node{i}") for i in range(size)]
+        self._channels: dict[tuple[str, int], list[Channel]] = {}
+        self._flying: Counter[str] = Counter()
+        self._over: set[str] = set()  # nonces that must not be on any node any more
+        self.excused: set[str] = set()  # nonces whose undoing did not get through
+
+    def send(self, client: str, ask: Ask, hearer: Hearer) -> None:
+        """Put the question on every wire; then tell who is not asked."""
+        unsent: dict[int, str] = {}
+        for i, node in enumerate(self.nodes):
+            if ask.to is not None and i not in ask.to:
+                unsent[i] = "not asked"
+            elif not node.up:
+                unsent[i] = "down"
+                self._excuse(ask)
+            elif ask.command not in UNDO and not node.votes():
+                unsent[i] = "restart guard"
+            else:
+                self._write(client, i, ask, hearer)
+        for i, why in unsent.items():
+            hearer.hear(i, Vote(self.nodes[i].label, Answer.LOST, why=why, sent=False))
+
+    def _excuse(self, ask: Ask) -> None:
+        if ask.command in UNDO:
+            self.excused.add(ask.nonce)
+
+    def _channel(self, client: str, i: int, ask: Ask) -> Channel:
+        """Undoing goes behind the grant while that is owed; else one that is not overdue."""
+        node, now = self.nodes[i], self.world.now
+        channels = self._channels.setdefault((client, i), [])
+        channels[:] = [channel for channel in channels if channel.life == node.life]
+        if ask.command in UNDO:
+            for channel in channels:
+                if any(nonce == ask.nonce for nonce, _ in channel.owed):
+                    return channel
+        for channel in channels:
+            if not channel.silent(now) and channel.epoch is not None:
+                return channel
+        channels.append(Channel(node.life, node.memory.fences.get("epoch")))
+        return channels[-1]
+
+    def _write(self, client: str, i: int, ask: Ask, hearer: Hearer) -> None:
+        world, profile = self.world, self.world.profile
+        channel = self._channel(client, i, ask)
+        channel.inbound = max(channel.inbound, world.now + world.latency())
+        owed = (ask.nonce if ask.command is Command.GRANT else "", world.now)
+        channel.owed.append(owed)
+        if world.chance(profile.loss):
+            world.note("lost request", client, ask.command.value, i)
+            self._excuse(ask)
+            return
+        arrive = partial(self._arrive, i, channel, owed, ask, hearer)
+        self._flying[ask.nonce] += 1
+        world.at(channel.inbound, arrive)
+        if world.chance(profile.twice):
+            self.excused.add(ask.nonce)
+            self._flying[ask.nonce] += 1
+            world.at(channel.inbound + world.random.uniform(0, 0.06), arrive)
+
+    def _arrive(
+        self,
+        i: int,
+        channel: Channel,
+        owed: tuple[str, float],
+        ask: Ask,
+        hearer: Hearer,
+    ) -> None:
+        world, node = self.world, self.nodes[i]
+        self._flying[ask.nonce] -= 1
+        if node.life != channel.life or not node.up:
+            self._excuse(ask)  # the connection died with the process
+            return
+        last = channel.epoch if ask.command is Command.GRANT else (ask.each or {}).get(i)
+        answer = node.memory.eval(ask, last)
+        if answer[1] == b"EMPTY":
+            channel.epoch = None  # look again, on a new connection
+        world.note(ask.command.value, ask.nonce, i, answer[1:])
+        self.look_for_leftovers(ask.nonce)
+        if world.chance(world.profile.loss):
+            world.note("lost reply", ask.nonce, ask.command.value, i)
+            return
+        found = vote(node.label, ask.command, ask.nonce.encode(), answer)
+        channel.outbound = max(channel.outbound, world.now + world.latency())
+
+        def reply() -> None:
+            if owed in channel.owed:
+                channel.owed.remove(owed)
+            hearer.hear(i, found or Vote(node.label, Answer.LOST, why="another question"))
+
+        world.at(channel.outbound, reply)
+
+    # -- nothing stays behind -------------------------------------------------------------------
+
+    def begun(self, nonce: str) -> None:
+        """An attempt begins."""
+        self._over.discard(nonce)
+
+    def over(self, nonce: str) -> None:
+        """The attempt or tenancy ended and was undone: no key of it may outlive the undoing."""
+        self._over.add(nonce)
+        self.look_for_leftovers(nonce)
+
+    def look_for_leftovers(self, nonce: str) -> None:
+        """Nothing of the nonce is left when all that was sent for it has arrived."""
+        if nonce not in self._over or nonce in self.excused or self._flying[nonce]:
+            return
+        for node in self.nodes:
+            for key in list(node.memory.keys):
+                if (node.memory.get(key) or "").startswith(f"{nonce}:"):
+                    raise Violation(f"{nonce} is over, and its {key} stayed on {node.label}")
