@@ -36,9 +36,12 @@ def open_channel(
     try:
         connection.connect()
         start = time.monotonic()
-        info = _call(connection, "INFO", "server")
+        connection.send_command("INFO", "server")
+        connection.send_command("INFO", "replication")
+        info = connection.read_response(disable_decoding=True)
         round_trip = time.monotonic() - start
-        facts = admission.parse(info + b"\n" + _call(connection, "INFO", "replication"))
+        info += b"\n" + connection.read_response(disable_decoding=True)
+        facts = admission.parse(info)
         refusal = admission.objection(facts)
         if refusal:
             raise Refused(refusal)  # noqa: TRY301 - the connection must be closed below

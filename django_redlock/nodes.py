@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .addresses import Address
 
 LEAST_LINGER: Final = 0.001  # seconds
+HANDSHAKE: Final = 4  # node timeouts that connecting, several round trips, may take at the most
 
 
 class Nodes:
@@ -159,23 +160,35 @@ class _Round:
 
     def _open(self, missing: list[int]) -> None:
         """Connect in the background; wait for nodes not known to be down, or if too few are up."""
-        nodes, group = self.nodes, self.group
-        urgent = len(self.mine) + len(self.busy) < group.majority
+        urgent = not self._enough()
         openings: dict[int, Opening] = {}
+        patience: dict[int, float] = {}
         for i in missing:
-            known_down = bool(nodes[i].trouble)
-            opening = nodes[i].open(self.start, urgent=urgent)
-            if opening is not None:
+            node = self.nodes[i]
+            known_down = bool(node.trouble)
+            opening = node.open(self.start, urgent=urgent)
+            if opening is not None and known_down and not urgent:
+                node.forgo(opening)
+            elif opening is not None:
                 openings[i] = opening
-                if known_down and not urgent:
-                    nodes[i].forgo(opening)
+                patience[i] = self.group.timeout * (1 if known_down else HANDSHAKE)
         for i, opening in openings.items():
-            if opening.awaited:
-                opening.done.wait(max(0.0, self.deadline - time.monotonic()))
-            if opening.channel is None:
-                nodes[i].forgo(opening)
-                continue
-            channel = self.mine[i] = opening.channel
+            opening.done.wait(max(0.0, self.deadline - time.monotonic()))
+            self._join(i, opening)
+        for i, opening in openings.items():
+            if i not in self.mine and not self._enough():
+                opening.done.wait(max(0.0, self.start + patience[i] - time.monotonic()))
+                self._join(i, opening)
+            if i not in self.mine:
+                self.nodes[i].forgo(opening)
+
+    def _enough(self) -> bool:
+        return len(self.mine) + len(self.busy) >= self.group.majority
+
+    def _join(self, i: int, opening: Opening) -> None:
+        channel = opening.channel
+        if channel is not None:
+            self.mine[i] = channel
             self.poll.register(channel.fileno, select.POLLIN)
             self.awaited[channel.fileno] = i
 
