@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 
 READ_SIZE: Final = 65536
+READS: Final = 64  # of that size at a time; poll tells when there is more
+LONGEST: Final = 16 * 1024 * 1024  # bytes of one answer: no survey is as long
 BACKLOG: Final = 65536  # bytes sent to a silent node before we stop; its ttl ends the rest
 NO_EPOCH: Final = b"$0\r\n\r\n"  # an empty word, as the last of a grant: see Channel.send
 BUSY: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -86,6 +88,7 @@ class Channel:
         self._tls = isinstance(self.socket, ssl.SSLSocket)
         self._reader = hiredis.Reader()
         self._backlog = 0
+        self._incomplete = 0
         self._writing = threading.RLock()  # re-entrant: a signal handler may lock, too
 
     def silent_for(self, now: float) -> float:
@@ -117,24 +120,30 @@ class Channel:
         return True
 
     def read(self) -> None:
-        """Settle every answer that has arrived; never waits."""
+        """Settle every answer that has arrived; never waits, and never reads for long."""
         try:
-            while not self.fault:
+            for _ in range(READS):
                 data = self.socket.recv(READ_SIZE)
                 if not data:
                     self.close("connection closed by the node")
-                    return
-                self._reader.feed(data)
-                while (answer := self._reader.gets()) is not False:
-                    self._settle(answer)
-                if len(data) < READ_SIZE and not self._tls:  # TLS may hold more, unseen by poll
-                    return
+                self._take_in(data)
+                if self.fault or (len(data) < READ_SIZE and not self._tls):
+                    return  # TLS may hold back more, which poll would not tell
         except BUSY:
             return
         except hiredis.ProtocolError:
             self.close("sent what is not the Redis protocol")
         except OSError as error:
             self.close(f"connection lost: {error.strerror or error}")
+
+    def _take_in(self, data: bytes) -> None:
+        self._reader.feed(data)
+        self._incomplete += len(data)
+        while not self.fault and (answer := self._reader.gets()) is not False:
+            self._incomplete = 0
+            self._settle(answer)
+        if self._incomplete > LONGEST:
+            self.close("sent an answer without end")
 
     def _settle(self, answer: object) -> None:
         if not self.owed:

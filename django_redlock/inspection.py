@@ -32,6 +32,7 @@ BATCH: Final = 64  # names in one question: of the longest ones, half of what a 
 AGAIN: Final = 2  # times that nodes which were only too slow are asked again
 LABEL: Final = 200  # characters of an owner label; whoever can write a key may write more
 DIGITS: Final = 16  # of a grant number: 2^53
+MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 class Kind(enum.StrEnum):
@@ -69,6 +70,20 @@ class Cell(NamedTuple):
     number: int | None
 
 
+class Owner(NamedTuple):
+    """Who has keys of a lock.
+
+    Attributes:
+        owner: the digest of its cells.
+        label: who that is, "" if it left no label.
+        on: how many nodes carry its value.
+    """
+
+    owner: str
+    label: str
+    on: int
+
+
 Table: TypeAlias = dict[bytes, list[Cell | None]]  # by name; one cell for each node
 
 
@@ -96,6 +111,13 @@ class HeldLock(NamedTuple):
     lowest: float | None
     highest: float | None
     cells: tuple[Cell | None, ...]
+
+    @property
+    def owners(self) -> tuple[Owner, ...]:
+        """Everybody who has keys of it: first *the owner*, then the others by how many."""
+        counts = Counter(cell.owner for cell in self.cells if cell is not None)
+        labels = {cell.owner: cell.label for cell in self.cells if cell is not None}
+        return tuple(Owner(each, labels[each], counts[each]) for each in _by_count(counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +157,17 @@ class Survey:
             return Health.OK
         return Health.DEGRADED if self.voting >= self.majority else Health.NO_MAJORITY
 
+    @property
+    def summary(self) -> str:
+        """The health in a few words, for people."""
+        words = {
+            Health.OK: "healthy",
+            Health.DEGRADED: "degraded",
+            Health.NO_MAJORITY: "no majority, no lock can be taken",
+        }
+        votes = f"{self.voting} of {len(self.nodes)} nodes vote, {self.majority} are needed"
+        return f"{words[self.health]} ({votes})"
+
 
 def survey(backend: Backend, names: Sequence[str] = (), *, limit: int = LIMIT) -> Survey:
     """Ask all nodes what is held.
@@ -161,6 +194,18 @@ def shown(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
+
+
+def age(seconds: float) -> str:
+    """Seconds for people: the two largest units at most."""
+    whole = int(seconds)
+    if whole < MINUTE:
+        return f"{whole} s"
+    if whole < HOUR:
+        return f"{whole // MINUTE} min"
+    if whole < DAY:
+        return f"{whole // HOUR} h {whole % HOUR // MINUTE} min"
+    return f"{whole // DAY} d {whole % DAY // HOUR} h"
 
 
 # -- asking ---------------------------------------------------------------------------------------
@@ -286,7 +331,7 @@ def _judge(name: bytes, found: list[Cell | None], heard: int, majority: int) -> 
     """What a name is, from its keys."""
     cells = tuple(found)
     counts = Counter(cell.owner for cell in cells if cell is not None)
-    owner = max(counts, key=lambda each: (counts[each], each), default="")
+    owner = next(iter(_by_count(counts)), "")
     own = [cell for cell in cells if cell is not None and cell.owner == owner]
     left = [cell.left for cell in own if cell.left is not None]
     unheard = len(cells) - heard
@@ -309,6 +354,11 @@ def _judge(name: bytes, found: list[Cell | None], heard: int, majority: int) -> 
         highest=max(left) if left and len(left) == len(own) else None,
         cells=cells,
     )
+
+
+def _by_count(counts: Counter[str]) -> list[str]:
+    """The owners on most nodes first; among equals the order is always the same."""
+    return sorted(counts, key=lambda each: (counts[each], each), reverse=True)
 
 
 def _rests(cell: Cell) -> bool:

@@ -150,12 +150,16 @@ class _Round:
         return True
 
     def _close_stale(self) -> list[int]:
-        """Settle what arrived since the last call; the nodes that closed their connection."""
+        """Settle what arrived since the last call; the nodes that closed their connection.
+
+        To the end: behind a last answer there may be the end of the connection.
+        """
         stale = []
-        for fileno, _ in self.poll.poll(0):
-            i = self._read(fileno)
-            if i not in self.mine:
-                stale.append(i)
+        while ready := self.poll.poll(0):
+            for fileno, _ in ready:
+                i = self._read(fileno)
+                if i not in self.mine:
+                    stale.append(i)
         return stale
 
     def _open(self, missing: list[int]) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
+import zlib
+from collections.abc import Iterable
+
 import pytest
 
 from django_redlock import LockTaken, redlock
-from django_redlock.testing import EmbeddedNodes
+from django_redlock.testing import EmbeddedNode
 
 from .waiting import eventually
 
 
-def scripts_run(nodes: EmbeddedNodes) -> list[int]:
+def scripts_run(nodes: Iterable[EmbeddedNode]) -> list[int]:
     """How many scripts each node has run."""
     counts = []
     for node in nodes:
@@ -46,14 +50,19 @@ def test_a_conflict_is_known_after_one_message_to_each_node(redlock_nodes):
 
 def test_nodes_that_disagree_cost_one_more_round(redlock_nodes):
     """A node whose counter is ahead raises the token; the others are lifted to it, once."""
-    redlock("name").acquire().release()
+    redlock("ahead").acquire().release()
+    field = zlib.crc32(b"ahead") % 1024
+    ahead = (time.time_ns() // 1000) + 3600 * 10**6  # an hour, in microseconds
     with redlock_nodes[0].client() as client:
-        field = max(client.hkeys("redlock:fences"), key=lambda key: key.isdigit())
-        ahead = int(client.hget("redlock:fences", field)) + 10**9
-        client.hset("redlock:fences", field, ahead)
-    fences = []
-    for _ in range(8):
-        with redlock("name") as lease:
-            fences.append(lease.fence)
-    assert fences == sorted(set(fences))
-    assert fences[-1] > ahead
+        client.hset("redlock:fences", str(field), ahead)
+    redlock_nodes.pause(3)
+    redlock_nodes.pause(4)  # so that every majority has the node that is ahead
+    before = scripts_run(redlock_nodes[:3])
+    lease = redlock("ahead").acquire()
+    assert lease.fence == ahead + 1
+    lease.release()
+    with redlock("ahead") as lease:
+        assert lease.fence == ahead + 2
+    after = scripts_run(redlock_nodes[:3])
+    counts = [now - old for now, old in zip(after, before, strict=True)]
+    assert counts == [4, 5, 5]  # two locks and two releases; a raise for those below, once

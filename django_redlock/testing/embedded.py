@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -163,7 +164,7 @@ class EmbeddedNode:
         """
         if key_prefix not in self.vouched:
             with closing(self.client(socket_timeout=LATE_SECONDS)) as client:
-                client.hsetnx(f"{key_prefix}fences", "epoch", str(time.time_ns() // 1_000_000))
+                client.hsetnx(f"{key_prefix}fences", "epoch", secrets.token_hex(8))
             self.vouched.add(key_prefix)
 
     def uptime(self) -> int:

@@ -1,0 +1,155 @@
+"""A TCP proxy before one node, which spoils replies after the node has done what was asked."""
+
+from __future__ import annotations
+
+import enum
+import math
+import select
+import socket
+import ssl
+import struct
+import threading
+import time
+from contextlib import ExitStack, suppress
+from typing import Self
+
+CHUNK = 65536
+ENDLESS_SECONDS = 4.0
+ENDLESS_CHUNK = 1 << 20
+
+
+class Fault(enum.Enum):
+    """What becomes of a reply."""
+
+    SILENCE = "swallowed"
+    RESET = "replaced by a reset (SO_LINGER 0)"
+    CLOSE = "replaced by an orderly end"
+    TRUNCATE = "cut in the middle, then the end"
+    GARBAGE = "replaced by what is not the protocol"
+    STRANGER = "replaced by a well-formed reply to somebody else's question"
+    ENDLESS = "replaced by a bulk string that does not end for seconds"
+
+
+INSTEAD = {
+    Fault.GARBAGE: b"\x00\xff<html>\r\n",
+    Fault.STRANGER: b"*3\r\n$32\r\n" + b"0" * 32 + b"\r\n$7\r\nGRANTED\r\n$1\r\n1\r\n",
+}
+
+
+class Proxy:
+    """A proxy on 127.0.0.1 before a port; one thread for each connection; a context manager.
+
+    With ``tls`` it is the node's TLS port, for servers that were built without one.
+
+    Attributes:
+        delay: seconds by which every reply is late.
+        inflicted: how many replies were spoiled.
+        moved: ``time.monotonic`` when something last came through.
+    """
+
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
+        self._target = port
+        self._tls = tls
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._threads = [threading.Thread(target=self._accept)]
+        self._closing = False
+        self._fault: Fault | None = None
+        self._times = 0.0
+        self.delay = 0.0
+        self.inflicted = 0
+        self.moved = time.monotonic()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._listener.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        """The node's address by way of the proxy."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing = True
+        while self._threads:
+            self._threads.pop().join(10)
+        self._listener.close()
+
+    def inflict(self, fault: Fault, times: float = math.inf) -> None:
+        """Spoil the next ``times`` replies, of all connections together."""
+        self._fault, self._times = fault, times
+
+    def heal(self) -> None:
+        """Pass on what comes."""
+        self._fault = None
+
+    def _accept(self) -> None:
+        while not self._closing:
+            if select.select([self._listener], [], [], 0.02)[0]:
+                client = self._listener.accept()[0]
+                thread = threading.Thread(target=self._serve, args=(client,))
+                self._threads.insert(1, thread)
+                thread.start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with ExitStack() as stack, suppress(OSError):
+            stack.enter_context(client)
+            client.settimeout(0.5)
+            if self._tls is not None:
+                client = stack.enter_context(self._tls.wrap_socket(client, server_side=True))
+            with socket.create_connection(("127.0.0.1", self._target), 2) as node:
+                while not self._closing and self._pass_on(client, node):
+                    pass
+
+    def _pass_on(self, client: socket.socket, node: socket.socket) -> bool:
+        """Move what is there; False when the connection is over."""
+        ready = select.select([client, node], [], [], 0.02)[0]
+        if isinstance(client, ssl.SSLSocket) and client.pending():
+            ready.append(client)
+        if ready:
+            self.moved = time.monotonic()
+        if client in ready:
+            request = client.recv(CHUNK)
+            if not request:
+                return False
+            node.sendall(request)
+        if node in ready:
+            reply = node.recv(CHUNK)
+            time.sleep(self.delay)
+            if not reply:
+                return False
+            fault = self._next_fault()
+            if fault is not None:
+                return _spoil(fault, client, reply)
+            client.sendall(reply)
+        return True
+
+    def _next_fault(self) -> Fault | None:
+        if self._fault is None or self._times <= 0:
+            return None
+        self._times -= 1
+        self.inflicted += 1
+        return self._fault
+
+
+def _spoil(fault: Fault, client: socket.socket, reply: bytes) -> bool:
+    if fault is Fault.SILENCE:
+        return True
+    if fault is Fault.RESET:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    elif fault is Fault.TRUNCATE:
+        client.sendall(reply[: len(reply) // 2])
+    elif fault is Fault.ENDLESS:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * ENDLESS_CHUNK)
+        client.sendall(b"$2000000000\r\n")
+        end = time.monotonic() + ENDLESS_SECONDS
+        while time.monotonic() < end:
+            client.sendall(b"x" * ENDLESS_CHUNK)
+    elif fault in INSTEAD:
+        client.sendall(INSTEAD[fault])
+        return True
+    return False

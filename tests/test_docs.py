@@ -1,0 +1,454 @@
+"""The documentation is tried out: what it says to type runs, and what it states is so."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Container, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+from redis.exceptions import ResponseError
+
+from django_redlock import checks, conf, redlock, scripts
+from django_redlock.inspection import Health, survey
+from django_redlock.testing import EmbeddedNodes
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+TUTORIAL = ROOT / "docs/tutorial.md"
+SETTINGS = ROOT / "docs/reference/settings.md"
+LAST_GOODBYE_SECONDS = 30.0
+HEALTH = {0, 3, 4}  # the exit codes of redlock_status
+
+
+class Block(NamedTuple):
+    """A fenced block of a page: its language, the file that its first line names, its text."""
+
+    language: str
+    file: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    fenced = re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    found = []
+    for language, text in fenced:
+        named = re.match(r"# (\S+\.py)\n", text)
+        found.append(Block(language, named[1] if named else "", text))
+    return found
+
+
+# -- a reader -------------------------------------------------------------------------------------
+
+SHELL = """\
+import json, sys
+import django
+django.setup()
+names = {}
+for line in sys.stdin:
+    exec(json.loads(line), names)
+    print("\\0", end="", flush=True)
+"""
+
+
+class Reader:
+    """Does in a directory of its own what a page says.
+
+    A block with a file's name goes into that file. Other blocks of Python are typed into one
+    shell, which stays open; what it prints since the last block of text is in ``seen``.
+    """
+
+    def __init__(self, home: Path, stack: ExitStack, settings: str) -> None:
+        self.home = home
+        self.stack = stack
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+        self.environment = {
+            **kept,
+            "DJANGO_SETTINGS_MODULE": settings,
+            "PYTHONPATH": str(home),
+            "PYTHONUTF8": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        self.seen = ""
+        self._open: dict[str, subprocess.Popen[str]] = {}
+
+    def write(self, block: Block) -> None:
+        """Save a file, below what is in it already."""
+        path = self.home / block.file
+        path.parent.mkdir(exist_ok=True)
+        with path.open("a") as file:
+            file.write(f"\n{block.text}")
+
+    def run(self, command: str, *, codes: Container[int] = (0,)) -> str:
+        """Run a command line to its end; what it printed."""
+        ended = subprocess.run(
+            self._words(command), **self._how(), capture_output=True, text=True, check=False
+        )
+        assert ended.returncode in codes, f"{command}: {ended.stdout}{ended.stderr}"
+        printed: str = ended.stdout
+        return printed
+
+    def type(self, source: str) -> None:
+        """Type Python into the shell and wait until it is done."""
+        if "shell" not in self._open:
+            self.start("shell", [sys.executable, "-c", SHELL])
+        self.seen += self.tell("shell", json.dumps(source), until="\0")
+
+    def close_shell(self) -> None:
+        """Leave the shell; the next block opens a new one."""
+        _end(self._open.pop("shell"))
+
+    def start(self, name: str, words: list[str]) -> None:
+        """Start a program that is told things."""
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(words, **self._how(), text=True, stdin=pipe, stdout=pipe)
+        self._open[name] = process
+        self.stack.callback(_end, process)
+
+    def tell(self, name: str, line: str, *, until: str) -> str:
+        """Give a program a line; what it prints up to ``until``."""
+        pipe = self._open[name].stdin
+        assert pipe is not None
+        pipe.write(f"{line}\n")
+        pipe.flush()
+        return self.hear(name, until=until)
+
+    def hear(self, name: str, *, until: str) -> str:
+        """What a program prints up to ``until``."""
+        pipe = self._open[name].stdout
+        assert pipe is not None
+        said = ""
+        while not said.endswith(until):
+            character = pipe.read(1)
+            assert character, f"it ended, after {said!r}"
+            said += character
+        return said.removesuffix(until)
+
+    def _words(self, command: str) -> list[str]:
+        words = shlex.split(command)
+        alone = ["-p", "no:cacheprovider", "-p", "no:randomly"]
+        program = {
+            "python": [sys.executable],
+            "django-admin": [sys.executable, "-m", "django"],
+            "pytest": [sys.executable, "-m", "pytest", *alone],
+        }
+        return [*program[words[0]], *words[1:]]
+
+    def _how(self) -> dict[str, Any]:
+        return {"cwd": self.home, "env": self.environment}
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Let a program end by itself, which is how it ends what it has started."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.close()
+        process.wait(LAST_GOODBYE_SECONDS)
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
+@contextmanager
+def reader(home: Path, settings: str) -> Iterator[Reader]:
+    """A reader with an empty directory."""
+    with ExitStack() as stack:
+        yield Reader(home, stack, settings)
+
+
+# -- README ---------------------------------------------------------------------------------------
+
+
+def test_the_readme_runs(tmp_path):
+    """Every Python block of the README runs as pasted, in one project, from top to bottom."""
+    with reader(tmp_path, "mysite.test_settings") as someone:
+        _follow_the_readme(someone)
+        assert "no issues" in someone.run("python manage.py check --settings mysite.settings")
+        someone.run("python manage.py makemigrations billing")
+        someone.run("python manage.py migrate")
+        for command in re.findall(r"^\$ (python manage.py .*)$", README.read_text(), re.MULTILINE):
+            someone.run(command)
+        for block in blocks(README):
+            if block.language == "python" and not block.file:
+                someone.type(block.text)
+        someone.type(USE_OF_THE_README)
+        assert someone.seen.endswith("refused\n12\n")
+
+
+def test_the_tests_of_the_readme_run(tmp_path):
+    """The test that the README shows passes, in a project that has only been told of the nodes."""
+    with reader(tmp_path, "mysite.settings") as someone:
+        _follow_the_readme(someone)
+        assert "1 passed" in someone.run("pytest tests")
+
+
+def _follow_the_readme(someone: Reader) -> None:
+    """A project with the files that the README shows."""
+    someone.run("django-admin startproject mysite .")
+    someone.run("python manage.py startapp billing")
+    (someone.home / "billing/models.py").unlink()  # a comment and an import
+    for block in blocks(README):
+        if block.file:
+            someone.write(block)
+    someone.write(Block("python", "mysite/settings.py", 'INSTALLED_APPS += ["billing"]\n'))
+
+
+USE_OF_THE_README = """\
+from billing.invoices import add
+from billing.models import Invoice, StaleHolder
+
+invoice = Invoice.objects.create()
+add(invoice.pk, 5)
+add(invoice.pk, 7)
+invoice.refresh_from_db()
+try:
+    Invoice.objects.write(invoice.pk, invoice.fence - 1, total=0)
+except StaleHolder:
+    print("refused")
+print(invoice.total)
+"""
+
+
+def test_the_targets_of_the_readme_exist():
+    """Every `make` command in the README names a target of the Makefile."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    commands = re.findall(r"(?:`|\$ )make ([a-z-]+)", README.read_text())
+    assert {"demo", "test"} <= set(commands) <= targets
+
+
+@pytest.mark.parametrize("page", [README, *sorted((ROOT / "docs").glob("[!_]*/*.md"))], ids=str)
+def test_links_to_files(page):
+    """Every relative link of a page leads to a file (Sphinx checks the anchors)."""
+    for link in re.findall(r"\]\(([^)#:]+)[^):]*\)", page.read_text()):
+        assert (page.parent / link).is_file(), link
+
+
+# -- tutorial -------------------------------------------------------------------------------------
+
+
+def test_the_tutorial_runs(tmp_path):
+    """Who types what the tutorial says sees what the tutorial shows, but for numbers."""
+    with reader(tmp_path, "shop.settings") as someone:
+        for block in blocks(TUTORIAL):
+            if block.file:
+                someone.write(block)
+            elif block.language == "python":
+                if "billing.models" in block.text:
+                    someone.close_shell()  # "Leave the shell and open it again"
+                someone.type(block.text)
+            elif block.language == "console":
+                for line in block.text.splitlines():
+                    _obey(someone, line)
+            else:
+                assert _gist(someone.seen) == _gist(block.text)
+                someone.seen = ""
+        assert "restart guard" in someone.run("python manage.py redlock_status", codes=HEALTH)
+        someone.tell("nodes", "", until="")  # "End the nodes with an empty line"
+
+
+def _obey(someone: Reader, line: str) -> None:
+    """Do what a line of a console block says; the environment is there already."""
+    prompt, _, command = line.partition(" ")
+    if command == "python nodes.py":
+        someone.start("nodes", [sys.executable, "-u", "nodes.py"])
+        someone.seen = someone.hear("nodes", until="nodes> ")
+    elif prompt == "nodes>":
+        someone.tell("nodes", command, until="nodes> ")
+    elif "redlock_status" in command:
+        someone.seen = someone.run(command, codes=HEALTH)
+    elif command.startswith(("python manage.py", "django-admin")):
+        someone.run(command)
+
+
+def _gist(text: str) -> list[list[str]]:
+    """The words of each line, without the numbers, the rulers and the name of this machine."""
+    text = text.replace(socket.gethostname(), "laptop")
+    text = re.sub(r"\d+(\.\d+)*( (s|min|ms)\b)?", "N", text.replace("─", ""))
+    return [words for line in text.splitlines() if (words := line.split())]
+
+
+# -- settings -------------------------------------------------------------------------------------
+
+
+def test_every_setting_is_described():
+    """The reference has each key with its default, a section for it, and no other keys."""
+    page = SETTINGS.read_text()
+    rows = re.findall(r"^\| \[`([A-Z_]+)`\].*\| `([^`]*)`[^|]*\|$", page, re.MULTILINE)
+    assert {key: ast.literal_eval(default) for key, default in rows} == conf.DEFAULTS
+    sections = re.findall(r"^### ([A-Z_]+)$", page, re.MULTILINE)
+    assert sections == list(conf.DEFAULTS)
+
+
+def test_the_settings_of_the_reference_are_accepted():
+    """Each example of the reference is a setting that works, alone and beside nodes."""
+    for block in blocks(SETTINGS):
+        if block.language != "python":
+            continue
+        if block.text.startswith("REDLOCK"):
+            names: dict[str, Any] = {}
+            exec(block.text, names)  # noqa: S102 - our own page
+            aliases = names["REDLOCK"]
+        else:
+            example = ast.literal_eval(f"{{{block.text}}}")
+            aliases = {"default": {"NODES": ["rediss://10.0.0.1/0"]} | example}
+        for alias, setting in aliases.items():
+            conf.make(alias, setting)
+
+
+def test_the_guard_of_the_pages():
+    """The 71 seconds and the half of CLOCK_SKEW that the pages name follow from the defaults."""
+    made = conf.make("default", {"NODES": ["redis://10.0.0.1"]})
+    guard = conf.DEFAULTS["MAX_TTL"] + conf.DEFAULTS["CLOCK_SKEW"] + conf.UPTIME_STEP
+    assert guard == 71
+    assert made.policy.slack == 5
+    for page in (README, SETTINGS, TUTORIAL):
+        assert "71" in page.read_text()
+
+
+def test_every_check_is_described():
+    """Each id of a system check has a section."""
+    ids = {value for name, value in vars(checks).items() if re.fullmatch(r"[EW]\d+", name)}
+    assert (
+        set(re.findall(r"^### (django_redlock\.\w+)$", SETTINGS.read_text(), re.MULTILINE)) == ids
+    )
+
+
+@pytest.mark.parametrize(
+    "option", ["socket_timeout", "retry", "protocol", "parser_class", "max_connections", "nonsense"]
+)
+def test_options_that_cannot_be_set(option):
+    """What the reference says cannot be set in OPTIONS is refused, and so is the unknown."""
+    with pytest.raises(ImproperlyConfigured, match=option):
+        conf.make("default", {"NODES": ["redis://10.0.0.1"], "OPTIONS": {option: 1}})
+
+
+# -- the ACL line ---------------------------------------------------------------------------------
+
+PASSWORD = "s3cr3t"
+
+
+def acl_rules() -> list[str]:
+    """The rules of the ACL line in the reference, for our password."""
+    (line,) = re.findall(r"^ACL SETUSER redlock (.*)$", SETTINGS.read_text(), re.MULTILINE)
+    return str(line).replace(">PASSWORD", f">{PASSWORD}").split()
+
+
+@pytest.fixture(scope="module")
+def confined() -> Iterator[EmbeddedNodes]:
+    """Two real nodes with the user of the reference; every lock needs both of them."""
+    with EmbeddedNodes(2) as nodes:
+        for node in nodes:
+            with closing(node.client()) as admin:
+                admin.execute_command("ACL SETUSER", "redlock", *acl_rules())
+        yield nodes
+
+
+def alias(nodes: EmbeddedNodes, database: int = 0) -> dict[str, Any]:
+    """An alias that knows the nodes by the confined user only; it admits them, too."""
+    return {
+        "NODES": [
+            {
+                "URL": f"redis://{node.host}:{node.port}/{database}",
+                "USERNAME": "redlock",
+                "PASSWORD": PASSWORD,
+            }
+            for node in nodes
+        ],
+        "MAX_TTL": 5,
+        "TTL": 5,
+        "NODE_TIMEOUT": 0.5,
+        "RESTART_GUARD": False,
+        "OPTIONS": {"client_name": "tests"},
+    }
+
+
+def test_the_acl_line_suffices(confined):
+    """With the user of the reference a lock can be taken, kept, given away, rested and seen."""
+    with override_settings(REDLOCK={"default": alias(confined)}):
+        with redlock("acl") as lease:
+            lease.extend(4)
+            with closing(confined[0].client()) as admin:
+                shown = survey(conf.backend("default"))
+                assert shown.health is Health.OK
+                assert [lock.name for lock in shown.locks] == ["acl"]
+                assert admin.execute_command("ACL LOG") == []
+        assert redlock("acl").try_acquire() is not None
+        given = redlock(["acl:a", "acl:b"]).acquire().handle()
+        redlock.adopt(given).release()
+        redlock("acl:rest", min_hold=0.2).acquire().release()
+        assert redlock("acl:rest").try_acquire() is None
+    with override_settings(REDLOCK={"default": alias(confined, database=1)}), redlock("acl:db"):
+        pass
+    for node in confined:
+        with closing(node.client()) as admin:
+            assert admin.execute_command("ACL LOG") == []
+
+
+def test_the_acl_line_suffices_to_raise(confined):
+    """Counters that differ are raised, with the rights of the reference."""
+    with override_settings(REDLOCK={"default": alias(confined)}):
+        with redlock("acl:raised") as first:
+            pass
+        field = conf.backend("default").policy.target(["acl:raised"]).fields[0]
+        ahead = first.fence + 3_000_000
+        with closing(confined[0].client()) as admin:
+            admin.hset("redlock:fences", field, ahead)
+        with redlock("acl:raised") as second:
+            assert second.fence == ahead + 1
+    for node in confined:
+        with closing(node.client()) as admin:
+            assert int(admin.hget("redlock:fences", field)) == ahead + 1
+
+
+def test_the_acl_line_grants_no_more_than_is_used():
+    """The commands of the reference are those of the scripts and of opening a connection."""
+    text = "".join([scripts.ADMIT, *scripts.TEXT.values()])
+    used = {name.lower() for name in re.findall(r"redis\.p?call\('(\w+)'", text)}
+    connecting = {"eval", "info", "select", "client|setname", "client|setinfo"}
+    granted = {rule.removeprefix("+") for rule in acl_rules() if rule.startswith("+")}
+    assert granted == used | connecting
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["FLUSHALL"],
+        ["FLUSHDB"],
+        ["KEYS", "*"],
+        ["SCAN", "0"],
+        ["CONFIG", "GET", "requirepass"],
+        ["ACL", "LIST"],
+        ["CLIENT", "KILL", "TYPE", "normal"],
+        ["SHUTDOWN", "NOSAVE"],
+        ["REPLICAOF", "127.0.0.1", "1"],
+        ["GET", "session:1"],
+        ["SET", "session:1", "x"],
+        ["EVAL", "return redis.call('GET', KEYS[1])", "1", "session:1"],
+        ["EVAL", "return redis.call('GET', 'session:1')", "0"],
+        ["EVAL", "return redis.call('FLUSHALL')", "0"],
+        ["EVAL", "return redis.call('KEYS', '*')", "0"],
+    ],
+    ids=" ".join,
+)
+def test_the_acl_line_refuses_the_rest(confined, words):
+    """Other commands and other keys are refused, also from within a script."""
+    with (
+        closing(confined[0].client(username="redlock", password=PASSWORD)) as user,
+        closing(confined[0].client()) as admin,
+    ):
+        with pytest.raises(ResponseError, match=r"(?i)permission|ACL"):
+            user.execute_command(*words)
+        admin.execute_command("ACL LOG", "RESET")
