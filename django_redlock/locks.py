@@ -87,7 +87,7 @@ class Lock:
         steps = algorithm.acquire(
             backend.policy,
             backend.policy.target(self.names),
-            label=backend.label(),
+            label=options.label or backend.label(),
             ttl=backend.check_ttl(backend.ttl if options.ttl is None else options.ttl),
             wait=wait,
         )
@@ -258,7 +258,7 @@ class LockTemplate:
             backend.policy,
             backend.policy.target(given.names),
             old=given.nonce,
-            label=backend.label(),
+            label=self._options.label or backend.label(),
             ttl=backend.check_ttl(backend.ttl if ttl is None else ttl),
         )
         return _hold(backend, steps, self._options)

@@ -17,7 +17,10 @@ OnLost: TypeAlias = "Callable[[Lease], object] | Literal['raise'] | None"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to lock; None is the alias's default. See ``LockTemplate.__call__``."""
+    """How to lock; None is the alias's default. See ``LockTemplate.__call__``.
+
+    ``label``, the owner label of at most 200 bytes, is for our own decorators, not for users.
+    """
 
     ttl: float | None = None
     wait: float | None = None
@@ -26,6 +29,7 @@ class Options:
     min_hold: float | None = None
     on_lost: OnLost = None
     durable: bool | None = None
+    label: str | None = None
 
     def __post_init__(self) -> None:
         if self.ttl is not None:
