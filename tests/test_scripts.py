@@ -156,6 +156,7 @@ def blurred(answer: Any) -> list[Any]:
 @pytest.fixture
 def pair(redlock_embedded) -> Iterator[Pair]:
     """A real node and one in memory, both without locks and counters."""
+    redlock_embedded[0].start()  # a test may have left it dead
     with closing(redlock_embedded[0].client(socket_timeout=10)) as client:
         keys = list(client.scan_iter(f"{PREFIX}*"))
         if keys:

@@ -39,6 +39,9 @@ def redlock_nodes(redlock_embedded: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
     """
     with _in_force(mend(redlock_embedded)):
         yield redlock_embedded
+    for node in redlock_embedded:
+        if node.is_paused:
+            node.resume()  # costs nothing; dead nodes wait for the next test that wants them
 
 
 def mend(nodes: EmbeddedNodes) -> dict[str, object]:
