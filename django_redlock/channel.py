@@ -22,7 +22,7 @@ import hiredis
 
 from . import admission, answers, scripts
 from .complaints import complaint
-from .protocol import Answer, Ask, Command, Vote
+from .protocol import UNDO, Answer, Ask, Command, Vote
 
 if TYPE_CHECKING:
     import socket
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 READ_SIZE: Final = 65536
 READS: Final = 64  # of that size at a time; poll tells when there is more
 LONGEST: Final = 16 * 1024 * 1024  # bytes of one answer: no survey is as long
-BACKLOG: Final = 65536  # bytes sent to a silent node before we stop; its ttl ends the rest
+# Bytes that a silent node may be sent before it gets no more questions, and before it gets no
+# more undoing either: what has been granted must still be undone, and takes fewer bytes.
+BACKLOG: Final = 65536
+UNDO_BACKLOG: Final = 2 * BACKLOG
 NO_EPOCH: Final = b"$0\r\n\r\n"  # an empty word, as the last of a grant: see Channel.send
 BUSY: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -102,8 +105,9 @@ class Channel:
         """Put a question on the wire without waiting; False if it cannot have arrived whole."""
         if owed.command is Command.GRANT:
             packed = packed[: -len(NO_EPOCH)] + self._epoch
+        room = UNDO_BACKLOG if owed.command in UNDO else BACKLOG
         with self._writing:
-            if self.fault or self._backlog + len(packed) > BACKLOG:
+            if self.fault or self._backlog + len(packed) > room:
                 return False
             self.owed.append(owed)  # before sending: an answer must never find no question
             self._backlog += len(packed)

@@ -14,7 +14,6 @@ from django.conf import settings
 from django.core.cache import InvalidCacheBackendError, caches
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
-from django.db import connections
 from django.utils.asyncio import async_unsafe
 
 from .addresses import Address, from_options, from_url
@@ -22,6 +21,7 @@ from .backend import Backend, Group
 from .nodes import Nodes
 from .protocol import Policy
 from .seconds import check_seconds
+from .transactions import in_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -250,11 +250,6 @@ def _cache(alias: str, options: Mapping[str, Any]) -> Address:
         if key in {"host", "port", "path", "db", "username", "password"} or key.startswith("ssl_")
     }
     return from_options(pool.connection_class, {**kept, **options})
-
-
-def in_transaction() -> bool:
-    """Whether any database connection of this thread is inside an atomic block."""
-    return any(connection.in_atomic_block for connection in connections.all(initialized_only=True))
 
 
 @async_unsafe(

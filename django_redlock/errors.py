@@ -7,8 +7,8 @@
 
 *Taken* and *unavailable* are never confused: the first is an answer, the second the lack
 of one. Every error carries the lock's name and the votes of the nodes, as evidence, and
-survives pickling, because task queues send errors between processes. No error carries a
-password or a nonce.
+survives pickling, because task queues send errors between processes (a queue that sends JSON
+makes them anew from their text alone). No error carries a password or a nonce.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RedlockError(Exception):
     """
 
     def __init__(
-        self, reason: str, *, name: str | tuple[str, ...], votes: Sequence[Vote] = ()
+        self, reason: str, *, name: str | tuple[str, ...] = "", votes: Sequence[Vote] = ()
     ) -> None:
         if type(self) is RedlockError:
             msg = "RedlockError is only a base class: raise one of its subclasses"
@@ -41,7 +41,7 @@ class RedlockError(Exception):
         self.votes = tuple(votes)
 
     def __str__(self) -> str:
-        return f"{self.name!r}: {self.reason}"
+        return f"{self.name!r}: {self.reason}" if self.name else self.reason
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.__dict__.copy())
@@ -60,7 +60,7 @@ class LockTaken(RedlockError):  # noqa: N818 - the contract's name: an answer, n
         self,
         reason: str,
         *,
-        name: str | tuple[str, ...],
+        name: str | tuple[str, ...] = "",
         votes: Sequence[Vote] = (),
         retry_after: float | None = None,
         holder: str | None = None,

@@ -114,10 +114,10 @@ class HeldLock(NamedTuple):
 
     @property
     def owners(self) -> tuple[Owner, ...]:
-        """Everybody who has keys of it: first *the owner*, then the others by how many."""
+        """Everybody who has keys of it, by how many and then as the nodes: first *the owner*."""
         counts = Counter(cell.owner for cell in self.cells if cell is not None)
         labels = {cell.owner: cell.label for cell in self.cells if cell is not None}
-        return tuple(Owner(each, labels[each], counts[each]) for each in _by_count(counts))
+        return tuple(Owner(owner, labels[owner], on) for owner, on in counts.most_common())
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ def _judge(name: bytes, found: list[Cell | None], heard: int, majority: int) -> 
     """What a name is, from its keys."""
     cells = tuple(found)
     counts = Counter(cell.owner for cell in cells if cell is not None)
-    owner = next(iter(_by_count(counts)), "")
+    owner = max(counts, key=counts.__getitem__, default="")
     own = [cell for cell in cells if cell is not None and cell.owner == owner]
     left = [cell.left for cell in own if cell.left is not None]
     unheard = len(cells) - heard
@@ -354,11 +354,6 @@ def _judge(name: bytes, found: list[Cell | None], heard: int, majority: int) -> 
         highest=max(left) if left and len(left) == len(own) else None,
         cells=cells,
     )
-
-
-def _by_count(counts: Counter[str]) -> list[str]:
-    """The owners on most nodes first; among equals the order is always the same."""
-    return sorted(counts, key=lambda each: (counts[each], each), reverse=True)
 
 
 def _rests(cell: Cell) -> bool:

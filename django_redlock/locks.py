@@ -25,7 +25,7 @@ from .renewal import watchdog
 from .seconds import check_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from .backend import Backend
@@ -167,12 +167,13 @@ class Lock:
         def locked(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            with self._fill(bound.arguments):
+            with self.filled(bound.arguments):
                 return function(*args, **kwargs)
 
         return locked  # type: ignore[return-value]
 
-    def _fill(self, arguments: dict[str, Any]) -> Lock:
+    def filled(self, arguments: Mapping[str, Any]) -> Lock:
+        """This lock with the fields of its names filled in; braces in the values are text."""
         names = [fill(name, arguments) for name in self.names]
         lock = Lock(self._source, self._alias, names, self._options)
         lock._filled = True

@@ -234,8 +234,9 @@ class _Round:
             owed = Owed(self.ask.command, nonce, self.ballot, i, now)
             data = packed[None] if None in packed else packed[i]
             if not channel.send(data, owed) and self.ballot[i] is None:
-                why = channel.fault or "takes no more data"
-                self.ballot[i] = Vote(channel.label, Answer.LOST, why=why)
+                why = channel.fault or "has too much to answer already"
+                sent = bool(channel.fault)  # it may have arrived; else it was not tried
+                self.ballot[i] = Vote(channel.label, Answer.LOST, why=why, sent=sent)
 
     def listen(self) -> None:
         """Read answers as they arrive until the asker has heard enough."""

@@ -46,8 +46,8 @@ for i = 3, n + 2 do
   local value = redis.call('GET', KEYS[i])
   if old == '' then
     if value then
-      local label = string.match(value, '^%x+:%d+:(.*)$') or ''
-      return {nonce, 'HELD', redis.call('PTTL', KEYS[i]), label}
+      local label = string.match(value, '^%x+:%d+:(.*)$') or string.match(value, '^rest::(.*)$')
+      return {nonce, 'HELD', redis.call('PTTL', KEYS[i]), label or ''}
     end
   elseif not value or string.sub(value, 1, #old + 1) ~= old .. ':' then
     return {nonce, 'GONE'}

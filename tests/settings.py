@@ -19,6 +19,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "tests.urls_admin.strict_csp",
 ]
 TEMPLATES = [
     {
@@ -33,5 +34,6 @@ TEMPLATES = [
         },
     },
 ]
+ROOT_URLCONF = "tests.urls_admin"
 STATIC_URL = "static/"
 REDLOCK = {"default": {"NODES": [f"memory://default-{number}" for number in range(5)]}}

@@ -239,6 +239,19 @@ def test_a_hung_minority_costs_nothing():
         eventually(lambda: holders(nodes) == [], within=0.5)
 
 
+def test_a_full_backlog_has_room_for_undoing():
+    """F7: what a hung node was sent before its backlog was full is undone when it wakes up."""
+    with laboratory(3, NODE_TIMEOUT=30) as nodes:  # never overdue: only the backlog stops us
+        warm()
+        nodes.pause(0)
+        leases = [redlock(f"name:{turn}", renew=False).acquire() for turn in range(80)]
+        for lease in leases:
+            lease.release()
+        nodes.resume(0)
+        with asking(nodes[0]) as client:
+            eventually(lambda: client.keys("redlock:lock:*") == [], within=2)
+
+
 def test_a_hung_majority_is_told_in_time():
     """FM-4: with three of five nodes hung an attempt ends within a few node timeouts."""
     with laboratory(5, NODE_TIMEOUT=0.1) as nodes:

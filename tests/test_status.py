@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from django_redlock import conf, redlock
-from django_redlock.management.commands.redlock_status import age
+from django_redlock.inspection import age
 from django_redlock.testing.memory import MemoryNodes
 
 A, B = "a" * 32, "b" * 32

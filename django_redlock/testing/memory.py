@@ -19,7 +19,8 @@ from django_redlock.protocol import Answer, Ask, Command, Vote
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-VALUE = re.compile(r"([0-9a-fA-F]+):(\d+):(.*)", re.DOTALL)
+VALUE = re.compile(r"([0-9a-fA-F]+):(\d+):(?P<label>.*)", re.DOTALL)
+RESTING = re.compile(r"rest::(?P<label>.*)", re.DOTALL)
 
 
 class MemoryNode:
@@ -77,8 +78,7 @@ class MemoryNode:
         for key in locks:
             value = self.get(key)
             if not old and value is not None:
-                match = VALUE.fullmatch(value)
-                return ["HELD", self.pttl(key), match[3] if match else ""]
+                return ["HELD", self.pttl(key), _label(value)]
             if old and (value is None or not value.startswith(f"{old}:")):
                 return ["GONE"]
         now = self.clock()
@@ -140,9 +140,8 @@ class MemoryNode:
             value = self.get(f"{prefix}{name}")
             if value is not None:
                 match = VALUE.fullmatch(value)
-                owner, number, label = match.groups() if match else (value, "", "")
-                if not match and value.startswith("rest::"):
-                    label = value.removeprefix("rest::")
+                owner, number = match.groups()[:2] if match else (value, "")
+                label = _label(value)
                 digest = hashlib.sha1(owner.encode(), usedforsecurity=False).hexdigest()[:16]
                 left = self.pttl(f"{prefix}{name}")
                 found.append(
@@ -153,6 +152,12 @@ class MemoryNode:
     def _mine(self, key: str, beginning: str) -> bool:
         value = self.get(key)
         return value is not None and value.startswith(beginning)
+
+
+def _label(value: str) -> str:
+    """The owner label of a lock or of a resting name; "" in a foreign value."""
+    match = VALUE.fullmatch(value) or RESTING.fullmatch(value)
+    return match["label"] if match else ""
 
 
 class MemoryNodes:

@@ -19,6 +19,8 @@ from unittest import mock
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 
 import django
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory
 from rich.console import Console
 from rich.table import Table
 
@@ -28,7 +30,13 @@ from django_redlock.testing import EmbeddedNodes
 
 from .sockets import EPOCH, Sockets
 
-GOALS = {"threads / sockets": 1.5, "one node hung / healthy": 1.3, "round trips to acquire": 1.0}
+GOALS = {
+    "threads / sockets": 1.5,
+    "one node hung / healthy": 1.3,
+    "round trips to acquire": 1.0,
+    "@single_flight / with redlock(...)": 1.5,
+    "@locked_task / with redlock(...)": 1.5,
+}
 
 
 def main() -> int:
@@ -38,6 +46,7 @@ def main() -> int:
     from django.test import override_settings
 
     with EmbeddedNodes(5) as nodes:
+        _apart(nodes)
         alias = nodes.settings(MAX_TTL=5, NODE_TIMEOUT=0.05)
         with override_settings(REDLOCK={"default": alias}):
             figures = _measure(nodes, options.rounds, options.pairs)
@@ -55,6 +64,19 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _apart(nodes: EmbeddedNodes) -> None:
+    """Client and nodes on different processors, where there are two: as on different machines.
+
+    Otherwise the scheduler may put a node in the client's place at each message, or may not,
+    for the whole of a run; that would be measured.
+    """
+    if hasattr(os, "sched_setaffinity") and len(processors := sorted(os.sched_getaffinity(0))) > 1:
+        for node in nodes:
+            for task in Path(f"/proc/{node.pid}/task").iterdir():
+                os.sched_setaffinity(int(task.name), processors[1:])
+        os.sched_setaffinity(0, processors[:1])
+
+
 def _measure(nodes: EmbeddedNodes, rounds: int, pairs: int) -> dict[str, float]:
     sockets = Sockets([(node.host, node.port) for node in nodes], "bench:", 5)
     contestants: dict[str, Callable[[], object]] = {
@@ -66,6 +88,7 @@ def _measure(nodes: EmbeddedNodes, rounds: int, pairs: int) -> dict[str, float]:
     healthy = _turns(contestants, rounds, pairs)
     figures = {f"{name}, µs a pair": value for name, value in healthy.items()}
     figures["threads / sockets"] = healthy["threads"] / healthy["sockets"]
+    figures |= _decorators(rounds, pairs)
     figures["round trips to acquire"] = _round_trips(pairs)
     figures["one node hung / healthy"] = _hung(nodes, rounds, pairs)
     sockets.close()
@@ -75,6 +98,33 @@ def _measure(nodes: EmbeddedNodes, rounds: int, pairs: int) -> dict[str, float]:
 def _pair() -> None:
     with redlock("bench"):
         pass
+
+
+def _decorators(rounds: int, pairs: int) -> dict[str, float]:
+    """What the decorators cost, as a ratio to the bare lock: an empty view, an empty task."""
+    from django_redlock.celery import locked_task
+    from django_redlock.views import single_flight
+
+    @single_flight
+    def view(_: HttpRequest) -> HttpResponse:
+        return response
+
+    @locked_task
+    def task(_: int) -> None:
+        pass
+
+    request, response = RequestFactory().post("/bench"), HttpResponse()
+    calls: dict[str, Callable[[], object]] = {
+        "bare": _pair,
+        "@single_flight": lambda: view(request),
+        "@locked_task": lambda: task(1),
+    }
+    taken = _turns(calls, rounds, pairs)
+    return {
+        f"{name} / with redlock(...)": taken[name] / taken["bare"]
+        for name in calls
+        if name != "bare"
+    }
 
 
 def _turns(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from django.core.exceptions import ImproperlyConfigured
@@ -14,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from django_redlock import conf
-from django_redlock.inspection import LIMIT, Health, HeldLock, Kind, Survey, shown, survey
+from django_redlock.inspection import LIMIT, Health, HeldLock, Kind, Survey, age, shown, survey
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -34,7 +33,6 @@ COLOURS: Final = {
     Kind.SPLIT: "yellow",
     Kind.UNCLEAR: "red",
 }
-MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 class Command(BaseCommand):
@@ -129,7 +127,7 @@ class _Page:
         """Print the sentence, the nodes and the locks of one alias."""
         self.console.print(
             self.text(found.alias, "bold"),
-            self.text(_health(found), COLOURS[found.health]),
+            self.text(found.summary, COLOURS[found.health]),
             sep=": ",
         )
         self.console.print()
@@ -188,27 +186,14 @@ class _Page:
         ]
 
 
-def _health(found: Survey) -> str:
-    votes = f"{found.voting} of {len(found.nodes)} nodes vote, {found.majority} are needed"
-    words = {
-        Health.OK: "healthy",
-        Health.DEGRADED: "degraded",
-        Health.NO_MAJORITY: "no majority, no lock can be taken",
-    }
-    return f"{words[found.health]} ({votes})"
-
-
 def _holders(lock: HeldLock) -> str:
     """Who holds the name; where nobody does, everybody who left a key, and on how many nodes."""
     if not lock.on:
         return NOTHING
     unknown = "another client"
-    cells = [cell for cell in lock.cells if cell is not None]
-    labels = {cell.owner: cell.label or unknown for cell in cells}
-    counts = Counter(cell.owner for cell in cells)
-    if len(counts) == 1 or lock.kind in {Kind.HELD, Kind.RESTING}:
+    if len(lock.owners) == 1 or lock.kind in {Kind.HELD, Kind.RESTING}:
         return lock.holder or unknown
-    return ", ".join(f"{labels[owner]} on {count}" for owner, count in counts.most_common())
+    return ", ".join(f"{each.label or unknown} on {each.on}" for each in lock.owners)
 
 
 def _left(lock: HeldLock) -> str:
@@ -220,18 +205,6 @@ def _left(lock: HeldLock) -> str:
         return f"{lock.lowest:.1f} to never"
     low, high = f"{lock.lowest:.1f}", f"{lock.highest:.1f}"
     return low if low == high else f"{low} to {high}"
-
-
-def age(seconds: float) -> str:
-    """Seconds for people: the two largest units at most."""
-    whole = int(seconds)
-    if whole < MINUTE:
-        return f"{whole} s"
-    if whole < HOUR:
-        return f"{whole // MINUTE} min"
-    if whole < DAY:
-        return f"{whole // HOUR} h {whole % HOUR // MINUTE} min"
-    return f"{whole // DAY} d {whole % DAY // HOUR} h"
 
 
 # -- JSON -----------------------------------------------------------------------------------------

@@ -1,0 +1,269 @@
+"""The locks' page in Django's admin: every lock that is held, on every node, and the nodes.
+
+Registered with the default site. Another site takes it by ``site.register(LockKey, LockKeyAdmin)``.
+
+The page only looks. All text that comes from nodes or from the address goes through ``shown``
+here and through the template's escaping there: whoever can name a lock chooses it.
+"""
+
+# ruff: noqa: ARG002 - Django fixes the signatures of permission methods
+
+from __future__ import annotations
+
+import string
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+from django.contrib import admin
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.core.paginator import Paginator
+from django.http import HttpResponseNotAllowed
+from django.template.response import TemplateResponse
+from django.urls import path
+from django.utils import timezone
+
+from . import conf
+from .inspection import LIMIT, Health, HeldLock, Kind, age, shown, survey
+from .models import LockKey
+from .node import guarded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from django.core.paginator import Page
+    from django.http import HttpRequest, HttpResponse
+    from django.urls import URLPattern
+
+    from .backend import Backend
+    from .inspection import Cell, Survey
+
+    ModelAdmin = admin.ModelAdmin[LockKey]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+SAFE: Final = ("GET", "HEAD")
+LETTERS: Final = string.ascii_uppercase
+REFRESH: Final = 5  # seconds between two looks of a page that renews itself
+MOOD: Final = {
+    Health.OK: "good",
+    Health.DEGRADED: "odd",
+    Health.NO_MAJORITY: "bad",
+    Kind.HELD: "good",
+    Kind.RESTING: "calm",
+    Kind.PARTIAL: "odd",
+    Kind.SPLIT: "odd",
+    Kind.UNCLEAR: "bad",
+}
+
+
+@admin.register(LockKey)
+class LockKeyAdmin(ModelAdmin):
+    """One page, for whoever has ``django_redlock.view_lock``; nothing to add or to change."""
+
+    list_per_page = 50
+    change_list_template = "admin/django_redlock/lockkey/change_list.html"
+
+    def get_urls(self) -> list[URLPattern]:
+        """The page and nothing else: no form, no deletion, no history."""
+        view = self.admin_site.admin_view(self.changelist_view)
+        name = f"{self.opts.app_label}_{self.opts.model_name}_changelist"
+        return [path("", view, name=name)]
+
+    def has_view_permission(self, request: HttpRequest, obj: LockKey | None = None) -> bool:
+        """Whether the user may see the locks."""
+        return request.user.has_perm("django_redlock.view_lock")
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        """Whether the admin's index lists the page."""
+        return self.has_view_permission(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Nobody: locks are taken by code."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: LockKey | None = None) -> bool:
+        """Nobody."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: LockKey | None = None) -> bool:
+        """Nobody."""
+        return False
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The page. It can be looked at, and nothing can be sent to it."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if request.method not in SAFE:
+            return HttpResponseNotAllowed(SAFE)
+        request.current_app = self.admin_site.name
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": "Locks",
+            **_look(Wish.of(request), self.list_per_page),
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, self.change_list_template, context)
+
+
+class Wish(NamedTuple):
+    """What an address asks for. Whatever else it says is not repeated in links."""
+
+    alias: str = ""
+    q: str = ""
+    p: str = ""
+    refresh: str = ""
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> Wish:
+        """Read the query of a request."""
+        return cls(**{key: request.GET.get(key, "") for key in cls._fields})
+
+    def link(self, **changes: str) -> str:
+        """The address of this page with some things changed."""
+        wanted = self._replace(**changes)._asdict()
+        return f"?{urlencode({key: value for key, value in wanted.items() if value})}"
+
+
+# -- looking --------------------------------------------------------------------------------------
+
+
+def _look(wish: Wish, per_page: int) -> dict[str, Any]:
+    """What the template shows."""
+    context: dict[str, Any] = {
+        "wish": wish,
+        "query": shown(wish.q),
+        "now": timezone.now(),
+        "refresh": REFRESH,
+        "everything": wish.link(q="", p=""),
+        "reload": wish.link(),
+        "refresh_on": wish.link(refresh="on"),
+        "refresh_off": wish.link(refresh=""),
+    }
+    try:
+        aliases = list(conf.aliases())
+        if not aliases:
+            return context | {"misconfigured": "REDLOCK names no alias: there is nothing to show."}
+        alias = wish.alias or ("default" if "default" in aliases else aliases[0])
+        context["aliases"] = [_choice(str(each), alias, wish) for each in aliases]
+        backend = conf.backend(alias)
+    except ImproperlyConfigured as error:
+        return context | {"misconfigured": shown(str(error))}
+    found = survey(backend, limit=LIMIT)
+    locks = list(found.locks)
+    if wish.q:
+        locks = _matching(locks, wish.q)
+        try:
+            locks = _asked_for(backend, wish.q, locks) + locks
+        except ValueError as error:
+            context["refused"] = shown(str(error))
+    page = Paginator(locks, per_page).get_page(wish.p)
+    return context | {
+        "alias": shown(alias),
+        "summary": found.summary,
+        "mood": MOOD[found.health],
+        "nodes": [_node_row(i, found) for i in range(len(found.nodes))],
+        "rows": [_lock_row(lock, found) for lock in page.object_list],
+        "page": page,
+        "pages": list(_pages(page, wish)),
+        "total": len(found.locks),
+        "truncated": found.truncated,
+        "complete": found.complete,
+    }
+
+
+def _choice(alias: str, chosen: str, wish: Wish) -> dict[str, Any]:
+    link = wish.link(alias=alias, p="")
+    return {"name": shown(alias), "link": link, "chosen": alias == chosen}
+
+
+def _matching(locks: Sequence[HeldLock], query: str) -> list[HeldLock]:
+    """Those whose name contains the query, as it is or as it is shown."""
+    wanted = query.casefold()
+    return [
+        lock
+        for lock in locks
+        if wanted in lock.name.casefold() or wanted in shown(lock.name).casefold()
+    ]
+
+
+def _asked_for(backend: Backend, name: str, known: Sequence[HeldLock]) -> list[HeldLock]:
+    """The lock of this very name, if it is taken and not known: a stranger's is in no index.
+
+    Raises:
+        ValueError: nothing can have this name.
+    """
+    if any(lock.name == name for lock in known):
+        return []
+    return [lock for lock in survey(backend, [name]).locks if lock.on]
+
+
+def _pages(page: Page[HeldLock], wish: Wish) -> Iterator[dict[str, Any]]:
+    """The numbers to choose from, the omitted ones without a link."""
+    if page.paginator.num_pages > 1:
+        for number in page.paginator.get_elided_page_range(page.number):
+            link = wish.link(p=str(number)) if isinstance(number, int) else ""
+            yield {"number": number, "link": link, "chosen": number == page.number}
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def _node_row(i: int, found: Survey) -> dict[str, Any]:
+    node, heard = found.nodes[i], found.heard[i]
+    # The seconds stand in a column of their own, where they count down.
+    why = node.why.replace(guarded(node.guard_left), "restart guard") if node.guard_left else ""
+    return {
+        "number": i + 1,
+        "label": shown(node.label),
+        "state": "up" if node.voting else "no vote" if heard else "down",
+        "mood": "good" if node.voting else "odd" if heard else "bad",
+        "why": shown(why or node.why),
+        "version": shown(node.software),
+        "role": shown(node.role),
+        "uptime": "" if node.uptime is None else age(node.uptime),
+        "round_trip": "" if node.round_trip is None else f"{node.round_trip * 1000:.2f} ms",
+        "guard": _seconds(node.guard_left) if node.guard_left else "",
+    }
+
+
+def _lock_row(lock: HeldLock, found: Survey) -> dict[str, Any]:
+    """A line of the table. Where several have keys, letters say whose is where."""
+    letters = dict(zip((each.owner for each in lock.owners), LETTERS, strict=False))
+    if len(letters) == 1:
+        letters = {}
+    return {
+        "name": shown(lock.name),
+        "kind": lock.kind.value,
+        "mood": MOOD[lock.kind],
+        "votes": f"{lock.on} of {lock.of}",
+        "majority": lock.on >= found.majority,
+        "fence": "" if lock.fence is None else str(lock.fence),
+        "owners": [
+            {"label": shown(each.label), "letter": letters.get(each.owner, ""), "on": each.on}
+            for each in lock.owners
+        ],
+        "low": _seconds(lock.lowest),
+        "high": _seconds(lock.highest),
+        "cells": [
+            _cell(cell, i, found, letters.get(cell.owner, "") if cell else "")
+            for i, cell in enumerate(lock.cells)
+        ],
+    }
+
+
+def _cell(cell: Cell | None, i: int, found: Survey, letter: str) -> dict[str, Any]:
+    return {
+        "node": i + 1,
+        "heard": found.heard[i],
+        "found": cell is not None,
+        "left": _seconds(cell.left) if cell else "",
+        "letter": letter,
+    }
+
+
+def _seconds(left: float | None) -> str:
+    """Seconds as page and script write them, in any language; "" for ever."""
+    return "" if left is None else f"{left:.1f}"

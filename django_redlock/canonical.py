@@ -1,0 +1,88 @@
+"""Arguments of a call as one text: equal calls give equal texts, different ones different texts.
+
+``1``, ``1.0``, ``True`` and ``"1"`` are four values. The order of a dictionary or a set does not
+count, and a list is a tuple, because a message queue cannot tell them apart. Whatever is not
+plain data is refused rather than guessed at: the text of an object may hold its address.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from uuid import UUID
+
+TEXTUAL = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
+
+
+def digest(arguments: Mapping[str, object]) -> str:
+    """64 hexadecimal digits for the arguments of a call; they show none of them.
+
+    Raises:
+        TypeError: an argument is not plain data.
+    """
+    return hashlib.sha256(canonical(arguments).encode()).hexdigest()
+
+
+def canonical(value: object) -> str:
+    """The text of plain data; ASCII.
+
+    Raises:
+        TypeError: it is not plain data; the value is not quoted, since it may be a secret.
+    """
+    return _scalar(value) or _collection(value) or _named(value) or _refuse(value)
+
+
+def _scalar(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str):  # also of an enumeration: a queue delivers plain text
+        return json.dumps(value)
+    if isinstance(value, int):
+        return f"i{int(value):x}"
+    if isinstance(value, float):
+        return f"f{float(value)!r}"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"b{bytes(value).hex()}"
+    return ""
+
+
+def _named(value: object) -> str:
+    """What needs its type's name beside its text."""
+    if isinstance(value, Enum):
+        return _tagged(value, value.name)
+    if isinstance(value, TEXTUAL):
+        return _tagged(value, str(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        return _tagged(value, canonical(fields))
+    return ""
+
+
+def _collection(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(canonical, value))}]"
+    if isinstance(value, AbstractSet):
+        return f"s[{','.join(sorted(map(canonical, value)))}]"
+    if isinstance(value, Mapping):
+        items = sorted(f"{canonical(key)}:{canonical(item)}" for key, item in value.items())
+        return f"{{{','.join(items)}}}"
+    return ""
+
+
+def _tagged(value: object, text: str) -> str:
+    return f"({json.dumps(type(value).__qualname__)},{json.dumps(text)})"
+
+
+def _refuse(value: object) -> str:
+    msg = (
+        f"no key can be made of a {type(value).__qualname__}: "
+        'name the arguments that matter, as in "report:{report_id}"'
+    )
+    raise TypeError(msg)

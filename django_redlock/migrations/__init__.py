@@ -1,0 +1,1 @@
+"""The history of a model that has no table."""

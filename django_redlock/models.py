@@ -1,0 +1,41 @@
+"""A model without a table: what the admin page and the permissions hang on.
+
+Locks live on the nodes. Django wants a model to name a page, an app's entry in the admin and
+the permissions ``django_redlock.view_lock`` and ``django_redlock.release_lock``.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class NoRows(models.Manager["LockKey"]):
+    """Finds nothing, so that ``dumpdata`` and the like do not look for a table."""
+
+    def get_queryset(self) -> models.QuerySet[LockKey]:
+        """No rows, without a query."""
+        return super().get_queryset().none()
+
+
+class LockKey(models.Model):
+    """The key of a lock. There are no rows; see ``inspection`` for what is held."""
+
+    name = models.TextField(primary_key=True)
+
+    objects = NoRows()
+
+    class Meta:
+        """Names and permissions, and no table."""
+
+        managed = False
+        base_manager_name = "objects"
+        default_permissions = ()
+        permissions = (
+            ("view_lock", "Can view locks"),
+            ("release_lock", "Can release locks"),
+        )
+        verbose_name = "lock"
+        verbose_name_plural = "locks"
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,27 @@
+// Counts down the seconds of the locks' page from what the server has written. Without this
+// script they stand still. No lock is asked for again: that is what "Look again" is for.
+"use strict";
+
+(() => {
+  const clocks = Array.from(document.querySelectorAll("[data-redlock-left]"), (element) => ({
+    element,
+    left: Number(element.dataset.redlockLeft),
+  }));
+  // The nodes were asked just before the answer arrived here.
+  const [visit] = performance.getEntriesByType("navigation");
+  const begin = visit ? visit.responseStart : 0;
+
+  function tick() {
+    const gone = (performance.now() - begin) / 1000;
+    for (const clock of clocks) {
+      const left = Math.max(0, clock.left - gone);
+      clock.element.textContent = left.toFixed(1);
+      clock.element.classList.toggle("redlock-over", left === 0);
+    }
+  }
+
+  if (clocks.length > 0) {
+    tick();
+    setInterval(tick, 1000);
+  }
+})();

@@ -1,0 +1,135 @@
+"""The application and the tasks that test_celery_workers sends messages to.
+
+A worker is started with TEST_BROKER and TEST_LOCKS in its environment; the tests, which only
+send, set the broker in ``app.conf``. What bodies do is written down in a list beside the broker,
+with times of the monotonic clock, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import redis
+from celery import Celery, Task
+from celery.exceptions import SoftTimeLimitExceeded
+from celery.signals import worker_ready
+from django.conf import settings
+
+from django_redlock import current_lease
+from django_redlock.celery import locked_task
+
+VISIBILITY = 2  # seconds after which the broker takes an unacknowledged message for lost
+
+if "TEST_LOCKS" in os.environ:
+    settings.configure(REDLOCK={"default": json.loads(os.environ["TEST_LOCKS"])})
+
+app = Celery("tests.celery_project", set_as_current=False)
+app.conf.update(
+    broker_url=os.environ.get("TEST_BROKER"),
+    result_backend=os.environ.get("TEST_BROKER"),
+    broker_transport_options={"visibility_timeout": VISIBILITY},
+    broker_connection_retry_on_startup=True,
+    worker_prefetch_multiplier=4,
+    worker_hijack_root_logger=False,
+)
+
+
+def note(what: str, key: str, **more: Any) -> None:
+    """Write down what happens to a key now."""
+    said = {"what": what, "key": key, "at": time.monotonic(), "pid": os.getpid(), **more}
+    with closing(redis.Redis.from_url(app.conf.broker_url)) as client:
+        client.rpush("notes", json.dumps(said))
+
+
+@contextmanager
+def noted(task: Task, key: str) -> Iterator[None]:
+    """Write down when a body begins and ends."""
+    note("begin", key, id=task.request.id, retries=task.request.retries)
+    try:
+        yield
+    except SoftTimeLimitExceeded:
+        note("interrupted", key, id=task.request.id)
+        raise
+    finally:
+        note("end", key, id=task.request.id)
+
+
+@worker_ready.connect
+def ready(**_: object) -> None:
+    """Say that the worker takes messages."""
+    note("ready", "")
+
+
+@app.task(bind=True)
+def unlocked(self: Task, key: str, seconds: float) -> str:
+    """Work without a lock."""
+    with noted(self, key):
+        time.sleep(seconds)
+    return "done"
+
+
+@app.task(bind=True, max_retries=0)
+@locked_task("work:{key}", on_conflict="retry")
+def patient(self: Task, key: str, seconds: float) -> str:
+    """Work that comes back later."""
+    with noted(self, key):
+        time.sleep(seconds)
+    return "done"
+
+
+@app.task(bind=True)
+@locked_task("work:{key}")
+def skipping(self: Task, key: str, seconds: float) -> str:
+    """Work that need not be done twice."""
+    with noted(self, key):
+        time.sleep(seconds)
+    return "done"
+
+
+@app.task(bind=True)
+@locked_task("work:{key}", on_conflict="raise")
+def strict(self: Task, key: str) -> str:
+    """Work that must not be asked for twice."""
+    with noted(self, key):
+        return "done"
+
+
+@app.task(bind=True, max_retries=2)
+@locked_task("work:{key}", on_conflict="retry")
+def failing(self: Task, key: str) -> None:
+    """Work that fails as often as it may."""
+    with noted(self, key):
+        assert current_lease() is not None
+        raise self.retry(countdown=0)
+
+
+@app.task(bind=True, acks_late=True)
+@locked_task("work:{key}")
+def late(self: Task, key: str, seconds: float) -> str:
+    """Work whose message stays with the broker until it is done; slow only the first time."""
+    with closing(redis.Redis.from_url(app.conf.broker_url)) as client:
+        first = client.incr(f"times:{self.request.id}") == 1
+    with noted(self, key):
+        time.sleep(seconds if first else 0)
+    return "done"
+
+
+@app.task(bind=True)
+@locked_task("work:{key}")
+def stubborn(self: Task, key: str, seconds: float) -> None:
+    """Work that does not hear a SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with noted(self, key):
+        time.sleep(seconds)
+
+
+@app.task
+def collect(results: list[Any]) -> list[Any]:
+    """The body of a chord, or the next link of a chain: what it was given."""
+    return results

@@ -1,0 +1,335 @@
+"""``locked_task`` in real prefork workers, with a Redis broker, killed and limited."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import chain, chord, group
+from celery.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
+
+from django_redlock import redlock
+from django_redlock.testing import EmbeddedNode, EmbeddedNodes
+
+from . import celery_project as project
+from .waiting import eventually
+
+pytestmark = pytest.mark.slow
+TTL = 2.0
+CHILDREN = 4
+GET = 30.0  # seconds for a result
+
+
+class Site:
+    """A broker with a notebook, the lock nodes, and the workers that were started."""
+
+    def __init__(self, broker: EmbeddedNode, locks: dict[str, object], logs: Path) -> None:
+        self.url = broker.url
+        self.client: Any = broker.client(decode_responses=True)
+        self.logs = logs
+        self.env = os.environ | {"TEST_BROKER": self.url, "TEST_LOCKS": json.dumps(locks)}
+        self.numbers = itertools.count()
+
+    def notes(self, what: str = "", key: str = "") -> list[dict[str, Any]]:
+        """What bodies wrote down, in order."""
+        found = [json.loads(note) for note in self.client.lrange("notes", 0, -1)]
+        wanted = {"what": what, "key": key}
+        return [
+            note
+            for note in found
+            if all(note[field] == value for field, value in wanted.items() if value)
+        ]
+
+    def begun(self, key: str, times: int = 1) -> list[dict[str, Any]]:
+        """Wait until bodies of a key have begun so many times."""
+
+        def enough() -> list[dict[str, Any]]:
+            found = self.notes("begin", key)
+            return found if len(found) >= times else []
+
+        return eventually(enough, within=GET, every=0.02, what=f"{times} of {key}")
+
+    @contextmanager
+    def worker(
+        self, children: int = CHILDREN, queue: str = "celery"
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """A worker in a process group of its own, which takes as many messages as it can run."""
+        name = f"worker-{next(self.numbers)}"
+        ready = len(self.notes("ready"))
+        log = self.logs / f"{name}.log"
+        command = f"celery -A tests.celery_project worker -c {children} -P prefork -Q {queue}"
+        more = f"-l INFO -n {name}@%h --prefetch-multiplier 1 --without-gossip --without-mingle"
+        with log.open("wb") as out:
+            worker = subprocess.Popen(
+                [sys.executable, "-m", *command.split(), *more.split()],
+                env=self.env,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        try:
+            eventually(
+                lambda: worker.poll() is None and len(self.notes("ready")) > ready,
+                within=GET,
+                every=0.05,
+                what=f"a worker; see {log}",
+            )
+            yield worker
+        finally:
+            end(worker)
+
+
+def end(worker: subprocess.Popen[bytes], number: signal.Signals = signal.SIGTERM) -> None:
+    """End a worker with all its children, and see that it has ended."""
+    if worker.poll() is None:
+        os.killpg(worker.pid, number)
+    try:
+        worker.wait(15)
+    except subprocess.TimeoutExpired:
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait(15)
+
+
+@pytest.fixture(scope="module")
+def shared(redlock_embedded: EmbeddedNodes, tmp_path_factory: Any) -> Iterator[Site]:
+    """One broker and one worker of four children for all tests but those that kill it."""
+    with ExitStack() as stack:
+        broker = EmbeddedNode()
+        stack.callback(broker.close)
+        broker.start()
+        locks = redlock_embedded.settings()
+        site = Site(broker, locks, tmp_path_factory.mktemp("workers"))
+        stack.enter_context(closing(site.client))
+        project.app.conf.update(broker_url=site.url, result_backend=site.url)
+        stack.enter_context(site.worker())
+        yield site
+        project.app.close()
+
+
+@pytest.fixture
+def site(shared: Site, redlock_nodes: EmbeddedNodes) -> Site:
+    """The site, with lock nodes that are as new, in this process's settings too."""
+    return shared
+
+
+def new_key() -> str:
+    """A key that no other test has."""
+    return uuid.uuid4().hex
+
+
+def intervals(site: Site, keys: list[str]) -> dict[str, list[tuple[float, float]]]:
+    """When the bodies of each key ran, in order."""
+    found = defaultdict(list)
+    begun: dict[tuple[str, str], float] = {}
+    for note in sorted(site.notes(), key=lambda note: note["at"]):
+        if note["key"] in keys:
+            run = (note["id"], note["pid"])
+            if note["what"] == "begin":
+                begun[run] = note["at"]
+            elif note["what"] == "end":
+                found[note["key"]].append((begun.pop(run), note["at"]))
+    return {key: sorted(runs) for key, runs in found.items()}
+
+
+def overlaps(runs: list[tuple[float, float]]) -> int:
+    """How often a run began before the one before it had ended."""
+    return sum(later[0] < earlier[1] for earlier, later in itertools.pairwise(runs))
+
+
+def at_once(site: Site, task: Any) -> tuple[int, list[int], int]:
+    """Send 16 messages for 3 keys; overlaps within a key, runs of each, overlaps in all."""
+    keys = [new_key() for _ in range(3)]
+    results = [task.delay(keys[number % 3], 0.15) for number in range(16)]
+    assert [result.get(timeout=GET) for result in results] == ["done"] * 16
+    runs = intervals(site, keys)
+    together = overlaps(sorted(itertools.chain.from_iterable(runs.values())))
+    return sum(map(overlaps, runs.values())), sorted(map(len, runs.values())), together
+
+
+def test_never_two_of_one_key_at_once(site):
+    """16 messages for 3 keys through 4 children: all run, one at a time each; keys in parallel."""
+    overlapping, runs, together = at_once(site, project.patient)
+    assert (overlapping, runs) == (0, [5, 5, 6])
+    assert together > 0
+
+
+def test_without_the_decorator_they_do_overlap(site):
+    """The same messages without a lock run into each other: the test above can fail."""
+    overlapping, runs, _ = at_once(site, project.unlocked)
+    assert runs == [5, 5, 6]
+    assert overlapping > 0
+
+
+def is_skipped(result: object) -> bool:
+    """Whether it is the result of a duplicate."""
+    return isinstance(result, dict) and result["skipped"] is True
+
+
+def test_a_group_with_duplicates_finishes(site):
+    """FM-30: each duplicate in a group is a success; the work is done."""
+    key = new_key()
+    results = group(project.skipping.s(key, 1) for _ in range(4))().get(timeout=GET)
+    assert "done" in results
+    assert all(result == "done" or is_skipped(result) for result in results)
+    assert any(map(is_skipped, results))
+
+
+def test_a_chord_with_duplicates_finishes(site):
+    """FM-30: the body of a chord runs when duplicates are in its header, and is told of them."""
+    key = new_key()
+    header = [project.skipping.s(key, 1) for _ in range(4)]
+    results = chord(header)(project.collect.s()).get(timeout=GET)
+    assert len(results) == 4
+    assert "done" in results
+    assert any(map(is_skipped, results))
+
+
+def test_a_chord_waits_for_what_comes_back(site):
+    """FM-25, FM-30: messages that wait for a lock stay in their chord, and each is done."""
+    key = new_key()
+    header = [project.patient.s(key, 0.2) for _ in range(3)]
+    assert chord(header)(project.collect.s()).get(timeout=GET) == ["done"] * 3
+    assert overlaps(intervals(site, [key])[key]) == 0
+
+
+def test_a_chain_with_a_duplicate_goes_on(site):
+    """FM-30: the next link of a chain runs after a duplicate, and is given its result."""
+    key = new_key()
+    with redlock(f"work:{key}"):
+        skipped = chain(project.skipping.s(key, 0), project.collect.s())().get(timeout=GET)
+    assert is_skipped(skipped)
+    assert chain(project.skipping.s(key, 0), project.collect.s())().get(timeout=GET) == "done"
+
+
+def test_raise_fails_without_harm_to_the_worker(site):
+    """FM-32: LockTaken crosses from child to parent to backend, and the worker works on."""
+    key = new_key()
+    with redlock(f"work:{key}"):
+        result = project.strict.delay(key)
+        with pytest.raises(Exception, match="held by"):
+            result.get(timeout=GET)
+    assert result.state == "FAILURE"
+    assert project.strict.delay(key).get(timeout=GET) == "done"
+
+
+def test_waiting_uses_up_no_retry(site):
+    """FM-25: a task that had to wait twice and more still retries as often as it may."""
+    key = new_key()
+    with redlock(f"work:{key}") as lease:
+        result = project.failing.delay(key)
+        eventually(lambda: came_back(site, result.id) >= 2, within=GET, every=0.05)
+        lease.ensure()
+    with pytest.raises(Exception, match="Can't retry"):
+        result.get(timeout=GET)
+    assert [note["retries"] for note in site.notes("begin", key)] == [0, 1, 2]
+
+
+def came_back(site: Site, task_id: str) -> int:
+    """How often a worker said that a message comes back later."""
+    logs = "".join(path.read_text() for path in site.logs.iterdir())
+    return sum(f"[{task_id}] retry: " in line for line in logs.splitlines())
+
+
+def test_a_second_copy_of_a_message_waits_for_the_first(site):
+    """FM-21, FM-22: of two copies with one task id one runs, the other after it; none is lost."""
+    key, task_id = new_key(), new_key()
+    first = project.skipping.apply_async((key, 1), task_id=task_id)
+    site.begun(key)
+    project.skipping.apply_async((key, 1), task_id=task_id)
+    begun = site.begun(key, times=2)
+    assert {note["id"] for note in begun} == {task_id}
+    eventually(lambda: len(site.notes("end", key)) == 2, within=GET)
+    assert overlaps(intervals(site, [key])[key]) == 0
+    assert first.get(timeout=GET) == "done"
+    assert came_back(site, task_id) >= 1
+
+
+def test_a_soft_limit_releases_at_once(site):
+    """FM-20: the exception of the soft time limit ends the body, and the lease with it."""
+    key = new_key()
+    result = project.skipping.apply_async((key, GET), soft_time_limit=1)
+    with pytest.raises(SoftTimeLimitExceeded):
+        result.get(timeout=GET)
+    interrupted = site.notes("interrupted", key)[0]["at"]
+    with redlock(f"work:{key}", wait=1):
+        assert time.monotonic() - interrupted < TTL / 2
+
+
+def test_a_hard_limit_leaves_the_lock_to_its_ttl(site):
+    """FM-35: while a child may still run its key stays; one ttl after its death it is free."""
+    key = new_key()
+    result = project.stubborn.apply_async((key, GET), time_limit=1)
+    (begun,) = site.begun(key)
+    with pytest.raises(TimeLimitExceeded):
+        result.get(timeout=GET)
+    failed = time.monotonic()
+    assert redlock(f"work:{key}").try_acquire() is None
+    with redlock(f"work:{key}", wait=GET):
+        assert time.monotonic() - failed < TTL + 0.5
+        assert not is_alive(begun["pid"])
+    assert site.notes("end", key) == []
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs, or could go on to."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def late(site: Site) -> tuple[str, str, Any]:
+    """A message that is acknowledged when it is done, in a queue of its own: key, queue, result."""
+    key, queue = new_key(), new_key()
+    return key, queue, project.late.apply_async((key, GET), queue=queue)
+
+
+def wait_until_taken_for_lost(site: Site) -> None:
+    """Return when the next worker that starts will deliver the unacknowledged message again."""
+    eventually(
+        lambda: site.client.zcount("unacked_index", 0, time.time() - project.VISIBILITY - 0.1),
+        within=GET,
+    )
+
+
+def test_a_killed_worker_leaves_nothing_for_longer_than_a_ttl(site):
+    """FM-20: SIGKILL in the middle: free within one ttl, and the redelivered message runs."""
+    key, queue, result = late(site)
+    with site.worker(1, queue) as worker:
+        site.begun(key)
+        end(worker, signal.SIGKILL)
+        killed = time.monotonic()
+        assert redlock(f"work:{key}").try_acquire() is None
+        with redlock(f"work:{key}", wait=GET):
+            assert time.monotonic() - killed < TTL + 0.5
+    wait_until_taken_for_lost(site)
+    assert site.notes("end", key) == []
+    with site.worker(1, queue):
+        assert result.get(timeout=GET) == "done"
+
+
+def test_a_redelivered_message_outlives_the_run_that_it_waited_for(site):
+    """FM-21, FM-22: redelivered while its first run lives, it waits; the run is killed, it runs."""
+    key, queue, result = late(site)
+    with site.worker(1, queue) as first:
+        site.begun(key)
+        wait_until_taken_for_lost(site)
+        with site.worker(1, queue):
+            eventually(lambda: came_back(site, result.id), within=GET, every=0.05)
+            assert len(site.notes("begin", key)) == 1
+            end(first, signal.SIGKILL)
+            assert result.get(timeout=GET) == "done"
+    assert [note["id"] for note in site.notes("begin", key)] == [result.id] * 2
