@@ -219,6 +219,19 @@ try:
 except StaleHolder:
     print("refused")
 print(invoice.total)
+
+from types import SimpleNamespace
+from django.test import RequestFactory
+from billing.tasks import report
+from billing.views import pay
+
+assert report(2026) == "the report of 2026"
+request = RequestFactory().post("/pay")
+request.user = SimpleNamespace(pk=7)
+assert pay(request, invoice.pk).status_code == 200
+with redlock("report:2026"), redlock(f"pay:7:{invoice.pk}"):
+    assert report(2026)["skipped"]
+    assert pay(request, invoice.pk).status_code == 409
 """
 
 

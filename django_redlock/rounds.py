@@ -1,0 +1,226 @@
+"""One question on its way to the nodes: gather channels, write to all, listen, give back.
+
+A question is packed once and written to every node; then the answers are read as they arrive,
+until the asker's ``decided`` says that no further one can matter, or the node timeout has
+passed. A node that has not answered by then costs nothing: its answer stays owed on its channel
+and is settled by whoever uses that channel next.
+
+Undoing waits a little longer: when decided, for the nodes that owed nothing before, at most as
+long again. So after a release the name is free on every prompt node, not just on a majority.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from typing import TYPE_CHECKING, Final
+
+from .channel import Channel, Owed, pack
+from .node import Node, Opening, guarded, twinned
+from .protocol import UNDO, Answer, Ask, Command, Vote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LEAST_LINGER: Final = 0.001  # seconds
+HANDSHAKE: Final = 4  # node timeouts that connecting, several round trips, may take at the most
+
+
+class Round:
+    """One question on its way."""
+
+    def __init__(self, nodes: Sequence[Node], ask: Ask, timeout: float) -> None:
+        self.nodes = nodes
+        self.ask = ask
+        self.timeout = timeout
+        self.majority = len(nodes) // 2 + 1
+        self.undoing = ask.command in UNDO
+        self.ballot: list[Vote | None] = [None] * len(nodes)
+        self.mine: dict[int, Channel] = {}  # ours alone until given back
+        self.busy: dict[int, Channel] = {}  # another thread's: written to, never read
+        self.start = time.monotonic()
+        self.deadline = self.start + timeout
+        self.poll = select.poll()
+        self.awaited: dict[int, int] = {}  # file descriptor -> index
+        self.unheard: set[int] = set()  # ours, asked, and not answered yet
+        self.prompt: set[int] = set()  # of these, the ones that owed nothing before
+
+    # -- before writing -------------------------------------------------------------------------
+
+    def gather(self) -> None:
+        """A channel to every node that can have one in time; a vote for the others."""
+        asked = self._asked()
+        missing = [i for i in asked if not self._take(i)]
+        while stale := self._close_stale():  # of many idle connections all may be closed
+            missing += [i for i in stale if not self._take(i)]
+        if missing:
+            self._open(missing)
+        for i in asked:
+            self._admit(i)
+
+    def _asked(self) -> Sequence[int]:
+        if self.ask.to is None:
+            return range(len(self.nodes))
+        for i, node in enumerate(self.nodes):
+            if i not in self.ask.to:
+                self.ballot[i] = Vote(node.label, Answer.LOST, sent=False)
+        return sorted(self.ask.to)
+
+    def _take(self, i: int) -> bool:
+        node = self.nodes[i]
+        if self.undoing:
+            channel, ours = node.take_behind(self.ask.nonce, self.start)
+            if channel is not None and not ours:
+                self.busy[i] = channel
+                return True
+        else:
+            channel = node.take(self.start)
+        if channel is None:
+            return False
+        self.mine[i] = channel
+        self.poll.register(channel.fileno, select.POLLIN)
+        self.awaited[channel.fileno] = i
+        return True
+
+    def _close_stale(self) -> list[int]:
+        """Settle what arrived since the last call; the nodes that closed their connection.
+
+        To the end: behind a last answer there may be the end of the connection.
+        """
+        stale = []
+        while ready := self.poll.poll(0):
+            for fileno, _ in ready:
+                i = self._read(fileno)
+                if i not in self.mine:
+                    stale.append(i)
+        return stale
+
+    def _open(self, missing: list[int]) -> None:
+        """Connect in the background; wait for nodes not known to be down, or if too few are up."""
+        urgent = not self._enough()
+        openings: dict[int, Opening] = {}
+        patience: dict[int, float] = {}
+        for i in missing:
+            node = self.nodes[i]
+            known_down = bool(node.trouble)
+            opening = node.open(self.start, urgent=urgent)
+            if opening is not None and known_down and not urgent:
+                node.forgo(opening)
+            elif opening is not None:
+                openings[i] = opening
+                patience[i] = self.timeout * (1 if known_down else HANDSHAKE)
+        for i, opening in openings.items():
+            opening.done.wait(max(0.0, self.deadline - time.monotonic()))
+            self._join(i, opening)
+        for i, opening in openings.items():
+            if i not in self.mine and not self._enough():
+                opening.done.wait(max(0.0, self.start + patience[i] - time.monotonic()))
+                self._join(i, opening)
+            if i not in self.mine:
+                self.nodes[i].forgo(opening)
+
+    def _enough(self) -> bool:
+        return len(self.mine) + len(self.busy) >= self.majority
+
+    def _join(self, i: int, opening: Opening) -> None:
+        channel = opening.channel
+        if channel is not None:
+            self.mine[i] = channel
+            self.poll.register(channel.fileno, select.POLLIN)
+            self.awaited[channel.fileno] = i
+
+    def _admit(self, i: int) -> None:
+        """Keep the questions of change from a node that may not vote."""
+        node, why = self.nodes[i], ""
+        channel = self.mine.get(i) or self.busy.get(i)
+        if channel is not None and not channel.guarded and not node.twin:
+            return
+        if channel is None:
+            why = node.trouble or f"no connection within {self.timeout:g} s"
+        elif not self.undoing and self.ask.command is not Command.SURVEY:
+            if self.start < channel.votes_from:
+                why = guarded(channel.votes_from - self.start)
+            elif node.twin:
+                why = twinned(node.twin)
+        if why:
+            self.ballot[i] = Vote(node.label, Answer.LOST, why=why, sent=False)
+
+    def _drop(self, i: int) -> None:
+        channel = self.mine.pop(i)
+        self.poll.unregister(channel.fileno)
+        del self.awaited[channel.fileno]
+
+    # -- writing and reading --------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Put the question on every wire at once; nobody waits between two of them."""
+        packed, nonce = pack(self.ask), self.ask.nonce.encode()
+        now = time.monotonic()
+        self.deadline = now + self.timeout  # connecting may have used up the first one
+        for i, channel in (*self.mine.items(), *self.busy.items()):
+            if self.ballot[i] is not None:
+                continue
+            if i in self.mine:
+                self.unheard.add(i)
+                if not channel.owed:
+                    self.prompt.add(i)
+            owed = Owed(self.ask.command, nonce, self.ballot, i, now)
+            data = packed[None] if None in packed else packed[i]
+            if not channel.send(data, owed) and self.ballot[i] is None:
+                why = channel.fault or "has too much to answer already"
+                sent = bool(channel.fault)  # it may have arrived; else it was not tried
+                self.ballot[i] = Vote(channel.label, Answer.LOST, why=why, sent=sent)
+
+    def listen(self) -> None:
+        """Read answers as they arrive until the asker has heard enough."""
+        end, lingering = self.deadline, False
+        self._count(tuple(self.unheard))
+        while self.prompt if lingering else self.unheard:
+            if not lingering and self.ask.decided(self.ballot):
+                if not self.undoing:
+                    return
+                now = time.monotonic()
+                end, lingering = min(end, now + max(now - self.start, LEAST_LINGER)), True
+                continue
+            ready = self.poll.poll(max(0.0, end - time.monotonic()) * 1000)
+            if not ready:
+                return
+            self._count([self._read(fileno) for fileno, _ in ready])
+
+    def _read(self, fileno: int) -> int:
+        i = self.awaited[fileno]
+        self.mine[i].read()
+        if self.mine[i].fault:
+            self._drop(i)
+        return i
+
+    def _count(self, indices: Sequence[int]) -> None:
+        for i in indices:
+            if self.ballot[i] is not None:
+                self.unheard.discard(i)
+                self.prompt.discard(i)
+
+    def votes(self) -> list[Vote]:
+        """The ballot, with a lost vote for each node that was not heard."""
+        if None not in self.ballot:
+            return list(self.ballot)  # type: ignore[arg-type]
+        late = f"no answer within {time.monotonic() - self.start:.3f} s"
+        return [
+            vote or Vote(node.label, Answer.LOST, why=late)
+            for node, vote in zip(self.nodes, self.ballot, strict=True)
+        ]
+
+    # -- afterwards -----------------------------------------------------------------------------
+
+    def spoil(self) -> None:
+        """Mark every channel in use as possibly out of step."""
+        for channel in self.mine.values():
+            channel.spoiled = True
+
+    def give_back(self) -> None:
+        """Return the channels; remember those on which a grant is unanswered."""
+        now = time.monotonic()
+        nonce = self.ask.nonce if self.ask.command is Command.GRANT else None
+        while self.mine:
+            i, channel = self.mine.popitem()
+            self.nodes[i].give(channel, nonce, now)
