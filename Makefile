@@ -6,13 +6,15 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-slow lint format docs bench clean
+.PHONY: help demo test test-slow lint format docs bench screenshots clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.has-embedded ## Five real nodes, competing processes, a killed and a hung node
-	$(BIN)/python -m example_project.demo $(ARGS)
+# ONCE=1: three acts that end by themselves, with a verdict.
+ONCE ?=
+demo: $(VENV)/.has-demo ## A site on five nodes, a crowd, dying nodes; ONCE=1: with an end
+	$(BIN)/python -m example_project.demo $(if $(filter-out 0,$(ONCE)),--once) $(ARGS)
 
 test: $(VENV)/.has-dev ## The tests that take at most three minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
@@ -34,6 +36,9 @@ docs: $(VENV)/.has-docs ## Build the documentation; a warning is an error
 
 bench: $(VENV)/.has-dev ## Measure against hand-written sockets
 	$(BIN)/python -m tests.bench $(ARGS)
+
+screenshots: $(VENV)/.has-dev $(VENV)/.has-demo ## The pictures of README and docs, by chromium
+	$(BIN)/python -m tools.screenshots
 
 clean: ## Remove $(VENV) and everything that was built
 	rm -rf $(VENV) build dist docs/_build .hypothesis .mypy_cache .pytest_cache .ruff_cache

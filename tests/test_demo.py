@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from example_project.demo.browser import Browser
+
 pytestmark = pytest.mark.slow
 
-SECONDS = 30.0
+SECONDS = 45.0
 ROOT = Path(__file__).parent.parent
 
 
@@ -23,16 +25,27 @@ def home() -> Iterator[Path]:
         yield Path(home)
 
 
-def start(home: Path) -> subprocess.Popen[str]:
+def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
     """Start the demo with its stdout in a pipe; whatever it starts inherits TMPDIR."""
     return subprocess.Popen(
-        [sys.executable, "-m", "example_project.demo"],
+        [sys.executable, "-m", "example_project.demo", *arguments],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(home), "COLUMNS": "80"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def await_line(demo: subprocess.Popen[str], what: str) -> str:
+    """Read until a line has this in it."""
+    assert demo.stdout is not None
+    seen = []
+    for line in demo.stdout:
+        seen.append(line)
+        if what in line:
+            return line
+    raise AssertionError(f"no {what!r} in {seen}")
 
 
 def left_running(home: Path) -> list[str]:
@@ -53,15 +66,15 @@ def left_running(home: Path) -> list[str]:
 
 
 def figures(output: str) -> dict[str, list[str]]:
-    """The rows of the summary: a label and one figure for each act."""
+    """The rows of the summary: a label, and a figure with the lock and one without."""
     rows = (re.split(r"\s{2,}", line.strip()) for line in output.splitlines())
     return {row[0]: row[1:] for row in rows if len(row) == 3}
 
 
-def test_demo_shows_what_the_lock_is_good_for(home):
-    """With the lock nothing overlaps or is lost, without it much is; in 30 seconds."""
+def test_demo_shows_what_the_locks_are_good_for(home):
+    """With the locks nothing overlaps, is lost or is done twice, without them much is."""
     began = time.monotonic()
-    demo = start(home)
+    demo = start(home, "--once")
     output, complaints = demo.communicate(timeout=3 * SECONDS)
     took = time.monotonic() - began
 
@@ -72,21 +85,35 @@ def test_demo_shows_what_the_lock_is_good_for(home):
     assert shown["sales, counted by the offices"][0] == shown["seats sold, says the database"][0]
     assert shown["fences increase with each holder"][0] == "yes"
     assert int(shown["stale writes refused"][0]) >= 1
-    assert shown["nodes lost"][0] == "1 killed, 1 hung"
+    assert shown["offices' nodes lost"][0] == "1 killed, 1 hung"
     assert all(int(turns) > 0 for turns in shown["sales per office"][0].split())
     assert int(shown["sales overlapping another"][1]) > 0
     assert int(shown["lost updates: seats sold twice"][1]) > 0
+
+    clicks, orders = shown["double clicks of customers"], shown["orders in the database"]
+    assert clicks[0] == orders[0] != "0"
+    assert int(clicks[1]) < int(orders[1])
+    assert shown["orders taken twice"][0] == "0"
+    assert int(shown["second clicks refused (409)"][0]) >= int(clicks[0])
+    assert shown["second clicks refused (409)"][1] == "0"
+    messages, built, skipped = (
+        int(shown[f"reports: {what}"][0]) for what in ("messages", "built", "skipped")
+    )
+    assert (built > 0, skipped > 0, built + skipped) == (True, True, messages)
+    assert shown["two runs of one report at once"][0] == "0"
+    assert shown["site's nodes lost"][0] == "1 killed"
     assert took < SECONDS
     assert left_running(home) == []
     assert list(home.iterdir()) == []
 
 
-@pytest.mark.parametrize("moment", ["Starting", "node 5 hangs", "freezes", "Act 2"])
+@pytest.mark.parametrize(
+    "moment", ["Starting", "node 5 hangs", "freezes", "Act 2", "Act 3: the site"]
+)
 def test_ctrl_c_leaves_nothing_behind(home, moment):
     """Ctrl-C at any moment, also with stopped processes about, ends all: no file, no traceback."""
-    demo = start(home)
-    assert demo.stdout is not None
-    assert any(moment in line for line in demo.stdout)
+    demo = start(home, "--once")
+    await_line(demo, moment)
     deadline = time.monotonic() + SECONDS
     while not any("valkey-server" in command for command in left_running(home)):
         assert time.monotonic() < deadline, "no node seen"
@@ -98,3 +125,39 @@ def test_ctrl_c_leaves_nothing_behind(home, moment):
     assert output.endswith("Stopped. Nothing is left running.\n")
     assert left_running(home) == []
     assert list(home.iterdir()) == []
+
+
+def test_the_site_is_open_until_ctrl_c(home):
+    """Without an end: the printed addresses answer, orders go on over a node's death; Ctrl-C."""
+    demo = start(home)
+    address = await_line(demo, "Site").split()[1]
+    locks = await_line(demo, "Locks").split()[1].removeprefix(address)
+    _, _, user, _, password = await_line(demo, "Log in").split()
+    assert Browser(address).ask("GET", "/") == 200
+    assert log_in(address, f"/{locks}", user, password) == [302, 200]
+    await_line(demo, "node 2 is killed")
+    counts = [orders(await_line(demo, "double clicks")) for _ in range(2)]
+    assert counts[0] < counts[1]
+
+    demo.send_signal(signal.SIGINT)
+    output, complaints = demo.communicate(timeout=SECONDS)
+
+    assert (demo.returncode, complaints) == (0, "")
+    assert output.endswith("Stopped. Nothing is left running.\n")
+    assert left_running(home) == []
+    assert list(home.iterdir()) == []
+
+
+def log_in(address: str, path: str, user: str, password: str) -> list[int]:
+    """The statuses of logging in, and of a page then."""
+    browser = Browser(address)
+    browser.ask("GET", "/admin/login/")
+    fields = {"username": user, "password": password, "next": path}
+    return [browser.ask("POST", "/admin/login/", fields), browser.ask("GET", path)]
+
+
+def orders(line: str) -> int:
+    """The orders under the lock, as a line of progress tells them."""
+    found = re.search(r"orders: (\d+)", line)
+    assert found
+    return int(found[1])

@@ -1,9 +1,11 @@
-"""What the offices did in one act, and what follows from it."""
+"""What offices and crowd did, and what follows from it."""
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -99,7 +101,7 @@ class Act:
 STATES = {"entered": "selling", "frozen": "frozen", "done": "closed"}
 
 
-def failures(locked: Act, unlocked: Act) -> Iterator[str]:
+def lock_failures(locked: Act, unlocked: Act) -> Iterator[str]:
     """What did not hold; nothing if all did."""
     if overlaps := locked.overlaps():
         yield f"{overlaps} sales overlapped under the lock"
@@ -118,3 +120,113 @@ def failures(locked: Act, unlocked: Act) -> Iterator[str]:
         yield "no office froze, or its stale write was not refused"
     if unlocked.lost_updates() <= 0:
         yield "without the lock no update was lost, so this run proves nothing"
+
+
+OUTAGE = 2.0  # seconds after the loss of a node in which a request may fail with 503
+
+
+@dataclass
+class Traffic:
+    """What came and went on the site, as several threads saw it.
+
+    Where there are two counts, True is with the lock and False without it.
+    """
+
+    began: float = field(default_factory=time.monotonic)
+    customers: Counter[bool] = field(default_factory=Counter)  # each clicks twice
+    served: Counter[bool] = field(default_factory=Counter)
+    again: int = 0  # how often neither click worked, so that the customer clicked again
+    answers: Counter[tuple[str, int]] = field(default_factory=Counter)
+    asked: int = 0  # messages that ask for a report
+    built: int = 0
+    skipped: int = 0
+    complaints: list[str] = field(default_factory=list)
+    unavailable: list[float] = field(default_factory=list)  # when a 503 came
+    lost_nodes: list[float] = field(default_factory=list)
+    # what the database says
+    orders: Counter[bool] = field(default_factory=Counter)
+    sold_twice: Counter[bool] = field(default_factory=Counter)
+    together: int = 0  # runs of one report that overlapped
+    before_loss: int = 0  # customers who had come when the first node was lost
+    log: list[str] = field(default_factory=list)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
+
+    def clock(self) -> str:
+        return f"{time.monotonic() - self.began:4.1f} s"
+
+    def note(self, text: str) -> None:
+        self.log.append(f"{self.clock()}  {text}")
+
+    def come(self, *, locked: bool) -> None:
+        with self._counting:
+            self.customers[locked] += 1
+
+    def serve(self, *, locked: bool) -> None:
+        with self._counting:
+            self.served[locked] += 1
+
+    def send_away(self) -> None:
+        with self._counting:
+            self.again += 1
+
+    def lose_node(self, text: str) -> None:
+        self.before_loss = self.before_loss or self.served.total()
+        self.lost_nodes.append(time.monotonic())
+        self.note(text)
+
+    def see(self, status: int, what: str) -> None:
+        """Note an answer."""
+        with self._counting:
+            self.answers[what, status] += 1
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            self.unavailable.append(time.monotonic())
+        elif status not in EXPECTED[what]:
+            self.complain(f"{what}: {status}")
+
+    def complain(self, text: str) -> None:
+        self.complaints.append(text)
+
+    def refused(self, *what: str) -> int:
+        """How often 409 was said."""
+        return sum(self.answers[each, HTTPStatus.CONFLICT] for each in what)
+
+    def unexplained(self) -> int:
+        """The 503s of moments when no node had just been lost."""
+        return sum(
+            not any(lost - 0.5 <= at <= lost + OUTAGE for lost in self.lost_nodes)
+            for at in self.unavailable
+        )
+
+
+EXPECTED = {
+    "page": {HTTPStatus.OK},
+    "order": {HTTPStatus.FOUND, HTTPStatus.CONFLICT},
+    "order_unlocked": {HTTPStatus.FOUND},
+    "export": {HTTPStatus.OK, HTTPStatus.CONFLICT},
+}
+
+
+def traffic_failures(traffic: Traffic) -> Iterator[str]:
+    """What did not hold on the site; nothing if all did."""
+    if traffic.orders[True] != traffic.customers[True]:
+        yield (
+            f"{traffic.customers[True]} customers clicked twice at the locked view, and there are "
+            f"{traffic.orders[True]} orders"
+        )
+    if traffic.sold_twice[True] or not traffic.refused("order"):
+        yield (
+            f"{traffic.sold_twice[True]} orders were taken twice under the lock, and "
+            f"{traffic.refused('order')} clicks were refused"
+        )
+    if traffic.sold_twice[False] <= 0:
+        yield "without the lock no order was taken twice, so this run proves nothing"
+    if traffic.served.total() <= traffic.before_loss or not traffic.lost_nodes:
+        yield "no node was killed, or nobody was served any more"
+    if traffic.together:
+        yield f"{traffic.together} runs of one report overlapped"
+    if traffic.built + traffic.skipped != traffic.asked or not traffic.skipped:
+        yield f"{traffic.asked} messages, {traffic.built} built and {traffic.skipped} skipped"
+    if count := traffic.unexplained():
+        yield f"{count} requests were answered with 503, and no node had just been lost"
+    for text, count in Counter(traffic.complaints).most_common(5):
+        yield f"{text} ({count} times)"

@@ -4,26 +4,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from django_redlock.testing import EmbeddedNode, EmbeddedNodes
+from django_redlock.inspection import Survey
+from django_redlock.testing import EmbeddedNodes
 
-from .facts import Act
+from . import pictures
+from .facts import Act, Traffic
 
 LINE_SECONDS = 2.0  # between two lines of progress in a pipe
-STYLES = {
-    "up": "green",
-    "killed": "bold red",
-    "hung": "bold yellow",
-    "selling": "bold green",
-    "frozen": "bold yellow",
-    "waiting": "dim",
-    "closed": "dim",
-}
+QUIET_SECONDS = 10.0  # ... where there is no end to them
 
 
 class Screen:
@@ -34,14 +26,17 @@ class Screen:
         self._live = self._console.is_terminal and not self._console.is_dumb_terminal
 
     def line(self, text: str | Text = "") -> None:
-        self._console.print(text, markup=False)
+        self._console.print(text, markup=False, soft_wrap=True)
 
-    def welcome(self, offices: int) -> None:
-        self.line(Text("\ndjango-redlock: one lock on five nodes\n", "bold"))
-        self.line(
-            f"{offices} ticket offices, each a process of its own, sell seats of one show.\n"
-            "To sell a seat they read the number sold, think, and write it back plus one.\n"
-        )
+    def welcome(self, text: str) -> None:
+        self.line(Text("\ndjango-redlock: a box office on five nodes\n", "bold"))
+        self._console.print(text, markup=False)
+        self.line()
+
+    def addresses(self, site: str, locks_page: str, user: str, password: str) -> None:
+        """Where to look."""
+        self.line(pictures.addresses(site, locks_page, user, password))
+        self.line()
 
     def busy(self, text: str) -> AbstractContextManager[object]:
         """Something that takes a while."""
@@ -54,117 +49,69 @@ class Screen:
     def act(self, act: Act, nodes: EmbeddedNodes) -> Iterator[Callable[[], None]]:
         """Show an act; what it gives is to be called for each frame."""
         if self._live:
-            with Live(console=self._console, auto_refresh=False) as live:
-                yield lambda: live.update(_stage(act, nodes), refresh=True)
+            with self._picture() as show:
+                yield lambda: show(pictures.stage(act, nodes))
         else:
             self.line(f"{act.title}\n{act.subtitle}")
-            yield _Teller(act, self.line).tell
+            teller = _Teller(self.line, act.began, LINE_SECONDS)
+            yield lambda: teller.tell(act.clock(), act.log, pictures.sold(act), now=act.is_over())
         self.line()
 
-    def summary(self, locked: Act, unlocked: Act, wrong: Sequence[str]) -> None:
-        """The figures of both acts, and the verdict."""
-        self._console.print(_figures(locked, unlocked))
+    @contextmanager
+    def site(self, traffic: Traffic, nodes: EmbeddedNodes) -> Iterator[Callable[[], None]]:
+        """Show the site while it is open for some seconds."""
+        if self._live:
+            with self._picture() as show:
+                yield lambda: show(pictures.site(traffic, nodes))
+        else:
+            self.line(f"{pictures.SITE_TITLE}\n{pictures.SITE_SUBTITLE}")
+            teller = _Teller(self.line, traffic.began, LINE_SECONDS)
+            yield lambda: teller.tell(traffic.clock(), traffic.log, pictures.business(traffic))
+        self.line()
+
+    @contextmanager
+    def open_house(self, traffic: Traffic) -> Iterator[Callable[[Survey], None]]:
+        """Show the site while it is open without an end."""
+        try:
+            if self._live:
+                with self._picture() as show:
+                    yield lambda found: show(pictures.open_house(traffic, found))
+            else:
+                tell = _Teller(self.line, traffic.began, QUIET_SECONDS).tell
+                yield lambda _: tell(traffic.clock(), traffic.log, pictures.business(traffic))
+        finally:
+            self.line("\nClosing ...")
+
+    def summary(self, locked: Act, unlocked: Act, traffic: Traffic, wrong: Sequence[str]) -> None:
+        """The figures of all acts, and the verdict."""
+        self._console.print(pictures.figures(locked, unlocked, traffic))
         self.line()
         for each in wrong:
             self.line(Text(f"  {each}", "red"))
         if wrong:
             self.line(Text("It did NOT hold.", "bold red"))
         else:
-            self.line(
-                Text(
-                    "It held: every sale counts, with one node killed, one hung and an office "
-                    f"frozen.\nWithout the lock {unlocked.lost_updates()} of "
-                    f"{len(unlocked.sales)} seats were sold twice.",
-                    "bold green",
-                )
-            )
+            self.line(Text(pictures.verdict(unlocked, traffic), "bold green"))
+
+    @contextmanager
+    def _picture(self) -> Iterator[Callable[[RenderableType], None]]:
+        with Live(console=self._console, auto_refresh=False) as live:
+            yield lambda picture: live.update(picture, refresh=True)
 
 
 class _Teller:
     """Says in lines what has happened since the last time."""
 
-    def __init__(self, act: Act, line: Callable[[str], None]) -> None:
-        self._act = act
+    def __init__(self, line: Callable[[str], None], began: float, every: float) -> None:
         self._line = line
+        self._every = every
+        self._due = began + every
         self._told = 0
-        self._due = act.began + LINE_SECONDS
 
-    def tell(self) -> None:
-        for text in self._act.log[self._told :]:
+    def tell(self, clock: str, log: Sequence[str], count: Text, *, now: bool = False) -> None:
+        for text in log[self._told :]:
             self._line(f"  {text}")
-        self._told = len(self._act.log)
-        if self._act.is_over() or time.monotonic() >= self._due:
-            self._due += LINE_SECONDS
-            self._line(f"  {self._act.clock()}  {_sold(self._act).plain}")
-
-
-def _sold(act: Act) -> Text:
-    lost = act.lost_updates()
-    return Text.assemble(
-        f"seats sold: {len(act.sales)} by the offices' count, {act.row} in the database",
-        (f", {lost} lost" if lost > 0 else "", "bold red"),
-    )
-
-
-def _stage(act: Act, nodes: EmbeddedNodes) -> RenderableType:
-    """One picture: nodes, offices, and what has happened."""
-    parts: list[RenderableType] = [
-        Text.assemble((act.title, "bold"), f"   {act.clock().strip()}"),
-        Text(act.subtitle, "dim"),
-    ]
-    if act.locked:
-        parts += [Text(), _nodes(nodes)]
-    return Group(*parts, _offices(act), _sold(act), *map(Text, act.log))
-
-
-def _nodes(nodes: EmbeddedNodes) -> Text:
-    states = [_state(node) for node in nodes]
-    return Text("   ").join(
-        Text.assemble(f"node {number} ", (state, STYLES[state]))
-        for number, state in enumerate(states, start=1)
-    )
-
-
-def _offices(act: Act) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("office")
-    table.add_column("sales", justify="right")
-    if act.locked:
-        table.add_column("last fence", justify="right", min_width=16)
-    table.add_column("", min_width=7)
-    for number, sales in enumerate(act.turns(), start=1):
-        state = act.states[number]
-        fence = [str(act.fences.get(number, "-"))] if act.locked else []
-        table.add_row(str(number), str(sales), *fence, Text(state, STYLES[state]))
-    return table
-
-
-def _state(node: EmbeddedNode) -> str:
-    if not node.is_running:
-        return "killed"
-    return "hung" if node.is_paused else "up"
-
-
-def _figures(locked: Act, unlocked: Act) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("")
-    table.add_column("with the lock", justify="right")
-    table.add_column("without", justify="right")
-    acts = locked, unlocked
-    increase = "yes" if locked.fences_increase() else "NO"
-    lost = ", ".join(f"1 {how}" for _, how in locked.lost_nodes)
-    rows = [
-        ("sales, counted by the offices", *(str(len(act.sales)) for act in acts)),
-        ("seats sold, says the database", *(str(act.row) for act in acts)),
-        ("lost updates: seats sold twice", *(str(act.lost_updates()) for act in acts)),
-        ("sales overlapping another", *(str(act.overlaps()) for act in acts)),
-        ("sales per office", *(" ".join(map(str, act.turns())) for act in acts)),
-        ("fences increase with each holder", increase, "-"),
-        ("stale writes refused", str(len(locked.refused)), "-"),
-        ("waits given up (LockTaken)", str(locked.counts["taken"]), "-"),
-        ("no majority (NodesUnavailable)", str(locked.counts["unavailable"]), "-"),
-        ("nodes lost", lost, "-"),
-    ]
-    for row in rows:
-        table.add_row(*row)
-    return table
+        self._told = len(log)
+        if now or time.monotonic() >= self._due:
+            self._due = max(self._due + self._every, time.monotonic())
+            self._line(f"  {clock}  {count.plain}")

@@ -1,97 +1,52 @@
-"""The play: five nodes, six ticket offices, two acts."""
+"""Acts 1 and 2: six ticket offices sell seats of one show, with the lock and without it."""
 
-import json
-import os
-import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeAlias
-
-import django
-from django.core.management import call_command
 
 from django_redlock.testing import EmbeddedNodes
 
-from .facts import Act, failures
+from .facts import Act
 from .office import TTL, WAIT
 from .screen import Screen
 from .staff import Staff
 
 OFFICES = 6
-# A new node has no vote until it is older than MAX_TTL: a short one lets the play begin soon.
-OPTIONS = {"TTL": TTL, "MAX_TTL": 2, "CLOCK_SKEW": 0.1, "NODE_TIMEOUT": 0.25}
 FRAME_SECONDS = 0.2
-FREEZE_AT = 5.5
+FREEZE_AT = 4.5
 FROZEN_SECONDS = TTL + 0.5
 LATE_SECONDS = 10.0  # by how much an office may be late before something is wrong
+LOCKED_SECONDS = 7.5
+UNLOCKED_SECONDS = 3.0
 
 Cue: TypeAlias = tuple[float, Callable[[Act, EmbeddedNodes], None]]
 
 
-def main() -> int:
-    """Play both acts; 0 if all held, 1 if not."""
-    screen = Screen()
-    screen.welcome(OFFICES)
-    try:
-        with ExitStack() as stack:
-            home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redlock-demo-")))
-            with screen.busy(
-                "Starting six processes and five nodes; a new node has no vote for 3 s"
-            ):
-                nodes = stack.enter_context(EmbeddedNodes(5))
-                configure(nodes, home)
-                staff = stack.enter_context(Staff(OFFICES, home))
-                prepare(nodes, staff)
-            cues: list[Cue] = [(2.0, kill), (4.0, hang)]
-            locked = Act(
-                "Act 1: with the lock",
-                f'with redlock("show:1", ttl={TTL:g}, wait={WAIT:g}) as lease: ...',
-                1,
-                9.0,
-                OFFICES,
-                locked=True,
-            )
-            Performance(locked, staff, nodes, screen, cues).run()
-            unlocked = Act(
-                "Act 2: without it",
-                "the same offices and the same sale, but no lock and no fence",
-                2,
-                3.0,
-                OFFICES,
-                locked=False,
-            )
-            Performance(unlocked, staff, nodes, screen).run()
-    except SystemExit:
-        screen.line("\nStopped. Nothing is left running.")
-        raise
-    except ImportError as error:  # no embedded nodes: the text says what to install
-        screen.line(str(error))
-        return 1
-    wrong = list(failures(locked, unlocked))
-    screen.summary(locked, unlocked, wrong)
-    return 1 if wrong else 0
+def with_the_lock(show: int, staff: Staff, nodes: EmbeddedNodes, screen: Screen) -> Act:
+    act = Act(
+        "Act 1: with the lock",
+        f'with redlock("show:{show}", ttl={TTL:g}, wait={WAIT:g}) as lease: ...',
+        show,
+        LOCKED_SECONDS,
+        OFFICES,
+        locked=True,
+    )
+    Performance(act, staff, nodes, screen, [(1.5, kill), (3.0, hang)]).run()
+    return act
 
 
-def configure(nodes: EmbeddedNodes, home: Path) -> None:
-    """What the settings of this process and of all offices will read."""
-    os.environ["EXAMPLE_DB"] = str(home / "box_office.sqlite3")
-    os.environ["REDLOCK_NODES"] = ",".join(nodes.urls)
-    os.environ["REDLOCK_OPTIONS"] = json.dumps(OPTIONS)
-    django.setup()
-
-
-def prepare(nodes: EmbeddedNodes, staff: Staff) -> None:
-    """Make the database, and wait for offices that are ready and nodes that may vote."""
-    from example_project.box_office.models import Show
-
-    call_command("migrate", verbosity=0)
-    Show.objects.create(pk=1, title="Hamlet, with the lock")
-    Show.objects.create(pk=2, title="Hamlet, without it")
-    staff.await_ready()
-    nodes.settings(**OPTIONS)
+def without_it(show: int, staff: Staff, nodes: EmbeddedNodes, screen: Screen) -> Act:
+    act = Act(
+        "Act 2: without it",
+        "the same offices and the same sale, but no lock and no fence",
+        show,
+        UNLOCKED_SECONDS,
+        OFFICES,
+        locked=False,
+    )
+    Performance(act, staff, nodes, screen).run()
+    return act
 
 
 def kill(act: Act, nodes: EmbeddedNodes) -> None:

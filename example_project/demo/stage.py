@@ -1,0 +1,70 @@
+"""What everything stands on: nodes, a broker, a database, a worker and a web server."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import django
+from django.core.management import call_command
+
+from django_redlock.testing import EmbeddedNode, EmbeddedNodes
+
+from .servers import Servers
+
+# A new node has no vote until it is older than MAX_TTL: a short one lets everything begin soon.
+OPTIONS = {"TTL": 3, "MAX_TTL": 3, "CLOCK_SKEW": 0.1, "NODE_TIMEOUT": 0.5}
+USER, PASSWORD = "admin", "demo"
+LOCKS_PAGE = "admin/django_redlock/lockkey/"
+SHOWS = ("The Cherry Orchard", "Waiting for Godot", "The Seagull")
+KILLED = "node 2 is killed (SIGKILL): four are left, three are a majority"
+STARTING = "Starting five nodes, a broker, a Celery worker and a web server"
+
+
+@dataclass
+class Stage:
+    nodes: EmbeddedNodes
+    servers: Servers
+    home: Path
+    options: Mapping[str, float]
+
+    def open(self) -> None:
+        """Return when the site answers, the worker takes messages and the nodes vote."""
+        self.servers.await_ready()
+        self.let_vote()
+
+    def let_vote(self) -> None:
+        """Return when every node that runs is old enough to vote."""
+        self.nodes.settings(**self.options)
+
+
+def build(stack: ExitStack, options: Mapping[str, float] = OPTIONS) -> Stage:
+    """Start everything, and make the database meanwhile. It ends with the stack."""
+    home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redlock-demo-")))
+    nodes = stack.enter_context(EmbeddedNodes(5))
+    broker = stack.enter_context(closing(EmbeddedNode({"save": ""})))
+    broker.start()
+    os.environ["EXAMPLE_DB"] = str(home / "box_office.sqlite3")
+    os.environ["REDLOCK_NODES"] = ",".join(nodes.urls)
+    os.environ["REDLOCK_OPTIONS"] = json.dumps(options)
+    os.environ["BROKER_URL"] = broker.url
+    django.setup()
+    call_command("migrate", verbosity=0)
+    servers = stack.enter_context(Servers(home))
+    return Stage(nodes, servers, home, options)
+
+
+def add_login() -> None:
+    from django.contrib.auth.models import User
+
+    User.objects.create_superuser(USER, password=PASSWORD)
+
+
+def add_shows(*titles: str) -> list[int]:
+    """Their numbers."""
+    from example_project.box_office.models import Show
+
+    return [Show.objects.create(title=title).pk for title in titles]

@@ -1,0 +1,295 @@
+"""The example project: its pages, its orders, its export and its report, on nodes in memory."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.db import connection, connections
+from django.test import Client, override_settings
+
+from django_redlock import conf, redlock
+from django_redlock.testing.memory import MemoryNodes
+from example_project import settings as example
+from example_project.box_office import outside, tasks
+from example_project.box_office.models import Order, Report, Show
+
+from .waiting import eventually
+
+pytestmark = pytest.mark.django_db
+NUMBERS = itertools.count()
+FORM = {"name": "Ada", "seats": "2"}
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+LONG = 20.0  # seconds that nothing takes
+
+
+@pytest.fixture(autouse=True)
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryNodes]:
+    """The example's own settings with fresh nodes in memory; nothing takes its time."""
+    monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", True)
+    for name in ("BANK", "REPORT", "EXPORT"):
+        monkeypatch.setattr(outside, name, 0)
+    names = [f"memory://example-{next(NUMBERS)}" for _ in range(5)]
+    with override_settings(
+        ROOT_URLCONF=example.ROOT_URLCONF,
+        MIDDLEWARE=example.MIDDLEWARE,
+        REDLOCK={"default": {"NODES": names}},
+    ):
+        group = conf.backend("default").group
+        assert isinstance(group, MemoryNodes)
+        yield group
+
+
+@pytest.fixture
+def show() -> Show:
+    """A show of which nothing is sold."""
+    return Show.objects.create(title="The Seagull")
+
+
+def visitor() -> Client:
+    """A browser that has been on the site before, and so has a session."""
+    made = Client(headers={"accept": BROWSER})
+    for each in Show.objects.all():
+        made.get(each.get_absolute_url())
+    return made
+
+
+class Gate:
+    """Where those who come stay until they are let through, one by one.
+
+    One by one, for a database in memory does not wait when two write at once.
+    """
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self._open = threading.Semaphore(0)
+
+    def __call__(self) -> None:
+        self.inside += 1
+        assert self._open.acquire(timeout=LONG)
+
+    def let_one_through(self) -> None:
+        """Let one of them go on."""
+        self._open.release()
+
+
+def in_threads(*calls: Callable[[], object]) -> list[threading.Thread]:
+    """Start calls, each with a database connection of its own."""
+
+    def run(call: Callable[[], object]) -> None:
+        try:
+            call()
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def as_told(show: Show) -> tuple[int, int]:
+    """How many orders there are, and how many seats are sold."""
+    show.refresh_from_db()
+    return Order.objects.count(), show.sold
+
+
+# -- orders ---------------------------------------------------------------------------------------
+
+
+def test_an_order(show):
+    """An order is written down, counted, and told of; the name is kept for the next one."""
+    client = visitor()
+    response = client.post(f"/shows/{show.pk}/order/", FORM, follow=True)
+    assert response.redirect_chain == [(show.get_absolute_url(), 302)]
+    assert "Ordered for Ada: 2 seats." in response.text
+    assert 'value="Ada"' in response.text
+    assert as_told(show) == (1, 2)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("path", "statuses", "orders"),
+    [("order", [302, 409], 1), ("order-unlocked", [302, 302], 2)],
+)
+def test_a_double_click(show, monkeypatch, path, statuses, orders):
+    """Of two clicks at once one orders and one is told so; without the lock both order."""
+    gate = Gate()
+    monkeypatch.setattr(outside, "authorise_card", gate)
+    client, seen = visitor(), []
+    cookies = client.cookies
+
+    def click() -> None:
+        mine = Client(headers={"accept": BROWSER})
+        mine.cookies = cookies
+        seen.append(mine.post(f"/shows/{show.pk}/{path}/", FORM))
+
+    threads = in_threads(click, click)
+    eventually(lambda: gate.inside + len(seen) == 2, within=LONG)
+    while len(seen) < 2:
+        before = len(seen)
+        gate.let_one_through()
+        eventually(lambda before=before: len(seen) > before, within=LONG)  # type: ignore[misc]
+    for thread in threads:
+        thread.join()
+    assert sorted(response.status_code for response in seen) == statuses
+    assert as_told(show) == (orders, 2 * orders)
+
+
+def test_a_second_click_just_after_the_first(show):
+    """`min_hold`: it is refused as well, in words for people and in JSON for programs."""
+    client = visitor()
+    path = f"/shows/{show.pk}/order/"
+    assert client.post(path, FORM).status_code == 302
+    page = client.post(path, FORM)
+    assert (page.status_code, page["Retry-After"]) == (409, "2")
+    assert page["Cache-Control"] == "no-store"
+    assert "not done twice" in page.text
+    problem = client.post(path, FORM, headers={"accept": "application/json"})
+    assert (problem.status_code, problem["Content-Type"]) == (409, "application/problem+json")
+    assert as_told(show) == (1, 2)
+
+
+def test_other_visitors_are_not_held_up(show):
+    """The lock is a visitor's own: somebody else orders at the same time."""
+    visitors = [visitor(), visitor()]
+    path = f"/shows/{show.pk}/order/"
+    assert [each.post(path, FORM).status_code for each in visitors] == [302, 302]
+
+
+def test_without_a_majority_nothing_is_sold(show, nodes):
+    """Nobody can tell whether the same order is being taken: 503, and no order."""
+    client = visitor()
+    nodes.down = {0, 1, 2}
+    page = client.post(f"/shows/{show.pk}/order/", FORM)
+    assert page.status_code == 503
+    assert "Nothing has happened" in page.text
+    assert as_told(show) == (0, 0)
+
+
+@pytest.mark.parametrize("form", [{}, {"name": "Ada", "seats": "9"}, {"name": "", "seats": "1"}])
+def test_a_form_that_is_wrong(show, form):
+    """What cannot be ordered is shown again, with what is wrong."""
+    page = visitor().post(f"/shows/{show.pk}/order-unlocked/", form)
+    assert page.status_code == 422
+    assert 'class="error"' in page.text
+    assert as_told(show) == (0, 0)
+
+
+def test_a_show_that_does_not_exist(show):
+    """Nothing is sold for it, and its pages are not there."""
+    client, path = visitor(), f"/shows/{show.pk + 1}/"
+    assert client.get(path).status_code == 404
+    assert client.post(f"{path}order/", FORM).status_code == 404
+    assert client.get(f"{path}orders.csv").status_code == 404
+    assert as_told(show) == (0, 0)
+
+
+def test_an_order_needs_the_form_of_the_site(show):
+    """A POST without the CSRF token is refused, and so is a GET."""
+    strict = Client(enforce_csrf_checks=True)
+    assert strict.post(f"/shows/{show.pk}/order/", FORM).status_code == 403
+    assert strict.get(f"/shows/{show.pk}/order/").status_code == 405
+    assert as_told(show) == (0, 0)
+
+
+# -- export ---------------------------------------------------------------------------------------
+
+
+def test_the_export_has_every_order(show):
+    """One line for each order, under one of headings."""
+    for seats in (1, 2):
+        Order.objects.create(show=show, name='Ada, "the first"', seats=seats)
+    response = visitor().get(f"/shows/{show.pk}/orders.csv")
+    lines = list(csv.reader(response.getvalue().decode().splitlines()))
+    assert lines[0] == ["order", "name", "seats", "at"]
+    assert [line[1:3] for line in lines[1:]] == [['Ada, "the first"', str(n)] for n in (1, 2)]
+
+
+def test_the_export_runs_once_at_a_time(show):
+    """FM-41: as long as one is being sent, a second is refused, and pages say so."""
+    client, path = visitor(), f"/shows/{show.pk}/orders.csv"
+    sending = client.get(path)
+    assert visitor().get(path).status_code == 409
+    assert "The orders are being exported" in client.get("/").text
+    sending.close()
+    assert "Nobody exports the orders" in client.get("/").text
+    again = visitor().get(path)
+    assert again.status_code == 200
+    again.close()
+
+
+# -- report ---------------------------------------------------------------------------------------
+
+
+def test_a_report_counts_what_was_sold(show):
+    """The task writes down how many orders and seats there are; the page shows the last report."""
+    Order.objects.create(show=show, name="Ada", seats=3)
+    Order.objects.create(show=Show.objects.create(title="Another"), name="Ada", seats=4)
+    tasks.build_report(show.pk)
+    report = Report.objects.get()
+    assert (report.orders, report.seats) == (1, 3)
+    assert "counted 1 order" in visitor().get(show.get_absolute_url()).text
+
+
+def test_a_report_that_is_being_built(show):
+    """The page says so and by whom; a second run is skipped."""
+    with redlock(show.report_lock):
+        page = visitor().get(show.get_absolute_url()).text
+        skipped = tasks.build_report(show.pk)
+    assert "The report is being built" in page
+    assert conf.backend("default").label() in page
+    assert skipped["skipped"] is True
+    assert not Report.objects.exists()
+
+
+def test_the_newest_report_has_the_highest_fence(show):
+    """Which report is the last one is decided by the lock, not by the clock."""
+    for _ in range(2):
+        tasks.build_report(show.pk)
+    first, second = Report.objects.order_by("pk")
+    assert first.fence < second.fence
+    assert show.last_report() == second
+
+
+def test_the_button_sends_a_message(show, monkeypatch, django_capture_on_commit_callbacks):
+    """The report is asked for when the transaction of the request is committed."""
+    sent: list[int] = []
+    monkeypatch.setattr(tasks.build_report, "delay", sent.append)
+    with django_capture_on_commit_callbacks(execute=True):
+        response = visitor().post(f"/shows/{show.pk}/report/", follow=True)
+        assert sent == []
+    assert sent == [show.pk]
+    assert "A report was asked for." in response.text
+
+
+# -- pages ----------------------------------------------------------------------------------------
+
+
+def test_pages_when_nobody_can_tell(show, nodes):
+    """Without a majority the pages are there, and say what is not known."""
+    nodes.down = {0, 1, 2}
+    for path in ("/", show.get_absolute_url()):
+        page = visitor().get(path)
+        assert page.status_code == 200
+        assert "Nobody can tell whether the report is being built" in page.text
+        assert "Nobody can tell whether the orders are being exported" in page.text
+
+
+def test_names_are_text(show):
+    """FM-64: what somebody calls himself is no markup."""
+    Order.objects.create(show=show, name="<b>Ada</b>")
+    assert "&lt;b&gt;Ada&lt;/b&gt;" in visitor().get(show.get_absolute_url()).text
+
+
+def test_the_start_page_lists_the_shows(show):
+    """Each with its seats; and a word where there is none."""
+    Show.objects.filter(pk=show.pk).update(sold=7)
+    page = visitor().get("/").text
+    assert f'href="{show.get_absolute_url()}">The Seagull</a>' in page
+    assert "<strong>7</strong> seats sold" in page
+    show.delete()
+    assert "make demo" in visitor().get("/").text

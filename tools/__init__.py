@@ -1,0 +1,1 @@
+"""What the project's maintainers run; no part of the package."""

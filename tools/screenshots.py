@@ -1,0 +1,200 @@
+"""`make screenshots`: the pictures of README and documentation, taken of the example project.
+
+They are made from the running demo: pages by a real browser (Debian's `chromium`), terminals by
+rich, as SVG. What is locked, by whom, and which nodes are ill is arranged here, so that a new
+picture differs from the old one in seconds, ports and the running crowd only.
+"""
+
+import io
+import os
+import re
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+from rich.console import Console, RenderableType
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
+
+from django_redlock import conf, redlock
+from django_redlock.inspection import Survey, survey
+from example_project.demo import pictures, stage
+from example_project.demo.crowd import Crowd, audit
+from example_project.demo.facts import Traffic
+from example_project.demo.stage import Stage
+
+ROOT = Path(__file__).resolve().parent.parent
+PICTURES = ROOT / "docs/_static"
+OPTIONS = stage.OPTIONS | {"TTL": 10, "MAX_TTL": 10}
+GUARDED_SECONDS = 1.5  # how old the new node is in the pictures
+CROWD_SECONDS = 14.0
+KILL_AT = 8.0
+WIDTH, HEIGHT = 1100, 420
+TERMINAL = 120
+SCHEMES = "light", "dark"
+NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Leslie", "Nancy", "Tony", "Frances")
+
+
+def main() -> None:
+    """Take all of them."""
+    os.environ["DJANGO_SETTINGS_MODULE"] = "example_project.settings"
+    PICTURES.mkdir(exist_ok=True)
+    with ExitStack() as stack:
+        built = stage.build(stack, OPTIONS)
+        stage.add_login()
+        shows = stage.add_shows(*stage.SHOWS)
+        add_orders(shows)
+        built.open()
+        ail(built)
+        with held(), browser() as pages:
+            for scheme, page in zip(SCHEMES, pages, strict=True):
+                photograph(page, scheme, built.servers.url)
+            draw("status", "python manage.py redlock_status", [status()], TERMINAL)
+        built.nodes.restart(1)
+        built.let_vote()
+        crowd(built, shows)
+
+
+def add_orders(shows: Sequence[int]) -> None:
+    """Orders of some people, for all shows."""
+    from example_project.box_office.models import Order, Show
+
+    for number, name in enumerate(NAMES, start=1):
+        show, seats = shows[number % len(shows)], number % 4 + 1
+        Order.objects.create(show_id=show, name=name, seats=seats, locked=True)
+        Show.objects.sell(show, seats)
+
+
+def ail(built: Stage) -> None:
+    """One node is down, and one is new."""
+    built.nodes.kill(1)
+    built.nodes.restart(3)
+    time.sleep(GUARDED_SECONDS)
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Locks of several kinds."""
+    with ExitStack() as stack:
+        for name, label in [
+            ("report:1", "worker-2:4711:8c6f0f3e-report"),
+            ("export:2", "web-1:318"),
+            ("view:user:7:POST:/shows/3/order/", "web-4:331"),
+            ("invoice:2041", "web-1:320"),
+        ]:
+            stack.enter_context(redlock.using(label=label)(name))
+        resting = redlock.using(label="web-2:325")
+        resting("view:user:3:POST:/shows/1/order/", min_hold=8).acquire().release()
+        yield
+
+
+# -- pages ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def browser() -> Iterator[list[Page]]:
+    """A page that likes it light, and one that likes it dark."""
+    path = shutil.which("chromium")
+    if path is None:
+        sys.exit("There is no chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        args = ["--no-sandbox", "--disable-gpu"]
+        chromium = playwright.chromium.launch(executable_path=path, args=args)
+        yield [
+            chromium.new_page(
+                color_scheme="light" if scheme == "light" else "dark",
+                viewport={"width": WIDTH, "height": HEIGHT},
+            )
+            for scheme in SCHEMES
+        ]
+        chromium.close()
+
+
+def photograph(page: Page, scheme: str, site: str) -> None:
+    """The start page, a show, and the locks."""
+    page.goto(site)
+    take(page, f"site-{scheme}")
+    page.goto(f"{site}shows/1/")
+    take(page, f"show-{scheme}")
+    page.goto(f"{site}{stage.LOCKS_PAGE}")
+    page.get_by_label("Username").fill(stage.USER)
+    page.get_by_label("Password").fill(stage.PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url(f"**/{stage.LOCKS_PAGE}")
+    page.evaluate("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")
+    page.reload()
+    take(page, f"locks-{scheme}")
+
+
+def take(page: Page, name: str) -> None:
+    """Write a page's picture."""
+    path = PICTURES / f"{name}.png"
+    page.screenshot(path=path, full_page=True, caret="hide")
+    tell(path)
+
+
+# -- terminals ------------------------------------------------------------------------------------
+
+
+def status() -> Text:
+    """What redlock_status prints in colours."""
+    from django.core.management import call_command
+
+    printed = io.StringIO()
+    with suppress(SystemExit):  # 3: a node does not vote
+        call_command("redlock_status", stdout=printed, force_color=True)
+    return Text.from_ansi(printed.getvalue().rstrip())
+
+
+def crowd(built: Stage, shows: Sequence[int]) -> None:
+    """The picture of `make demo`, some seconds after its beginning."""
+    traffic = Traffic()
+    with Crowd(built.servers.url, shows, traffic, customers=2, pause=1.0):
+        time.sleep(KILL_AT)
+        built.nodes.kill(1)
+        traffic.lose_node(stage.KILLED)
+        time.sleep(CROWD_SECONDS - KILL_AT)
+        audit(traffic)
+        frame = pictures.open_house(traffic, anonymous(survey(conf.backend("default"))))
+    where = pictures.addresses(built.servers.url, stage.LOCKS_PAGE, stage.USER, stage.PASSWORD)
+    draw("demo", "make demo", [where, Text(), frame], 100)
+
+
+def anonymous(found: Survey) -> Survey:
+    """The same, without the name of the machine on which the pictures are made."""
+    host = socket.gethostname()
+    locks = (lock._replace(holder=lock.holder.replace(host, "shop")) for lock in found.locks)
+    return Survey(
+        alias=found.alias,
+        nodes=found.nodes,
+        heard=found.heard,
+        locks=tuple(locks),
+        truncated=found.truncated,
+        majority=found.majority,
+    )
+
+
+def draw(name: str, title: str, content: Sequence[RenderableType], width: int) -> None:
+    """Write a terminal's picture."""
+    lines = io.StringIO()
+    console = Console(file=lines, record=True, width=width, highlight=False)
+    console.print(*content)
+    svg = console.export_svg(title=title, theme=MONOKAI, unique_id=name)
+    path = PICTURES / f"{name}.svg"
+    # Without the fonts that rich would have fetched from elsewhere.
+    path.write_text(re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL), encoding="utf-8")
+    tell(path)
+
+
+def tell(path: Path) -> None:
+    """Say what was made."""
+    print(f"{path.relative_to(ROOT)}  {path.stat().st_size / 1024:.0f} kB")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
