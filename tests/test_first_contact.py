@@ -30,7 +30,7 @@ def fresh(urls: list[str]) -> tuple[LockTemplate, Nodes]:
 def test_a_hung_node_costs_a_new_process_one_timeout(redlock_nodes):
     """FM-1, FM-2: with a node hung the first lock is had, the second costs nothing any more."""
     redlock_nodes.pause(1)
-    redlock, _ = fresh(redlock_nodes.urls)
+    redlock, group = fresh(redlock_nodes.urls)
     start = time.monotonic()
     redlock("name").acquire().release()
     first = time.monotonic() - start
@@ -39,17 +39,19 @@ def test_a_hung_node_costs_a_new_process_one_timeout(redlock_nodes):
         redlock("name").acquire().release()
     assert first < 3 * TIMEOUT
     assert (time.monotonic() - start) / 10 < TIMEOUT / 2
+    group.close()
 
 
 def test_a_hung_majority_is_told_to_a_new_process(redlock_nodes):
     """FM-4: a new process that can reach two nodes of five says so within a few timeouts."""
     for index in (0, 2, 4):
         redlock_nodes.pause(index)
-    redlock, _ = fresh(redlock_nodes.urls)
+    redlock, group = fresh(redlock_nodes.urls)
     start = time.monotonic()
     with pytest.raises(NodesUnavailable):
         redlock("name").acquire()
     assert time.monotonic() - start < 8 * TIMEOUT
+    group.close()
 
 
 def test_connecting_may_take_several_round_trips(redlock_nodes):
