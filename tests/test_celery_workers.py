@@ -102,7 +102,7 @@ def end(worker: subprocess.Popen[bytes], number: signal.Signals = signal.SIGTERM
         worker.wait(15)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # once per process: Celery's result consumer keeps its broker
 def shared(redlock_embedded: EmbeddedNodes, tmp_path_factory: Any) -> Iterator[Site]:
     """One broker and one worker of four children for all tests but those that kill it."""
     with ExitStack() as stack:

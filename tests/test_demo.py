@@ -5,7 +5,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from example_project.demo.browser import Browser
 
 pytestmark = pytest.mark.slow
 
+Start = Callable[..., subprocess.Popen[str]]
 SECONDS = 45.0
 ROOT = Path(__file__).parent.parent
 
@@ -25,16 +27,31 @@ def home() -> Iterator[Path]:
         yield Path(home)
 
 
-def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
+@pytest.fixture
+def start(home: Path) -> Iterator[Start]:
     """Start the demo with its stdout in a pipe; whatever it starts inherits TMPDIR."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "example_project.demo", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(home), "COLUMNS": "80"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with ExitStack() as stack:
+
+        def start(*arguments: str) -> subprocess.Popen[str]:
+            demo = subprocess.Popen(
+                [sys.executable, "-m", "example_project.demo", *arguments],
+                cwd=ROOT,
+                env={**os.environ, "TMPDIR": str(home), "COLUMNS": "80"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            stack.callback(end, demo)
+            return demo
+
+        yield start
+
+
+def end(demo: subprocess.Popen[str]) -> None:
+    """End the demo of a test that failed."""
+    if demo.poll() is None:
+        demo.terminate()
+    demo.communicate(timeout=SECONDS)
 
 
 def await_line(demo: subprocess.Popen[str], what: str) -> str:
@@ -71,10 +88,10 @@ def figures(output: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows if len(row) == 3}
 
 
-def test_demo_shows_what_the_locks_are_good_for(home):
+def test_demo_shows_what_the_locks_are_good_for(home, start):
     """With the locks nothing overlaps, is lost or is done twice, without them much is."""
     began = time.monotonic()
-    demo = start(home, "--once")
+    demo = start("--once")
     output, complaints = demo.communicate(timeout=3 * SECONDS)
     took = time.monotonic() - began
 
@@ -110,9 +127,9 @@ def test_demo_shows_what_the_locks_are_good_for(home):
 @pytest.mark.parametrize(
     "moment", ["Starting", "node 5 hangs", "freezes", "Act 2", "Act 3: the site"]
 )
-def test_ctrl_c_leaves_nothing_behind(home, moment):
+def test_ctrl_c_leaves_nothing_behind(home, start, moment):
     """Ctrl-C at any moment, also with stopped processes about, ends all: no file, no traceback."""
-    demo = start(home, "--once")
+    demo = start("--once")
     await_line(demo, moment)
     deadline = time.monotonic() + SECONDS
     while not any("valkey-server" in command for command in left_running(home)):
@@ -127,9 +144,9 @@ def test_ctrl_c_leaves_nothing_behind(home, moment):
     assert list(home.iterdir()) == []
 
 
-def test_the_site_is_open_until_ctrl_c(home):
+def test_the_site_is_open_until_ctrl_c(home, start):
     """Without an end: the printed addresses answer, orders go on over a node's death; Ctrl-C."""
-    demo = start(home)
+    demo = start()
     address = await_line(demo, "Site").split()[1]
     locks = await_line(demo, "Locks").split()[1].removeprefix(address)
     _, _, user, _, password = await_line(demo, "Log in").split()

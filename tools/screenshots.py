@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
@@ -162,7 +162,7 @@ def crowd(built: Stage, shows: Sequence[int]) -> None:
         audit(traffic)
         frame = pictures.open_house(traffic, anonymous(survey(conf.backend("default"))))
     where = pictures.addresses(built.servers.url, stage.LOCKS_PAGE, stage.USER, stage.PASSWORD)
-    draw("demo", "make demo", [where, Text(), frame], 100)
+    draw("demo", "make demo", [Group(where, Text(), frame)], 100)
 
 
 def anonymous(found: Survey) -> Survey:

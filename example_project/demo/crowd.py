@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from http import HTTPStatus
 from itertools import pairwise
 from typing import Any, Self
 
+from . import endings
 from .browser import TIMEOUT, Browser
 from .facts import Traffic
 
@@ -48,12 +50,12 @@ class Crowd:
         self._pending: list[Any] = []
 
     def __enter__(self) -> Self:
-        try:
-            for thread in self._threads:
-                thread.start()
-        except BaseException:  # Ctrl-C: nobody else will end those that run already
-            self.leave()
-            raise
+        with ExitStack() as stack:
+            stack.push(self)
+            with endings.after_this():
+                for thread in self._threads:
+                    thread.start()
+            stack.pop_all()
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -43,8 +43,8 @@ def main() -> int:
         if ending.code == 128 + signal.SIGINT:  # how it is meant to end
             return 0
         raise
-    except ImportError as error:  # something is not installed: the text says what
-        screen.line(str(error))
+    except ImportError as error:
+        screen.missing(error)
     return 1
 
 

@@ -45,8 +45,8 @@ def main() -> int:
     except SystemExit:
         screen.line("\nStopped. Nothing is left running.")
         raise
-    except ImportError as error:  # something is not installed: the text says what
-        screen.line(str(error))
+    except ImportError as error:
+        screen.missing(error)
         return 1
     wrong = [*lock_failures(locked, unlocked), *traffic_failures(traffic)]
     screen.summary(locked, unlocked, traffic, wrong)

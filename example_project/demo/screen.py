@@ -33,6 +33,10 @@ class Screen:
         self._console.print(text, markup=False)
         self.line()
 
+    def missing(self, error: ImportError) -> None:
+        """What is not installed, and how to get it."""
+        self.line(f"{error}\nEverything that the demo needs: pip install -e '.[demo]'")
+
     def addresses(self, site: str, locks_page: str, user: str, password: str) -> None:
         """Where to look."""
         self.line(pictures.addresses(site, locks_page, user, password))

@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from . import endings
+
 START_SECONDS = 60.0
 
 
@@ -32,7 +34,7 @@ class Staff:
             self._selector = stack.enter_context(selectors.DefaultSelector())
             self._selector.register(self._pipe, selectors.EVENT_READ)
             for number in range(1, self._size + 1):
-                with self._complaints(number).open("wb") as complaints:
+                with self._complaints(number).open("wb") as complaints, endings.after_this():
                     process = subprocess.Popen(
                         [sys.executable, "-m", "example_project.demo.office", str(number)],
                         stdin=subprocess.PIPE,
@@ -41,8 +43,8 @@ class Staff:
                         text=True,
                         process_group=0,  # Ctrl-C in the terminal is for the play alone
                     )
-                self._processes.append(process)
-                stack.callback(_end, process)
+                    self._processes.append(process)
+                    stack.callback(_end, process)
             os.close(written)
             self._resources = stack.pop_all()
         return self
