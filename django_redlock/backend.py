@@ -13,11 +13,11 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from .drivers import run
+from .drivers import arun, run
 from .seconds import check_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from .node import NodeState
     from .protocol import Ask, Policy, Steps, Vote
@@ -31,6 +31,9 @@ class Group(Protocol):
 
     def ask(self, ask: Ask) -> Sequence[Vote]:
         """Put a question to the nodes and return one vote for each, in order."""
+
+    def aask(self, ask: Ask) -> Awaitable[Sequence[Vote]]:
+        """The same for a task; what can be sent is on its way when this returns."""
 
     def states(self) -> Sequence[NodeState]:
         """What is known of each node, without asking."""
@@ -56,7 +59,7 @@ def refuse_event_loop() -> None:
         RuntimeError: one does.
     """
     if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises, slowly
-        msg = "a lock is taken by blocking calls; in a coroutine use asyncio.to_thread"
+        msg = "this would block the event loop: use 'async with', or aacquire, aadopt …"
         raise RuntimeError(msg)
 
 
@@ -98,6 +101,10 @@ class Backend:
     def run(self, steps: Steps[T]) -> T:
         """Carry out steps of the algorithm on these nodes."""
         return run(steps, self.group.ask, self.sleep)
+
+    async def arun(self, steps: Steps[T]) -> T:
+        """The same in a task."""
+        return await arun(steps, self.group.aask, asyncio.sleep)
 
     def check_ttl(self, ttl: float) -> float:
         """The ttl, if these nodes may be asked for it.

@@ -11,7 +11,9 @@ exception from a signal handler can do that): it is no vote, and the channel is 
 
 from __future__ import annotations
 
+import contextlib
 import math
+import socket
 import ssl
 import threading
 import time
@@ -25,7 +27,7 @@ from .complaints import complaint
 from .protocol import UNDO, Answer, Ask, Command, Vote
 
 if TYPE_CHECKING:
-    import socket
+    from collections.abc import Callable
 
     from redis.connection import Connection, UnixDomainSocketConnection
 
@@ -42,13 +44,20 @@ BUSY: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Owed(NamedTuple):
-    """A question whose answer is outstanding, and where the vote goes."""
+    """A question whose answer is outstanding, and who is told the vote, once.
+
+    Attributes:
+        hear: called with ``place`` and the vote.
+        since: ``time.monotonic`` when it was sent.
+        size: bytes.
+    """
 
     command: Command
     nonce: bytes
-    ballot: list[Vote | None]
+    hear: Callable[[int, Vote], object]
     place: int
     since: float
+    size: int
 
 
 class Channel:
@@ -61,6 +70,7 @@ class Channel:
         votes_from: ``time.monotonic`` from which the node may vote.
         fault: why the channel is of no more use; "" while it is.
         spoiled: an interruption may have put it out of step; only an undo may still use it.
+        looped: an event loop has it, and sends later what the socket does not take at once.
     """
 
     def __init__(
@@ -88,40 +98,64 @@ class Channel:
         self.owed: deque[Owed] = deque()
         self.fault = ""
         self.spoiled = False
+        self.looped = False
         self._tls = isinstance(self.socket, ssl.SSLSocket)
         self._reader = hiredis.Reader()
-        self._backlog = 0
+        self._unsent: list[bytes] = []
+        self._backlog = 0  # bytes of questions without an answer
+        self._heard = -math.inf  # time.monotonic of the last answer
         self._incomplete = 0
         self._writing = threading.RLock()  # re-entrant: a signal handler may lock, too
 
     def silent_for(self, now: float) -> float:
-        """Seconds for which the oldest outstanding answer has been owed."""
+        """Seconds for which an answer has been owed and none has come."""
         try:
-            return now - self.owed[0].since
+            return now - max(self.owed[0].since, self._heard)
         except IndexError:
             return 0.0
 
-    def send(self, packed: bytes, owed: Owed) -> bool:
-        """Put a question on the wire without waiting; False if it cannot have arrived whole."""
+    def put(self, packed: bytes, owed: Owed, *, room: int | None = None) -> bool:
+        """Note a question as asked, to be sent by ``flush``; False if there is no room for it.
+
+        Args:
+            room: how many bytes may be unanswered; None: as many as a silent node may be sent.
+        """
         if owed.command is Command.GRANT:
             packed = packed[: -len(NO_EPOCH)] + self._epoch
-        room = UNDO_BACKLOG if owed.command in UNDO else BACKLOG
+        if room is None:
+            room = UNDO_BACKLOG if owed.command in UNDO else BACKLOG
         with self._writing:
-            if self.fault or self._backlog + len(packed) > room:
+            if self.fault or self._backlog + owed.size > room:
                 return False
+            self._backlog += owed.size
             self.owed.append(owed)  # before sending: an answer must never find no question
-            self._backlog += len(packed)
+            self._unsent.append(packed)
+        return True
+
+    def flush(self) -> bool:
+        """Send what the socket takes without waiting; whether that was all."""
+        with self._writing:
+            if self.fault or not self._unsent:
+                return True
+            data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
             try:
-                sent = self.socket.send(packed)
+                sent = self.socket.send(data)
             except BUSY:
                 sent = 0
             except OSError as error:
                 self.close(f"connection lost: {error.strerror or error}")
+                return True
+            self._unsent = [data[sent:]] if sent < len(data) else []
+            return not self._unsent
+
+    def send(self, packed: bytes, owed: Owed) -> bool:
+        """Put a question on the wire without waiting; False if it cannot have arrived whole."""
+        with self._writing:
+            if not self.put(packed, owed):
                 return False
-            if sent != len(packed):
+            if not self.flush() and not self.looped:
                 self.close("takes no more data")
-                return False
-        return True
+        return not self.fault
 
     def read(self) -> None:
         """Settle every answer that has arrived; never waits, and never reads for long."""
@@ -153,9 +187,9 @@ class Channel:
         if not self.owed:
             self.close("sent an answer to nothing")
             return
-        command, nonce, ballot, place, _ = self.owed.popleft()
-        if not self.owed:
-            self._backlog = 0
+        command, nonce, hear, place, _, size = self.owed.popleft()
+        self._backlog -= size
+        self._heard = time.monotonic()
         vote: Vote | None
         if isinstance(answer, hiredis.ReplyError):
             vote = Vote(self.label, Answer.LOST, why=complaint(answer))
@@ -163,19 +197,22 @@ class Channel:
             vote = answers.vote(self.label, command, nonce, answer)
         if vote is None:
             self.close("answered another question")
-            return
+            vote = Vote(self.label, Answer.LOST, why=self.fault)
         if vote.why is answers.EMPTIED:
             self.close(vote.why)
-        ballot[place] = vote
+        hear(place, vote)
 
     def close(self, fault: str) -> None:
         """End the connection; whatever it still owes is lost."""
         self.fault = self.fault or fault
         while self.owed:
             owed = self.owed.popleft()
-            if owed.ballot[owed.place] is None:
-                owed.ballot[owed.place] = Vote(self.label, Answer.LOST, why=self.fault)
-        self._connection.disconnect()
+            owed.hear(owed.place, Vote(self.label, Answer.LOST, why=self.fault))
+        if self.looped:  # the loop must forget the socket's number before it is closed
+            with contextlib.suppress(OSError):
+                self.socket.shutdown(socket.SHUT_RDWR)
+        else:
+            self._connection.disconnect()
 
 
 def pack(ask: Ask) -> dict[int | None, bytes]:

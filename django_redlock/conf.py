@@ -253,8 +253,8 @@ def _cache(alias: str, options: Mapping[str, Any]) -> Address:
 
 
 @async_unsafe(
-    "You cannot take a lock by blocking calls from an async context - use asyncio.to_thread or "
-    "sync_to_async."
+    "You cannot take a lock by blocking calls from an async context - use 'async with', or "
+    "aacquire, atry_acquire, aadopt."
 )
 def refuse_event_loop() -> None:
     """Raise SynchronousOnlyOperation where an event loop runs, as the ORM does."""

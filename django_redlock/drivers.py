@@ -1,4 +1,4 @@
-"""Run the algorithm's generators: here for threads; asyncio gets its own few lines beside it."""
+"""Run the algorithm's generators: for threads, and for asyncio."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .protocol import Ask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from .protocol import Steps, Vote
 
@@ -39,4 +39,28 @@ def run(
                 inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED
             ):  # it is the generator's own, or already handled there
                 raise
+            step, value = steps.throw, error
+
+
+async def arun(
+    steps: Steps[T],
+    ask: Callable[[Ask], Awaitable[Sequence[Vote]]],
+    sleep: Callable[[float], Awaitable[object]],
+) -> T:
+    """Carry out ``steps`` in a task and return their result.
+
+    A cancellation is handed to the generator, which says what to undo. ``ask`` sends before it
+    is awaited, so what undoes is on its way even if a second cancellation ends the waiting.
+    """
+    step: Callable[[Any], Ask | Any] = steps.send
+    value: Any = None
+    while True:
+        try:
+            effect = step(value)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        try:
+            value = await (ask(effect) if isinstance(effect, Ask) else sleep(effect.seconds))
+            step = steps.send
+        except BaseException as error:  # noqa: BLE001 - rule: undo on every interruption
             step, value = steps.throw, error

@@ -7,6 +7,7 @@ holder that still believes while its key is already gone would be a second holde
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import functools
 import logging
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .backend import Backend
-    from .protocol import Grant
+    from .protocol import Grant, Steps
 
 logger = logging.getLogger("django_redlock")
 _forgotten: dict[int, weakref.ref[Lease]] = {}
@@ -38,8 +39,14 @@ def _release_forgotten(
     for key, known in tuple(_forgotten.items()):
         if known is reference:
             del _forgotten[key]
-    if pid == os.getpid():
+    if pid != os.getpid():
+        return
+    loop = asyncio._get_running_loop()  # noqa: SLF001 - the public one raises
+    if loop is None:
         backend.run(algorithm.release(backend.policy, grant))
+    else:  # later, since this may be in the middle of anything; and never blocking
+        ask = algorithm.undo(backend.policy, grant.target, grant.nonce, grant.touched)
+        loop.call_soon(backend.group.aask, ask)
 
 
 class State(enum.Enum):
@@ -124,38 +131,24 @@ class Lease:
             NodesUnavailable: no majority answered; the lease stands until its old deadline.
             ValueError: ``ttl`` is not positive or above MAX_TTL.
         """
-        self.ensure()
-        seconds = self._grant.ttl if ttl is None else self._backend.check_ttl(ttl)
-        steps = algorithm.extend(self._backend.policy, self._grant, ttl=seconds)
-        try:
-            grant = self._backend.run(steps)
-        except LeaseLost:
-            if self._held():
-                self._lose()
-            raise
-        with self._changing:
-            if self._held():
-                self._grant = grant
+        self._backend.run(self._extending(ttl))
+
+    async def aextend(self, ttl: float | None = None) -> None:
+        """``extend`` in a task."""
+        await self._backend.arun(self._extending(ttl))
 
     def release(self) -> None:
         """Give the name back. A lease that is released or given away already is left alone.
 
         Never raises because of the nodes: what cannot be deleted ends with its ttl.
         """
-        if self._pid != os.getpid():
-            message = f"{self.name!r} belongs to the parent process: not released here"
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
-            return
-        over = self.lost
-        _forgotten.pop(id(self), None)
-        try:
-            denied = self._end(State.RELEASED) and self._give_back()
-        except BaseException:  # rule: interrupted after belief ended, so the keys must go, too
-            if self._state is State.RELEASED:
-                self._give_back()
-            raise
-        if over or denied:
-            self._lose()
+        if not self._inherited():
+            self._backend.run(self._releasing())
+
+    async def arelease(self) -> None:
+        """``release`` in a task. Cancelling it ends the waiting, not the release."""
+        if not self._inherited():
+            await self._backend.arun(self._releasing())
 
     def handle(self) -> str:
         """Give the lease away: whoever passes this text to ``adopt`` first becomes the holder.
@@ -238,12 +231,51 @@ class Lease:
             self._state = state
             return True
 
-    def _give_back(self) -> bool:
+    def _inherited(self) -> bool:
+        """Whether a fork brought the lease here; then it is not ours to release."""
+        if self._pid == os.getpid():
+            return False
+        message = f"{self.name!r} belongs to the parent process: not released here"
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+        return True
+
+    # -- what is done with the nodes, for threads and tasks ---------------------------------------
+
+    def _extending(self, ttl: float | None) -> Steps[None]:
+        self.ensure()
+        seconds = self._grant.ttl if ttl is None else self._backend.check_ttl(ttl)
+        try:
+            grant = yield from algorithm.extend(self._backend.policy, self._grant, ttl=seconds)
+        except LeaseLost:
+            if self._held():
+                self._lose()
+            raise
+        with self._changing:
+            if self._held():
+                self._grant = grant
+
+    def _releasing(self) -> Steps[None]:
+        over, denied = self.lost, False
+        _forgotten.pop(id(self), None)
+        try:
+            if self._end(State.RELEASED):
+                denied = yield from self._giving_back()
+        except GeneratorExit:
+            raise
+        except BaseException:  # rule: interrupted after belief ended, so the keys must go, too
+            if self._state is State.RELEASED:
+                yield from self._giving_back()
+            raise
+        if over or denied:
+            self._lose()
+
+    def _giving_back(self) -> Steps[bool]:
         """Release on the nodes; whether a majority said that the lease was not ours any more."""
-        steps = algorithm.release(self._backend.policy, self._grant, min_hold=self._min_hold)
-        votes = self._backend.run(steps)
-        denied = sum(vote.answer is Answer.NO for vote in votes)
-        return denied >= self._backend.policy.majority
+        policy = self._backend.policy
+        votes = yield from algorithm.release(policy, self._grant, min_hold=self._min_hold)
+        return sum(vote.answer is Answer.NO for vote in votes) >= policy.majority
+
+    # -- loss -----------------------------------------------------------------------------------
 
     def _lose(self) -> None:
         """Become lost, and tell whoever asked to be told; once."""

@@ -1,7 +1,8 @@
 """``redlock("name")``: what to lock and how, as an immutable description, and ways to enter it.
 
     LockTemplate   an alias and default options; calling it makes a Lock
-    Lock           names and options; ``with``, decorator, acquire; makes a Lease each time
+    Lock           names and options; ``with``, ``async with``, decorator, acquire, aacquire;
+                   makes a Lease each time
     Lease          one tenancy (``lease``)
 
 A Lock holds nothing but the leases of the ``with`` blocks it is in. So when an interruption
@@ -38,7 +39,8 @@ Source: TypeAlias = "Callable[[str], Backend]"
 class Lock:
     """What to lock, and how. Immutable; one Lock may be entered by many at once.
 
-    Use it in a ``with`` statement, as a decorator of a function, or by ``acquire``.
+    Use it in a ``with`` or ``async with`` statement, as a decorator of a function, or by
+    ``acquire`` and ``aacquire``.
     """
 
     def __init__(
@@ -71,7 +73,35 @@ class Lock:
             SynchronousOnlyOperation: an event loop runs in this thread; without Django it
                 is a RuntimeError.
         """
-        backend, options = self._source(self._alias), self._options
+        backend = self._source(self._alias)
+        backend.refuse_event_loop()
+        return backend.run(self._taking(backend, wait))
+
+    async def aacquire(self, wait: float | None = None) -> Lease:
+        """``acquire`` in a task. When it is cancelled, nothing stays taken."""
+        backend = self._source(self._alias)
+        return await backend.arun(self._taking(backend, wait))
+
+    def try_acquire(self) -> Lease | None:
+        """Take the lock if it is free; never waits. None when somebody holds it.
+
+        Raises:
+            NodesUnavailable: no majority of the nodes could be asked.
+        """
+        try:
+            return self.acquire(wait=0)
+        except LockTaken:
+            return None
+
+    async def atry_acquire(self) -> Lease | None:
+        """``try_acquire`` in a task."""
+        try:
+            return await self.aacquire(wait=0)
+        except LockTaken:
+            return None
+
+    def _taking(self, backend: Backend, wait: float | None) -> Steps[Lease]:
+        options = self._options
         if not self._filled:
             check_no_fields(self.names)
         if options.durable and backend.in_transaction():
@@ -91,28 +121,27 @@ class Lock:
             ttl=backend.check_ttl(backend.ttl if options.ttl is None else options.ttl),
             wait=wait,
         )
-        return _hold(backend, steps, options)
+        return _holding(backend, steps, options)
 
-    def try_acquire(self) -> Lease | None:
-        """Take the lock if it is free; never waits. None when somebody holds it.
-
-        Raises:
-            NodesUnavailable: no majority of the nodes could be asked.
-        """
-        try:
-            return self.acquire(wait=0)
-        except LockTaken:
-            return None
+    # -- in a ``with`` --------------------------------------------------------------------------
 
     def __enter__(self) -> Lease:
         lease = self.acquire()
         try:
-            self._entered.append(lease)
-            lease.release_if_forgotten()
+            self._enter(lease)
         except BaseException:  # a signal handler's: nobody else will release it
             lease.release()
             raise
         return lease
+
+    async def __aenter__(self) -> Lease:
+        lease = await self.aacquire()
+        self._enter(lease)
+        return lease
+
+    def _enter(self, lease: Lease) -> None:
+        self._entered.append(lease)
+        lease.release_if_forgotten()
 
     def __exit__(
         self,
@@ -128,6 +157,23 @@ class Lock:
             raise
         finally:
             self._entered.remove(lease)
+        self._left(lease, kind)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        lease = self._innermost()
+        try:
+            await lease.arelease()
+        finally:
+            self._entered.remove(lease)
+        self._left(lease, kind)
+
+    def _left(self, lease: Lease, kind: type[BaseException] | None) -> None:
+        """Tell of a loss, if that was asked for and hides no error of the body."""
         if kind is None and lease.lost and self._options.on_lost == "raise":
             raise LeaseLost("the lease was lost before the block ended", name=lease.name)
 
@@ -145,32 +191,34 @@ class Lock:
         """Run ``function`` under the lock; fields of the names are filled from its arguments.
 
         Raises:
-            TypeError: a generator or coroutine function, whose body would run after release.
+            TypeError: a generator function, whose body would run after the release.
             ValueError: a field that is no parameter of the function.
         """
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             msg = (
                 f"{function.__qualname__} is a generator function: its body would run after the "
-                "lock is released; use 'with' inside it"
-            )
-            raise TypeError(msg)
-        if inspect.iscoroutinefunction(function):
-            msg = (
-                f"{function.__qualname__} is a coroutine function: this version locks blocking "
-                "code only; run the blocking part with asyncio.to_thread"
+                "lock is released; use 'with' or 'async with' inside it"
             )
             raise TypeError(msg)
         signature = inspect.signature(function)
         check_fields(self.names, signature)
 
-        @functools.wraps(function)
-        def locked(*args: Any, **kwargs: Any) -> Any:
+        def lock_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Lock:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            with self.filled(bound.arguments):
+            return self.filled(bound.arguments)
+
+        @functools.wraps(function)
+        def locked(*args: Any, **kwargs: Any) -> Any:
+            with lock_of(args, kwargs):
                 return function(*args, **kwargs)
 
-        return locked  # type: ignore[return-value]
+        @functools.wraps(function)
+        async def alocked(*args: Any, **kwargs: Any) -> Any:
+            async with lock_of(args, kwargs):
+                return await function(*args, **kwargs)
+
+        return alocked if inspect.iscoroutinefunction(function) else locked  # type: ignore[return-value]
 
     def filled(self, arguments: Mapping[str, Any]) -> Lock:
         """This lock with the fields of its names filled in; braces in the values are text."""
@@ -250,11 +298,20 @@ class LockTemplate:
             NodesUnavailable: no majority of the nodes could be asked.
             ValueError: not a handle, or one of another alias.
         """
-        given = Handle.decode(handle)
+        backend = self._source(self.alias)
+        backend.refuse_event_loop()
+        return backend.run(self._adopting(backend, handle))
+
+    async def aadopt(self, handle: str) -> Lease:
+        """``adopt`` in a task."""
+        backend = self._source(self.alias)
+        return await backend.arun(self._adopting(backend, handle))
+
+    def _adopting(self, backend: Backend, handle: str) -> Steps[Lease]:
+        given, ttl = Handle.decode(handle), self._options.ttl
         if given.alias != self.alias:
             msg = f"this handle is of the alias {given.alias!r}, not {self.alias!r}"
             raise ValueError(msg)
-        backend, ttl = self._source(self.alias), self._options.ttl
         steps = algorithm.adopt(
             backend.policy,
             backend.policy.target(given.names),
@@ -262,10 +319,10 @@ class LockTemplate:
             label=self._options.label or backend.label(),
             ttl=backend.check_ttl(backend.ttl if ttl is None else ttl),
         )
-        return _hold(backend, steps, self._options)
+        return _holding(backend, steps, self._options)
 
 
-def _hold(backend: Backend, steps: Steps[Grant], options: Options) -> Lease:
+def _holding(backend: Backend, steps: Steps[Grant], options: Options) -> Steps[Lease]:
     """Carry out ``steps`` and make a lease of the grant.
 
     A signal handler may raise at any call. Nothing stands between the grant and its name, and
@@ -275,18 +332,19 @@ def _hold(backend: Backend, steps: Steps[Grant], options: Options) -> Lease:
     renew = backend.renew if options.renew is None else options.renew
     max_hold = backend.max_hold if options.max_hold is None else options.max_hold
     min_hold = backend.check_min_hold(options.min_hold or 0.0)
-    backend.refuse_event_loop()
     grant = None
     try:
-        grant = backend.run(steps)
+        grant = yield from steps
         lease = Lease(
             backend, grant, min_hold=min_hold, renew=renew, max_hold=max_hold, on_lost=on_lost
         )
         context.push(lease)
         if renew or on_lost is not None:
             watchdog.watch(lease)
+    except GeneratorExit:
+        raise
     except BaseException:
         if grant is not None:
-            backend.run(algorithm.release(backend.policy, grant))
+            yield from algorithm.release(backend.policy, grant)
         raise
     return lease

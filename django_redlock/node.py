@@ -57,12 +57,17 @@ class NodeState(NamedTuple):
 
 
 class Opening:
-    """A connection on its way; ``channel`` is there once ``done`` is set, if it worked."""
+    """A connection on its way; ``channel`` is there once ``done`` is set, if it worked.
 
-    def __init__(self) -> None:
+    Attributes:
+        then: called by the thread that connects when it is done.
+    """
+
+    def __init__(self, then: Callable[[Opening], object] | None) -> None:
         self.done = threading.Event()
         self.channel: Channel | None = None
         self.awaited = True
+        self.then = then
 
 
 class Node:
@@ -199,9 +204,17 @@ class Node:
             silent = max(channel.silent_for(now) for channel in self._aside)
             self.trouble = f"no answer for {silent:.2f} s"
 
+    def objection(self, channel: Channel, now: float) -> str:
+        """Why the node has no vote on a question of change, asked over this channel; or ""."""
+        if now < channel.votes_from:
+            return guarded(channel.votes_from - now)
+        return twinned(self.twin) if self.twin else ""
+
     # -- opening --------------------------------------------------------------------------------
 
-    def open(self, now: float, *, urgent: bool) -> Opening | None:
+    def open(
+        self, now: float, *, urgent: bool, then: Callable[[Opening], object] | None = None
+    ) -> Opening | None:
         """Begin to connect, in the background; None while it is too early to try again."""
         with self._lock:
             if self.trouble:
@@ -212,7 +225,7 @@ class Node:
                     return None
             self._openings += 1
             self._tried = now
-        opening = Opening()
+        opening = Opening(then)
         try:
             start_thread(self._open, opening)
         except RuntimeError:  # the interpreter is shutting down, or out of threads
@@ -246,6 +259,11 @@ class Node:
                 else:
                     self._free.append(channel)
         opening.done.set()
+        if opening.then is not None:
+            try:
+                opening.then(opening)
+            except RuntimeError:  # the event loop that waited has been closed
+                self.forgo(opening)
 
     def _welcome(self, channel: Channel) -> None:
         self.facts, self._last = channel.facts, channel

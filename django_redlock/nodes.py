@@ -1,6 +1,7 @@
-"""N masters for threads: write to all sockets, read as they answer, stop when decided.
+"""N masters: write to all sockets, read as they answer, stop when decided.
 
-One thread, no pool of threads: each question is a ``Round`` on the caller's own.
+For threads each question is a ``Round`` on the caller's own thread, no pool of threads; for
+tasks of an event loop see ``anodes``.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
+from .anodes import Loops
 from .node import Node, NodeState
 from .rounds import Round
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence
 
     from .addresses import Address
@@ -44,6 +47,7 @@ class Nodes:
             )
             for address in addresses
         )
+        self._loops = Loops(self.nodes, timeout)
         _ALL.add(self)
 
     def ask(self, ask: Ask) -> list[Vote]:
@@ -53,12 +57,16 @@ class Nodes:
             work.gather()
             work.write()
             work.listen()
-            return work.votes()
+            return work.question.votes()
         except BaseException:  # rule: an interrupted stream serves for undoing, nothing else
             work.spoil()
             raise
         finally:
             work.give_back()
+
+    def aask(self, ask: Ask) -> asyncio.Future[list[Vote]]:
+        """Put a question to the nodes, for a task of the running event loop."""
+        return self._loops.ask(ask)
 
     def states(self) -> list[NodeState]:
         """What is known of each node, without asking."""
@@ -69,6 +77,12 @@ class Nodes:
         """Close the idle connections; the nodes can still be asked afterwards."""
         for node in self.nodes:
             node.close()
+
+    def reset(self) -> None:
+        """Forget every connection, as a forked child must."""
+        self._loops.reset()
+        for node in self.nodes:
+            node.reset()
 
     def _mark_twins(self) -> None:
         """Take the vote from every node that is the same server as one before it."""
@@ -84,8 +98,7 @@ _ALL: weakref.WeakSet[Nodes] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for group in _ALL:
-        for node in group.nodes:
-            node.reset()
+        group.reset()
 
 
 if hasattr(os, "register_at_fork"):

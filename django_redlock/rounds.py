@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import select
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from .channel import Channel, Owed, pack
-from .node import Node, Opening, guarded, twinned
-from .protocol import UNDO, Answer, Ask, Command, Vote
+from .channel import Channel, Owed
+from .protocol import Command
+from .question import HANDSHAKE, LEAST_LINGER, Question
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LEAST_LINGER: Final = 0.001  # seconds
-HANDSHAKE: Final = 4  # node timeouts that connecting, several round trips, may take at the most
+    from .node import Node, Opening
+    from .protocol import Ask
 
 
 class Round:
@@ -32,13 +32,13 @@ class Round:
     def __init__(self, nodes: Sequence[Node], ask: Ask, timeout: float) -> None:
         self.nodes = nodes
         self.ask = ask
+        self.question = Question(nodes, ask)
+        self.ballot = self.question.ballot
+        self.start = self.question.start
         self.timeout = timeout
         self.majority = len(nodes) // 2 + 1
-        self.undoing = ask.command in UNDO
-        self.ballot: list[Vote | None] = [None] * len(nodes)
         self.mine: dict[int, Channel] = {}  # ours alone until given back
         self.busy: dict[int, Channel] = {}  # another thread's: written to, never read
-        self.start = time.monotonic()
         self.deadline = self.start + timeout
         self.poll = select.poll()
         self.awaited: dict[int, int] = {}  # file descriptor -> index
@@ -49,26 +49,22 @@ class Round:
 
     def gather(self) -> None:
         """A channel to every node that can have one in time; a vote for the others."""
-        asked = self._asked()
-        missing = [i for i in asked if not self._take(i)]
+        missing = [i for i in self.question.asked if not self._take(i)]
         while stale := self._close_stale():  # of many idle connections all may be closed
             missing += [i for i in stale if not self._take(i)]
         if missing:
             self._open(missing)
-        for i in asked:
-            self._admit(i)
-
-    def _asked(self) -> Sequence[int]:
-        if self.ask.to is None:
-            return range(len(self.nodes))
-        for i, node in enumerate(self.nodes):
-            if i not in self.ask.to:
-                self.ballot[i] = Vote(node.label, Answer.LOST, sent=False)
-        return sorted(self.ask.to)
+        for i in self.question.asked:
+            channel = self.mine.get(i) or self.busy.get(i)
+            if channel is not None:
+                self.question.barred(i, channel)
+            else:
+                why = self.nodes[i].trouble or f"no connection within {self.timeout:g} s"
+                self.question.lose(i, why)
 
     def _take(self, i: int) -> bool:
         node = self.nodes[i]
-        if self.undoing:
+        if self.question.undoing:
             channel, ours = node.take_behind(self.ask.nonce, self.start)
             if channel is not None and not ours:
                 self.busy[i] = channel
@@ -129,22 +125,6 @@ class Round:
             self.poll.register(channel.fileno, select.POLLIN)
             self.awaited[channel.fileno] = i
 
-    def _admit(self, i: int) -> None:
-        """Keep the questions of change from a node that may not vote."""
-        node, why = self.nodes[i], ""
-        channel = self.mine.get(i) or self.busy.get(i)
-        if channel is not None and not channel.guarded and not node.twin:
-            return
-        if channel is None:
-            why = node.trouble or f"no connection within {self.timeout:g} s"
-        elif not self.undoing and self.ask.command is not Command.SURVEY:
-            if self.start < channel.votes_from:
-                why = guarded(channel.votes_from - self.start)
-            elif node.twin:
-                why = twinned(node.twin)
-        if why:
-            self.ballot[i] = Vote(node.label, Answer.LOST, why=why, sent=False)
-
     def _drop(self, i: int) -> None:
         channel = self.mine.pop(i)
         self.poll.unregister(channel.fileno)
@@ -154,7 +134,6 @@ class Round:
 
     def write(self) -> None:
         """Put the question on every wire at once; nobody waits between two of them."""
-        packed, nonce = pack(self.ask), self.ask.nonce.encode()
         now = time.monotonic()
         self.deadline = now + self.timeout  # connecting may have used up the first one
         for i, channel in (*self.mine.items(), *self.busy.items()):
@@ -164,12 +143,13 @@ class Round:
                 self.unheard.add(i)
                 if not channel.owed:
                     self.prompt.add(i)
-            owed = Owed(self.ask.command, nonce, self.ballot, i, now)
-            data = packed[None] if None in packed else packed[i]
-            if not channel.send(data, owed) and self.ballot[i] is None:
+            packed = self.question.packed(i)
+            hear = self.ballot.__setitem__
+            owed = Owed(self.ask.command, self.question.nonce, hear, i, now, len(packed))
+            if not channel.send(packed, owed) and self.ballot[i] is None:
+                # With a fault it may have arrived; else it was not tried.
                 why = channel.fault or "has too much to answer already"
-                sent = bool(channel.fault)  # it may have arrived; else it was not tried
-                self.ballot[i] = Vote(channel.label, Answer.LOST, why=why, sent=sent)
+                self.question.lose(i, why, sent=bool(channel.fault))
 
     def listen(self) -> None:
         """Read answers as they arrive until the asker has heard enough."""
@@ -177,7 +157,7 @@ class Round:
         self._count(tuple(self.unheard))
         while self.prompt if lingering else self.unheard:
             if not lingering and self.ask.decided(self.ballot):
-                if not self.undoing:
+                if not self.question.undoing:
                     return
                 now = time.monotonic()
                 end, lingering = min(end, now + max(now - self.start, LEAST_LINGER)), True
@@ -199,16 +179,6 @@ class Round:
             if self.ballot[i] is not None:
                 self.unheard.discard(i)
                 self.prompt.discard(i)
-
-    def votes(self) -> list[Vote]:
-        """The ballot, with a lost vote for each node that was not heard."""
-        if None not in self.ballot:
-            return list(self.ballot)  # type: ignore[arg-type]
-        late = f"no answer within {time.monotonic() - self.start:.3f} s"
-        return [
-            vote or Vote(node.label, Answer.LOST, why=late)
-            for node, vote in zip(self.nodes, self.ballot, strict=True)
-        ]
 
     # -- afterwards -----------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 
-from . import offloop, redlock, transactions
+from . import redlock, transactions
 from .background import start_thread
 from .errors import LockTaken, NodesUnavailable
 from .responses import BUSY, busy, unavailable
@@ -217,7 +217,7 @@ def _awaiting(rules: _Rules, view: View) -> View:
         # A key may look at the user, and that may be a query.
         lock, lease = await sync_to_async(lock_of)(request, *args, **kwargs), None
         try:
-            lease = request.lease = await offloop.acquire(lock)
+            lease = request.lease = await lock.aacquire()
         except (LockTaken, NodesUnavailable) as error:
             refused = rules.refusal(request, error)
             if refused is not None:
@@ -226,10 +226,10 @@ def _awaiting(rules: _Rules, view: View) -> View:
             response = await view(request, *args, **kwargs)
         except BaseException:  # CancelledError, too: the client has gone
             if lease is not None:
-                await offloop.release(lease)
+                await lease.arelease()
             raise
         if lease is not None and not _keeps(response, lease):
-            await offloop.release(lease)
+            await lease.arelease()
         return response
 
     return single

@@ -10,8 +10,7 @@ import pickle
 import re
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,6 @@ from django_redlock import (
     assert_locked,
     conf,
     current_lease,
-    offloop,
     redlock,
 )
 from django_redlock.lease import Lease
@@ -1008,9 +1006,8 @@ def test_of_two_equal_requests_to_an_async_view_one_runs():
     assert is_free("/checkout/:1")
 
 
-def test_a_release_never_queues_behind_those_who_wait(monkeypatch):
-    """More requests wait for one name on one loop than there are threads for; all have a turn."""
-    monkeypatch.setattr(offloop._threads, "taking", ThreadPoolExecutor(3))
+def test_requests_that_wait_on_one_loop_all_have_a_turn():
+    """Those who wait suspend their task, not the loop in which the holder is to release."""
     inside = 0
 
     @single_flight("one", wait=30)
@@ -1225,77 +1222,6 @@ def test_a_client_that_leaves_while_a_stream_is_sent(kind):
                 asyncio.run(main())
         else:
             asyncio.run(main())
-
-
-@pytest.mark.parametrize("queued", [False, True])
-@pytest.mark.parametrize("times", [1, 2, 3])
-def test_the_release_is_shielded(monkeypatch, times, queued):
-    """FM-44: cancelling again does not stop a release that runs, or that waits for its thread."""
-    giving = ThreadPoolExecutor(1)
-    monkeypatch.setattr(offloop._threads, "giving", giving)
-    release, releasing, go_on = Lease.release, threading.Event(), threading.Event()
-    asked_for = threading.Event()
-
-    def slowly(lease: Lease) -> None:
-        releasing.set()
-        assert go_on.wait(10)
-        release(lease)
-
-    monkeypatch.setattr(Lease, "release", slowly)
-
-    @single_flight("order")
-    async def view(request):
-        entered.set()
-        try:
-            await asyncio.sleep(30)
-        finally:
-            asked_for.set()
-
-    async def main() -> None:
-        task = asyncio.ensure_future(view(aasked()))
-        await asyncio.wait_for(entered.wait(), 10)
-        if queued:
-            giving.submit(go_on.wait, 10)
-        task.cancel()
-        await asyncio.to_thread((asked_for if queued else releasing).wait, 10)
-        for _ in range(1, times):
-            task.cancel()
-            await asyncio.sleep(0.01)
-        go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await soon_free("order")
-
-    entered = asyncio.Event()
-    asyncio.run(main())
-
-
-def test_what_is_granted_after_the_client_left_is_given_back(memory, monkeypatch):
-    """FM-44: a request that is cancelled while the nodes are asked leaves no lock."""
-    ask, asking, go_on = memory.ask, threading.Event(), threading.Event()
-
-    def slowly(question):
-        asking.set()
-        assert go_on.wait(10)
-        return ask(question)
-
-    monkeypatch.setattr(memory, "ask", slowly)
-
-    @single_flight("order")
-    async def view(request):
-        pytest.fail("it ran")
-
-    async def main() -> None:
-        task = asyncio.ensure_future(view(aasked()))
-        await asyncio.to_thread(asking.wait, 10)
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        go_on.set()
-        await soon_free("order")
-
-    asyncio.run(main())
-    assert not memory.nodes[0].get("redlock:lock:order")
 
 
 # -- the how-to -----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ the simulator, the fast contract tests, and ``memory://NAME`` in settings: one p
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import threading
@@ -180,6 +181,12 @@ class MemoryNodes:
         """Put a question to the nodes and return one vote for each, in order."""
         with self._lock:
             return [self._vote(i, ask) for i in range(len(self.nodes))]
+
+    def aask(self, ask: Ask) -> asyncio.Future[list[Vote]]:
+        """The same for a task."""
+        answered: asyncio.Future[list[Vote]] = asyncio.get_running_loop().create_future()
+        answered.set_result(self.ask(ask))
+        return answered
 
     def _vote(self, i: int, ask: Ask) -> Vote:
         label = self.labels[i]

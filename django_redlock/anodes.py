@@ -1,0 +1,222 @@
+"""N masters for asyncio: one connection per node and running loop, shared by all its tasks.
+
+Questions of one tick of the loop leave in one write per node; answers are matched to questions
+first-in first-out by the channel. Asking is a plain call: when it returns, the question stands
+in the stream, behind whatever it must not overtake. So a task that is cancelled while it waits
+drops its future, never the stream, and the undoing that follows cannot be cancelled any more.
+
+A loop borrows its connections from the process's ``Node`` and returns them when it is shut
+down: loops that come and go (``async_to_sync``, test clients) connect no more often than
+threads do. Connecting itself, redis-py's blocking handshake, happens in a thread.
+
+What becomes of one question stands in ``inquiry``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import weakref
+from typing import TYPE_CHECKING, Final
+
+from .inquiry import Inquiry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from .channel import Channel, Owed
+    from .node import Node, Opening
+    from .protocol import Ask, Vote
+
+ROOM: Final = 256 * 1024 * 1024  # bytes without an answer on one connection
+
+
+class Loops:
+    """The nodes, for the event loops of this process."""
+
+    def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
+        self._nodes = nodes
+        self._timeout = timeout
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all loops, as a forked child must."""
+        # Weak both ways: a loop keeps its lanes, by what it waits for, and nothing keeps it.
+        self._lanes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Lanes]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def ask(self, ask: Ask) -> asyncio.Future[list[Vote]]:
+        """Put a question to the nodes; the votes, one for each, in order.
+
+        What can be sent is on its way, in order, when this returns.
+        """
+        loop = asyncio.get_running_loop()
+        reference = self._lanes.get(loop)
+        lanes = reference() if reference else None
+        if lanes is None:
+            lanes = Lanes(self._nodes, self._timeout)
+            self._lanes[loop] = weakref.ref(lanes)
+            lanes.end_with_loop()
+        return Inquiry(lanes, ask, loop).answered
+
+
+class Lanes:
+    """One event loop's connections."""
+
+    def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
+        self.nodes = nodes
+        self.timeout = timeout
+        self.majority = len(nodes) // 2 + 1
+        self.lanes = [Lane(self, node) for node in nodes]
+        self._ending: AsyncGenerator[None] | None = None
+
+    def end_with_loop(self) -> None:
+        """Return the connections when the running loop is shut down.
+
+        An asynchronous generator that is in its body is what a loop closes before it ends.
+        """
+        self._ending = self._until_shutdown()
+        with contextlib.suppress(StopIteration):  # "has yielded"
+            self._ending.__anext__().send(None)
+
+    async def _until_shutdown(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            for lane in self.lanes:
+                lane.give_back()
+
+
+class Lane:
+    """One node's connection of one event loop.
+
+    Attributes:
+        group: all of the loop's lanes; they live as long as the loop waits for one of them.
+    """
+
+    def __init__(self, group: Lanes, node: Node) -> None:
+        self.group = group
+        self.node = node
+        self.timeout = group.timeout
+        self.channel: Channel | None = None
+        self._silent = False
+        self._opening = False
+        self._waiting: list[tuple[Inquiry, int]] = []  # for a connection
+        self._flushing = False
+        self._blocked = False  # whether the socket takes no more for now
+
+    # -- the connection -------------------------------------------------------------------------
+
+    def usable(self, now: float, loop: asyncio.AbstractEventLoop) -> Channel | None:
+        """The connection for a new question, if there is one that answers."""
+        channel = self.channel
+        if channel is None or channel.fault:
+            self._drop(loop)
+            taken = self.node.take(now)
+            if taken is None:
+                return None
+            self._have(taken, loop)
+            return taken
+        if channel.silent_for(now) > self.timeout:
+            self._read(loop)  # perhaps it was us who did not look
+            if self.channel is None:
+                return None
+            if channel.silent_for(now) > self.timeout:
+                self._silent = True
+                self.node.trouble = f"no answer for {channel.silent_for(now):.2f} s"
+                return None
+        elif channel.guarded and now >= channel.votes_from:
+            channel.close("the restart guard is over: look again")
+            self._drop(loop)
+            return None
+        return channel
+
+    def open(self, now: float, loop: asyncio.AbstractEventLoop, *, urgent: bool) -> bool:
+        """Begin to connect; whether a connection is on its way."""
+        if not self._opening:
+
+            def arrived(opening: Opening) -> None:
+                loop.call_soon_threadsafe(self._opened, loop, opening)
+
+            self._opening = self.node.open(now, urgent=urgent, then=arrived) is not None
+        return self._opening
+
+    def _opened(self, loop: asyncio.AbstractEventLoop, opening: Opening) -> None:
+        self._opening = False
+        if opening.channel is not None:
+            if self.channel is not None and self._silent:
+                self.channel.close("no answer")  # it answers on a new one
+            if self.channel is not None and not self.channel.fault:
+                self.node.give(opening.channel, None, time.monotonic())  # one is enough
+            else:
+                self._drop(loop)
+                self._have(opening.channel, loop)
+        waiting, self._waiting = self._waiting, []
+        for inquiry, place in waiting:
+            inquiry.connected(place, self)
+
+    def _have(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
+        self.channel, self._blocked, self._silent = channel, False, False
+        channel.looped = True
+        loop.add_reader(channel.fileno, self._read, loop)
+
+    def _drop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have no connection any more; a closed one leaves the loop before its number is new."""
+        channel, self.channel = self.channel, None
+        if channel is not None:
+            loop.remove_reader(channel.fileno)
+            loop.remove_writer(channel.fileno)
+            channel.looped = False
+            if channel.fault:
+                channel.close(channel.fault)
+
+    def give_back(self) -> None:
+        """Return the connection to the process; the loop ends."""
+        channel = self.channel
+        if channel is not None:
+            self._drop(asyncio.get_running_loop())
+            if not channel.flush():
+                channel.close("takes no more data")
+            self.node.give(channel, None, time.monotonic())
+
+    # -- questions ------------------------------------------------------------------------------
+
+    def wait(self, inquiry: Inquiry, place: int) -> None:
+        """Put the question when there is a connection."""
+        self._waiting.append((inquiry, place))
+
+    def put(self, packed: bytes, owed: Owed, loop: asyncio.AbstractEventLoop) -> bool:
+        """Put a question into the stream, to leave with all others of this tick."""
+        if self.channel is None or not self.channel.put(packed, owed, room=ROOM):
+            return False
+        if not (self._flushing or self._blocked):
+            self._flushing = True
+            loop.call_soon(self._flush, loop)
+        return True
+
+    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._flushing = False
+        channel = self.channel
+        if channel is None:
+            return
+        blocked = not channel.flush()
+        if channel.fault:
+            self._drop(loop)
+        elif blocked != self._blocked:
+            self._blocked = blocked
+            if blocked:
+                loop.add_writer(channel.fileno, self._flush, loop)
+            else:
+                loop.remove_writer(channel.fileno)
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        channel = self.channel
+        if channel is None:
+            return
+        channel.read()
+        if channel.fault:
+            self._drop(loop)
+        elif self._silent and channel.silent_for(time.monotonic()) <= self.timeout:
+            self._silent, self.node.trouble = False, ""

@@ -1,0 +1,152 @@
+"""One question of a task on its way to the nodes, over the connections of its event loop.
+
+A node is silent when it owes an answer and has given none for the node timeout. The time of a
+question counts from there, not from its own start: behind a thousand others it may wait longer
+for a node that is busy, and no longer for one that is hung.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from .channel import Owed
+from .question import HANDSHAKE, LEAST_LINGER, Question
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .anodes import Lane, Lanes
+    from .channel import Channel
+    from .protocol import Ask, Vote
+
+PATIENCE: Final = 20  # node timeouts that a question may last, however busy the nodes are
+
+
+class Inquiry:
+    """One question of a task, on its way.
+
+    Attributes:
+        answered: the votes, once the asker has heard enough.
+    """
+
+    def __init__(self, lanes: Lanes, ask: Ask, loop: asyncio.AbstractEventLoop) -> None:
+        self.question = Question(lanes.nodes, ask)
+        self.answered: asyncio.Future[list[Vote]] = loop.create_future()
+        self._lanes = lanes
+        self._loop = loop
+        self._unheard: dict[int, Channel] = {}  # asked, by place
+        self._awaited: set[int] = set()  # places of nodes without a connection yet
+        self._lingering = False
+        self._until = self.question.start + lanes.timeout
+        self._timer: asyncio.TimerHandle | None = None
+        self._ask_all()
+        self._look()
+        if not self.answered.done():
+            self._timer = loop.call_later(self._until - self.question.start, self._expire)
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    def _ask_all(self) -> None:
+        now, question = self.question.start, self.question
+        usable = {i: self._lanes.lanes[i].usable(now, self._loop) for i in question.asked}
+        urgent = sum(channel is not None for channel in usable.values()) < self._lanes.majority
+        if urgent:
+            self._until = now + HANDSHAKE * self._lanes.timeout
+        for place, channel in usable.items():
+            lane = self._lanes.lanes[place]
+            if channel is not None or (question.undoing and lane.channel is not None):
+                self._put(place, lane)
+                continue
+            known_down = bool(lane.node.trouble)
+            coming = lane.open(now, self._loop, urgent=urgent)
+            if coming and (question.undoing or urgent or not known_down):
+                self._awaited.add(place)
+                lane.wait(self, place)
+            else:
+                question.lose(place, lane.node.trouble or "no connection")
+
+    def _put(self, place: int, lane: Lane) -> None:
+        channel, question = lane.channel, self.question
+        if channel is None:
+            question.lose(place, lane.node.trouble or "no connection")
+        elif not question.barred(place, channel):
+            packed = question.packed(place)
+            owed = Owed(
+                question.ask.command,
+                question.nonce,
+                self._hear,
+                place,
+                time.monotonic(),
+                len(packed),
+            )
+            if lane.put(packed, owed, self._loop):
+                self._unheard[place] = channel
+            else:
+                question.lose(place, "has too much to answer already")
+
+    def connected(self, place: int, lane: Lane) -> None:
+        """Ask a node that has, or could not be given, a connection at last.
+
+        What is over by now is asked no more; but undoing is never over.
+        """
+        self._awaited.discard(place)
+        if not self.answered.done() or self.question.undoing:
+            self._put(place, lane)
+            self._until = max(self._until, time.monotonic() + self._lanes.timeout)
+        self._look()
+
+    # -- hearing --------------------------------------------------------------------------------
+
+    def _hear(self, place: int, vote: Vote) -> None:
+        self.question.ballot[place] = vote
+        self._unheard.pop(place, None)
+        self._look()
+
+    def _look(self) -> None:
+        """End when the asker has heard enough; undoing waits for prompt nodes a little longer."""
+        if self.answered.done():
+            self._stop()
+        elif not (self._unheard or self._awaited):
+            self._end()
+        elif not self._lingering and self.question.ask.decided(self.question.ballot):
+            if not self.question.undoing:
+                self._end()
+                return
+            self._lingering = True
+            now = time.monotonic()
+            self._stop()
+            linger = max(now - self.question.start, LEAST_LINGER)
+            self._timer = self._loop.call_later(linger, self._end)
+        if self._lingering and not any(
+            channel.silent_for(self.question.start) <= self._lanes.timeout
+            for channel in self._unheard.values()
+        ):
+            self._end()
+
+    def _expire(self) -> None:
+        """End, unless a node that we wait for is answering others."""
+        now = time.monotonic()
+        if not self.answered.done() and now < self.question.start + PATIENCE * self._lanes.timeout:
+            left = [
+                self._lanes.timeout - channel.silent_for(now) for channel in self._unheard.values()
+            ]
+            if self._awaited:
+                left.append(self._until - now)
+            longest = max(left, default=0.0)
+            if longest > 0:
+                self._timer = self._loop.call_later(longest, self._expire)
+                return
+        self._end()
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _end(self) -> None:
+        self._stop()
+        if not self.answered.done():
+            for place in self._awaited:
+                self.question.lose(place, f"no connection within {self._lanes.timeout:g} s")
+            self.answered.set_result(self.question.votes())

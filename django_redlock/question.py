@@ -1,0 +1,74 @@
+"""One question to the nodes and what came of it so far, whoever carries it to them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from .channel import pack
+from .protocol import UNDO, Answer, Ask, Command, Vote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .channel import Channel
+    from .node import Node
+
+LEAST_LINGER: Final = 0.001  # seconds
+HANDSHAKE: Final = 4  # node timeouts that connecting, several round trips, may take at the most
+VOTING: Final = frozenset({Command.GRANT, Command.RAISE, Command.EXTEND})
+
+
+class Question:
+    """An ``Ask`` with its ballot.
+
+    Attributes:
+        undoing: whether it takes back what an earlier one did; then every node is worth asking.
+        ballot: the votes heard, by place; None where none was.
+        asked: the places of the nodes to ask.
+        start: ``time.monotonic`` when it began.
+    """
+
+    def __init__(self, nodes: Sequence[Node], ask: Ask) -> None:
+        self.nodes = nodes
+        self.ask = ask
+        self.nonce = ask.nonce.encode()
+        self.undoing = ask.command in UNDO
+        self.ballot: list[Vote | None] = [None] * len(nodes)
+        self.asked: Sequence[int] = range(len(nodes))
+        self.start = time.monotonic()
+        self._packed: dict[int | None, bytes] | None = None
+        if ask.to is not None:
+            self.asked = sorted(ask.to)
+            for place in set(range(len(nodes))) - ask.to:
+                self.lose(place, "")
+
+    def packed(self, place: int) -> bytes:
+        """What goes over the wire to this node."""
+        if self._packed is None:
+            self._packed = pack(self.ask)
+        packed = self._packed
+        return packed[None] if None in packed else packed[place]
+
+    def lose(self, place: int, why: str, *, sent: bool = False) -> None:
+        """Note that this node gives no vote."""
+        self.ballot[place] = Vote(self.nodes[place].label, Answer.LOST, why=why, sent=sent)
+
+    def barred(self, place: int, channel: Channel) -> bool:
+        """Whether the node may not vote on this; then its vote is lost already."""
+        node = self.nodes[place]
+        if not (channel.guarded or node.twin) or self.ask.command not in VOTING:
+            return False
+        why = node.objection(channel, self.start)
+        if why:
+            self.lose(place, why)
+        return bool(why)
+
+    def votes(self) -> list[Vote]:
+        """The ballot, with a lost vote for each node that was not heard."""
+        if None in self.ballot:
+            late = f"no answer within {time.monotonic() - self.start:.3f} s"
+            for place, vote in enumerate(self.ballot):
+                if vote is None:
+                    self.lose(place, late, sent=True)
+        return list(self.ballot)  # type: ignore[arg-type] # none is None
