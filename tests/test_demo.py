@@ -1,5 +1,7 @@
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from example_project.demo.browser import Browser
 pytestmark = pytest.mark.slow
 
 Start = Callable[..., subprocess.Popen[str]]
-SECONDS = 45.0
+SECONDS = 60.0  # half of them on a machine that has nothing else to do
 ROOT = Path(__file__).parent.parent
 
 
@@ -178,3 +180,71 @@ def orders(line: str) -> int:
     found = re.search(r"orders: (\d+)", line)
     assert found
     return int(found[1])
+
+
+def test_ctrl_c_in_a_terminal(home):
+    """In a terminal, under `make`, Ctrl-C is how it is meant to end: exit status 0, a last line."""
+    terminal = Terminal(home, "make", "demo", f"VENV={Path(sys.prefix)}")
+    try:
+        terminal.await_text("node 2 is killed")
+        terminal.type("\x03")
+        status = terminal.await_end()
+    finally:
+        terminal.close()
+
+    assert status == 0, terminal.seen
+    assert terminal.seen.endswith("Stopped. Nothing is left running.\r\n")
+    assert "Traceback" not in terminal.seen
+    assert left_running(home) == []
+    assert list(home.iterdir()) == []
+
+
+class Terminal:
+    """A command in a pseudo-terminal of its own, as a shell would start it there."""
+
+    def __init__(self, home: Path, *command: str) -> None:
+        self.seen = ""
+        self._pid, self._screen = pty.fork()
+        if self._pid == 0:
+            os.environ |= {"TMPDIR": str(home), "TERM": "xterm-256color"}
+            os.chdir(ROOT)
+            os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
+
+    def type(self, keys: str) -> None:
+        """Press these."""
+        os.write(self._screen, keys.encode())
+
+    def await_text(self, what: str) -> None:
+        """Read until this is on the screen."""
+        deadline = time.monotonic() + SECONDS
+        while what not in self.seen:
+            assert time.monotonic() < deadline, f"no {what!r} in {self.seen}"
+            self._read(1.0)
+
+    def await_end(self) -> int:
+        """Read to the end; the exit status."""
+        deadline = time.monotonic() + SECONDS
+        while self._read(1.0):
+            assert time.monotonic() < deadline, f"no end: {self.seen}"
+        return os.waitstatus_to_exitcode(self._wait())
+
+    def close(self) -> None:
+        """Hang up, which ends a command that is still there."""
+        os.close(self._screen)
+        if self._pid:
+            self._wait()
+
+    def _read(self, seconds: float) -> bool:
+        """Read what is there now or within so many seconds; False at the end."""
+        if not select.select([self._screen], [], [], seconds)[0]:
+            return True
+        try:
+            found = os.read(self._screen, 65536)
+        except OSError:  # Linux's way to say that nobody has it open any more
+            return False
+        self.seen += found.decode(errors="replace")
+        return bool(found)
+
+    def _wait(self) -> int:
+        pid, self._pid = self._pid, 0
+        return os.waitpid(pid, 0)[1]

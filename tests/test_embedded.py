@@ -14,6 +14,7 @@ from django.conf import settings
 
 from django_redlock.testing import embedded, plugin
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
+from django_redlock.testing.server import DEAD, process_state, wait_for
 
 GUARD = {"MAX_TTL": 0.5, "CLOCK_SKEW": 0.1}  # 1.6 seconds: an uptime of 2
 
@@ -147,7 +148,7 @@ def test_a_node_killed_by_somebody_else_is_dead(shared):
     """A node that died by a foreign hand is not running, refuses signals and can be restarted."""
     node = shared[4]
     os.kill(node.pid, 9)
-    embedded._wait_for(lambda: not node.is_running, 5, "the node to die")
+    wait_for(lambda: not node.is_running, 5, "the node to die")
     with pytest.raises(RuntimeError, match="has no process"):
         node.pause()
     node.restart()
@@ -191,6 +192,32 @@ def test_nodes_that_are_forgotten_leave_nothing(temporary):
     output = subprocess.check_output([sys.executable, "-c", script], env=environment, text=True)
     assert [is_gone(int(pid)) for pid in output.split()] == [True] * 2
     assert list(temporary.iterdir()) == []
+
+
+def test_nodes_of_a_killed_process_end(temporary):
+    """Nodes end when their process is killed, paused ones too: a test run that is shot is over."""
+    script = (
+        "from django_redlock.testing.embedded import EmbeddedNodes\n"
+        "nodes = EmbeddedNodes(2); nodes.start(); nodes.pause(0)\n"
+        "print(*[node.pid for node in nodes], flush=True)\n"
+        "input()"
+    )
+    environment, pipe = os.environ | {"TMPDIR": str(temporary)}, subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", script], env=environment, stdin=pipe, stdout=pipe
+    ) as owner:
+        assert owner.stdout is not None
+        pids = [int(pid) for pid in owner.stdout.readline().split()]
+        assert [process_state(pid) in DEAD for pid in pids] == [False] * 2
+        owner.kill()
+    wait_for(lambda: all(process_state(pid) in DEAD for pid in pids), 5, "the nodes to end")
+
+
+def test_a_ctrl_c_is_not_for_the_nodes():
+    """No node is in the process group that a terminal's Ctrl-C goes to, nor can it be hung up."""
+    with EmbeddedNodes(2) as nodes:
+        assert os.getsid(0) not in {os.getsid(node.pid) for node in nodes}
+        assert os.getpgrp() not in {os.getpgid(node.pid) for node in nodes}
 
 
 def test_a_forked_child_ends_nothing(shared):

