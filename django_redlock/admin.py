@@ -25,7 +25,6 @@ from django.utils import timezone
 from . import conf
 from .inspection import LIMIT, Health, HeldLock, Kind, age, shown, survey
 from .models import LockKey
-from .node import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -213,14 +212,12 @@ def _pages(page: Page[HeldLock], wish: Wish) -> Iterator[dict[str, Any]]:
 
 def _node_row(i: int, found: Survey) -> dict[str, Any]:
     node, heard = found.nodes[i], found.heard[i]
-    # The seconds stand in a column of their own, where they count down.
-    why = node.why.replace(guarded(node.guard_left), "restart guard") if node.guard_left else ""
     return {
         "number": i + 1,
         "label": shown(node.label),
-        "state": "up" if node.voting else "no vote" if heard else "down",
+        "state": found.state(i),
         "mood": "good" if node.voting else "odd" if heard else "bad",
-        "why": shown(why or node.why),
+        "why": shown(found.why(i)),
         "version": shown(node.software),
         "role": shown(node.role),
         "uptime": "" if node.uptime is None else age(node.uptime),

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from .naming import LONGEST, check_names
+from .node import guarded
 from .protocol import Answer, Ask, Ballot, Command, Vote
 
 if TYPE_CHECKING:
@@ -139,6 +140,17 @@ class Survey:
     locks: tuple[HeldLock, ...]
     truncated: bool
     majority: int
+
+    def state(self, i: int) -> str:
+        """Node ``i`` in a word: it is *up*, or answers and has *no vote*, or is *down*."""
+        if self.nodes[i].voting:
+            return "up"
+        return "no vote" if self.heard[i] else "down"
+
+    def why(self, i: int) -> str:
+        """Why it is not up, or "", for a place that has ``guard_left`` beside it."""
+        node = self.nodes[i]
+        return node.why.replace(guarded(node.guard_left), "restart guard")
 
     @property
     def voting(self) -> int:

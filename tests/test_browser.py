@@ -20,7 +20,7 @@ from django.contrib.auth.models import User
 
 from django_redlock import redlock
 from tests.test_admin import HOSTILE, PAGE
-from tests.test_status import A, group, in_memory, put
+from tests.test_status import A, B, group, in_memory, put
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page
@@ -38,6 +38,7 @@ QUIETLY = [
     "--disable-sync",
 ]
 DESK, PHONE = (1280, 800), (390, 844)
+LAPTOP, HALF, TABLET = (1100, 800), (1030, 800), (800, 1000)  # with the sidebar of the admin
 
 
 def why_not() -> str:
@@ -193,16 +194,20 @@ def test_hostile_names(visit):
         visitor.page.goto(PAGE)
 
 
-@pytest.mark.parametrize("size", [DESK, PHONE])
+@pytest.mark.parametrize("size", [DESK, LAPTOP, HALF, TABLET, PHONE])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark_wide_and_narrow(visit, tmp_path: Path, size, scheme):
-    """Nothing sticks out on a desk or a phone, and the page follows the colours of the admin."""
+    """Nothing sticks out at any width, sidebar or not, and the colours are those of the admin."""
     nodes = group("default")
     put(nodes, "import:7", f"{A}:1795263992757438:worker-1:640", 0, 1)
+    put(nodes, "split", f"{A}:1795263992757438:worker-1:640", 0, 1)
+    put(nodes, "split", f"{B}:1795263992757439:worker-2:641", 2, 3)
     put(nodes, "x" * 512, f"{A}:1795263992757438:{'y' * 200}", *range(5))
     with elsewhere("invoice:42", ttl=30):
         visitor = visit(size, color_scheme=scheme)
         page = visitor.page
+        sidebar = page.locator("#nav-sidebar").bounding_box()
+        assert (sidebar is not None and sidebar["x"] >= 0) == (size != PHONE)
         page.screenshot(path=tmp_path / f"locks-{scheme}-{size[0]}.png", full_page=True)
         for element in ("html", ".redlock-nodes", ".results"):
             sticks_out = page.eval_on_selector(element, "e => e.scrollWidth - e.clientWidth")

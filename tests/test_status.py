@@ -15,6 +15,7 @@ from django.test import override_settings
 
 from django_redlock import conf, redlock
 from django_redlock.inspection import age
+from django_redlock.management.commands import redlock_status
 from django_redlock.testing.memory import MemoryNodes
 
 A, B = "a" * 32, "b" * 32
@@ -342,6 +343,21 @@ def test_one_dead_and_one_hung_node(redlock_nodes):
     assert re.search(rf"^127.0.0.1:{redlock_nodes[0].port}/0 +down: ", out, re.MULTILINE)
     assert re.search(rf"^127.0.0.1:{redlock_nodes[4].port}/0 +down: no conn", out, re.MULTILINE)
     assert re.search(r"^invoice:42 .* 3 of 5 .* held", out, re.MULTILINE)
+
+
+def test_a_guarded_node(redlock_nodes, monkeypatch):
+    """A node under the restart guard is one line of a hundred columns, its seconds at the end."""
+    monkeypatch.setattr(redlock_status, "WIDTH", 100)
+    redlock_nodes.settings()
+    status()
+    redlock_nodes.restart(2)
+    code, out = status()
+    label = f"127.0.0.1:{redlock_nodes[2].port}/0"
+    (line,) = [line for line in out.splitlines() if line.startswith(label)]
+    assert words(line)[1] == "no vote: restart guard"
+    assert re.fullmatch(r"[1-4] s", words(line)[-1])
+    assert code == 3
+    assert len(out.split("\n\n")[1].splitlines()) == 2 + 5  # no line is broken
 
 
 def test_a_hung_node_costs_nothing_once_it_is_known(redlock_nodes):

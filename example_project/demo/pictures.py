@@ -65,7 +65,7 @@ def open_house(traffic: Traffic, found: Survey) -> RenderableType:
     """The site, with what is held at the moment."""
     log = [*map(Text, traffic.log[-LAST:])]
     return Group(
-        _nodes(_word(found, i) for i in range(len(found.nodes))),
+        _nodes(found.state(i) for i in range(len(found.nodes))),
         Text(),
         _traffic(traffic),
         Text(),
@@ -173,12 +173,6 @@ def _state(node: EmbeddedNode) -> str:
     if not node.is_running:
         return "killed"
     return "hung" if node.is_paused else "up"
-
-
-def _word(found: Survey, i: int) -> str:
-    if found.nodes[i].voting:
-        return "up"
-    return "no vote" if found.heard[i] else "down"
 
 
 def _offices(act: Act) -> Table:

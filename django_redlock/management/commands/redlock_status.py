@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Sequence
 
-    from django_redlock.node import NodeState
-
 EXIT: Final = {Health.OK: 0, Health.DEGRADED: 3, Health.NO_MAJORITY: 4}
 WIDTH: Final = 120  # columns where the output is no terminal
 NOTHING: Final = "-"
@@ -32,6 +30,9 @@ COLOURS: Final = {
     Kind.PARTIAL: "yellow",
     Kind.SPLIT: "yellow",
     Kind.UNCLEAR: "red",
+    "up": "green",
+    "no vote": "yellow",
+    "down": "red",
 }
 
 
@@ -133,10 +134,7 @@ class _Page:
         self.console.print()
         self._table(
             ("node", "state", "version", "uptime", "role", "round trip", "guard"),
-            [
-                self._node_row(node, heard=heard)
-                for node, heard in zip(found.nodes, found.heard, strict=True)
-            ],
+            [self._node_row(found, i) for i in range(len(found.nodes))],
             folded=2,
         )
         self.console.print()
@@ -156,19 +154,25 @@ class _Page:
             self.console.print(self.text(more, "yellow"))
 
     def _table(self, heads: Sequence[str], rows: list[list[Text]], *, folded: int) -> None:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+        table = Table(
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),  # and one that the box has: two between the columns
+            pad_edge=False,
+            show_edge=False,
+            header_style="bold",
+        )
         for position, head in enumerate(heads):
             table.add_column(self.text(head), no_wrap=position >= folded, overflow="fold")
         for row in rows:
             table.add_row(*row)
         self.console.print(table)
 
-    def _node_row(self, node: NodeState, *, heard: bool) -> list[Text]:
+    def _node_row(self, found: Survey, i: int) -> list[Text]:
+        node, state, why = found.nodes[i], found.state(i), found.why(i)
         round_trip = NOTHING if node.round_trip is None else f"{node.round_trip * 1000:.2f} ms"
-        state, colour = ("no vote", "yellow") if heard else ("down", "red")
         return [
             self.text(node.label),
-            self.text("up", "green") if node.voting else self.text(f"{state}: {node.why}", colour),
+            self.text(f"{state}: {why}" if why else state, COLOURS[state]),
             self.text(node.software or NOTHING),
             self.text(NOTHING if node.uptime is None else age(node.uptime)),
             self.text(node.role or NOTHING),
