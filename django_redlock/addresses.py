@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 SCHEMES: Final = ("redis://", "rediss://", "unix://")
 UNREADABLE: Final = (
-    "the URL cannot be parsed; in a username or password, characters such as "
-    "'#', '/', '?', '@' and '%' must be percent-encoded"
+    "the URL cannot be parsed: a port is a number up to 65535; in a username or password, "
+    "characters such as '#', '/', '?', '@' and '%' must be percent-encoded"
 )
 # The algorithm rests on these: one answer a command, in order, never sent twice.
 OURS: Final = frozenset(
@@ -87,7 +87,7 @@ def from_url(
         ValueError: the URL cannot be used; the message never quotes it.
     """
     if not url.startswith(SCHEMES):
-        msg = f"the URL must begin with one of {', '.join(SCHEMES)}"
+        msg = f"the URL must begin with one of {', '.join(SCHEMES)}, as in redis://host:6379/0"
         raise ValueError(msg)
     try:
         found = parse_url(url)
@@ -128,10 +128,15 @@ def from_options(
     known = _arguments(connection_class)
     for name in options:
         if name in OURS:
-            msg = f"option {name!r} cannot be set: NODE_TIMEOUT and the algorithm decide on it"
+            msg = (
+                f"option {name!r} cannot be set, in OPTIONS or in the URL: NODE_TIMEOUT and the "
+                "algorithm decide on it"
+            )
             raise ValueError(msg)
         if name not in known:
-            msg = f"unknown connection option {name!r}"
+            msg = f"redis-py has no connection option {name!r}; correct OPTIONS, or the URL's query"
+            if name in _arguments(SSLConnection):
+                msg = f"option {name!r} is for TLS: begin the URL with rediss://, or remove it"
             raise ValueError(msg)
     db = options.get("db") or 0
     if issubclass(connection_class, UnixDomainSocketConnection):

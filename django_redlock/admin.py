@@ -163,6 +163,7 @@ def _look(wish: Wish, per_page: int) -> dict[str, Any]:
         "alias": shown(alias),
         "summary": found.summary,
         "mood": MOOD[found.health],
+        "advice": [shown(sentence) for sentence in found.advice],
         "nodes": [_node_row(i, found) for i in range(len(found.nodes))],
         "rows": [_lock_row(lock, found) for lock in page.object_list],
         "page": page,

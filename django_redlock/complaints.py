@@ -13,15 +13,15 @@ class Refused(Exception):  # noqa: N818 - internal: why a connection is of no us
 
 ADVICE: Final = {
     "WRONGTYPE": "WRONGTYPE: a key under the lock's name is not a lock; delete or rename it",
-    "OOM": "OOM: out of memory",
+    "OOM": "OOM: out of memory; raise its maxmemory",
     "LOADING": "LOADING: still loading its data",
     "BUSY": "BUSY: running somebody's endless script (SCRIPT KILL ends it)",
     "READONLY": "READONLY: is a replica",
     "MISCONF": "MISCONF: cannot save to disk and refuses writes",
     "NOREPLICAS": "NOREPLICAS: has too few replicas and refuses writes",
     "NOPERM": "NOPERM: the user lacks a right; see the ACL line in the documentation",
-    "NOAUTH": "NOAUTH: asks for a password; none is set",
-    "WRONGPASS": "WRONGPASS: refuses the username or password",
+    "NOAUTH": "NOAUTH: asks for a password; set PASSWORD for it in NODES",
+    "WRONGPASS": "WRONGPASS: refuses the USERNAME or PASSWORD that NODES has for it",
 }
 
 

@@ -40,6 +40,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "RESTART_GUARD": True,
     "OPTIONS": {},
 }
+PLACE: Final = frozenset({"host", "port", "path"})
 NODE_KEYS: Final = frozenset({"URL", "USERNAME", "PASSWORD", "CACHE"})
 MEMORY: Final = "memory://"
 UPTIME_STEP: Final = 1.0  # seconds: nodes tell their uptime in whole ones
@@ -87,7 +88,7 @@ def _setting(alias: str) -> Mapping[str, Any]:
         msg = f"REDLOCK has no alias {alias!r}; it has: {known}"
         raise ImproperlyConfigured(msg)
     if not isinstance(configured[alias], dict):
-        msg = f"REDLOCK[{alias!r}] must be a dictionary"
+        msg = f"REDLOCK[{alias!r}] must be a dictionary: {{'NODES': ['redis://…', …]}}"
         raise ImproperlyConfigured(msg)
     return configured[alias]  # type: ignore[no-any-return]
 
@@ -132,25 +133,7 @@ def make(alias: str, setting: Mapping[str, Any]) -> Backend:
 
 
 def _check(where: str, values: Mapping[str, Any]) -> None:
-    numbers = {
-        "TTL": {},
-        "MAX_TTL": {},
-        "WAIT": {"zero": True, "endless": True},
-        "NODE_TIMEOUT": {},
-        "CLOCK_DRIFT": {"zero": True},
-        "CLOCK_SKEW": {"zero": True},
-    }
-    if values["MAX_HOLD"] is not None:
-        numbers["MAX_HOLD"] = {"endless": True}
-    for key, allowed in numbers.items():
-        try:
-            check_seconds(key, values[key], **allowed)
-        except (TypeError, ValueError) as error:
-            msg = f"{where}: {error}"
-            raise ImproperlyConfigured(msg) from None
-    if values["CLOCK_DRIFT"] >= 1:
-        msg = f"{where}['CLOCK_DRIFT'] is a part of the ttl and must be below 1, e.g. 0.01"
-        raise ImproperlyConfigured(msg)
+    _check_numbers(where, values)
     for key in ("RENEW", "RESTART_GUARD"):
         if not isinstance(values[key], bool):
             msg = f"{where}[{key!r}] must be True or False"
@@ -161,8 +144,35 @@ def _check(where: str, values: Mapping[str, Any]) -> None:
     if not isinstance(values["OPTIONS"], dict):
         msg = f"{where}['OPTIONS'] must be a dictionary of redis-py connection arguments"
         raise ImproperlyConfigured(msg)
+    for key in PLACE & set(values["OPTIONS"]):
+        msg = f"{where}['OPTIONS'] is for all nodes: write {key!r} into each node's URL in NODES"
+        raise ImproperlyConfigured(msg)
     if not isinstance(values["NODES"], list | tuple) or not values["NODES"]:
-        msg = f"{where}['NODES'] must be a list of at least one node"
+        msg = (
+            f"{where}['NODES'] must be a list of nodes, e.g. ['redis://10.0.0.1:6379/0'], not empty"
+        )
+        raise ImproperlyConfigured(msg)
+
+
+def _check_numbers(where: str, values: Mapping[str, Any]) -> None:
+    numbers = {
+        "TTL": {},
+        "MAX_TTL": {},
+        "WAIT": {"zero": True, "endless": True},
+        "NODE_TIMEOUT": {},
+        "CLOCK_SKEW": {"zero": True},
+    }
+    if values["MAX_HOLD"] is not None:
+        numbers["MAX_HOLD"] = {"endless": True}
+    for key, allowed in numbers.items():
+        try:
+            check_seconds(key, values[key], **allowed)
+        except (TypeError, ValueError) as error:
+            msg = f"{where}: {error}"
+            raise ImproperlyConfigured(msg) from None
+    drift = values["CLOCK_DRIFT"]
+    if isinstance(drift, bool) or not isinstance(drift, int | float) or not 0 <= drift < 1:
+        msg = f"{where}['CLOCK_DRIFT'] is a part of the ttl: a number from 0 to below 1, e.g. 0.01"
         raise ImproperlyConfigured(msg)
 
 
@@ -174,7 +184,9 @@ def _group(where: str, values: Mapping[str, Any]) -> Group:
     in_memory = [isinstance(node, str) and node.startswith(MEMORY) for node in nodes]
     if any(in_memory):
         if not all(in_memory):
-            msg = f"{where}['NODES'] mixes memory:// with real nodes"
+            msg = (
+                f"{where}['NODES'] mixes memory:// with real nodes: write all or none as memory://"
+            )
             raise ImproperlyConfigured(msg)
         _distinct(where, nodes)
         from .testing.memory import MemoryNodes
@@ -242,7 +254,10 @@ def _cache(alias: str, options: Mapping[str, Any]) -> Address:
         msg = f"CACHES has no alias {alias!r}"
         raise ValueError(msg) from None
     except (AttributeError, NotImplementedError):
-        msg = f"the cache {alias!r} is not one of django-redis"
+        msg = (
+            f"the cache {alias!r} is not one of django-redis: its BACKEND in CACHES must be "
+            "django_redis.cache.RedisCache"
+        )
         raise ValueError(msg) from None
     kept = {
         key: value

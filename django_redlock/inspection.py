@@ -33,6 +33,9 @@ BATCH: Final = 64  # names in one question: of the longest ones, half of what a 
 AGAIN: Final = 2  # times that nodes which were only too slow are asked again
 LABEL: Final = 200  # characters of an owner label; whoever can write a key may write more
 DIGITS: Final = 16  # of a grant number: 2^53
+GUARDED: Final = (
+    "restart guard: started or emptied a short while ago; votes by itself when its seconds are over"
+)
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
@@ -151,6 +154,19 @@ class Survey:
         """Why it is not up, or "", for a place that has ``guard_left`` beside it."""
         node = self.nodes[i]
         return node.why.replace(guarded(node.guard_left), "restart guard")
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to do about nodes that are not up, in sentences."""
+        found = []
+        if any(
+            heard and node.guard_left for node, heard in zip(self.nodes, self.heard, strict=True)
+        ):
+            found.append(GUARDED)
+        if not all(self.heard):
+            place = f"REDLOCK[{self.alias!r}]['NODES']"
+            found.append(f"down: start the server, or correct its entry in {place}")
+        return tuple(found)
 
     @property
     def voting(self) -> int:

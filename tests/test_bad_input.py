@@ -161,6 +161,23 @@ def test_no_nodes(nodes):
     assert "REDLOCK['default']['NODES']" in refusal(NODES=nodes)
 
 
+@pytest.mark.parametrize("drift", ["1%", None, True, -0.01, 1, float("nan")])
+def test_a_drift_is_a_part(drift):
+    """What is no part of a ttl is refused as such, and not as a number of seconds."""
+    text = refusal(CLOCK_DRIFT=drift)
+    assert "CLOCK_DRIFT" in text
+    assert "part of the ttl" in text
+    assert "seconds" not in text
+
+
+@pytest.mark.parametrize("key", ["host", "port", "path"])
+def test_a_place_in_the_options(key):
+    """A place for all nodes would make one server of them: it is said where it belongs."""
+    text = refusal(NODES=["redis://a", "redis://b"], OPTIONS={key: "x"})
+    assert "REDLOCK['default']['OPTIONS']" in text
+    assert f"write {key!r} into each node's URL in NODES" in text
+
+
 @pytest.mark.parametrize(
     "twins",
     [
@@ -203,19 +220,20 @@ def test_an_unknown_setting(key):
         ({}, "URL"),
         ({"URL": None}, "URL"),
         ({"CACHE": "nowhere"}, "nowhere"),
-        ({"CACHE": "default"}, "django-redis"),
+        ({"CACHE": "default"}, "django-redis: its BACKEND in CACHES"),
         (None, "NoneType"),
         (("redis://a",), "tuple"),
         ("localhost:6379", "redis://"),
         ("http://localhost", "redis://"),
         ("redis://", "host"),
         ("unix://", "path"),
-        ("redis://a:port/0", "parsed"),
+        ("redis://a:port/0", "a port is a number"),
         ("redis://a:70000/0", "parsed"),
         ("redis://[::1/0", "parsed"),
         ("redis://a/zero", "database"),
         ("redis://a/0?db=zero", "parsed"),
         ("redis://a/0?nonsense=1", "nonsense"),
+        ("redis://a/0?ssl_ca_certs=x", "rediss://"),
         ("redis://a/0?retry_on_timeout=1", "retry_on_timeout"),
         ("redis://a/0?socket_timeout=9", "socket_timeout"),
     ],

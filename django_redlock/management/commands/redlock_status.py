@@ -137,6 +137,8 @@ class _Page:
             [self._node_row(found, i) for i in range(len(found.nodes))],
             folded=2,
         )
+        for sentence in found.advice:
+            self.console.print(self.text(sentence, "dim"))
         self.console.print()
         if found.locks:
             self._table(
