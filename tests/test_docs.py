@@ -10,6 +10,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import textwrap
 from collections.abc import Container, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -20,13 +21,15 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 from redis.exceptions import ResponseError
 
-from django_redlock import checks, conf, redlock, scripts
+from django_redlock import LeaseLost, checks, conf, current_lease, redlock, scripts
 from django_redlock.inspection import Health, survey
 from django_redlock.testing import EmbeddedNodes
+from tests.test_status import group, in_memory
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs/tutorial.md"
+ERRORS = ROOT / "docs/how-to/errors.md"
 SETTINGS = ROOT / "docs/reference/settings.md"
 LAST_GOODBYE_SECONDS = 30.0
 HEALTH = {0, 3, 4}  # the exit codes of redlock_status
@@ -291,6 +294,41 @@ def _gist(text: str) -> list[list[str]]:
     text = text.replace(socket.gethostname(), "laptop")
     text = re.sub(r"\d+(\.\d+)*( (s|min|ms)\b)?", "N", text.replace("─", ""))
     return [words for line in text.splitlines() if (words := line.split())]
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+def test_the_errors_are_handled_as_the_page_says():
+    """Each function of the page about errors runs, and does what the page says on its error."""
+    names: dict[str, Any] = {}
+    for text in re.findall(
+        r"^ *```python\n(.*?)^ *```$", ERRORS.read_text(), re.DOTALL | re.MULTILINE
+    ):
+        exec(textwrap.dedent(text), names)  # noqa: S102 - our own page
+    holder = f"{socket.gethostname()}:{os.getpid()}"
+    with in_memory("default"):
+        assert names["send_newsletter"]() == "sent"
+        with redlock("newsletter"):
+            assert names["send_newsletter"]() == f"{holder} is sending it"
+        assert names["charge"](7) == "charged"
+        assert names["refresh_cache"]() == "refreshed"
+
+        sent: list[int] = []
+
+        def send(account: int) -> None:
+            sent.append(account)
+            if account == 2:
+                lease = current_lease()
+                assert lease is not None
+                lease.release()
+
+        with pytest.raises(LeaseLost):
+            names["pay_out"]([1, 2, 3], send)
+        assert sent == [1, 2]
+        group("default").down = {0, 1, 2}
+        assert names["charge"](7) == "try again in a moment"
+        assert names["refresh_cache"]() == "refreshed without the lock"
 
 
 # -- settings -------------------------------------------------------------------------------------

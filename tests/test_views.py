@@ -8,6 +8,7 @@ import itertools
 import json
 import pickle
 import re
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -1231,8 +1232,8 @@ def test_the_examples_of_the_how_to_run(memory):
     """Each example of the page runs, and locks what the page says."""
     page = (Path(__file__).parent.parent / "docs/how-to/views.md").read_text()
     names: dict[str, Any] = {}
-    for example in re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
-        exec(example, names)  # noqa: S102 - our own page
+    for example in re.findall(r"^ *```python\n(.*?)^ *```$", page, re.DOTALL | re.MULTILINE):
+        exec(textwrap.dedent(example), names)  # noqa: S102 - our own page
     user: Any = {"user": User(pk=5)}
 
     def held_by(view: Any, request: Any, **arguments: Any) -> tuple[bytes, Any]:
@@ -1250,6 +1251,7 @@ def test_the_examples_of_the_how_to_run(memory):
     assert names["checkout_anywhere"](asked(**user)).status_code == 429
     assert held_by(names["payout"], asked(), pk=7) == (b"Sent.", "payout:7")
     assert held_by(names["transfer"], asked(**user)) == (b"Done.", "transfer:5")
+    assert held_by(names["buy"], asked(**user)) == (b"Bought.", "buy:5")
     seat = names["BookSeat"].as_view()
     assert held_by(seat, asked(), seat="7A") == (b"Seat 7A is yours.", "seat:7A")
     assert held_by(names["export"], asked(method="GET", **user)) == (b"0\n1\n2\n", "export:5")
