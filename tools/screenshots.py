@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from playwright.sync_api import Page, sync_playwright
 from rich.console import Console, Group, RenderableType
@@ -30,13 +31,13 @@ from example_project.demo.stage import Stage
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs/_static"
-OPTIONS = stage.OPTIONS | {"TTL": 10, "MAX_TTL": 10}
+OPTIONS = stage.OPTIONS | {"TTL": 15, "MAX_TTL": 15}
 GUARDED_SECONDS = 1.5  # how old the new node is in the pictures
 CROWD_SECONDS = 14.0
 KILL_AT = 8.0
 WIDTH, HEIGHT = 1100, 420
 TERMINAL = 120
-SCHEMES = "light", "dark"
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Leslie", "Nancy", "Tony", "Frances")
 
 
@@ -50,10 +51,10 @@ def main() -> None:
         shows = stage.add_shows(*stage.SHOWS)
         add_orders(shows)
         built.open()
-        ail(built)
-        with held(), browser() as pages:
-            for scheme, page in zip(SCHEMES, pages, strict=True):
+        for scheme in SCHEMES:
+            with held(built), browser(scheme) as page:
                 photograph(page, scheme, built.servers.url)
+        with held(built):
             draw("status", "python manage.py redlock_status", [status()], TERMINAL)
         built.nodes.restart(1)
         built.let_vote()
@@ -71,15 +72,18 @@ def add_orders(shows: Sequence[int]) -> None:
 
 
 def ail(built: Stage) -> None:
-    """One node is down, and one is new."""
+    """One node is down, and one is new: it has its vote before long, so do this anew each time."""
     built.nodes.kill(1)
     built.nodes.restart(3)
     time.sleep(GUARDED_SECONDS)
 
 
 @contextmanager
-def held() -> Iterator[None]:
-    """Locks of several kinds."""
+def held(built: Stage) -> Iterator[None]:
+    """Locks of several kinds, on nodes that ail."""
+    resting = redlock.using(label="web-2:325", wait=20)  # one of the last picture may still rest
+    resting("view:user:3:POST:/shows/1/order/", min_hold=12).acquire().release()
+    ail(built)
     with ExitStack() as stack:
         for name, label in [
             ("report:1", "worker-2:4711:8c6f0f3e-report"),
@@ -88,8 +92,6 @@ def held() -> Iterator[None]:
             ("invoice:2041", "web-1:320"),
         ]:
             stack.enter_context(redlock.using(label=label)(name))
-        resting = redlock.using(label="web-2:325")
-        resting("view:user:3:POST:/shows/1/order/", min_hold=8).acquire().release()
         yield
 
 
@@ -97,30 +99,20 @@ def held() -> Iterator[None]:
 
 
 @contextmanager
-def browser() -> Iterator[list[Page]]:
-    """A page that likes it light, and one that likes it dark."""
+def browser(scheme: Literal["light", "dark"]) -> Iterator[Page]:
+    """A page that likes it light or dark."""
     path = shutil.which("chromium")
     if path is None:
         sys.exit("There is no chromium: apt-get install chromium")
     with sync_playwright() as playwright:
         args = ["--no-sandbox", "--disable-gpu"]
         chromium = playwright.chromium.launch(executable_path=path, args=args)
-        yield [
-            chromium.new_page(
-                color_scheme="light" if scheme == "light" else "dark",
-                viewport={"width": WIDTH, "height": HEIGHT},
-            )
-            for scheme in SCHEMES
-        ]
+        yield chromium.new_page(color_scheme=scheme, viewport={"width": WIDTH, "height": HEIGHT})
         chromium.close()
 
 
 def photograph(page: Page, scheme: str, site: str) -> None:
-    """The start page, a show, and the locks."""
-    page.goto(site)
-    take(page, f"site-{scheme}")
-    page.goto(f"{site}shows/1/")
-    take(page, f"show-{scheme}")
+    """The locks, the start page, and a show."""
     page.goto(f"{site}{stage.LOCKS_PAGE}")
     page.get_by_label("Username").fill(stage.USER)
     page.get_by_label("Password").fill(stage.PASSWORD)
@@ -129,6 +121,10 @@ def photograph(page: Page, scheme: str, site: str) -> None:
     page.evaluate("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")
     page.reload()
     take(page, f"locks-{scheme}")
+    page.goto(site)
+    take(page, f"site-{scheme}")
+    page.goto(f"{site}shows/1/")
+    take(page, f"show-{scheme}")
 
 
 def take(page: Page, name: str) -> None:
