@@ -293,6 +293,7 @@ def _gist(text: str) -> list[list[str]]:
     """The words of each line, without the numbers, the rulers and the name of this machine."""
     text = text.replace(socket.gethostname(), "laptop")
     text = re.sub(r"\d+(\.\d+)*( (s|min|ms)\b)?", "N", text.replace("─", ""))
+    text = text.replace("N to N", "N")  # seconds left, where the nodes do not agree on a tenth
     return [words for line in text.splitlines() if (words := line.split())]
 
 
