@@ -62,7 +62,7 @@ def python(peer: str) -> Path:
 
 def node() -> Path | None:
     """Return a folder whose `node_modules` has redlock and ioredis; None without node and npm."""
-    if not (shutil.which("node") and shutil.which("npm")):
+    if not has_node():
         return None
     home = _cache() / "node"
     wanted = json.dumps({"private": True, "dependencies": NODE_PEERS}, indent=2)
@@ -75,6 +75,11 @@ def node() -> Path | None:
 
     _make(home, wanted, home / "node_modules" / "redlock" / "package.json", install)
     return home
+
+
+def has_node() -> bool:
+    """Whether this machine has node and npm."""
+    return bool(shutil.which("node") and shutil.which("npm"))
 
 
 def _cache() -> Path:
