@@ -19,7 +19,7 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 
-from django_redlock import LeaseLost, LockTaken, conf, redlock
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
 from django_redlock.inspection import Kind, survey
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 
@@ -227,6 +227,19 @@ def test_status_shows_a_peers_lock(shared):
         (lock,) = survey(conf.backend("default")).locks
         assert (lock.kind, lock.name, lock.fence) == (Kind.HELD, NAME, lease.fence)
         assert "another client" not in status(NAME)
+
+
+def test_a_peer_has_no_restart_guard(redlock_nodes):
+    """Nodes that restarted empty give a peer what we hold, and would not give it to us."""
+    with start("redlock-ng", redlock_nodes.urls) as peer:
+        lease = redlock(NAME, renew=False).acquire()
+        for index in range(3):
+            redlock_nodes.restart(index)
+        with pytest.raises(NodesUnavailable, match="guard"):
+            redlock(NAME).acquire()
+        assert eventually(lambda: peer.acquire(f"redlock:lock:{NAME}", LONG))
+        lease.release()
+        peer.release()
 
 
 def status(*names: str, **options: Any) -> str:
