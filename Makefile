@@ -41,7 +41,7 @@ screenshots: $(VENV)/.has-dev $(VENV)/.has-demo ## The pictures of README and do
 	$(BIN)/python -m tools.screenshots
 
 clean: ## Remove $(VENV) and everything that was built
-	rm -rf $(VENV) build dist docs/_build .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .cache build dist docs/_build .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find django_redlock example_project tests -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp, because an interrupted `venv` leaves a python without pip; running it again completes it.
