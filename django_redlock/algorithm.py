@@ -5,9 +5,9 @@ A generator here *yields* what it wants done and is *sent* what came of it:
     Ask(…)        put a question to the nodes; sent back: one ``Vote`` per node, in order
     Wait(seconds) let time pass; sent back: anything, ignored
 
-and returns its result. Whoever runs it (``drivers``: threads, later asyncio; the simulator in
-the tests) owns sockets, sleeping and interruption. Time, randomness and the size of the group
-come in through ``Policy``.
+(and what ``waiting`` needs to stand in line) and returns its result. Whoever runs it
+(``drivers``: threads, asyncio; the simulator in the tests) owns sockets, sleeping and
+interruption. Time, randomness and the size of the group come in through ``Policy``.
 
 Votes have three values. YES and NO are answers. LOST means that no answer counted: none came
 in time, the node has no vote (restart guard, replica), or it answered with an error. A lost
@@ -32,15 +32,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from . import waiting
 from .errors import LeaseLost, LockTaken, NodesUnavailable
 from .protocol import Answer, Ask, Ballot, Command, Grant, Policy, Steps, Target, Vote, Wait
+from .undoing import hand_over, heard, undo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Refusal: TypeAlias = LockTaken | NodesUnavailable
+
+SPLITS: Final = 3  # how often those who do not wait try again after a split
 
 
 # -- counting ---------------------------------------------------------------------------------
@@ -94,24 +98,55 @@ def _micro(seconds: float) -> int:
 
 
 def acquire(policy: Policy, target: Target, *, label: str, ttl: float, wait: float) -> Steps[Grant]:
-    """Attempt until granted or ``wait`` seconds are over; 0 attempts once.
+    """Attempt until granted or ``wait`` seconds are over; 0 does not wait.
+
+    While somebody holds the names, it stands in line (``waiting``). When several callers have
+    split the nodes between them, nobody does, so even those who do not wait try again, soon.
 
     Raises:
         LockTaken: somebody held the names to the end.
         NodesUnavailable: at the end no majority could be asked.
     """
     give_up = policy.clock() + wait
-    tries = 0
+    word, splits, tries = "", 0, 0
     while True:
-        grant, refusal = yield from attempt(policy, target, label=label, ttl=ttl)
+        grant, refusal = yield from attempt(
+            policy, target, label=label, ttl=ttl, word=word, patient=wait > 0
+        )
         if grant is not None:
             return grant  # no call stands between the grant and its owner: see attempt()
         assert refusal is not None  # one of the two
-        left = give_up - policy.clock()
-        if left <= 0:
-            raise refusal
-        yield Wait(min(_pause(policy, refusal, tries), left))
-        tries += 1
+        left, carried, word = give_up - policy.clock(), word, ""
+        if isinstance(refusal, NodesUnavailable):
+            if left <= 0:
+                raise refusal
+            yield Wait(min(_pause(policy, tries), left))
+            tries += 1
+        elif _split(refusal.votes, policy.majority) and (left > 0 or splits < SPLITS):
+            splits += 1
+            yield Wait(policy.uniform(0.001, 0.01) * min(splits, 5))
+        elif left > 0:
+            word = yield from waiting.stand(policy, target, refusal, give_up)
+            if not word and policy.clock() >= give_up:
+                raise refusal
+        else:
+            if not carried and _kept(refusal.votes, policy.majority):
+                word = yield from waiting.claim(policy, target, refusal)
+            if not word:
+                raise refusal
+
+
+def _split(votes: Sequence[Vote], majority: int) -> bool:
+    """Whether nobody has the names: some nodes granted them to us, no majority to one other."""
+    owners = Counter(vote.owner for vote in votes if vote.answer is Answer.NO)
+    ours = any(vote.answer is Answer.YES for vote in votes)
+    return ours and max(owners.values(), default=0) < majority
+
+
+def _kept(votes: Sequence[Vote], majority: int) -> bool:
+    """Whether a majority keeps the names for whoever is woken next."""
+    kept = sum(vote.answer is Answer.NO and not vote.owner for vote in votes)
+    return kept >= majority
 
 
 def adopt(policy: Policy, target: Target, *, old: str, label: str, ttl: float) -> Steps[Grant]:
@@ -134,9 +169,20 @@ def adopt(policy: Policy, target: Target, *, old: str, label: str, ttl: float) -
 
 
 def attempt(
-    policy: Policy, target: Target, *, label: str, ttl: float, old: str = ""
+    policy: Policy,
+    target: Target,
+    *,
+    label: str,
+    ttl: float,
+    old: str = "",
+    word: str = "",
+    patient: bool = False,
 ) -> Steps[tuple[Grant | None, Refusal | None]]:
     """Ask all nodes once, with a value of its own; undo whatever was not enough.
+
+    With ``word``, what we were woken by, reserved names are free for us; ``patient`` says that
+    we shall wait if refused. Who was granted something or had the word, and ends without the
+    names, wakes the next, unless a majority has the same owner, who will do that.
 
     Returns the grant, or the reason why not. A signal handler may raise at any call: from
     the first message to the return there is none outside the ``try``.
@@ -145,7 +191,23 @@ def attempt(
     touched = policy.everyone()
     try:
         start = policy.clock()
-        votes = yield _grant(policy, target, nonce, label=label, ttl=ttl, old=old)
+        votes = yield Ask(
+            Command.GRANT,
+            nonce,
+            (target.fences, target.held, target.waits, *target.keys),
+            (
+                policy.wall(),
+                _micro(policy.slack),
+                _milliseconds(ttl),
+                label,
+                old,
+                word,
+                _milliseconds(waiting.NEWS) if patient else 0,
+                *target.fields,
+                *target.names,
+            ),
+            partial(granted_or_not, majority=policy.majority),
+        )
         touched = frozenset(
             i for i, vote in enumerate(votes) if vote.sent and vote.answer is not Answer.NO
         )
@@ -154,8 +216,10 @@ def attempt(
         if fence is not None and policy.clock() < deadline:
             return Grant(target, nonce, fence, deadline, start, ttl, touched), None
         refusal = _refusal(policy, target, evidence, in_time=fence is None)
-        if touched:
-            yield undo(policy, target, nonce, touched)
+        if (touched or word) and not _owned(evidence, policy.majority):
+            yield undo(policy, target, nonce, _asked(votes))
+        elif touched:
+            yield undo(policy, target, nonce, touched, push=False)
     except GeneratorExit:
         raise
     except BaseException:
@@ -164,22 +228,14 @@ def attempt(
     return None, refusal
 
 
-def _grant(policy: Policy, target: Target, nonce: str, *, label: str, ttl: float, old: str) -> Ask:
-    return Ask(
-        Command.GRANT,
-        nonce,
-        (target.fences, target.held, *target.keys),
-        (
-            policy.wall(),
-            _micro(policy.slack),
-            _milliseconds(ttl),
-            label,
-            old,
-            *target.fields,
-            *target.names,
-        ),
-        partial(granted_or_not, majority=policy.majority),
-    )
+def _owned(votes: Sequence[Vote], majority: int) -> bool:
+    """Whether a majority has the same living owner."""
+    owners = Counter(vote.owner for vote in votes if vote.answer is Answer.NO and vote.owner)
+    return max(owners.values(), default=0) >= majority
+
+
+def _asked(votes: Sequence[Vote]) -> frozenset[int]:
+    return frozenset(i for i, vote in enumerate(votes) if vote.sent)
 
 
 def _token(
@@ -246,12 +302,9 @@ def _free_in(refused: Sequence[Vote], missing: int) -> float | None:
     return None if math.isinf(end) else end
 
 
-def _pause(policy: Policy, refusal: Refusal, tries: int) -> float:
-    """Seconds until the next attempt: growing, jittered, and not past the holder's end."""
-    pause = policy.uniform(0.5, 1.0) * min(0.2, 0.01 * 1.5 ** min(tries, 20))
-    if isinstance(refusal, LockTaken) and refusal.retry_after is not None:
-        return min(pause, refusal.retry_after + policy.uniform(0.0, 0.005))
-    return pause
+def _pause(policy: Policy, tries: int) -> float:
+    """Seconds until the next attempt when the nodes cannot be asked: growing, jittered."""
+    return policy.uniform(0.5, 1.0) * min(0.2, 0.01 * 1.5 ** min(tries, 20))
 
 
 # -- holding ----------------------------------------------------------------------------------
@@ -291,28 +344,26 @@ def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Seq
     """Give the names back on every node that may have our keys; the holder believes no more.
 
     With ``min_hold`` the names stay taken until that many seconds after the attempt began.
+    Else, if somebody waits, they are kept for a moment for whoever is first in line; every node
+    is asked, since any of them may have the line.
     """
-    rest = grant.since + min_hold - policy.clock()
-    ask = undo(policy, grant.target, grant.nonce, grant.touched, rest=rest)
+    rest = _milliseconds(grant.since + min_hold - policy.clock())
+    target = grant.target
+    ask = hand_over(policy, target, grant.nonce)
+    if rest > 0:
+        ask = Ask(
+            Command.REST,
+            grant.nonce,
+            (target.held, *target.keys),
+            (rest, *target.names),
+            partial(heard, majority=policy.majority),
+            grant.touched,
+        )
     try:
-        return (yield ask)
+        votes: Sequence[Vote] = yield ask
     except GeneratorExit:
         raise
     except BaseException:
         yield ask  # unknown what arrived; asking twice harms nobody
         raise
-
-
-def undo(
-    policy: Policy, target: Target, nonce: str, to: frozenset[int], *, rest: float = 0.0
-) -> Ask:
-    """The question that deletes our keys, or lets them rest for ``rest`` seconds."""
-    pause = _milliseconds(rest)
-    keys = (target.held, *target.keys)
-
-    def decided(ballot: Ballot) -> bool:
-        return sum(vote is not None for vote in ballot) >= policy.majority
-
-    if pause > 0:
-        return Ask(Command.REST, nonce, keys, (pause, *target.names), decided, to)
-    return Ask(Command.RELEASE, nonce, keys, target.names, decided, to)
+    return votes

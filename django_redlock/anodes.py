@@ -53,13 +53,21 @@ class Loops:
         What can be sent is on its way, in order, when this returns.
         """
         loop = asyncio.get_running_loop()
+        return Inquiry(self._of(loop), ask, loop).answered
+
+    def put(self, place: int, data: bytes, owed: Owed) -> bool:
+        """Send something else over the running loop's connection to a node, if there is one."""
+        loop = asyncio.get_running_loop()
+        return self._of(loop).lanes[place].put(data, owed, loop)
+
+    def _of(self, loop: asyncio.AbstractEventLoop) -> Lanes:
         reference = self._lanes.get(loop)
         lanes = reference() if reference else None
         if lanes is None:
             lanes = Lanes(self._nodes, self._timeout)
             self._lanes[loop] = weakref.ref(lanes)
             lanes.end_with_loop()
-        return Inquiry(lanes, ask, loop).answered
+        return lanes
 
 
 class Lanes:

@@ -11,16 +11,17 @@ import os
 import socket
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .drivers import arun, run
+from .protocol import Ask, Wait
 from .seconds import check_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from .node import NodeState
-    from .protocol import Ask, Policy, Steps, Vote
+    from .protocol import Effect, Leave, Line, Policy, Stand, Steps, Stood, Vote
 
 T = TypeVar("T")
 LABEL_BYTES = 200
@@ -34,6 +35,12 @@ class Group(Protocol):
 
     def aask(self, ask: Ask) -> Awaitable[Sequence[Vote]]:
         """The same for a task; what can be sent is on its way when this returns."""
+
+    def queue(self, effect: Line | Stand | Leave) -> bool | Stood | str:
+        """Wait in line, stand or leave, by blocking; see the effects for what is returned."""
+
+    def aqueue(self, effect: Line | Stand | Leave) -> Awaitable[bool | Stood | str]:
+        """The same for a task."""
 
     def states(self) -> Sequence[NodeState]:
         """What is known of each node, without asking."""
@@ -100,11 +107,25 @@ class Backend:
 
     def run(self, steps: Steps[T]) -> T:
         """Carry out steps of the algorithm on these nodes."""
-        return run(steps, self.group.ask, self.sleep)
+        return run(steps, self._perform)
 
     async def arun(self, steps: Steps[T]) -> T:
         """The same in a task."""
-        return await arun(steps, self.group.aask, asyncio.sleep)
+        return await arun(steps, self._aperform)
+
+    def _perform(self, effect: Effect) -> Any:
+        if isinstance(effect, Ask):
+            return self.group.ask(effect)
+        if isinstance(effect, Wait):
+            return self.sleep(effect.seconds)
+        return self.group.queue(effect)
+
+    def _aperform(self, effect: Effect) -> Awaitable[Any]:
+        if isinstance(effect, Ask):
+            return self.group.aask(effect)
+        if isinstance(effect, Wait):
+            return asyncio.sleep(effect.seconds)
+        return self.group.aqueue(effect)
 
     def check_ttl(self, ttl: float) -> float:
         """The ttl, if these nodes may be asked for it.

@@ -65,6 +65,7 @@ class Channel:
 
     Attributes:
         facts: what the node said of itself when the connection was opened.
+        client: the node's number for this connection; 0 if it would not tell.
         round_trip: seconds that took.
         opened: ``time.monotonic`` then.
         votes_from: ``time.monotonic`` from which the node may vote.
@@ -79,6 +80,7 @@ class Channel:
         label: str,
         facts: admission.Facts,
         *,
+        client: int,
         epoch: bytes,
         round_trip: float,
         guard_left: float,
@@ -91,6 +93,7 @@ class Channel:
         self.label = label
         self._epoch = b"$%d\r\n%b\r\n" % (len(epoch), epoch)
         self.facts = facts
+        self.client = client
         self.round_trip = round_trip
         self.opened = time.monotonic()
         self.guarded = guard_left > 0
@@ -221,12 +224,13 @@ def pack(ask: Ask) -> dict[int | None, bytes]:
     if ask.command is Command.GRANT:
         head = (*head, "")  # where each channel puts its node's epoch
     if ask.each is None:
-        return {None: _packed(*head)}
-    return {index: _packed(*head, last) for index, last in ask.each.items()}
+        return {None: packed(*head)}
+    return {index: packed(*head, last) for index, last in ask.each.items()}
 
 
-def _packed(*words: str | int) -> bytes:
+def packed(*words: str | int) -> bytes:
+    """A command as it goes over the wire."""
     # Bytes only: hiredis (3.5) turns numbers into text by a call in which a signal handler may
     # raise, does not look, and crashes the process.
-    packed: bytes = hiredis.pack_command(tuple(str(word).encode() for word in words))  # type: ignore[arg-type]
-    return packed
+    whole: bytes = hiredis.pack_command(tuple(str(word).encode() for word in words))  # type: ignore[arg-type]
+    return whole

@@ -5,32 +5,27 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .protocol import Ask
-
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
-    from .protocol import Steps, Vote
+    from .protocol import Effect, Steps
 
 T = TypeVar("T")
 
 
-def run(
-    steps: Steps[T], ask: Callable[[Ask], Sequence[Vote]], sleep: Callable[[float], object]
-) -> T:
+def run(steps: Steps[T], perform: Callable[[Effect], Any]) -> T:
     """Carry out ``steps`` by blocking calls and return their result.
 
     An exception that a signal handler raises, at whatever point, is handed to the generator,
     which says what to undo; then it goes on to the caller. Hence the inner loop: its jump
     back, where Python looks for signals, lies inside the ``try``.
     """
-    step: Callable[[Any], Ask | Any] = steps.send
+    step: Callable[[Any], Effect] = steps.send
     value: Any = None
     while True:
         try:
             while True:
-                effect = step(value)
-                value = ask(effect) if isinstance(effect, Ask) else sleep(effect.seconds)
+                value = perform(step(value))
                 step = steps.send
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
@@ -42,17 +37,13 @@ def run(
             step, value = steps.throw, error
 
 
-async def arun(
-    steps: Steps[T],
-    ask: Callable[[Ask], Awaitable[Sequence[Vote]]],
-    sleep: Callable[[float], Awaitable[object]],
-) -> T:
+async def arun(steps: Steps[T], perform: Callable[[Effect], Awaitable[Any]]) -> T:
     """Carry out ``steps`` in a task and return their result.
 
-    A cancellation is handed to the generator, which says what to undo. ``ask`` sends before it
-    is awaited, so what undoes is on its way even if a second cancellation ends the waiting.
+    A cancellation is handed to the generator, which says what to undo. ``perform`` sends before
+    it is awaited, so what undoes is on its way even if a second cancellation ends the waiting.
     """
-    step: Callable[[Any], Ask | Any] = steps.send
+    step: Callable[[Any], Effect] = steps.send
     value: Any = None
     while True:
         try:
@@ -60,7 +51,7 @@ async def arun(
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         try:
-            value = await (ask(effect) if isinstance(effect, Ask) else sleep(effect.seconds))
+            value = await perform(effect)
             step = steps.send
         except BaseException as error:  # noqa: BLE001 - rule: undo on every interruption
             step, value = steps.throw, error

@@ -7,6 +7,8 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
+from redis.exceptions import ResponseError
+
 from . import admission, scripts
 from .channel import Channel
 from .complaints import Refused
@@ -58,6 +60,7 @@ def open_channel(
             connection,
             address.label,
             facts,
+            client=_number(connection),
             epoch=answer[3],
             round_trip=round_trip,
             guard_left=guard_left,
@@ -65,6 +68,14 @@ def open_channel(
     except BaseException:
         connection.disconnect()
         raise
+
+
+def _number(connection: Connection | UnixDomainSocketConnection) -> int:
+    """The node's number for this connection, by which it can be unblocked; 0 if forbidden."""
+    try:
+        return int(_call(connection, "CLIENT", "ID"))
+    except ResponseError:
+        return 0
 
 
 def _call(connection: Connection | UnixDomainSocketConnection, *words: str | int) -> Any:

@@ -22,6 +22,7 @@ from . import algorithm
 from .errors import LeaseLost, NodesUnavailable
 from .handles import Handle
 from .protocol import Answer
+from .undoing import hand_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +46,7 @@ def _release_forgotten(
     if loop is None:
         backend.run(algorithm.release(backend.policy, grant))
     else:  # later, since this may be in the middle of anything; and never blocking
-        ask = algorithm.undo(backend.policy, grant.target, grant.nonce, grant.touched)
+        ask = hand_over(backend.policy, grant.target, grant.nonce)
         loop.call_soon(backend.group.aask, ask)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from .anodes import Loops
 from .node import Node, NodeState
 from .rounds import Round
+from .standing import Standing
 
 if TYPE_CHECKING:
     import asyncio
@@ -48,6 +49,9 @@ class Nodes:
             for address in addresses
         )
         self._loops = Loops(self.nodes, timeout)
+        standing = Standing(self.nodes, self._loops, timeout)
+        self.queue, self.aqueue = standing.queue, standing.aqueue
+        self._standing = standing
         _ALL.add(self)
 
     def ask(self, ask: Ask) -> list[Vote]:
@@ -81,6 +85,7 @@ class Nodes:
     def reset(self) -> None:
         """Forget every connection, as a forked child must."""
         self._loops.reset()
+        self._standing.reset()
         for node in self.nodes:
             node.reset()
 

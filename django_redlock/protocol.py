@@ -13,7 +13,7 @@ import time
 import zlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 COUNTERS: Final = 1024  # counters per node; names share them, so their number is bounded
 LEAST_DRIFT: Final = 0.002  # seconds: the expiry's own granularity (redis.io's figure)
@@ -34,8 +34,10 @@ class Vote(NamedTuple):
         node: the node's label, ``host:port/db``; never with a password.
         answer: YES, NO or LOST.
         number: the grant number, with a YES to a grant; how many names a survey looked at.
-        left: seconds until the key that refused us expires; None when it never does.
+        left: seconds until the key that we met expires, 0 when there is none; None: never.
         holder: the owner label in the key that refused us.
+        owner: a digest that tells owners apart; "" when the key is reserved for who comes next.
+        which: the index of the name that refused us.
         why: for people, why it is not a YES.
         sent: whether the node may have received the command at all.
         data: what a reading command brought.
@@ -46,6 +48,8 @@ class Vote(NamedTuple):
     number: int = 0
     left: float | None = None
     holder: str = ""
+    owner: str = ""
+    which: int = 0
     why: str = ""
     sent: bool = True
     data: Sequence[object] = ()
@@ -55,14 +59,18 @@ Ballot = Sequence[Vote | None]  # None: not heard yet
 
 
 class Command(enum.StrEnum):
-    """What can be asked of a node; each is one script of ``scripts``."""
+    """What can be asked of a node; each is one script of ``scripts``, but for the last two."""
 
     GRANT = "grant"
     RAISE = "raise"
     EXTEND = "extend"
     RELEASE = "release"
     REST = "rest"
+    LOOK = "look"
+    CLAIM = "claim"
     SURVEY = "survey"
+    STAND = "stand"  # BLPOP
+    UNBLOCK = "unblock"  # CLIENT UNBLOCK
 
 
 UNDO: Final = frozenset({Command.RELEASE, Command.REST})
@@ -95,13 +103,68 @@ class Wait(NamedTuple):
     seconds: float
 
 
+class Ticket:
+    """Somebody's place in the line for a queue; who forgets it has left."""
+
+    __slots__ = ("__weakref__", "queue")
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+
+
+class Line(NamedTuple):
+    """Wait for being the first of this process in the line; sent back: whether we are.
+
+    Attributes:
+        seconds: for which to wait; may be infinite.
+    """
+
+    ticket: Ticket
+    seconds: float
+
+
+class Stand(NamedTuple):
+    """Stand in a node's queue until woken; sent back: a ``Stood``.
+
+    Attributes:
+        place: the node's index.
+        seconds: for which to wait now. The place in the queue is kept.
+        longest: seconds after which the node forgets us; may be infinite.
+    """
+
+    ticket: Ticket
+    place: int
+    seconds: float
+    longest: float
+
+
+class Stood(NamedTuple):
+    """What came of standing.
+
+    Attributes:
+        word: what we were woken by, the value of a tenancy that is over; or "".
+        broken: whether we stand no more.
+    """
+
+    word: str = ""
+    broken: bool = False
+
+
+class Leave(NamedTuple):
+    """Leave the line; sent back: the word, if one had come already, or ""."""
+
+    ticket: Ticket
+
+
 class Target(NamedTuple):
     """What is to be locked: the names, as keys and counters of one deployment."""
 
     names: tuple[str, ...]
     fences: str
     held: str
+    waits: str
     keys: tuple[str, ...]
+    queues: tuple[str, ...]
     fields: tuple[int, ...]
 
     @property
@@ -132,7 +195,8 @@ class Grant(NamedTuple):
 
 
 T = TypeVar("T")
-Steps: TypeAlias = Generator[Ask | Wait, Sequence[Vote], T]
+Effect: TypeAlias = Ask | Wait | Line | Stand | Leave
+Steps: TypeAlias = Generator[Effect, Any, T]  # sent what the effect's own text says
 
 
 def _steady_clock() -> Callable[[], float]:
@@ -193,6 +257,8 @@ class Policy:
             names=unique,
             fences=f"{self.prefix}fences",
             held=f"{self.prefix}held",
+            waits=f"{self.prefix}waits",
             keys=tuple(f"{self.prefix}lock:{name}" for name in unique),
+            queues=tuple(f"{self.prefix}queue:{name}" for name in unique),
             fields=tuple(zlib.crc32(name.encode()) % COUNTERS for name in unique),
         )

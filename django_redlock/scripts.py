@@ -8,15 +8,20 @@ Keys of one deployment, all under one prefix (see ``protocol.Target``):
     {prefix}lock:{name}  STRING  ``nonce:g:label``, with an expiry
     {prefix}fences       HASH    1,024 counters (fields "0" to "1023"), ``epoch``, ``empty``
     {prefix}held         ZSET    names by the node's time of their expiry, in milliseconds
+    {prefix}waits        ZSET    names that somebody waits for, by the time when that is old news
+    {prefix}queue:{name} LIST    of one word, or none; who waits is blocked on it
 
-``g`` is the number this node gave with the grant; it never changes during a tenancy.
+``g`` is the number this node gave with the grant; it never changes during a tenancy. Two more
+values can stand there, both without a nonce, so that nobody can extend, raise or release them:
+``rest::label`` keeps a name taken for a while; ``next::`` keeps it for whoever is woken next.
 
 Every answer is a list that begins with the caller's nonce, echoed, and a word that no other
 script uses, so that an answer which belongs to another question is recognised (an interrupted
 read can leave a connection one reply out of step). That word is the script's own (GRANTED,
 KEPT, FREED …; a third item carries the number or the data), or one of
 
-    HELD   refused: milliseconds left (-1: no expiry), the holder's label (or "")
+    HELD   refused: milliseconds left (-1: no expiry), the holder's label (or ""), a digest of
+           the owner ("": reserved), which name
     GONE   refused: the key is missing or carries another nonce
     EMPTY  refused: the node lost its data and was not admitted since
 
@@ -30,41 +35,53 @@ from typing import Final
 
 from .protocol import Command
 
-# KEYS fences, held, lock × n     ARGV nonce, wish, slack, ttl, label, old, field × n, name × n,
-#                                      epoch
+# KEYS fences, held, waits, lock × n
+# ARGV nonce, wish, slack, ttl, label, old, word, waits, field × n, name × n, epoch
 # Takes all names or none. ``wish`` is the caller's wall clock and ``slack`` how far it may be
-# ahead of this node's, in microseconds; ``ttl`` in milliseconds. With ``old`` empty each key
-# must be missing; else each must carry exactly the nonce ``old`` (adoption).
+# ahead of this node's, in microseconds; ``ttl`` in milliseconds. With ``old`` and ``word`` empty
+# each key must be missing. With ``old`` each must carry exactly that nonce (adoption). With
+# ``word``, the nonce of a tenancy that is over, each must be missing, reserved or carry that.
+# If refused and ``waits`` is not 0, notes for so many milliseconds that somebody waits.
 # ``epoch`` is what the node had when the connection was opened: one that was emptied since, or
 # got another's data, has none or another. The first write is one that a node which is out of
 # memory refuses, so that it refuses all.
-# Returns nonce, GRANTED, g | nonce, HELD, pttl, label | nonce, GONE | nonce, EMPTY
+# Returns nonce, GRANTED, g | nonce, HELD, pttl, label, owner, i | nonce, GONE | nonce, EMPTY
 GRANT: Final = """\
-local nonce, n, old = ARGV[1], #KEYS - 2, ARGV[6]
+local nonce, n, old, word = ARGV[1], #KEYS - 3, ARGV[6], ARGV[7]
 if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[#ARGV] then return {nonce, 'EMPTY'} end
-for i = 3, n + 2 do
-  local value = redis.call('GET', KEYS[i])
-  if old == '' then
-    if value then
-      local label = string.match(value, '^%x+:%d+:(.*)$') or string.match(value, '^rest::(.*)$')
-      return {nonce, 'HELD', redis.call('PTTL', KEYS[i]), label or ''}
+for i = 1, n do
+  local value = redis.call('GET', KEYS[i + 3])
+  if old ~= '' then
+    if not value or string.sub(value, 1, #old + 1) ~= old .. ':' then return {nonce, 'GONE'} end
+  elseif value and (word == '' or
+      (value ~= 'next::' and string.sub(value, 1, #word + 1) ~= word .. ':')) then
+    if ARGV[8] ~= '0' then
+      local t = redis.call('TIME')
+      local due = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000) + ARGV[8])
+      redis.pcall('ZADD', KEYS[3], due, ARGV[8 + n + i])
     end
-  elseif not value or string.sub(value, 1, #old + 1) ~= old .. ':' then
-    return {nonce, 'GONE'}
+    local owner, label = string.match(value, '^(%x+):%d+:(.*)$')
+    if value == 'next::' then
+      owner = ''
+    else
+      label = label or string.match(value, '^rest::(.*)$')
+      owner = string.sub(redis.sha1hex(owner or value), 1, 16)
+    end
+    return {nonce, 'HELD', redis.call('PTTL', KEYS[i + 3]), label or '', owner, i - 1}
   end
 end
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local g = math.min(tonumber(ARGV[2]), now + tonumber(ARGV[3]))
-for i = 7, n + 6 do
+for i = 9, n + 8 do
   g = math.max(g, (tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or '0')) + 1)
 end
 g = string.format('%.0f', g)
 local due = string.format('%.0f', math.floor(now / 1000) + ARGV[4])
 for i = 1, n do
-  redis.call('HSET', KEYS[1], ARGV[6 + i], g)
-  redis.call('SET', KEYS[i + 2], nonce .. ':' .. g .. ':' .. ARGV[5], 'PX', ARGV[4])
-  redis.call('ZADD', KEYS[2], due, ARGV[6 + n + i])
+  redis.call('HSET', KEYS[1], ARGV[8 + i], g)
+  redis.call('SET', KEYS[i + 3], nonce .. ':' .. g .. ':' .. ARGV[5], 'PX', ARGV[4])
+  redis.call('ZADD', KEYS[2], due, ARGV[8 + n + i])
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', math.floor(now / 1000)))
 return {nonce, 'GRANTED', g}
@@ -110,18 +127,34 @@ end
 return {nonce, 'KEPT', ARGV[2]}
 """
 
-# KEYS held, lock × n             ARGV nonce, name × n
-# Deletes each key that carries this nonce. Writes nothing else, so it works on a node that is
-# out of memory.
-# Returns nonce, FREED, number of keys deleted | nonce, GONE
+# KEYS held, waits, lock × n, queue × n
+# ARGV nonce, reserve, push, name × n
+# Frees each key that carries this nonce. If somebody waits for the name and ``reserve`` is not
+# 0, it is kept for whoever is woken next, for so many milliseconds. With ``push`` "1", and if
+# somebody waits, the nonce becomes the queue's only word, whether the key carried it or not.
+# Needs no write that a node which is out of memory refuses.
+# Returns nonce, FREED, number of keys freed | nonce, GONE
 RELEASE: Final = """\
-local nonce, gone = ARGV[1], 0
-for i = 2, #KEYS do
-  local value = redis.call('GET', KEYS[i])
+local nonce, reserve, n, gone = ARGV[1], tonumber(ARGV[2]), (#KEYS - 2) / 2, 0
+for i = 1, n do
+  local lock, queue, name = KEYS[2 + i], KEYS[2 + n + i], ARGV[3 + i]
+  local waited = redis.call('ZSCORE', KEYS[2], name)
+  if waited then
+    local t = redis.call('TIME')
+    waited = tonumber(waited) > t[1] * 1000 + math.floor(t[2] / 1000)
+    if not waited then redis.call('ZREM', KEYS[2], name) end
+  end
+  local value = redis.call('GET', lock)
   if value and string.sub(value, 1, #nonce + 1) == nonce .. ':' then
-    redis.call('DEL', KEYS[i])
-    redis.call('ZREM', KEYS[1], ARGV[i])
+    local kept = waited and reserve > 0 and redis.pcall('SET', lock, 'next::', 'PX', reserve)
+    if not kept or kept.err then redis.call('DEL', lock) end
+    redis.call('ZREM', KEYS[1], name)
     gone = gone + 1
+  end
+  if waited and ARGV[3] == '1' then
+    redis.call('DEL', queue)
+    redis.pcall('RPUSH', queue, nonce)
+    redis.call('PEXPIRE', queue, math.max(redis.call('PTTL', lock), 1000))
   end
 end
 if gone == 0 then return {nonce, 'GONE'} end
@@ -147,6 +180,24 @@ for i = 2, #KEYS do
 end
 if n == 0 then return {nonce, 'GONE'} end
 return {nonce, 'RESTING', n}
+"""
+
+# KEYS waits, lock                ARGV nonce, waits, name
+# Notes for ``waits`` milliseconds that somebody waits, and tells how long the key will be there.
+# Returns nonce, LOOKED, pttl (-1: no expiry, -2: no key)
+LOOK: Final = """\
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+redis.pcall('ZADD', KEYS[1], string.format('%.0f', now + ARGV[2]), ARGV[3])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
+return {ARGV[1], 'LOOKED', redis.call('PTTL', KEYS[2])}
+"""
+
+# KEYS queue                      ARGV nonce
+# Takes the word that nobody who waits has taken.
+# Returns nonce, CLAIMED, the word or ""
+CLAIM: Final = """\
+return {ARGV[1], 'CLAIMED', redis.call('LPOP', KEYS[1]) or ''}
 """
 
 # KEYS fences                     ARGV nonce, guard, uptime, a random text
@@ -188,7 +239,7 @@ local found = {}
 for _, name in ipairs(names) do
   local value = redis.pcall('GET', prefix .. name)
   if type(value) == 'table' then value = '' end
-  if value then
+  if value and value ~= 'next::' then
     local owner, g, label = string.match(value, '^(%x+):(%d+):(.*)$')
     if not owner then
       owner, g, label = value, '', string.match(value, '^rest::(.*)$') or ''
@@ -207,5 +258,7 @@ TEXT: Final = {
     Command.EXTEND: EXTEND,
     Command.RELEASE: RELEASE,
     Command.REST: REST,
+    Command.LOOK: LOOK,
+    Command.CLAIM: CLAIM,
     Command.SURVEY: SURVEY,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,20 @@ import pytest
 from django_redlock import algorithm
 from django_redlock.drivers import run
 from django_redlock.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
-from django_redlock.protocol import Answer, Ask, Command, Grant, Policy, Vote, Wait
+from django_redlock.protocol import (
+    Answer,
+    Ask,
+    Command,
+    Effect,
+    Grant,
+    Leave,
+    Line,
+    Policy,
+    Stand,
+    Stood,
+    Vote,
+    Wait,
+)
 
 NO = "no"
 LOST = "lost"  # sent, and never answered
@@ -53,6 +66,7 @@ class Table:
     now: float = 100.0
     asked: list[Ask] = field(default_factory=list)
     waited: list[float] = field(default_factory=list)
+    stood: list[Stand] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         values = itertools.count(1)
@@ -82,10 +96,21 @@ class Table:
         Each answer takes ``late`` seconds. Undoing that has no words any more is answered.
         """
         script = iter(answers)
-        value: Sequence[Vote] | None = None
+        value: Any = None
         try:
             while True:
                 effect = steps.send(value)
+                if isinstance(effect, Line):
+                    value = True
+                    continue
+                if isinstance(effect, Stand):
+                    self.stood.append(effect)
+                    self.now += effect.seconds
+                    value = Stood()
+                    continue
+                if isinstance(effect, Leave):
+                    value = ""
+                    continue
                 if isinstance(effect, Wait):
                     self.waited.append(effect.seconds)
                     self.now += effect.seconds
@@ -666,28 +691,29 @@ def test_the_driver_hands_over_what_interrupts_a_sleep() -> None:
     """A waiter that is interrupted asks nothing more and hears its exception."""
     table = Table(3)
 
-    def ask(question: Ask) -> list[Vote]:
-        table.asked.append(question)
-        return [vote(i, NO) for i in range(3)]
-
-    def sleep(_: float) -> None:
-        raise KeyboardInterrupt
+    def perform(effect: Effect) -> Any:
+        if isinstance(effect, Wait):
+            raise KeyboardInterrupt
+        assert isinstance(effect, Ask)
+        table.asked.append(effect)
+        return [vote(i, LOST) for i in range(3)]
 
     with pytest.raises(KeyboardInterrupt):
-        run(table.acquire(wait=5), ask, sleep)
-    assert table.commands == ["grant"]
+        run(table.acquire(wait=5), perform)
+    assert table.commands == ["grant", "release"]
 
 
 def test_the_driver_returns_the_result_and_sleeps_as_told() -> None:
     """The blocking driver carries votes in, pauses in between, and the grant out."""
-    answers = iter([NO, NO, 5])
+    answers = iter([UNSENT, UNSENT, 5])
     slept: list[float] = []
-    grant = run(
-        Table(3).acquire(wait=5),
-        lambda _: [vote(i, word) for word in [next(answers)] for i in range(3)],
-        slept.append,
-    )
-    assert grant.fence == 5
+
+    def perform(effect: Effect) -> Any:
+        if isinstance(effect, Wait):
+            return slept.append(effect.seconds)
+        return [vote(i, word) for word in [next(answers)] for i in range(3)]
+
+    assert run(Table(3).acquire(wait=5), perform).fence == 5
     assert slept == pytest.approx([0.01, 0.015])
 
 

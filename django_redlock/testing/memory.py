@@ -1,164 +1,110 @@
-"""Nodes in memory: the meaning of the scripts over a dictionary with a clock.
-
-``MemoryNode`` is held against the real Lua by a test that runs both side by side. It carries
-the simulator, the fast contract tests, and ``memory://NAME`` in settings: one process only.
-"""
+"""A group of nodes in memory, and standing in their queues."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import re
 import threading
-import time
+import weakref
 from typing import TYPE_CHECKING, ClassVar
 
 from django_redlock.answers import vote
+from django_redlock.lines import Lines
 from django_redlock.node import NodeState
-from django_redlock.protocol import Answer, Ask, Command, Vote
+from django_redlock.protocol import Answer, Ask, Leave, Line, Stand, Stood, Ticket, Vote
+
+from .memory_node import MemoryNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-VALUE = re.compile(r"([0-9a-fA-F]+):(\d+):(?P<label>.*)", re.DOTALL)
-RESTING = re.compile(r"rest::(?P<label>.*)", re.DOTALL)
+
+class _Place:
+    """Somebody's place in a queue."""
+
+    def __init__(self, node: MemoryNode, ticket: Ticket) -> None:
+        self.node = node
+        self._ticket = weakref.ref(ticket)
+        self.word = ""
+        self.tell: Callable[[], object] = bool
+
+    def take(self, word: str) -> bool:
+        """Be woken, unless whoever stood here is gone."""
+        if self._ticket() is None:
+            return False
+        self.word = word
+        self.tell()
+        return True
 
 
-class MemoryNode:
-    """One master without a network.
+class MemoryStanding:
+    """Who stands where, for the threads and the tasks of this process."""
 
-    Attributes:
-        clock: milliseconds since 1970 on the node's own clock; may be set.
-        keys: what is stored: key -> (value, expiry in milliseconds or None).
-        fences: the counters, by field; "epoch" is there when the node was admitted.
-        held: the index of names, by expiry.
-    """
+    def __init__(self, nodes: Sequence[MemoryNode], lock: threading.RLock) -> None:
+        self._nodes = nodes
+        self._lock = lock
+        self._lines = Lines()
+        self._places: weakref.WeakKeyDictionary[Ticket, _Place] = weakref.WeakKeyDictionary()
 
-    def __init__(self, clock: Callable[[], float] = lambda: time.time() * 1000) -> None:
-        self.clock = clock
-        self.keys: dict[str, tuple[str, float | None]] = {}
-        self.fences: dict[str, int] = {"epoch": 0}
-        self.held: dict[str, float] = {}
+    def queue(self, effect: Line | Stand | Leave) -> bool | Stood | str:
+        """Wait in line, stand or leave, by blocking."""
+        done = threading.Event()
+        done.wait(min(self._begin(effect, done.set), threading.TIMEOUT_MAX))
+        return self._end(type(effect), effect.ticket)
 
-    def eval(self, ask: Ask, last: int | None = None) -> list[object]:
-        """Answer a question as the script on a real node would."""
-        if last is None and ask.command is Command.GRANT:
-            last = self.fences.get("epoch")  # the asker is one who was admitted
-        args = [str(arg) for arg in ask.args] + ([] if last is None else [str(last)])
-        answer: list[object] = getattr(self, f"_{ask.command.value}")(ask.nonce, ask.keys, args)
-        return [item.encode() if isinstance(item, str) else item for item in (ask.nonce, *answer)]
+    def aqueue(self, effect: Line | Stand | Leave) -> asyncio.Future[bool | Stood | str]:
+        """The same for a task."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool | Stood | str] = loop.create_future()
+        # Weakly, so that a task which is dropped has left.
+        kind, waiting, standing = type(effect), weakref.ref(future), weakref.ref(effect.ticket)
 
-    # -- a dictionary with expiry ---------------------------------------------------------------
+        def finish() -> None:
+            future, ticket = waiting(), standing()
+            if future is not None and ticket is not None and not future.done():
+                future.set_result(self._end(kind, ticket))
 
-    def get(self, key: str) -> str | None:
-        """The value of a key that has not expired."""
-        value, expiry = self.keys.get(key, (None, None))
-        if value is not None and expiry is not None and self.clock() >= expiry:
-            del self.keys[key]
-            return None
-        return value
+        seconds = self._begin(effect, lambda: loop.call_soon_threadsafe(finish))
+        if seconds <= 0:
+            finish()
+        elif seconds < threading.TIMEOUT_MAX:
+            timer = loop.call_later(seconds, finish)
+            future.add_done_callback(lambda _: timer.cancel())
+        return future
 
-    def pttl(self, key: str) -> int:
-        """Milliseconds left; -1 without expiry, -2 without key."""
-        if self.get(key) is None:
-            return -2
-        expiry = self.keys[key][1]
-        return -1 if expiry is None else round(expiry - self.clock())
+    def _begin(self, effect: Line | Stand | Leave, tell: Callable[[], object]) -> float:
+        """Begin, and have ``tell`` called; for how many seconds it is worth waiting for that."""
+        ticket = effect.ticket
+        if isinstance(effect, Line):
+            return 0.0 if self._lines.join(ticket, tell) else effect.seconds
+        if not isinstance(effect, Stand):
+            self._lines.leave(ticket)
+            return 0.0
+        with self._lock:
+            place, node = self._places.get(ticket), self._nodes[effect.place]
+            if place is None or place.node is not node:
+                self._forget(ticket)
+                place = self._places[ticket] = _Place(node, ticket)
+                node.stand(ticket.queue, place.take)
+            place.tell = tell
+            return 0.0 if place.word else effect.seconds
 
-    def _set(self, key: str, value: str, px: int) -> None:
-        self.keys[key] = (value, self.clock() + px)
+    def _end(self, kind: type[object], ticket: Ticket) -> bool | Stood | str:
+        if kind is Line:
+            return self._lines.is_first(ticket)
+        with self._lock:
+            if kind is Leave:
+                return self._forget(ticket)
+            word = self._places[ticket].word
+        if word:
+            self._lines.leave(ticket)
+        return Stood(word)
 
-    # -- the scripts ----------------------------------------------------------------------------
-
-    def _grant(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        wish, slack, ttl, label, old = int(args[0]), int(args[1]), int(args[2]), args[3], args[4]
-        locks, count = keys[2:], len(keys) - 2
-        fields, names = args[5 : 5 + count], args[5 + count : 5 + 2 * count]
-        if "epoch" not in self.fences or args[-1] != str(self.fences["epoch"]):
-            return ["EMPTY"]
-        for key in locks:
-            value = self.get(key)
-            if not old and value is not None:
-                return ["HELD", self.pttl(key), _label(value)]
-            if old and (value is None or not value.startswith(f"{old}:")):
-                return ["GONE"]
-        now = self.clock()
-        number = max(
-            min(wish, int(now * 1000) + slack),
-            *(self.fences.get(field, 0) + 1 for field in fields),
-        )
-        self.held = {name: due for name, due in self.held.items() if due > int(now)}
-        for key, field, name in zip(locks, fields, names, strict=True):
-            self.fences[field] = number
-            self._set(key, f"{nonce}:{number}:{label}", ttl)
-            self.held[name] = int(now) + ttl
-        return ["GRANTED", str(number)]
-
-    def _raise(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        token, fields, number = int(args[0]), args[1:-1], int(args[-1])
-        if number > token or not all(self._mine(key, f"{nonce}:{number}:") for key in keys[1:]):
-            return ["GONE"]
-        for field in fields:
-            self.fences[field] = max(self.fences.get(field, 0), token)
-        return ["RAISED", str(token)]
-
-    def _extend(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        ttl, names = int(args[0]), args[1:]
-        if not all(self._mine(key, f"{nonce}:") for key in keys[1:]):
-            return ["GONE"]
-        for key, name in zip(keys[1:], names, strict=True):
-            if 0 <= self.pttl(key) < ttl:
-                self._set(key, self.keys[key][0], ttl)
-                self.held[name] = int(self.clock()) + ttl
-        return ["KEPT", str(ttl)]
-
-    def _release(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        gone = 0
-        for key, name in zip(keys[1:], args, strict=True):
-            if self._mine(key, f"{nonce}:"):
-                del self.keys[key]
-                self.held.pop(name, None)
-                gone += 1
-        return ["FREED", gone] if gone else ["GONE"]
-
-    def _rest(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        rest, resting = int(args[0]), 0
-        for key, name in zip(keys[1:], args[1:], strict=True):
-            if self._mine(key, f"{nonce}:"):
-                match = VALUE.fullmatch(self.keys[key][0])
-                self._set(key, f"rest::{match[3] if match else ''}", rest)
-                self.held[name] = int(self.clock()) + rest
-                resting += 1
-        return ["RESTING", resting] if resting else ["GONE"]
-
-    def _survey(self, _: str, __: Sequence[str], args: list[str]) -> list[object]:
-        prefix, limit, names = args[0], int(args[1]), args[2:]
-        if not names:
-            due = sorted((due, name) for name, due in self.held.items() if due >= self.clock())
-            names = [name for _, name in due[:limit]]
-        found = []
-        for name in names:
-            value = self.get(f"{prefix}{name}")
-            if value is not None:
-                match = VALUE.fullmatch(value)
-                owner, number = match.groups()[:2] if match else (value, "")
-                label = _label(value)
-                digest = hashlib.sha1(owner.encode(), usedforsecurity=False).hexdigest()[:16]
-                left = self.pttl(f"{prefix}{name}")
-                found.append(
-                    [name.encode(), digest.encode(), left, number.encode(), label.encode()]
-                )
-        return ["FOUND", found, len(names)]
-
-    def _mine(self, key: str, beginning: str) -> bool:
-        value = self.get(key)
-        return value is not None and value.startswith(beginning)
-
-
-def _label(value: str) -> str:
-    """The owner label of a lock or of a resting name; "" in a foreign value."""
-    match = VALUE.fullmatch(value) or RESTING.fullmatch(value)
-    return match["label"] if match else ""
+    def _forget(self, ticket: Ticket) -> str:
+        place = self._places.pop(ticket, None)
+        if place is None:
+            return ""
+        place.node.leave(ticket.queue, place.take)
+        return place.word
 
 
 class MemoryNodes:
@@ -171,6 +117,8 @@ class MemoryNodes:
         self.labels = tuple(labels) or tuple(f"memory:{i}" for i in range(len(nodes)))
         self.down: set[int] = set()
         self._lock = threading.RLock()
+        standing = MemoryStanding(self.nodes, self._lock)
+        self.queue, self.aqueue = standing.queue, standing.aqueue
 
     @classmethod
     def named(cls, urls: Sequence[str]) -> MemoryNodes:
@@ -216,4 +164,4 @@ class MemoryNodes:
         """Nothing to close."""
 
 
-__all__ = ["Command", "MemoryNode", "MemoryNodes"]
+__all__ = ["MemoryNode", "MemoryNodes"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django_redlock import algorithm
 from django_redlock.errors import LeaseLost, NodesUnavailable, RedlockError
-from django_redlock.protocol import Ask, Grant, Policy, Target, Wait
+from django_redlock.protocol import Effect, Grant, Policy, Target, Wait
 
 from . import MAX_TTL, SLACK
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .checker import Belief
     from .world import World
 
-Acts: TypeAlias = Generator[Ask | Wait, Any, Any]
+Acts: TypeAlias = Generator[Effect, Any, Any]
 
 
 class Cancelled(BaseException):

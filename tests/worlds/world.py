@@ -11,7 +11,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from django_redlock.protocol import Answer, Ask, Command, Target, Vote, Wait
+from django_redlock.protocol import (
+    Answer,
+    Ask,
+    Command,
+    Leave,
+    Line,
+    Stand,
+    Stood,
+    Target,
+    Vote,
+    Wait,
+)
 
 from . import NODE_TIMEOUT, PROFILES, Profile
 from .checker import Checker, Violation
@@ -43,7 +54,12 @@ class Driven:
             self.world.note("gone for ever", self.client.label)
             return
         effect = self.steps.send(value) if error is None else self.steps.throw(error)
-        if isinstance(effect, Wait):
+        if isinstance(effect, Line | Leave):
+            self.step(self.turn, isinstance(effect, Line) or "")
+        elif isinstance(effect, Stand):
+            delay = self.client.seconds(effect.seconds) + self.world.pause()
+            self.world.after(delay, partial(self.step, self.turn, Stood()))
+        elif isinstance(effect, Wait):
             self.cancelling = False
             delay = self.client.seconds(effect.seconds) + self.world.pause()
             self.world.after(delay, partial(self.step, self.turn))
@@ -54,7 +70,7 @@ class Driven:
         world = self.world
         world.asked[ask.command] += 1
         if ask.command is Command.GRANT:
-            names = tuple(key.rpartition(":")[2] for key in ask.keys[2:])
+            names = tuple(key.rpartition(":")[2] for key in ask.keys[3:])
             world.checker.attempt(ask.nonce, names)
             self.client.nonces.add(ask.nonce)
             world.network.begun(ask.nonce)

@@ -1,0 +1,65 @@
+"""Who waits in this process, for each queue: only the first of a line goes to the nodes.
+
+Tickets are held weakly. Whoever forgets one, by whatever accident, has left the line.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from typing import TYPE_CHECKING, TypeAlias
+
+from .protocol import Ticket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Call: TypeAlias = "Callable[[], object]"
+
+
+class Lines:
+    """The lines of one process, for threads and tasks alike."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget them all, as a forked child must."""
+        self._changing = threading.RLock()  # re-entrant: collecting garbage may get here, too
+        self._lines: dict[str, dict[weakref.ref[Ticket], Call]] = {}
+
+    def join(self, ticket: Ticket, call: Call) -> bool:
+        """Stand in line; whether as the first. Else ``call`` is called when that is so."""
+        forgotten = functools.partial(self._remove, ticket.queue)
+        with self._changing:
+            line = self._lines.setdefault(ticket.queue, {})
+            line[weakref.ref(ticket, forgotten)] = call
+            return len(line) == 1
+
+    def is_first(self, ticket: Ticket) -> bool:
+        """Whether nobody stands before it."""
+        with self._changing:
+            return next(iter(self._lines.get(ticket.queue, ())), None) == weakref.ref(ticket)
+
+    def leave(self, ticket: Ticket) -> None:
+        """Leave the line, and call who is first then."""
+        self._remove(ticket.queue, weakref.ref(ticket))
+
+    def _remove(self, queue: str, reference: weakref.ref[Ticket]) -> None:
+        with self._changing:
+            line = self._lines.get(queue, {})
+            was_first = bool(line) and next(iter(line)) == reference
+            line.pop(reference, None)
+            while line and was_first and not _called(next(iter(line.values()))):
+                del line[next(iter(line))]
+            if not line:
+                self._lines.pop(queue, None)
+
+
+def _called(call: Call) -> bool:
+    try:
+        call()
+    except RuntimeError:  # its event loop has been closed
+        return False
+    return True

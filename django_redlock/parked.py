@@ -1,0 +1,99 @@
+"""A connection that is blocked on a queue, until a word comes or we leave."""
+
+from __future__ import annotations
+
+import select
+import time
+from typing import TYPE_CHECKING
+
+from .channel import Owed, packed
+from .protocol import Answer, Command, Stood
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from .channel import Channel
+    from .node import Node
+    from .protocol import Stand, Vote
+
+LEAST: float = 0.05  # seconds: 0 would be for ever
+
+
+class Parked:
+    """Somebody's place in a queue of one node, with a connection of its own.
+
+    Attributes:
+        place: the node's index.
+        vote: what the node said in the end; None while we stand there.
+        told: called when it has.
+    """
+
+    def __init__(self, node: Node, channel: Channel, stand: Stand) -> None:
+        self.node = node
+        self.channel = channel
+        self.place = stand.place
+        self.vote: Vote | None = None
+        self.told: Callable[[], object] | None = None
+        queue = stand.ticket.queue
+        data = packed("BLPOP", queue, f"{max(LEAST, stand.longest):.3f}")
+        now = time.monotonic()
+        owed = Owed(Command.STAND, queue.encode(), self._hear, 0, now, len(data))
+        self._given = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        channel.send(data, owed)
+
+    def _hear(self, _: int, vote: Vote) -> None:
+        self.vote = vote
+
+    def stood(self) -> Stood:
+        """What came of it."""
+        if self.vote is None:
+            return Stood()
+        if self.vote.answer is Answer.YES:
+            return Stood(word=str(self.vote.data[0]))
+        return Stood(broken=self.vote.answer is Answer.LOST)
+
+    def wait(self, seconds: float) -> None:
+        """Block until something comes, for at most so long."""
+        poll = select.poll()
+        poll.register(self.channel.fileno, select.POLLIN)
+        end = time.monotonic() + seconds
+        while self.vote is None and (left := end - time.monotonic()) > 0:
+            poll.poll(left * 1000)
+            self.channel.read()
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have an event loop wait, which calls ``told``."""
+        self._loop, self.channel.looped = loop, True
+        loop.add_reader(self.channel.fileno, self._read)
+
+    def _read(self) -> None:
+        self.channel.read()
+        if self.vote is not None:
+            self.end()
+            if self.told is not None:
+                self.told()
+
+    def end(self) -> None:
+        """Give the connection back; one that still stands in the queue is closed."""
+        if self._given:
+            return
+        self._given = True
+        if self._loop is not None:
+            self._loop.remove_reader(self.channel.fileno)
+            self.channel.looped = False
+        if self.channel.owed or self.channel.fault:
+            self.channel.close("left the queue")
+        self.node.give(self.channel, None, time.monotonic())
+
+    def unblock(self) -> tuple[bytes, Owed] | None:
+        """What must be sent over another connection to make the node answer now, if anything."""
+        if self.vote is not None or not self.channel.client:
+            return None
+        data = packed("CLIENT", "UNBLOCK", self.channel.client)
+        return data, Owed(Command.UNBLOCK, b"", _ignore, 0, time.monotonic(), len(data))
+
+
+def _ignore(_: int, __: Vote) -> None:
+    """Nobody waits for this answer."""

@@ -1,0 +1,236 @@
+"""Lines and queues, for the threads and the event loops of a process; see ``waiting``."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING
+
+from .lines import Lines
+from .parked import Parked
+from .protocol import Line, Stand, Stood, Ticket
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .anodes import Loops
+    from .channel import Channel
+    from .node import Node, Opening
+    from .protocol import Leave
+
+
+class Standing:
+    """Who stands where."""
+
+    def __init__(self, nodes: Sequence[Node], loops: Loops, timeout: float) -> None:
+        self._nodes = nodes
+        self._loops = loops
+        self._timeout = timeout
+        self._lines = Lines()
+        self._parked: weakref.WeakKeyDictionary[Ticket, Parked] = weakref.WeakKeyDictionary()
+
+    def reset(self) -> None:
+        """Forget everybody, as a forked child must."""
+        self._lines.reset()
+        self._parked = weakref.WeakKeyDictionary()
+
+    # -- threads --------------------------------------------------------------------------------
+
+    def queue(self, effect: Line | Stand | Leave) -> bool | Stood | str:
+        """Wait in line, stand or leave, by blocking."""
+        if isinstance(effect, Line):
+            return self._line(effect)
+        if isinstance(effect, Stand):
+            return self._stand(effect)
+        return self._leave(effect)
+
+    def _line(self, line: Line) -> bool:
+        first = threading.Event()
+        if self._lines.join(line.ticket, first.set):
+            return True
+        return first.wait(min(line.seconds, threading.TIMEOUT_MAX))
+
+    def _stand(self, stand: Stand) -> Stood:
+        parked = self._parked.get(stand.ticket)
+        if parked is not None and parked.place != stand.place:
+            word = self._unpark(stand.ticket)  # that node is down
+            if word:
+                return Stood(word)
+            parked = None
+        if parked is None:
+            channel = self._connection(self._nodes[stand.place])
+            if channel is None:
+                return Stood(broken=True)
+            parked = self._parked[stand.ticket] = Parked(self._nodes[stand.place], channel, stand)
+        parked.wait(stand.seconds)
+        stood = parked.stood()
+        if parked.vote is not None:
+            parked.end()
+            self._stood(stand.ticket, stood)
+        return stood
+
+    def _stood(self, ticket: Ticket, stood: Stood) -> None:
+        """Out of the queue; a word stays until it is taken along, or left behind."""
+        if stood.word:
+            self._lines.leave(ticket)
+        else:
+            self._parked.pop(ticket, None)
+
+    def _connection(self, node: Node) -> Channel | None:
+        now = time.monotonic()
+        channel = node.take(now)
+        if channel is None and (opening := node.open(now, urgent=True)) is not None:
+            opening.done.wait(4 * self._timeout)
+            channel = opening.channel
+            if channel is None:
+                node.forgo(opening)
+        return channel
+
+    def _leave(self, leave: Leave) -> str:
+        try:
+            return self._unpark(leave.ticket)
+        finally:
+            self._lines.leave(leave.ticket)
+
+    def _unpark(self, ticket: Ticket) -> str:
+        parked = self._parked.pop(ticket, None)
+        if parked is None:
+            return ""
+        try:
+            asking = parked.unblock()
+            other = parked.node.take(time.monotonic()) if asking else None
+            if asking and other is not None:
+                other.send(*asking)
+                parked.wait(self._timeout)
+                parked.node.give(other, None, time.monotonic())
+        finally:
+            parked.end()
+        return parked.stood().word
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def aqueue(self, effect: Line | Stand | Leave) -> asyncio.Future[bool | Stood | str]:
+        """The same for a task of the running loop."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[bool | Stood | str] = loop.create_future()
+        if isinstance(effect, Line):
+            self._aline(effect, _Once(done), loop)
+        elif isinstance(effect, Stand):
+            self._astand(effect, _Once(done), loop)
+        else:
+            self._aleave(effect, _Once(done), loop)
+        return done
+
+    def _aline(self, line: Line, once: _Once, loop: asyncio.AbstractEventLoop) -> None:
+        def call() -> None:
+            loop.call_soon_threadsafe(once, True)  # noqa: FBT003 - the future's result
+
+        if self._lines.join(line.ticket, call):
+            once(True)  # noqa: FBT003 - as above
+        elif line.seconds < threading.TIMEOUT_MAX:
+            once.after(loop, line.seconds, result=False)
+
+    def _astand(self, stand: Stand, once: _Once, loop: asyncio.AbstractEventLoop) -> None:
+        parked = self._parked.get(stand.ticket)
+        if parked is not None and parked.place != stand.place:
+            parked.end()  # that node is down
+            del self._parked[stand.ticket]
+            parked = None
+        if parked is not None:
+            self._await(parked, stand, once, loop)
+            return
+        node = self._nodes[stand.place]
+        channel = node.take(time.monotonic())
+        if channel is not None:
+            self._apark(channel, stand, once, loop)
+            return
+
+        def connected(opening: Opening) -> None:
+            if once.over and opening.channel is not None:
+                node.give(opening.channel, None, time.monotonic())
+            elif opening.channel is not None:
+                self._apark(opening.channel, stand, once, loop)
+            else:
+                once(Stood(broken=True))
+
+        def then(opening: Opening) -> None:
+            loop.call_soon_threadsafe(connected, opening)
+
+        if node.open(time.monotonic(), urgent=True, then=then) is None:
+            once(Stood(broken=True))
+        else:
+            once.after(loop, max(stand.seconds, 4 * self._timeout), result=Stood(broken=True))
+
+    def _apark(
+        self, channel: Channel, stand: Stand, once: _Once, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        parked = self._parked[stand.ticket] = Parked(self._nodes[stand.place], channel, stand)
+        parked.watch(loop)
+        self._await(parked, stand, once, loop)
+
+    def _await(
+        self, parked: Parked, stand: Stand, once: _Once, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        standing = weakref.ref(stand.ticket)
+
+        def told() -> None:
+            ticket, stood = standing(), parked.stood()
+            if ticket is not None:
+                self._stood(ticket, stood)
+            once(stood)
+
+        parked.told = told
+        if parked.vote is not None:
+            told()
+        else:
+            once.after(loop, stand.seconds, result=Stood())
+
+    def _aleave(self, leave: Leave, once: _Once, loop: asyncio.AbstractEventLoop) -> None:
+        self._lines.leave(leave.ticket)
+        parked = self._parked.pop(leave.ticket, None)
+        if parked is None:
+            once("")
+            return
+
+        def told() -> None:
+            once(parked.stood().word)
+
+        def late() -> None:
+            parked.end()
+            told()
+
+        asking = parked.unblock()
+        if asking is None or not self._loops.put(parked.place, *asking):
+            late()
+            return
+        parked.told = told
+        loop.call_later(self._timeout, late)
+
+
+class _Once:
+    """Sets a future's result, if nobody has. Weakly, so that a task which is dropped has left."""
+
+    def __init__(self, future: asyncio.Future[bool | Stood | str]) -> None:
+        self._future = weakref.ref(future)
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody waits any more."""
+        future = self._future()
+        return future is None or future.done()
+
+    def __call__(self, result: bool | Stood | str) -> None:  # noqa: FBT001 - a future's result
+        future = self._future()
+        if future is not None and not future.done():
+            future.set_result(result)
+
+    def after(
+        self, loop: asyncio.AbstractEventLoop, seconds: float, *, result: bool | Stood
+    ) -> None:
+        """Set this result then."""
+        future = self._future()
+        if future is not None:
+            timer = loop.call_later(seconds, self, result)
+            future.add_done_callback(lambda _: timer.cancel())

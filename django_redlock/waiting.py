@@ -1,0 +1,148 @@
+"""Standing in line: who waits is woken by the release, in order of arrival, and does not poll.
+
+Beside each lock lies a list, the queue. Who was refused looks at one node, which notes that
+somebody waits, and blocks there on the list (BLPOP serves blocked clients in order of arrival).
+A release that finds the note keeps the name for a moment and puts one word into the list: the
+value of the tenancy that is over. Whoever is woken takes the name with it: for the bearer a
+reserved name is free, and so is one that a release on its way has not reached yet.
+
+No wake-up is lost, since the note is written and the lock looked at in one step: a release
+before that is seen by looking, and one after it finds the note. What else can happen (the one
+who was woken died, the node lost its data, the holder is another program's and wakes nobody)
+is bounded by a look now and then, and by the time the holder has left.
+
+All stand at one node, chosen by the name; where that one is down or owes us an answer, at the
+next. A release wakes on every node, so it does not matter who stands where.
+
+The wake-ups are our own (DESIGN: BLPOP in order of arrival is Redis's documented behaviour);
+what keeps them safe is in ``algorithm``: a word never makes anybody a holder.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from .protocol import Answer, Ask, Command, Leave, Line, Stand, Stood, Ticket, Vote, Wait
+from .undoing import undo
+
+if TYPE_CHECKING:
+    from .errors import LockTaken
+    from .protocol import Ballot, Policy, Steps, Target
+
+NEWS: Final = 1.5  # seconds for which a node believes that somebody waits
+LOOK_EVERY: Final = (0.5, 0.9)  # seconds between two looks; less than NEWS
+LONGEST: Final = 10.0  # seconds after which a node may forget who stands there (half-open lines)
+WORD: Final = re.compile(r"[0-9a-f]{32}")
+
+
+def stand(policy: Policy, target: Target, refusal: LockTaken, until: float) -> Steps[str]:
+    """Wait until it is worth another attempt, or until the moment ``until``.
+
+    Returns the word that woke us, to be carried into the attempt; "" where there is none.
+    """
+    which = _refusing(refusal)
+    order = _order(policy, target.names[which], refusal.votes)
+    ticket = Ticket(target.queues[which])
+    try:
+        if (yield Line(ticket, until - policy.clock())):
+            word = yield from _at_the_nodes(
+                policy, target, ticket, which=which, order=order, until=until
+            )
+            if word:
+                return word
+        word = yield Leave(ticket)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        word = yield Leave(ticket)
+        if WORD.fullmatch(word):  # our turn, which we do not take
+            yield undo(policy, target, word, policy.everyone())
+        raise
+    return word if WORD.fullmatch(word) else ""
+
+
+def claim(policy: Policy, target: Target, refusal: LockTaken) -> Steps[str]:
+    """The word that nobody who waits has taken; "" if there is none.
+
+    For those who do not wait, and find the name kept for somebody: perhaps nobody is there.
+    """
+    which = _refusing(refusal)
+    place = _order(policy, target.names[which], refusal.votes)[0]
+    votes = yield Ask(
+        Command.CLAIM,
+        policy.nonce(),
+        (target.queues[which],),
+        (),
+        lambda ballot: ballot[place] is not None,
+        frozenset({place}),
+    )
+    word = str(votes[place].data[0]) if votes[place].answer is Answer.YES else ""
+    return word if WORD.fullmatch(word) else ""
+
+
+def _refusing(refusal: LockTaken) -> int:
+    """The index of the name that was refused."""
+    refused = [vote.which for vote in refusal.votes if vote.answer is Answer.NO]
+    return Counter(refused).most_common(1)[0][0]
+
+
+def _at_the_nodes(
+    policy: Policy, target: Target, ticket: Ticket, *, which: int, order: list[int], until: float
+) -> Steps[str]:
+    """Look, stand, and look again."""
+    nodes, standing = frozenset(order[:1]), -1
+    while (left := until - policy.clock()) > 0:
+        votes = yield _look(policy.nonce(), target, which, nodes, order)
+        place = next((i for i in order if votes[i].answer is Answer.YES), None)
+        if place is None and len(nodes) < len(order):
+            nodes = frozenset(order)  # the node of this name is down: ask the others, too
+            continue
+        if place is None:
+            yield Wait(min(left, policy.uniform(0.05, 0.1)))
+            return ""
+        ends = votes[place].left
+        if ends is not None and ends <= 0:
+            if standing >= 0:  # everybody who waits may have seen that now
+                yield Wait(policy.uniform(0.0, 0.01))
+            return ""
+        nap = min(left, policy.uniform(*LOOK_EVERY))
+        if ends is not None:
+            nap = min(nap, ends + 0.001)
+        stood: Stood = yield Stand(ticket, place, nap, min(left, LONGEST))
+        if stood.word:
+            return stood.word if WORD.fullmatch(stood.word) else ""
+        if stood.broken:
+            yield Wait(min(left, policy.uniform(0.01, 0.05)))
+        nodes, standing = frozenset(order), place
+    return ""
+
+
+def _order(policy: Policy, name: str, votes: tuple[Vote, ...]) -> list[int]:
+    """The nodes to stand at: all who wait begin with the same one, of those that have the lock."""
+    first = zlib.crc32(name.encode()) % policy.size
+    places = [(first + i) % policy.size for i in range(policy.size)]
+    having = [i for i in places if votes[i].sent and votes[i].answer is not Answer.YES]
+    return having or places
+
+
+def _look(nonce: str, target: Target, which: int, to: frozenset[int], order: list[int]) -> Ask:
+    def decided(ballot: Ballot) -> bool:
+        """Heard of the first that is not lost."""
+        for place in order:
+            if place in to and (vote := ballot[place]) is None:
+                return False
+            if vote is not None and vote.answer is Answer.YES:
+                return True
+        return True
+
+    return Ask(
+        Command.LOOK,
+        nonce,
+        (target.waits, target.keys[which]),
+        (int(NEWS * 1000), target.names[which]),
+        decided,
+        to,
+    )
