@@ -80,6 +80,13 @@ def granted_or_not(ballot: Ballot, majority: int) -> bool:
     return hopeless and (yes + no >= majority or yes + no + unheard < majority)
 
 
+def granted_or_queued(ballot: Ballot, majority: int, queue: int) -> bool:
+    """The same for those who will wait: a refusal by the queue's node saves them a look at it."""
+    if not granted_or_not(ballot, majority):
+        return False
+    return ballot[queue] is not None or count(ballot).yes >= majority
+
+
 def kept_or_not(ballot: Ballot, majority: int) -> bool:
     """Whether an extension's outcome is clear: kept, denied by a majority, or never to be known."""
     yes, no, unheard = count(ballot)
@@ -189,6 +196,10 @@ def attempt(
     """
     nonce = policy.nonce()
     touched = policy.everyone()
+    queue = target.queue_place(policy.size)
+    decided = partial(granted_or_not, majority=policy.majority)
+    if patient:
+        decided = partial(granted_or_queued, majority=policy.majority, queue=queue)
     try:
         start = policy.clock()
         votes = yield Ask(
@@ -206,7 +217,8 @@ def attempt(
                 *target.fields,
                 *target.names,
             ),
-            partial(granted_or_not, majority=policy.majority),
+            decided,
+            first=queue,
         )
         touched = frozenset(
             i for i, vote in enumerate(votes) if vote.sent and vote.answer is not Answer.NO

@@ -86,6 +86,7 @@ class Ask(NamedTuple):
         decided: told the ballot after each answer; True ends the waiting.
         to: indices of the nodes to ask; None is all of them.
         each: one more last argument for each asked node, by its index.
+        first: index of the node to be written to first; the others follow in order.
     """
 
     command: Command
@@ -95,6 +96,7 @@ class Ask(NamedTuple):
     decided: Callable[[Ballot], bool]
     to: frozenset[int] | None = None
     each: dict[int, int] | None = None
+    first: int = 0
 
 
 class Wait(NamedTuple):
@@ -166,6 +168,10 @@ class Target(NamedTuple):
     keys: tuple[str, ...]
     queues: tuple[str, ...]
     fields: tuple[int, ...]
+
+    def queue_place(self, size: int, which: int = 0) -> int:
+        """The node, of so many, at which those stand in line who wait for that name."""
+        return zlib.crc32(self.names[which].encode()) % size
 
     @property
     def name(self) -> str | tuple[str, ...]:

@@ -35,11 +35,11 @@ class Question:
         self.nonce = ask.nonce.encode()
         self.undoing = ask.command in UNDO
         self.ballot: list[Vote | None] = [None] * len(nodes)
-        self.asked: Sequence[int] = range(len(nodes))
+        self.asked: Sequence[int] = (*range(ask.first, len(nodes)), *range(ask.first))
         self.start = time.monotonic()
         self._packed: dict[int | None, bytes] | None = None
         if ask.to is not None:
-            self.asked = sorted(ask.to)
+            self.asked = [place for place in self.asked if place in ask.to]
             for place in set(range(len(nodes))) - ask.to:
                 self.lose(place, "")
 

@@ -35,6 +35,7 @@ def undo(
         (int(reserve * 1000), int(push), *target.names),
         partial(heard, majority=policy.majority),
         to,
+        first=target.queue_place(policy.size),
     )
 
 

@@ -6,10 +6,10 @@ A release that finds the note keeps the name for a moment and puts one word into
 value of the tenancy that is over. Whoever is woken takes the name with it: for the bearer a
 reserved name is free, and so is one that a release on its way has not reached yet.
 
-No wake-up is lost, since the note is written and the lock looked at in one step: a release
-before that is seen by looking, and one after it finds the note. What else can happen (the one
-who was woken died, the node lost its data, the holder is another program's and wakes nobody)
-is bounded by a look now and then, and by the time the holder has left.
+No wake-up is lost, since the note is written and the lock looked at in one step, by the refusal
+or by a look of its own: a release before that is seen, and one after it finds the note. What
+else can happen (the one who was woken died, the node lost its data, the holder is another
+program's and wakes nobody) is bounded by a look now and then, and by the time the holder has.
 
 All stand at one node, chosen by the name; where that one is down or owes us an answer, at the
 next. A release wakes on every node, so it does not matter who stands where.
@@ -21,7 +21,6 @@ what keeps them safe is in ``algorithm``: a word never makes anybody a holder.
 from __future__ import annotations
 
 import re
-import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from .protocol import Ballot, Policy, Steps, Target
 
 NEWS: Final = 1.5  # seconds for which a node believes that somebody waits
+FRESH: Final = 0.9  # seconds for which a refusal is as good as a look; less than a word lasts
 LOOK_EVERY: Final = (0.5, 0.9)  # seconds between two looks; less than NEWS
 LONGEST: Final = 10.0  # seconds after which a node may forget who stands there (half-open lines)
 WORD: Final = re.compile(r"[0-9a-f]{32}")
@@ -43,13 +43,19 @@ def stand(policy: Policy, target: Target, refusal: LockTaken, until: float) -> S
 
     Returns the word that woke us, to be carried into the attempt; "" where there is none.
     """
-    which = _refusing(refusal)
-    order = _order(policy, target.names[which], refusal.votes)
+    which, came = _refusing(refusal), policy.clock()
+    order = _order(policy, target, which, refusal.votes)
     ticket = Ticket(target.queues[which])
     try:
-        if (yield Line(ticket, until - policy.clock())):
+        if (yield Line(ticket, until - came)):
+            fresh = policy.clock() - came <= FRESH
             word = yield from _at_the_nodes(
-                policy, target, ticket, which=which, order=order, until=until
+                policy,
+                target,
+                ticket,
+                order=order,
+                seen=refusal.votes[order[0]] if fresh else None,
+                until=until,
             )
             if word:
                 return word
@@ -70,7 +76,7 @@ def claim(policy: Policy, target: Target, refusal: LockTaken) -> Steps[str]:
     For those who do not wait, and find the name kept for somebody: perhaps nobody is there.
     """
     which = _refusing(refusal)
-    place = _order(policy, target.names[which], refusal.votes)[0]
+    place = _order(policy, target, which, refusal.votes)[0]
     votes = yield Ask(
         Command.CLAIM,
         policy.nonce(),
@@ -90,24 +96,40 @@ def _refusing(refusal: LockTaken) -> int:
 
 
 def _at_the_nodes(
-    policy: Policy, target: Target, ticket: Ticket, *, which: int, order: list[int], until: float
+    policy: Policy,
+    target: Target,
+    ticket: Ticket,
+    *,
+    order: list[int],
+    seen: Vote | None,
+    until: float,
 ) -> Steps[str]:
-    """Look, stand, and look again."""
-    nodes, standing = frozenset(order[:1]), -1
+    """Look, stand, and look again.
+
+    Args:
+        seen: the vote of the first node in ``order``; if it refused this name, that was as good
+            as a look.
+    """
+    which = target.queues.index(ticket.queue)
+    place, ends = None, None
+    if seen is not None and seen.answer is Answer.NO and seen.which == which:
+        place, ends = order[0], seen.left
+    nodes, stood_before = frozenset(order[:1]), False
     while (left := until - policy.clock()) > 0:
-        votes = yield _look(policy.nonce(), target, which, nodes, order)
-        place = next((i for i in order if votes[i].answer is Answer.YES), None)
-        if place is None and len(nodes) < len(order):
-            nodes = frozenset(order)  # the node of this name is down: ask the others, too
-            continue
         if place is None:
-            yield Wait(min(left, policy.uniform(0.05, 0.1)))
-            return ""
-        ends = votes[place].left
-        if ends is not None and ends <= 0:
-            if standing >= 0:  # everybody who waits may have seen that now
-                yield Wait(policy.uniform(0.0, 0.01))
-            return ""
+            votes = yield _look(policy.nonce(), target, which, nodes, order)
+            place = next((i for i in order if votes[i].answer is Answer.YES), None)
+            if place is None and len(nodes) < len(order):
+                nodes = frozenset(order)  # the node of this name is down: ask the others, too
+                continue
+            if place is None:
+                yield Wait(min(left, policy.uniform(0.05, 0.1)))
+                return ""
+            ends = votes[place].left
+            if ends is not None and ends <= 0:
+                if stood_before:  # everybody who waits may have seen that now
+                    yield Wait(policy.uniform(0.0, 0.01))
+                return ""
         nap = min(left, policy.uniform(*LOOK_EVERY))
         if ends is not None:
             nap = min(nap, ends + 0.001)
@@ -116,13 +138,13 @@ def _at_the_nodes(
             return stood.word if WORD.fullmatch(stood.word) else ""
         if stood.broken:
             yield Wait(min(left, policy.uniform(0.01, 0.05)))
-        nodes, standing = frozenset(order), place
+        nodes, place, stood_before = frozenset(order), None, True
     return ""
 
 
-def _order(policy: Policy, name: str, votes: tuple[Vote, ...]) -> list[int]:
+def _order(policy: Policy, target: Target, which: int, votes: tuple[Vote, ...]) -> list[int]:
     """The nodes to stand at: all who wait begin with the same one, of those that have the lock."""
-    first = zlib.crc32(name.encode()) % policy.size
+    first = target.queue_place(policy.size, which)
     places = [(first + i) % policy.size for i in range(policy.size)]
     having = [i for i in places if votes[i].sent and votes[i].answer is not Answer.YES]
     return having or places
