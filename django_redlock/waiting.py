@@ -20,8 +20,10 @@ what keeps them safe is in ``algorithm``: a word never makes anybody a holder.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from .protocol import Answer, Ask, Command, Leave, Line, Stand, Stood, Ticket, Vote, Wait
@@ -114,32 +116,56 @@ def _at_the_nodes(
     place, ends = None, None
     if seen is not None and seen.answer is Answer.NO and seen.which == which:
         place, ends = order[0], seen.left
-    nodes, stood_before = frozenset(order[:1]), False
+    stood_before = False
     while (left := until - policy.clock()) > 0:
         if place is None:
-            votes = yield _look(policy.nonce(), target, which, nodes, order)
-            place = next((i for i in order if votes[i].answer is Answer.YES), None)
-            if place is None and len(nodes) < len(order):
-                nodes = frozenset(order)  # the node of this name is down: ask the others, too
-                continue
+            place, ends = yield from _look(policy, target, which, order, everywhere=stood_before)
             if place is None:
                 yield Wait(min(left, policy.uniform(0.05, 0.1)))
                 return ""
-            ends = votes[place].left
             if ends is not None and ends <= 0:
                 if stood_before:  # everybody who waits may have seen that now
                     yield Wait(policy.uniform(0.0, 0.01))
                 return ""
-        nap = min(left, policy.uniform(*LOOK_EVERY))
-        if ends is not None:
-            nap = min(nap, ends + 0.001)
+        nap = min(left, policy.uniform(*LOOK_EVERY), math.inf if ends is None else ends + 0.001)
         stood: Stood = yield Stand(ticket, place, nap, min(left, LONGEST))
         if stood.word:
             return stood.word if WORD.fullmatch(stood.word) else ""
         if stood.broken:
             yield Wait(min(left, policy.uniform(0.01, 0.05)))
-        nodes, place, stood_before = frozenset(order), None, True
+        place, stood_before = None, True
     return ""
+
+
+def _look(
+    policy: Policy, target: Target, which: int, order: list[int], *, everywhere: bool
+) -> Steps[tuple[int | None, float | None]]:
+    """Where to stand, and the seconds until the key there is gone: 0 none, None never.
+
+    Asks the first node alone unless ``everywhere``, and the others if that one does not answer.
+    """
+    for places in [order] if everywhere else [order[:1], order]:
+        votes = yield Ask(
+            Command.LOOK,
+            policy.nonce(),
+            (target.waits, target.keys[which]),
+            (int(NEWS * 1000), target.names[which]),
+            partial(_first_heard, places=places),
+            frozenset(places),
+        )
+        for place in places:
+            if votes[place].answer is Answer.YES:
+                return place, votes[place].left
+    return None, None
+
+
+def _first_heard(ballot: Ballot, places: list[int]) -> bool:
+    """Whether the first of these nodes that is not lost has answered."""
+    for place in places:
+        vote = ballot[place]
+        if vote is None or vote.answer is Answer.YES:
+            return vote is not None
+    return True
 
 
 def _order(policy: Policy, target: Target, which: int, votes: tuple[Vote, ...]) -> list[int]:
@@ -148,23 +174,3 @@ def _order(policy: Policy, target: Target, which: int, votes: tuple[Vote, ...]) 
     places = [(first + i) % policy.size for i in range(policy.size)]
     having = [i for i in places if votes[i].sent and votes[i].answer is not Answer.YES]
     return having or places
-
-
-def _look(nonce: str, target: Target, which: int, to: frozenset[int], order: list[int]) -> Ask:
-    def decided(ballot: Ballot) -> bool:
-        """Heard of the first that is not lost."""
-        for place in order:
-            if place in to and (vote := ballot[place]) is None:
-                return False
-            if vote is not None and vote.answer is Answer.YES:
-                return True
-        return True
-
-    return Ask(
-        Command.LOOK,
-        nonce,
-        (target.waits, target.keys[which]),
-        (int(NEWS * 1000), target.names[which]),
-        decided,
-        to,
-    )
