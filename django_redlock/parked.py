@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .channel import Owed, packed
-from .protocol import Answer, Command, Stood
+from .protocol import Answer, Command, Stood, Vote
 
 if TYPE_CHECKING:
     import asyncio
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .channel import Channel
     from .node import Node
-    from .protocol import Stand, Vote
+    from .protocol import Stand
 
 LEAST: float = 0.05  # seconds: 0 would be for ever
 
@@ -41,7 +41,8 @@ class Parked:
         owed = Owed(Command.STAND, queue.encode(), self._hear, 0, now, len(data))
         self._given = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        channel.send(data, owed)
+        if not channel.send(data, owed) and self.vote is None:
+            self.vote = Vote(channel.label, Answer.LOST, why=channel.fault or "owes too much")
 
     def _hear(self, _: int, vote: Vote) -> None:
         self.vote = vote
