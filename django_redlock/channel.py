@@ -103,12 +103,15 @@ class Channel:
         self._reader = hiredis.Reader()
         self._unsent: list[bytes] = []
         self._backlog = 0  # bytes of questions without an answer
-        self._heard = -math.inf  # time.monotonic of the last answer
+        self._heard = -math.inf  # time.monotonic of the last answer, or of the first question
+        self._unasked = False  # whether nothing of what is owed has been sent yet
         self._incomplete = 0
         self._writing = threading.RLock()  # re-entrant: a signal handler may lock, too
 
     def silent_for(self, now: float) -> float:
-        """Seconds for which an answer has been owed and none has come."""
+        """Seconds for which an answer has been owed and none has come, since we asked for it."""
+        if self._unasked:
+            return 0.0
         try:
             return now - max(self.owed[0].since, self._heard)
         except IndexError:
@@ -128,6 +131,7 @@ class Channel:
             if self.fault or self._backlog + owed.size > room:
                 return False
             self._backlog += owed.size
+            self._unasked = self._unasked or not self.owed
             self.owed.append(owed)  # before sending: an answer must never find no question
             self._unsent.append(packed)
         return True
@@ -145,6 +149,8 @@ class Channel:
             except OSError as error:
                 self.close(f"connection lost: {error.strerror or error}")
                 return True
+            if sent and self._unasked:
+                self._unasked, self._heard = False, time.monotonic()
             self._unsent = [data[sent:]] if sent < len(data) else []
             return not self._unsent
 
