@@ -39,6 +39,7 @@ LONGEST: Final = 16 * 1024 * 1024  # bytes of one answer: no survey is as long
 # more undoing either: what has been granted must still be undone, and takes fewer bytes.
 BACKLOG: Final = 65536
 UNDO_BACKLOG: Final = 2 * BACKLOG
+LOOP_BACKLOG: Final = 256 * 1024 * 1024  # of all tasks of an event loop together
 NO_EPOCH: Final = b"$0\r\n\r\n"  # an empty word, as the last of a grant: see Channel.send
 BUSY: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -117,16 +118,13 @@ class Channel:
         except IndexError:
             return 0.0
 
-    def put(self, packed: bytes, owed: Owed, *, room: int | None = None) -> bool:
-        """Note a question as asked, to be sent by ``flush``; False if there is no room for it.
-
-        Args:
-            room: how many bytes may be unanswered; None: as many as a silent node may be sent.
-        """
+    def put(self, packed: bytes, owed: Owed) -> bool:
+        """Note a question as asked, to be sent by ``flush``; False if there is no room for it."""
         if owed.command is Command.GRANT:
             packed = packed[: -len(NO_EPOCH)] + self._epoch
-        if room is None:
-            room = UNDO_BACKLOG if owed.command in UNDO else BACKLOG
+        room = UNDO_BACKLOG if owed.command in UNDO else BACKLOG
+        if self.looped:
+            room = LOOP_BACKLOG
         with self._writing:
             if self.fault or self._backlog + owed.size > room:
                 return False
@@ -147,12 +145,25 @@ class Channel:
             except BUSY:
                 sent = 0
             except OSError as error:
-                self.close(f"connection lost: {error.strerror or error}")
+                if self.looped:  # reading tells as well, and in the loop's own thread
+                    self._unsent = []
+                else:
+                    self.close(f"connection lost: {error.strerror or error}")
                 return True
             if sent and self._unasked:
                 self._unasked, self._heard = False, time.monotonic()
             self._unsent = [data[sent:]] if sent < len(data) else []
             return not self._unsent
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something is still to be sent."""
+        return bool(self._unsent)
+
+    def disown(self) -> None:
+        """Settle what is owed without telling anybody: those who asked are gone."""
+        with self._writing:
+            self.owed = deque(owed._replace(hear=nobody) for owed in self.owed)
 
     def send(self, packed: bytes, owed: Owed) -> bool:
         """Put a question on the wire without waiting; False if it cannot have arrived whole."""
@@ -219,6 +230,10 @@ class Channel:
                 self.socket.shutdown(socket.SHUT_RDWR)
         else:
             self._connection.disconnect()
+
+
+def nobody(place: int, vote: Vote) -> None:
+    """Hear a vote that nobody waits for."""
 
 
 def pack(ask: Ask) -> dict[int | None, bytes]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from .channel import Owed
+from .channel import Owed, nobody
 from .question import HANDSHAKE, LEAST_LINGER, Question
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class Inquiry:
             self._until = now + HANDSHAKE * self._lanes.timeout
         for place, channel in usable.items():
             lane = self._lanes.lanes[place]
+            if question.undoing and self._put_elsewhere(place, lane):
+                continue
             if channel is not None or (question.undoing and lane.channel is not None):
                 self._put(place, lane)
                 continue
@@ -65,6 +67,18 @@ class Inquiry:
                 lane.wait(self, place)
             else:
                 question.lose(place, lane.node.trouble or "no connection")
+
+    def _put_elsewhere(self, place: int, lane: Lane) -> bool:
+        """Undo on another's connection, if a thread or loop acquired there and is unanswered."""
+        question = self.question
+        channel = lane.node.elsewhere(question.ask.nonce, lane.channel)
+        if channel is None:
+            return False
+        packed, now = question.packed(place), time.monotonic()
+        owed = Owed(question.ask.command, question.nonce, nobody, place, now, len(packed))
+        channel.send(packed, owed)
+        question.lose(place, "it has not answered the grant yet", sent=True)
+        return True
 
     def _put(self, place: int, lane: Lane) -> None:
         channel, question = lane.channel, self.question
