@@ -177,9 +177,9 @@ class Lane:
         channel = self.channel
         if channel is not None:
             self._drop(asyncio.get_running_loop())
-            channel.disown()
             if not channel.flush():
                 channel.close("takes no more data")
+            channel.disown("the event loop ends")
             self.node.give(channel, None, time.monotonic())
 
     # -- questions ------------------------------------------------------------------------------

@@ -160,10 +160,12 @@ class Channel:
         """Whether something is still to be sent."""
         return bool(self._unsent)
 
-    def disown(self) -> None:
-        """Settle what is owed without telling anybody: those who asked are gone."""
+    def disown(self, why: str) -> None:
+        """Tell those who wait for an answer that they hear none; what still comes is settled."""
         with self._writing:
-            self.owed = deque(owed._replace(hear=nobody) for owed in self.owed)
+            owed, self.owed = self.owed, deque(each._replace(hear=nobody) for each in self.owed)
+        for each in owed:
+            each.hear(each.place, Vote(self.label, Answer.LOST, why=why))
 
     def send(self, packed: bytes, owed: Owed) -> bool:
         """Put a question on the wire without waiting; False if it cannot have arrived whole."""

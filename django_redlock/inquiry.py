@@ -134,7 +134,9 @@ class Inquiry:
         """
         question, timeout = self.question, self._lanes.timeout
         if question.undoing:
-            worth = any(each.silent_for(question.start) <= timeout for each in self._unheard.values())
+            worth = any(
+                each.silent_for(question.start) <= timeout for each in self._unheard.values()
+            )
         else:
             worth = bool(self._awaited)
         if not worth:
@@ -174,7 +176,10 @@ class Inquiry:
         self._stop()
         if not self.answered.done():
             for place in self._awaited:
-                node, why = self._lanes.nodes[place], f"no connection within {self._lanes.timeout:g} s"
+                node, why = (
+                    self._lanes.nodes[place],
+                    f"no connection within {self._lanes.timeout:g} s",
+                )
                 self.question.lose(place, why)
                 node.trouble = node.trouble or why  # it is not waited for again
             self.answered.set_result(self.question.votes())
