@@ -17,6 +17,7 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -84,7 +85,10 @@ class Channel:
         round_trip: float,
         guard_left: float,
     ) -> None:
-        self._connection = connection  # keeps the socket open, and closes it when forgotten
+        self._connection = connection  # keeps the socket open
+        # Closes it when the channel is forgotten: in a cycle, as a loop that is closed without
+        # shutting down leaves one, the connection's own __del__ may come after the socket's.
+        weakref.finalize(self, connection.disconnect).atexit = False
         # redis-py has no public name for the socket in all its supported versions.
         self.socket: socket.socket = connection._sock  # type: ignore[assignment] # noqa: SLF001
         self.socket.settimeout(0)
