@@ -38,7 +38,7 @@ def keys_on(nodes: Iterable[EmbeddedNode]) -> list[list[str]]:
     found = []
     for node in nodes:
         with closing(node.client(decode_responses=True, socket_timeout=5)) as client:
-            found.append(sorted(client.keys("redlock:lock:*")))
+            found.append(sorted(map(str, client.keys("redlock:lock:*"))))
     return found
 
 

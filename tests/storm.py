@@ -42,7 +42,7 @@ class Careless(Backend):
 
 
 class Forgetful(Inquiry):
-    """Takes a question out of the stream when its task is cancelled; its answer comes all the same."""
+    """Takes the question of a cancelled task out of the stream; its answer comes all the same."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

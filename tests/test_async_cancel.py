@@ -11,6 +11,7 @@ import pytest
 
 from django_redlock import NodesUnavailable, anodes
 from django_redlock.backend import Backend
+from django_redlock.lease import Lease
 from django_redlock.locks import LockTemplate
 from django_redlock.testing import EmbeddedNodes
 
@@ -121,6 +122,21 @@ def test_a_stream_that_forgets_a_question_is_caught(nodes, monkeypatch):
 # -- one point at a time ----------------------------------------------------------------------
 
 
+async def cancelled_after(ticks: int, work: Any, again: int | None) -> tuple[bool, Any]:
+    """Whether it was still running after so many ticks; and what it returned, or raised then."""
+    task: asyncio.Task[Any] = asyncio.ensure_future(work)
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+    running = task.cancel()
+    if again is not None:
+        for _ in range(again):
+            await asyncio.sleep(0)
+        task.cancel()
+    (result,) = await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled() == running
+    return running, result
+
+
 @pytest.mark.parametrize("again", [None, 0, 1, 3])
 @pytest.mark.parametrize("what", ["acquire", "extend", "release"])
 def test_a_cancellation_at_each_tick(nodes, what, again):
@@ -128,34 +144,21 @@ def test_a_cancellation_at_each_tick(nodes, what, again):
     redlock = template(group := group_of(nodes.urls, NODE_TIMEOUT))
 
     async def once(ticks: int) -> bool:
-        lease = None if what == "acquire" else await redlock("tick").aacquire()
-        work = {
-            "acquire": lambda: redlock("tick").aacquire(),
-            "extend": lambda: lease.aextend(),  # type: ignore[union-attr]
-            "release": lambda: lease.arelease(),  # type: ignore[union-attr]
-        }[what]
-        task: asyncio.Task[Any] = asyncio.ensure_future(work())
-        for _ in range(ticks):
-            await asyncio.sleep(0)
-        cancelled = task.cancel()
-        if again is not None:
-            for _ in range(again):
-                await asyncio.sleep(0)
-            task.cancel()
-        (result,) = await asyncio.gather(task, return_exceptions=True)
-        assert isinstance(result, asyncio.CancelledError) or not task.cancelled()
-        if cancelled and again is None:
-            assert task.cancelled()
-        if not task.cancelled() and what == "acquire":
-            await result.arelease()
-        if what == "extend":
-            assert lease is not None
-            lease.ensure()  # it is still held, by its old deadline
-        if lease is not None and not lease.ended:  # a task cancelled at once has not begun
-            assert what == "extend" or ticks == 0
+        lease: Lease | None = None if what == "acquire" else await redlock("tick").aacquire()
+        if lease is None:
+            running, result = await cancelled_after(ticks, redlock("tick").aacquire(), again)
+            lease = None if running else result
+        else:
+            work = lease.aextend() if what == "extend" else lease.arelease()
+            running, _ = await cancelled_after(ticks, work, again)
+            if what == "extend":
+                lease.ensure()  # it is still held, by its old deadline
+            else:  # a task that is cancelled at once has not begun
+                assert lease.ended == (ticks > 0)
+        if lease is not None:
             await lease.arelease()
         await soon(lambda: not any(keys_on(nodes)), within=NODE_TIMEOUT)
-        return cancelled
+        return running
 
     async def main() -> None:
         async with redlock("warm"):
@@ -180,10 +183,9 @@ def test_a_cancelled_first_acquire_leaves_nothing(nodes):
         async def main(redlock: LockTemplate = redlock, ticks: int = ticks) -> None:
             task = asyncio.ensure_future(redlock("cold").aacquire())
             await asyncio.sleep(ticks / 4000)
-            task.cancel()
-            (result,) = await asyncio.gather(task, return_exceptions=True)
-            if not task.cancelled():
-                await result.arelease()
+            if not task.cancel():
+                await task.result().arelease()
+            await asyncio.wait([task])
             await soon(lambda: not any(keys_on(nodes)), within=NODE_TIMEOUT)
 
         asyncio.run(main())

@@ -173,7 +173,7 @@ def test_a_loop_that_is_dropped_while_questions_are_outstanding(nodes, close):
 
 
 def test_what_a_dead_loop_is_owed_disturbs_nobody(nodes):
-    """A loop that ends before its answers came: who has its connections next reads on undisturbed."""
+    """A loop ends before its answers came: who has its connections next is not disturbed."""
     redlock = template(group := group_of(nodes.urls, 5))
 
     async def main(name: str) -> None:
@@ -223,7 +223,7 @@ def test_a_lease_that_a_task_forgets_is_released(nodes):
 
 
 def test_an_abandoned_generator_that_holds_a_lock_is_closed_with_its_loop(nodes):
-    """An asynchronous generator that was left in its block gives the name back at the loop's end."""
+    """An asynchronous generator that was left in its block gives the name back with the loop."""
     redlock = template(group := group_of(nodes.urls, 1))
     kept = []
 

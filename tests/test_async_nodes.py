@@ -191,7 +191,7 @@ def lanes_of(group: Nodes) -> list[Any]:
 
 
 def test_a_task_that_keeps_the_loop_busy_makes_no_node_look_silent(five):
-    """The loop's own delay, before the questions leave or before answers are read, is not theirs."""
+    """The loop's own delay, before questions leave or before answers are read, is not theirs."""
     redlock = template(group := group_of(five.urls, 0.05))
 
     async def keep_busy(turns: int) -> None:
@@ -249,7 +249,7 @@ def test_a_loop_reconnects(three, how):
 
 
 def test_a_hung_node_costs_only_the_first_question(three):
-    """SIGSTOP: no attempt waits for the node, none asks it while it is silent, and it comes back."""
+    """SIGSTOP: no attempt waits for the node, or asks it while it is silent; and it comes back."""
     redlock = template(group := group_of(three.urls, 0.5))
     whole = functools.partial(stands_on_all, redlock, three)
 

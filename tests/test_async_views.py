@@ -120,8 +120,8 @@ def test_what_is_granted_after_the_client_left_is_given_back(nodes, times):
     async def main() -> None:
         await warm()
         task = asyncio.ensure_future(view(AsyncRequestFactory().post("/")))
-        while not on_all(nodes):  # granted, and the answers are on their way
-            await asyncio.sleep(0)
+        await soon(lambda: on_all(nodes))  # granted, and the answers are on their way
+        assert not task.done()
         since = time.monotonic()
         for _ in range(times):
             task.cancel()

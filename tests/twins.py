@@ -35,7 +35,7 @@ class Loops:
             self._all.append(runner)
         inside = contextvars.copy_context()
         try:
-            return runner.run(coroutine, context=inside)  # type: ignore[no-any-return]
+            return runner.run(coroutine, context=inside)
         finally:
             context._stack.set(inside.get(context._stack, ()))
 
