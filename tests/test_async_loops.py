@@ -269,7 +269,7 @@ def in_child(work):
 def of_its_own():
     asyncio.run(turns("child"))
     gc.collect()
-    redlock("child").acquire().release()
+    redlock("child", wait=20).acquire().release()
     return asyncio.run(redlock("parent").atry_acquire()) is None
 
 async def main():
@@ -315,8 +315,8 @@ def test_other_loops(nodes, run: Callable[[Any], Any]):
     redlock = template(group := group_of(nodes.urls, 5))
 
     async def main() -> None:
-        await asyncio.gather(*(turn(redlock, f"name:{number}") for number in range(20)))
-        tasks = [asyncio.ensure_future(turn(redlock, f"name:{n % 7}")) for n in range(15)]
+        await asyncio.gather(*(turn(redlock, f"name:{number}") for number in range(10)))
+        tasks = [asyncio.ensure_future(turn(redlock, f"name:{n % 7}")) for n in range(10)]
         for ticks, task in enumerate(tasks):
             await asyncio.sleep(0 if ticks % 3 else 0.001)
             task.cancel()
