@@ -6,7 +6,7 @@ import select
 import time
 from typing import TYPE_CHECKING
 
-from .channel import Owed, packed
+from .channel import Owed, nobody, packed
 from .protocol import Answer, Command, Stood, Vote
 
 if TYPE_CHECKING:
@@ -93,8 +93,4 @@ class Parked:
         if self.vote is not None or not self.channel.client:
             return None
         data = packed("CLIENT", "UNBLOCK", self.channel.client)
-        return data, Owed(Command.UNBLOCK, b"", _ignore, 0, time.monotonic(), len(data))
-
-
-def _ignore(_: int, __: Vote) -> None:
-    """Nobody waits for this answer."""
+        return data, Owed(Command.UNBLOCK, b"", nobody, 0, time.monotonic(), len(data))
