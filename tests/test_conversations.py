@@ -511,8 +511,8 @@ def test_a_wait_ends_in_time() -> None:
     """Looks and naps together are exactly the wait, and then comes one last attempt."""
     table = Table(3)
     with pytest.raises(LockTaken):
-        table.talk(table.acquire(wait=2.0), NO, *[Seen(9.0), Stood()] * 3, NO)
-    assert table.commands == ["grant", "look", "look", "look", "grant"]
+        table.talk(table.acquire(wait=2.0), NO, Stood(), *[Seen(9.0), Stood()] * 2, NO)
+    assert table.commands == ["grant", "look", "look", "grant"]
     assert sum(stand.seconds for stand in table.stood) == pytest.approx(2.0)
     assert table.now == pytest.approx(102.0)
     assert table.waited == []
@@ -521,7 +521,7 @@ def test_a_wait_ends_in_time() -> None:
 def test_a_nap_does_not_outlast_the_holder() -> None:
     """Who holds for a millisecond more is looked after, and tried again, right then."""
     table = Table(3)
-    table.talk(table.acquire(wait=5.0), NO, Seen(0.001), Stood(), Seen(0.0), 5)
+    table.talk(table.acquire(wait=5.0), Held(0.001), Stood(), Seen(0.0), 5)
     assert [stand.seconds for stand in table.stood] == pytest.approx([0.002])
     assert max(table.waited) <= 0.01
 
@@ -529,18 +529,16 @@ def test_a_nap_does_not_outlast_the_holder() -> None:
 def test_an_endless_wait_goes_on() -> None:
     """``wait=inf`` outlasts any number of refusals, and outages too."""
     table = Table(3)
-    grant = table.talk(
-        table.acquire(wait=float("inf")), *[NO, Seen(1.0), Stood(), Seen(0.0), UNSENT] * 300, 5
-    )
+    grant = table.talk(table.acquire(wait=float("inf")), *[NO, Stood(), Seen(0.0), UNSENT] * 300, 5)
     assert grant.fence == 5
-    assert table.now > 300
+    assert table.now > 100 + 300 * 0.9
 
 
 def test_the_last_refusal_is_told() -> None:
     """What stood in the way at the end is what the caller hears (FM-4)."""
     table = Table(3)
     with pytest.raises(NodesUnavailable):
-        table.talk(table.acquire(wait=1.0), Held(9.0, "you"), *[Seen(9.0), Stood()] * 2, UNSENT)
+        table.talk(table.acquire(wait=1.0), Held(9.0, "you"), Stood(), Seen(8.1), Stood(), UNSENT)
     table = Table(3)
     with pytest.raises(LockTaken):
         table.talk(table.acquire(wait=0.01), UNSENT, NO)
@@ -549,7 +547,7 @@ def test_the_last_refusal_is_told() -> None:
         table.talk(
             table.acquire(wait=1.0),
             Held(9.0, "you"),
-            *[Seen(9.0), Stood()] * 2,
+            *[Stood(), Seen(8.1), Stood()],
             Held(7.0, "her"),
         )
     assert caught.value.retry_after == 7.0
