@@ -233,7 +233,7 @@ def attempt(
     except GeneratorExit:
         raise
     except BaseException:
-        yield undo(policy, target, nonce, touched)
+        yield undo(policy, target, nonce, policy.everyone() if word else touched)
         raise
     return None, refusal
 
