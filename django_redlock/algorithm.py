@@ -118,7 +118,7 @@ def acquire(policy: Policy, target: Target, *, label: str, ttl: float, wait: flo
     word, splits, tries = "", 0, 0
     while True:
         grant, refusal = yield from attempt(
-            policy, target, label=label, ttl=ttl, word=word, patient=wait > 0
+            policy, target, label=label, ttl=ttl, word=word, patient=policy.clock() < give_up
         )
         if grant is not None:
             return grant  # no call stands between the grant and its owner: see attempt()
@@ -134,8 +134,6 @@ def acquire(policy: Policy, target: Target, *, label: str, ttl: float, wait: flo
             yield Wait(policy.uniform(0.001, 0.01) * min(splits, 5))
         elif left > 0:
             word = yield from waiting.stand(policy, target, refusal, give_up)
-            if not word and policy.clock() >= give_up:
-                raise refusal
         else:
             if not carried and _kept(refusal.votes, policy.majority):
                 word = yield from waiting.claim(policy, target, refusal)
@@ -235,7 +233,7 @@ def attempt(
     except GeneratorExit:
         raise
     except BaseException:
-        yield undo(policy, target, nonce, touched)
+        yield undo(policy, target, nonce, policy.everyone() if word else touched)
         raise
     return None, refusal
 

@@ -50,13 +50,15 @@ def stand(policy: Policy, target: Target, refusal: LockTaken, until: float) -> S
     ticket = Ticket(target.queues[which])
     try:
         if (yield Line(ticket, until - came)):
-            fresh = policy.clock() - came <= FRESH
+            refusing = {i for i in order if _refused(refusal.votes[i], which)}
+            seen = order[0] in refusing and policy.clock() - came <= FRESH
             word = yield from _at_the_nodes(
                 policy,
                 target,
                 ticket,
                 order=order,
-                seen=refusal.votes[order[0]] if fresh else None,
+                refusing=refusing,
+                seen=refusal.votes[order[0]] if seen else None,
                 until=until,
             )
             if word:
@@ -97,26 +99,30 @@ def _refusing(refusal: LockTaken) -> int:
     return Counter(refused).most_common(1)[0][0]
 
 
+def _refused(vote: Vote, which: int) -> bool:
+    return vote.answer is Answer.NO and vote.which == which
+
+
 def _at_the_nodes(
     policy: Policy,
     target: Target,
     ticket: Ticket,
     *,
     order: list[int],
+    refusing: set[int],
     seen: Vote | None,
     until: float,
 ) -> Steps[str]:
     """Look, stand, and look again.
 
     Args:
-        seen: the vote of the first node in ``order``; if it refused this name, that was as good
-            as a look.
+        refusing: the nodes that have refused us this name. That another one does not have the
+            key is no news: it may never have had it.
+        seen: the refusal of the first node in ``order``, if that is as good as a look.
     """
     which = target.queues.index(ticket.queue)
-    place, ends = None, None
-    if seen is not None and seen.answer is Answer.NO and seen.which == which:
-        place, ends = order[0], seen.left
-    stood_before = False
+    place, ends = (None, None) if seen is None else (order[0], seen.left)
+    stood_before, broken = False, 0
     while (left := until - policy.clock()) > 0:
         if place is None:
             place, ends = yield from _look(policy, target, which, order, everywhere=stood_before)
@@ -124,6 +130,10 @@ def _at_the_nodes(
                 yield Wait(min(left, policy.uniform(0.05, 0.1)))
                 return ""
             if ends is not None and ends <= 0:
+                if not stood_before and place not in refusing:
+                    order = [i for i in order if i != place]
+                    place = None
+                    continue
                 if stood_before:  # everybody who waits may have seen that now
                     yield Wait(policy.uniform(0.0, 0.01))
                 return ""
@@ -131,8 +141,9 @@ def _at_the_nodes(
         stood: Stood = yield Stand(ticket, place, nap, min(left, LONGEST))
         if stood.word:
             return stood.word if WORD.fullmatch(stood.word) else ""
-        if stood.broken:
-            yield Wait(min(left, policy.uniform(0.01, 0.05)))
+        broken = broken + 1 if stood.broken else 0
+        if broken:
+            yield Wait(min(left, policy.uniform(0.5, 1.0) * min(LOOK_EVERY[0], 0.01 * 2**broken)))
         place, stood_before = None, True
     return ""
 

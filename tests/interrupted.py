@@ -20,7 +20,7 @@ from django_redlock.addresses import from_url
 from django_redlock.backend import Backend
 from django_redlock.locks import LockTemplate
 from django_redlock.nodes import Nodes
-from django_redlock.protocol import Ask, Policy, Steps
+from django_redlock.protocol import Policy, Steps
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class Careless(Backend):
         try:
             while True:
                 effect = steps.send(votes)
-                votes = self.group.ask(effect) if isinstance(effect, Ask) else None
+                votes = self._perform(effect)
         except StopIteration as stop:
             return cast("T", stop.value)
 

@@ -13,7 +13,7 @@ from django_redlock import LockTaken, current_lease
 from django_redlock.backend import Backend
 from django_redlock.inquiry import Inquiry
 from django_redlock.locks import LockTemplate
-from django_redlock.protocol import Ask, Steps
+from django_redlock.protocol import Steps
 from django_redlock.testing import EmbeddedNodes
 
 from .loops import keys_on
@@ -32,11 +32,7 @@ class Careless(Backend):
         try:
             while True:
                 effect = steps.send(votes)
-                votes = await (
-                    self.group.aask(effect)
-                    if isinstance(effect, Ask)
-                    else asyncio.sleep(effect.seconds)
-                )
+                votes = await self._aperform(effect)
         except StopIteration as stop:
             return cast("T", stop.value)
 

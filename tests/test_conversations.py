@@ -19,7 +19,6 @@ from django_redlock.protocol import (
     Command,
     Effect,
     Grant,
-    Leave,
     Line,
     Policy,
     Stand,
@@ -28,7 +27,8 @@ from django_redlock.protocol import (
     Wait,
 )
 
-NO = "no"
+NO = "no"  # somebody has it, everywhere the same
+KEPT = "kept"  # it is reserved for whoever is woken next
 LOST = "lost"  # sent, and never answered
 UNSENT = "unsent"  # refused to connect, or has no vote
 
@@ -39,17 +39,40 @@ class Held:
 
     left: float | None = None
     holder: str = ""
+    owner: str = "0123456789abcdef"
 
 
-def vote(i: int, word: object) -> Vote:
+@dataclass
+class Seen:
+    """What a look brings: seconds until the key is gone; 0: it is; None: it never is."""
+
+    left: float | None
+
+
+@dataclass
+class Found:
+    """What claiming brings: the word that lay in the queue, or none."""
+
+    word: str = ""
+
+
+SPLIT = [5, Held(owner="a"), Held(owner="b")]  # one node each
+
+
+def vote(i: int, word: object, command: Command = Command.GRANT) -> Vote:
     """What a scripted word means: a number is a YES with that number."""
     label = f"node{i}"
+    if isinstance(word, Seen):
+        return Vote(label, Answer.YES, left=word.left)
+    if isinstance(word, Found):
+        return Vote(label, Answer.YES, data=(word.word,))
     if isinstance(word, int):
         return Vote(label, Answer.YES, word)
     if isinstance(word, Held):
-        return Vote(label, Answer.NO, left=word.left, holder=word.holder)
-    if word == NO:
-        return Vote(label, Answer.NO)
+        return Vote(label, Answer.NO, left=word.left, holder=word.holder, owner=word.owner)
+    if word in (NO, KEPT):
+        named = word == NO and command is Command.GRANT  # other refusals do not tell whose it is
+        return Vote(label, Answer.NO, owner=Held.owner if named else "")
     return Vote(label, Answer.LOST, why=str(word), sent=word != UNSENT)
 
 
@@ -59,14 +82,17 @@ class Table:
 
     Attributes:
         hasty: whether votes stop coming in as soon as the asker has heard enough.
+        first: whether nobody of this process stands before us in the line.
+        word: what has come for us by the time we leave.
+        effects: everything that was wanted, in order.
     """
 
     size: int = 3
     hasty: bool = False
     now: float = 100.0
-    asked: list[Ask] = field(default_factory=list)
-    waited: list[float] = field(default_factory=list)
-    stood: list[Stand] = field(default_factory=list)
+    first: bool = True
+    word: str = ""
+    effects: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         values = itertools.count(1)
@@ -91,36 +117,37 @@ class Table:
         return made._replace(**changes)
 
     def talk(self, steps: Generator[Any, Any, Any], *answers: object, late: float = 0.0) -> Any:
-        """Answer every question with the next words; a lone word is every node's.
+        """Answer every question, and all standing, with the next words.
 
-        Each answer takes ``late`` seconds. Undoing that has no words any more is answered.
+        A lone word is every node's. Each answer takes ``late`` seconds, and standing in vain as
+        long as it was meant to. Undoing that has no words any more is answered.
         """
         script = iter(answers)
         value: Any = None
         try:
             while True:
                 effect = steps.send(value)
-                if isinstance(effect, Line):
-                    value = True
-                    continue
-                if isinstance(effect, Stand):
-                    self.stood.append(effect)
-                    self.now += effect.seconds
-                    value = Stood()
-                    continue
-                if isinstance(effect, Leave):
-                    value = ""
-                    continue
-                if isinstance(effect, Wait):
-                    self.waited.append(effect.seconds)
-                    self.now += effect.seconds
-                    continue
-                self.asked.append(effect)
-                self.now += late
-                undoing = effect.command in (Command.RELEASE, Command.REST)
-                value = self._votes(effect, next(script, 0) if undoing else next(script))
+                self.effects.append(effect)
+                if isinstance(effect, Ask):
+                    self.now += late
+                    undoing = effect.command in (Command.RELEASE, Command.REST)
+                    value = self._votes(effect, next(script, 0) if undoing else next(script))
+                elif isinstance(effect, Stand):
+                    value = next(script)
+                    assert isinstance(value, Stood)
+                    self.now += 0 if value.word or value.broken else effect.seconds
+                else:
+                    value = self._waiting(effect)
         except StopIteration as stop:
             return stop.value
+
+    def _waiting(self, effect: Effect) -> bool | str | None:
+        if isinstance(effect, Wait):
+            self.now += effect.seconds
+        if isinstance(effect, Line):
+            self.now += 0 if self.first else min(effect.seconds, 1e9)
+            return self.first
+        return self.word
 
     def _votes(self, ask: Ask, words: object) -> list[Vote]:
         """The ballot, filled from the first node on."""
@@ -130,13 +157,28 @@ class Table:
             ballot[i] = Vote(f"node{i}", Answer.LOST, sent=False)
         for i in sorted(ask.to or self.policy.everyone()):
             if not (self.hasty and ask.decided(ballot)):
-                ballot[i] = vote(i, each[i])
+                ballot[i] = vote(i, each[i], ask.command)
         return [heard or vote(i, LOST) for i, heard in enumerate(ballot)]
+
+    @property
+    def asked(self) -> list[Ask]:
+        """The questions, in order."""
+        return [effect for effect in self.effects if isinstance(effect, Ask)]
 
     @property
     def commands(self) -> list[str]:
         """What was asked, in order."""
         return [ask.command.value for ask in self.asked]
+
+    @property
+    def waited(self) -> list[float]:
+        """The pauses, in order."""
+        return [effect.seconds for effect in self.effects if isinstance(effect, Wait)]
+
+    @property
+    def stood(self) -> list[Stand]:
+        """Where we stood, in order."""
+        return [effect for effect in self.effects if isinstance(effect, Stand)]
 
 
 def to(ask: Ask) -> set[int]:
@@ -155,12 +197,12 @@ def words(yes: int, rest: str, size: int) -> list[object]:
 @pytest.mark.parametrize("size", range(1, 8))
 @pytest.mark.parametrize("rest", [NO, LOST, UNSENT])
 def test_a_majority_is_more_than_half(size: int, rest: str) -> None:
-    """N // 2 + 1 nodes are enough, for even N too; one fewer is not."""
+    """N // 2 + 1 nodes are enough, for even N too; one fewer is not, however often."""
     enough = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 4}[size]
     grant = Table(size).talk(Table(size).acquire(), words(enough, rest, size))
     assert grant.fence == 5
     with pytest.raises(RedlockError):
-        Table(size).talk(Table(size).acquire(), words(enough - 1, rest, size))
+        Table(size).talk(Table(size).acquire(), *[words(enough - 1, rest, size)] * 8)
 
 
 def granted_taken_unavailable(ballot: list[Vote], majority: int) -> str:
@@ -253,16 +295,16 @@ def test_a_token_needs_a_majority_of_acknowledgements(raised: list[object], gran
         assert table.talk(steps, [4, 5, 6, NO, NO], raised).fence == 6
     else:
         with pytest.raises(RedlockError):
-            table.talk(steps, [4, 5, 6, NO, NO], raised)
+            table.talk(steps, *[[4, 5, 6, NO, NO], raised, 0] * 4)
 
 
 def test_a_failed_raise_is_undone_and_refused() -> None:
-    """A node that lost the tenancy before the raise is no acknowledgement."""
+    """A node that lost the tenancy before the raise is no acknowledgement; it was a split."""
     table = Table(3)
     with pytest.raises(LockTaken):
-        table.talk(table.acquire(), [4, 6, LOST], NO)
-    assert table.commands == ["grant", "raise", "release"]
-    assert to(table.asked[-1]) == {0, 1, 2}
+        table.talk(table.acquire(), *[[4, 6, LOST], NO, 0] * 4)
+    assert table.commands == ["grant", "raise", "release"] * 4
+    assert all(to(ask) == {0, 1, 2} for ask in table.asked[2::3])
 
 
 def test_a_raise_that_nobody_heard_is_unavailable() -> None:
@@ -279,8 +321,9 @@ def test_a_raise_that_nobody_heard_is_unavailable() -> None:
 def test_every_attempt_has_a_value_of_its_own() -> None:
     """A late delete of the first attempt cannot hit the second (FM-5)."""
     table = Table(3)
+    mine, a, b = SPLIT
     grant = table.talk(
-        table.acquire(wait=5), [5, NO, NO], 0, [NO, 5, NO], 0, [NO, NO, 5], 0, [5, 5, NO]
+        table.acquire(wait=5), [mine, a, b], 0, [a, mine, b], 0, [b, a, mine], 0, [5, 5, b]
     )
     nonces = [ask.nonce for ask in table.asked if ask.command is Command.GRANT]
     assert len(set(nonces)) == len(nonces) == 4
@@ -290,25 +333,34 @@ def test_every_attempt_has_a_value_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "nodes"),
+    ("answers", "nodes", "wakes"),
     [
-        ([5, NO, NO], {0}),
-        ([5, LOST, UNSENT], {0, 1}),
-        ([UNSENT, UNSENT, LOST], {2}),
-        ([NO, 5, LOST], {1, 2}),
-        ([LOST, LOST, LOST], {0, 1, 2}),
+        ([5, NO, NO], {0}, False),
+        ([NO, NO, LOST], {2}, False),
+        ([5, LOST, UNSENT], {0, 1}, True),
+        ([UNSENT, UNSENT, LOST], {2}, True),
+        ([NO, UNSENT, LOST], {0, 2}, True),
+        ([NO, 5, LOST], {0, 1, 2}, True),
+        (SPLIT, {0, 1, 2}, True),
+        ([5, KEPT, KEPT], {0, 1, 2}, True),
+        ([LOST, LOST, LOST], {0, 1, 2}, True),
     ],
 )
 def test_a_failed_attempt_is_undone_where_it_may_have_been_granted(
-    answers: list[object], nodes: set[int]
+    answers: list[object], nodes: set[int], wakes: bool
 ) -> None:
-    """Granted and silent nodes are asked to undo; refusing and unreached ones are not."""
+    """Where it was granted or silent; and wherever it was sent, to wake whoever waits.
+
+    Unless a majority has one living owner, who will wake them. Nodes that were not reached are
+    never asked.
+    """
     table = Table(3)
     with pytest.raises(RedlockError):
-        table.talk(table.acquire(), answers)
-    assert table.commands == ["grant", "release"]
-    assert to(table.asked[1]) == nodes
-    assert table.asked[1].nonce == table.asked[0].nonce
+        table.talk(table.acquire(), *[answers, 0] * 4, Found())
+    grant, release = table.asked[:2]
+    assert (grant.command, release.command) == (Command.GRANT, Command.RELEASE)
+    assert (to(release), release.args[:2]) == (nodes, (0, int(wakes)))
+    assert release.nonce == grant.nonce
 
 
 @pytest.mark.parametrize("answers", [[NO] * 3, [UNSENT] * 3, [NO, UNSENT, NO]])
@@ -388,19 +440,31 @@ def test_silence_is_unavailable_even_if_some_hold(size: int) -> None:
     assert f"node{size - 1}: lost" in str(caught.value)
 
 
-def test_a_split_is_taken() -> None:
-    """Callers that share the nodes between them refuse each other; nothing is broken."""
+def test_granted_by_a_minority_is_taken() -> None:
+    """Who has a majority refuses us, whatever the others granted; nothing is broken."""
     table = Table(5)
     with pytest.raises(LockTaken):
         table.talk(table.acquire(), [5, 5, NO, NO, NO])
+    assert table.commands == ["grant", "release"]
+
+
+def test_a_split_is_tried_again_by_those_who_do_not_wait() -> None:
+    """When nobody has a majority, "taken" would be wrong: three more attempts, short pauses."""
+    table = Table(3)
+    assert table.talk(table.acquire(), SPLIT, 0, SPLIT, 0, SPLIT, 0, 5).fence == 5
+    assert table.waited == pytest.approx([0.01, 0.02, 0.03])
+    table = Table(3)
+    with pytest.raises(LockTaken):
+        table.talk(table.acquire(), *[SPLIT, 0] * 4)
+    assert table.commands == ["grant", "release"] * 4
 
 
 def test_a_raise_refused_early_is_taken() -> None:
     """With all nodes up, a lost race is never reported as an outage (FM-4)."""
     table = Table(5, hasty=True)
     with pytest.raises(LockTaken):
-        table.talk(table.acquire(), [5, 6, 7, 7, 7], [NO, 0, 0, 0, 0])
-    assert table.commands == ["grant", "raise", "release"]
+        table.talk(table.acquire(), *[[5, 6, 7, 7, 7], [NO, 0, 0, 0, 0], 0] * 4)
+    assert table.commands == ["grant", "raise", "release"] * 4
 
 
 def test_a_refusal_says_who_and_how_long() -> None:
@@ -444,37 +508,49 @@ def test_no_wait_asks_once() -> None:
 
 
 def test_a_wait_ends_in_time() -> None:
-    """The pauses together are exactly the wait, and then comes one last attempt."""
+    """Looks and naps together are exactly the wait, and then comes one last attempt."""
     table = Table(3)
     with pytest.raises(LockTaken):
-        table.talk(table.acquire(wait=1.0), *[Held(9.0)] * 30)
-    assert sum(table.waited) == pytest.approx(1.0)
-    assert len(table.asked) == len(table.waited) + 1
-    assert max(table.waited) <= 0.2
-    assert table.waited[:3] == sorted(table.waited[:3])
+        table.talk(table.acquire(wait=2.0), NO, Stood(), *[Seen(9.0), Stood()] * 2, NO)
+    assert table.commands == ["grant", "look", "look", "grant"]
+    assert sum(stand.seconds for stand in table.stood) == pytest.approx(2.0)
+    assert table.now == pytest.approx(102.0)
+    assert table.waited == []
 
 
-def test_a_pause_does_not_outlast_the_holder() -> None:
-    """A refusal that expires at once is followed by an attempt at once."""
+def test_a_nap_does_not_outlast_the_holder() -> None:
+    """Who holds for a millisecond more is looked after, and tried again, right then."""
     table = Table(3)
-    table.talk(table.acquire(wait=5.0), *[Held(0.001)] * 9, 5)
-    assert max(table.waited) == pytest.approx(0.006)
+    table.talk(table.acquire(wait=5.0), Held(0.001), Stood(), Seen(0.0), 5)
+    assert [stand.seconds for stand in table.stood] == pytest.approx([0.002])
+    assert max(table.waited) <= 0.01
 
 
 def test_an_endless_wait_goes_on() -> None:
     """``wait=inf`` outlasts any number of refusals, and outages too."""
     table = Table(3)
-    grant = table.talk(table.acquire(wait=float("inf")), *[NO, UNSENT] * 300, 5)
+    grant = table.talk(table.acquire(wait=float("inf")), *[NO, Stood(), Seen(0.0), UNSENT] * 300, 5)
     assert grant.fence == 5
-    assert sum(table.waited) > 100
+    assert table.now > 100 + 300 * 0.9
 
 
 def test_the_last_refusal_is_told() -> None:
     """What stood in the way at the end is what the caller hears (FM-4)."""
-    for answers, error in (([NO, UNSENT], NodesUnavailable), ([UNSENT, NO], LockTaken)):
-        table = Table(3)
-        with pytest.raises(error):
-            table.talk(table.acquire(wait=0.01), *answers)
+    table = Table(3)
+    with pytest.raises(NodesUnavailable):
+        table.talk(table.acquire(wait=1.0), Held(9.0, "you"), Stood(), Seen(8.1), Stood(), UNSENT)
+    table = Table(3)
+    with pytest.raises(LockTaken):
+        table.talk(table.acquire(wait=0.01), UNSENT, NO)
+    table = Table(3)
+    with pytest.raises(LockTaken, match="held by her") as caught:
+        table.talk(
+            table.acquire(wait=1.0),
+            Held(9.0, "you"),
+            *[Stood(), Seen(8.1), Stood()],
+            Held(7.0, "her"),
+        )
+    assert caught.value.retry_after == 7.0
 
 
 # -- extending --------------------------------------------------------------------------------
@@ -568,13 +644,15 @@ def test_adopting_without_nodes_is_unavailable() -> None:
 # -- releasing --------------------------------------------------------------------------------
 
 
-def test_a_release_goes_where_keys_may_be() -> None:
-    """Every node that granted or was silent is asked, not just a majority."""
+def test_a_release_goes_to_all_nodes() -> None:
+    """Not just where keys may be: whoever waits may stand at any node."""
     table = Table(5)
     grant = table.talk(table.acquire(), [5, NO, UNSENT, 5, 5])
     assert grant.touched == {0, 3, 4}
     table.talk(algorithm.release(table.policy, grant))
-    assert (table.asked[-1].command, to(table.asked[-1])) == (Command.RELEASE, {0, 3, 4})
+    release = table.asked[-1]
+    assert (release.command, to(release)) == (Command.RELEASE, {0, 1, 2, 3, 4})
+    assert release.args == (50, 1, "a")  # reserve it for 50 ms if somebody waits; wake them
 
 
 def test_nodes_unheard_at_the_decision_are_released_too() -> None:
@@ -621,6 +699,14 @@ def to_undo(table: Table) -> Any:
     return steps
 
 
+def to_undo_a_split(table: Table) -> Any:
+    """An attempt that met another's, and asked to undo."""
+    steps = to_grant(table)
+    ask = steps.send([vote(i, word) for i, word in enumerate(SPLIT)])
+    assert ask.command is Command.RELEASE
+    return steps
+
+
 def to_release(table: Table) -> Any:
     """A release under way."""
     steps: Any = algorithm.release(table.policy, table.grant())
@@ -649,8 +735,8 @@ def test_an_interruption_is_undone_and_goes_on(
 def test_an_interrupted_pause_has_nothing_to_undo() -> None:
     """Between two attempts no node holds anything of ours."""
     table = Table(3)
-    steps = to_grant(table)
-    assert isinstance(steps.send([vote(i, NO) for i in range(3)]), Wait)
+    steps = to_undo_a_split(table)
+    assert isinstance(steps.send([vote(i, 0) for i in range(3)]), Wait)
     with pytest.raises(KeyboardInterrupt):
         steps.throw(KeyboardInterrupt())
 
@@ -673,17 +759,18 @@ def test_a_closed_generator_asks_nothing(reach: Callable[[Table], Any]) -> None:
 
 
 def test_the_driver_hands_exceptions_to_the_steps() -> None:
-    """An exception of ``ask`` or of ``sleep`` is undone by the algorithm, then goes on."""
+    """An exception while asking is undone by the algorithm, then goes on."""
     table = Table(3)
 
-    def ask(question: Ask) -> list[Vote]:
-        table.asked.append(question)
-        if question.command is Command.GRANT:
+    def perform(effect: Effect) -> list[Vote]:
+        table.effects.append(effect)
+        assert isinstance(effect, Ask)
+        if effect.command is Command.GRANT:
             raise KeyboardInterrupt
         return [vote(i, 0) for i in range(3)]
 
     with pytest.raises(KeyboardInterrupt):
-        run(table.acquire(), ask, lambda _: None)
+        run(table.acquire(), perform)
     assert table.commands == ["grant", "release"]
 
 
@@ -692,10 +779,10 @@ def test_the_driver_hands_over_what_interrupts_a_sleep() -> None:
     table = Table(3)
 
     def perform(effect: Effect) -> Any:
+        table.effects.append(effect)
         if isinstance(effect, Wait):
             raise KeyboardInterrupt
         assert isinstance(effect, Ask)
-        table.asked.append(effect)
         return [vote(i, LOST) for i in range(3)]
 
     with pytest.raises(KeyboardInterrupt):

@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Container, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import pytest
@@ -21,10 +22,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 from redis.exceptions import ResponseError
 
-from django_redlock import LeaseLost, checks, conf, current_lease, redlock, scripts
+from django_redlock import LeaseLost, LockTaken, checks, conf, current_lease, redlock, scripts
 from django_redlock.inspection import Health, survey
 from django_redlock.testing import EmbeddedNodes
 from tests.test_status import group, in_memory
+from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -466,12 +468,40 @@ def test_the_acl_line_suffices_to_raise(confined):
 
 
 def test_the_acl_line_grants_no_more_than_is_used():
-    """The commands of the reference are those of the scripts and of opening a connection."""
+    """The commands of the reference are those of the scripts, of connecting and of waiting."""
     text = "".join([scripts.ADMIT, *scripts.TEXT.values()])
     used = {name.lower() for name in re.findall(r"redis\.p?call\('(\w+)'", text)}
-    connecting = {"eval", "info", "select", "client|setname", "client|setinfo"}
+    connecting = {"eval", "info", "select", "client|id", "client|setname", "client|setinfo"}
+    waiting = {"blpop", "client|unblock"}
     granted = {rule.removeprefix("+") for rule in acl_rules() if rule.startswith("+")}
-    assert granted == used | connecting
+    assert granted == used | connecting | waiting
+
+
+def test_the_acl_line_suffices_to_wait(confined):
+    """With the rights of the reference one stands in line, is woken, gives up, and claims."""
+    with override_settings(REDLOCK={"default": alias(confined)}), ExitStack() as stack:
+        admins = [stack.enter_context(closing(node.client())) for node in confined]
+
+        def blocked() -> bool:
+            return any(int(admin.info("clients")["blocked_clients"]) for admin in admins)
+
+        held, fences = redlock("acl:wait", renew=False).acquire(), []
+        waiter = Thread(target=lambda: fences.append(redlock("acl:wait").acquire(wait=4).fence))
+        waiter.start()
+        eventually(blocked)
+        held.release()
+        waiter.join(10)
+        assert fences[0] > held.fence
+        assert held.remaining() <= 0
+        with pytest.raises(LockTaken):
+            redlock("acl:wait").acquire(wait=0.2)
+        eventually(lambda: not blocked())
+        for admin in admins:  # as after a release for somebody who has gone since
+            admin.set("redlock:lock:acl:claim", "next::", px=3000)
+            admin.rpush("redlock:queue:acl:claim", "0" * 32)
+        redlock("acl:claim").acquire().release()
+        for admin in admins:
+            assert admin.execute_command("ACL LOG") == []
 
 
 @pytest.mark.parametrize(
@@ -484,6 +514,8 @@ def test_the_acl_line_grants_no_more_than_is_used():
         ["CONFIG", "GET", "requirepass"],
         ["ACL", "LIST"],
         ["CLIENT", "KILL", "TYPE", "normal"],
+        ["CLIENT", "LIST"],
+        ["BLPOP", "jobs", "1"],
         ["SHUTDOWN", "NOSAVE"],
         ["REPLICAOF", "127.0.0.1", "1"],
         ["GET", "session:1"],

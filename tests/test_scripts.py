@@ -17,7 +17,8 @@ from django_redlock.protocol import Ask, Command
 from django_redlock.testing.memory import MemoryNode
 
 PREFIX = "pair:"
-FENCES, HELD, LOCK = f"{PREFIX}fences", f"{PREFIX}held", f"{PREFIX}lock:"
+FENCES, HELD, WAITS = f"{PREFIX}fences", f"{PREFIX}held", f"{PREFIX}waits"
+LOCK, QUEUE = f"{PREFIX}lock:", f"{PREFIX}queue:"
 NONCES = [f"{number:032x}" for number in (1, 2, 0xABC)]
 NAMES = ["a", "b", "c", "ü:x", "rest::"]
 FIELDS = {"a": "1", "b": "2", "c": "1", "ü:x": "3", "rest::": "2"}  # some share a counter
@@ -28,6 +29,7 @@ SHORT = 2  # milliseconds
 FUTURE = 3_000_000_000_000_000  # microseconds: the year 2065, as a wish that a wide slack allows
 WIDE = 10**16
 FOREIGN = ["", "x", "foreign:1", "abc:12:label", "ABC:7:", "rest::label", "rest::", "1:2:3:4"]
+NEXT = "next::"
 
 
 def slot(milliseconds: float) -> float:
@@ -75,6 +77,27 @@ class Pair:
             if due > now
         }
         assert {n: slot(due - now) for n, due in self.memory.held.items() if due > now} == held
+        waits = {
+            name.decode(): slot(due - now)
+            for name, due in self.client.zrange(WAITS, 0, -1, withscores=True)
+            if due > now
+        }
+        assert {n: slot(due - now) for n, due in self.memory.waits.items() if due > now} == waits
+        self.compare_queues()
+
+    def compare_queues(self) -> None:
+        """See that the same words lie in the queues; one that lives for a second gets more."""
+        for name in NAMES:
+            queue = f"{QUEUE}{name}"
+            words = [word.decode() for word in self.client.lrange(queue, 0, -1)]
+            word, due = self.memory.words.get(queue, ("", math.inf))
+            assert words == ([word] if word else [])
+            left = due - self.memory.clock()
+            assert slot(self.client.pttl(queue)) == (slot(left) if word else -2)
+            if left <= 1000:
+                assert 0 < self.client.pttl(queue) <= 1000
+                self.client.pexpire(queue, STEP)
+                self.memory.words[queue] = word, self.memory.clock() + STEP
 
     # -- questions --------------------------------------------------------------------------
 
@@ -82,9 +105,10 @@ class Pair:
         """Ask for names."""
         wish, slack = options.get("wish", 0), options.get("slack", WIDE)
         ttl, label, old = options.get("ttl", STEP), options.get("label", ""), options.get("old", "")
+        word, waits = options.get("word", ""), options.get("waits", 0)
         fields = [FIELDS[name] for name in names]
-        keys = [FENCES, HELD, *(f"{LOCK}{name}" for name in names)]
-        args = (wish, slack, ttl, label, old, *fields, *names)
+        keys = [FENCES, HELD, WAITS, *(f"{LOCK}{name}" for name in names)]
+        args = (wish, slack, ttl, label, old, word, waits, *fields, *names)
         return self.ask(Command.GRANT, nonce, keys, *args, last=options.get("epoch", "0"))
 
     def raise_(self, nonce: str, names: Sequence[str], token: int, number: int) -> list[Any]:
@@ -97,9 +121,22 @@ class Pair:
         """Prolong."""
         return self.ask(Command.EXTEND, nonce, locks(names), ttl, *names)
 
-    def release(self, nonce: str, names: Sequence[str]) -> list[Any]:
+    def release(
+        self, nonce: str, names: Sequence[str], *, reserve: int = 0, push: int = 0
+    ) -> list[Any]:
         """Give back."""
-        return self.ask(Command.RELEASE, nonce, locks(names), *names)
+        queues = [f"{QUEUE}{name}" for name in names]
+        keys = [HELD, WAITS, *(f"{LOCK}{name}" for name in names), *queues]
+        return self.ask(Command.RELEASE, nonce, keys, reserve, push, *names)
+
+    def look(self, name: str, waits: int) -> list[Any]:
+        """Note that somebody waits."""
+        return self.ask(Command.LOOK, NONCES[0], [WAITS, f"{LOCK}{name}"], waits, name)
+
+    def claim(self, name: str) -> str:
+        """Take the word out of the queue."""
+        word: bytes = self.ask(Command.CLAIM, NONCES[0], [f"{QUEUE}{name}"])[2]
+        return word.decode()
 
     def rest(self, nonce: str, names: Sequence[str], rest: int) -> list[Any]:
         """Give back later."""
@@ -147,7 +184,9 @@ def blurred(answer: Any) -> list[Any]:
     """An answer without what depends on the moment: times to live, and the index's order."""
     nonce, word, *rest = answer
     if word == b"HELD":
-        return [nonce, word, slot(rest[0]), rest[1]]
+        return [nonce, word, slot(rest[0]), *rest[1:]]
+    if word == b"LOOKED":
+        return [nonce, word, slot(rest[0])]
     if word == b"FOUND":
         return [nonce, word, sorted([*x[:2], slot(x[2]), *x[3:]] for x in rest[0]), *rest[1:]]
     return [nonce, word, *rest]
@@ -185,7 +224,9 @@ class Walk:
             self.adopt: 10,
             self.raise_: 15,
             lambda: self.pair.extend(self.nonce, self.names, self.ttl): 15,
-            lambda: self.pair.release(self.nonce, self.names): 10,
+            self.release: 14,
+            lambda: self.pair.look(self.names[0], self.ttl): 12,
+            lambda: self.pair.claim(self.names[0]): 6,
             lambda: self.pair.rest(self.nonce, self.names, self.ttl): 5,
             lambda: self.pair.survey(rng.choice([[], self.names, ["nobody", *self.names]])): 8,
             self.interfere: 6,
@@ -200,7 +241,18 @@ class Walk:
         """Ask for names, with a wish that counts or one that does not."""
         wish = self.rng.choice([0, self.rng.randrange(50), FUTURE + self.rng.randrange(50)])
         label = self.rng.choice(LABELS)
-        self.note(self.pair.grant(self.nonce, self.names, wish=wish, ttl=self.ttl, label=label))
+        word = self.rng.choice(["", "", *NONCES, NONCES[2].upper(), "0" * 31])
+        waits = self.rng.choice([0, self.ttl])
+        self.note(
+            self.pair.grant(
+                self.nonce, self.names, wish=wish, ttl=self.ttl, label=label, word=word, waits=waits
+            )
+        )
+
+    def release(self) -> None:
+        """Give back: what we have or have not, and keep it for others, and wake them, or not."""
+        reserve, push = self.rng.choice([0, self.ttl]), self.rng.choice([0, 1])
+        self.pair.release(self.nonce, self.names, reserve=reserve, push=push)
 
     def adopt(self) -> None:
         """Ask for the names of another nonce, or of what is none."""
@@ -225,7 +277,7 @@ class Walk:
             self.pair.delete(self.names[0])
             return
         nearly = [f"{self.nonce}:", self.nonce, f"{self.nonce}:5", f"{self.nonce}:05:l"]
-        value = self.rng.choice([*FOREIGN, *nearly])
+        value = self.rng.choice([*FOREIGN, *nearly, NEXT])
         self.pair.put(self.names[0], value, self.rng.choice([None, *LONG]))
 
     def empty(self) -> None:
@@ -256,8 +308,13 @@ def test_the_random_questions_meet_every_answer(pair, monkeypatch):
 
     monkeypatch.setattr(Pair, "ask", noting)
     walk = Walk(pair, 7)
+    words, kept = set(), 0
     for _ in range(800):
         walk.step()
+        words |= {word for word, _ in pair.memory.words.values()}
+        kept += any(value == NEXT for value, _ in pair.memory.keys.values())
+    assert words == set(NONCES)
+    assert kept > 0
     assert met == {
         ("grant", b"GRANTED"),
         ("grant", b"HELD"),
@@ -269,6 +326,8 @@ def test_the_random_questions_meet_every_answer(pair, monkeypatch):
         ("extend", b"GONE"),
         ("release", b"FREED"),
         ("release", b"GONE"),
+        ("look", b"LOOKED"),
+        ("claim", b"CLAIMED"),
         ("rest", b"RESTING"),
         ("rest", b"GONE"),
         ("survey", b"FOUND"),
@@ -278,12 +337,12 @@ def test_the_random_questions_meet_every_answer(pair, monkeypatch):
 def test_a_wish_beyond_the_slack_is_clamped(pair):
     """A client whose clock is in the year 3000 gets the node's time plus the slack, no more."""
     year_3000, slack = 32_503_680_000_000_000, 5_000_000
-    fields = [FENCES, HELD, f"{LOCK}a"]
-    args = (year_3000, slack, STEP, "", "", "1", "a")
+    fields = [FENCES, HELD, WAITS, f"{LOCK}a"]
+    args = (year_3000, slack, STEP, "", "", "", 0, "1", "a")
     ask = Ask(Command.GRANT, NONCES[0], tuple(fields), args, lambda _: True)
     before = time.time_ns() // 1000 + slack
     found = [
-        pair.client.eval(scripts.GRANT, 3, *fields, NONCES[0], *args, "0"),
+        pair.client.eval(scripts.GRANT, 4, *fields, NONCES[0], *args, "0"),
         pair.memory.eval(ask),
     ]
     after = time.time_ns() // 1000 + slack
@@ -388,6 +447,127 @@ def test_a_key_of_another_type_spoils_no_survey(pair):
     pair.client.lpush(f"{LOCK}a", "x")
     answer = pair.client.eval(scripts.SURVEY, 1, HELD, NONCES[0], LOCK, 9, "a", "b")
     assert [item[0] for item in answer[2]] == [b"a"]
+
+
+# -- waiting ----------------------------------------------------------------------------------
+
+
+def test_a_release_without_waiters_deletes(pair):
+    """Nobody waits, or not any more: the name is free at once, and no queue is made."""
+    for note in (None, SHORT):
+        pair.grant(NONCES[0], ["a"])
+        if note:
+            pair.fleeting = True
+            pair.look("a", note)
+            time.sleep(0.006)
+            pair.fleeting = False
+        assert pair.release(NONCES[0], ["a"], reserve=STEP, push=1)[1] == b"FREED"
+        assert pair.client.get(f"{LOCK}a") is None
+        assert not pair.client.exists(f"{QUEUE}a")
+    assert pair.client.zcard(WAITS) == 0  # the release removed what was old news
+
+
+def test_a_release_keeps_the_name_for_whoever_waits(pair):
+    """A look, or a refusal that will wait, makes a reservation of the release; with one word."""
+    for wait in (
+        lambda: pair.look("a", STEP),
+        lambda: pair.grant(NONCES[1], ["a"], waits=STEP),
+    ):
+        pair.grant(NONCES[0], ["a"])
+        wait()
+        assert pair.release(NONCES[0], ["a"], reserve=STEP, push=1)[1] == b"FREED"
+        assert pair.client.get(f"{LOCK}a") == NEXT.encode()
+        assert pair.client.lrange(f"{QUEUE}a", 0, -1) == [NONCES[0].encode()]
+        assert pair.grant(NONCES[1], ["a"])[1] == b"HELD"
+        assert pair.claim("a") == NONCES[0]
+        assert pair.claim("a") == ""
+        assert pair.grant(NONCES[1], ["a"], word=NONCES[0])[1] == b"GRANTED"
+        pair.delete("a")
+
+
+def test_a_reservation_is_nobodys(pair):
+    """It can be neither extended, raised, adopted, rested nor released, and no survey shows it."""
+    pair.put("a", NEXT, STEP)
+    for nonce in NONCES:
+        assert pair.grant(NONCES[1], ["a"], old=nonce)[1] == b"GONE"
+        assert pair.extend(nonce, ["a"], 60_000)[1] == b"GONE"
+        assert pair.rest(nonce, ["a"], STEP)[1] == b"GONE"
+        assert pair.release(nonce, ["a"], push=1)[1] == b"GONE"
+        assert pair.raise_(nonce, ["a"], 9, 5)[1] == b"GONE"
+    assert pair.survey([])[2] == pair.survey(["a"])[2] == []
+    assert pair.grant(NONCES[0], ["a"])[3:] == [b"", b"", 0]
+
+
+def test_a_word_opens_only_what_is_reserved_or_its_own(pair):
+    """With the word of a dead tenancy: a missing key, a reservation, or that tenancy's own value.
+
+    Never another's, one that merely begins like it, a foreign one or one that rests; and not
+    unless that holds for every name.
+    """
+    word = NONCES[0]
+    for value in (f"{NONCES[1]}:5:x", word, f"{word}0:5:x", word[:-1], "rest::x", "next::x", ""):
+        pair.put("a", value, STEP)
+        assert pair.grant(NONCES[1], ["a"], word=word)[1] == b"HELD"
+        assert pair.grant(NONCES[1], ["b", "a"], word=word)[1] == b"HELD"
+        assert pair.client.get(f"{LOCK}b") is None
+    for value in (f"{word}:5:x", NEXT):
+        pair.put("a", value, STEP)
+        before = pair.memory.fences.get("1", 0)
+        assert pair.grant(NONCES[1], ["a", "b"], word=word)[1] == b"GRANTED"
+        assert pair.memory.fences["1"] > before
+        pair.delete("b")
+
+
+def test_a_word_is_no_nonce(pair):
+    """What was taken with a word belongs to the taker's fresh nonce, not to the word's."""
+    pair.put("a", f"{NONCES[0]}:5:x", STEP)
+    pair.grant(NONCES[1], ["a"], word=NONCES[0])
+    assert pair.release(NONCES[0], ["a"])[1] == b"GONE"
+    assert pair.extend(NONCES[0], ["a"], 60_000)[1] == b"GONE"
+    assert pair.release(NONCES[1], ["a"])[1] == b"FREED"
+
+
+def test_a_release_wakes_also_where_it_holds_nothing(pair):
+    """Who waits may stand at a node that the holder never reached."""
+    pair.look("a", STEP)
+    assert pair.release(NONCES[0], ["a"], push=1)[1] == b"GONE"
+    assert pair.client.lrange(f"{QUEUE}a", 0, -1) == [NONCES[0].encode()]
+
+
+def test_a_queue_has_one_word_and_an_expiry(pair):
+    """Each release replaces the word; it outlives the key it lies beside, by a second at least."""
+    pair.look("a", 60_000)
+    pair.put("a", "foreign", 40_000)
+    for nonce in NONCES:
+        pair.release(nonce, ["a"], push=1)
+        assert pair.client.lrange(f"{QUEUE}a", 0, -1) == [nonce.encode()]
+        assert slot(pair.client.pttl(f"{QUEUE}a")) == 2
+    pair.release(NONCES[0], ["a"])
+    assert pair.client.lrange(f"{QUEUE}a", 0, -1) == [NONCES[2].encode()]
+
+
+def test_a_look_tells_how_long_and_notes(pair):
+    """The time the key has left, or that there is none; notes that are old news go."""
+    assert pair.look("a", STEP)[2] == -2
+    pair.put("a", "foreign", None)
+    assert pair.look("a", STEP)[2] == -1
+    pair.put("a", "foreign", 40_000)
+    assert 39_000 < pair.look("a", STEP)[2] <= 40_000
+    pair.client.zadd(WAITS, {"old": 1})
+    pair.look("b", STEP)
+    assert sorted(pair.client.zrange(WAITS, 0, -1)) == [b"a", b"b"]
+
+
+def test_refusals_tell_owners_apart(pair):
+    """Equal owners have equal digests, which are not the nonce; a reservation has none."""
+    digests = []
+    for value in (f"{NONCES[0]}:5:x", f"{NONCES[0]}:7:y", f"{NONCES[1]}:5:x", "foreign", NEXT):
+        pair.put("a", value, STEP)
+        digests.append(pair.grant(NONCES[2], ["a"])[4])
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 4
+    assert digests[4] == b""
+    assert not any(nonce.encode() in digest for nonce in NONCES for digest in digests)
 
 
 # -- admission --------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ MUTANTS: Final = (
         "all names or none",
         "crowded",
         30,
-        (MemoryNode, "_grant", "for key in locks:", "for key in locks[:1]:"),
+        (MemoryNode, "_grant", "in enumerate(locks):", "in enumerate(locks[:1]):"),
     ),
     # -- the lease ------------------------------------------------------------------------------
     _mutant(
@@ -207,7 +207,7 @@ MUTANTS: Final = (
         "release compares",
         "rough",
         10,
-        (MemoryNode, "_release", 'self._mine(key, f"{nonce}:")', "self.get(key) is not None"),
+        (MemoryNode, "_release", 'self._mine(lock, f"{nonce}:")', "self.get(lock) is not None"),
     ),
     _mutant(
         "rests-anything",
@@ -227,7 +227,8 @@ MUTANTS: Final = (
         "a failed attempt is undone (FM-5)",
         "calm",
         10,
-        (algorithm, "attempt", "if touched:", "if False:"),
+        (algorithm, "attempt", "if (touched or word) and not", "if word and not"),
+        (algorithm, "attempt", "elif touched:", "elif False:"),
     ),
     _mutant(
         "forgets-the-silent",
@@ -246,6 +247,7 @@ MUTANTS: Final = (
         "a release goes to every node that may hold",
         "calm",
         20,
+        (algorithm, "hand_over", "policy.everyone()", "frozenset(range(policy.majority))"),
         (
             algorithm,
             "release",

@@ -1,0 +1,432 @@
+"""Conversations of those who wait: where they look and stand, and what becomes of their turn."""
+
+from __future__ import annotations
+
+import gc
+import math
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from django_redlock import waiting
+from django_redlock.errors import LockTaken
+from django_redlock.protocol import Ask, Command, Leave, Line, Stand, Stood, Wait
+
+from .test_conversations import KEPT, LOST, NO, SPLIT, UNSENT, Found, Held, Seen, Table, to, vote
+
+WORD = "d" * 32
+IN_VAIN = [Seen(9.0), Stood()]
+WOKEN = [Seen(9.0), Stood(WORD)]
+
+
+def grants(table: Table) -> list[Ask]:
+    """The attempts."""
+    return [ask for ask in table.asked if ask.command is Command.GRANT]
+
+
+def carried(ask: Ask) -> str:
+    """The word that an attempt carries."""
+    return str(ask.args[5])
+
+
+def place(table: Table, name: str = "a") -> int:
+    """The node at which those stand who wait for a name."""
+    return table.policy.target([name]).queue_place(table.size)
+
+
+# -- where --------------------------------------------------------------------------------------
+
+
+def test_who_was_refused_stands_without_another_look() -> None:
+    """The refusal of the queue's node has noted us and told how long; that costs no message."""
+    table = Table(5)
+    table.talk(table.acquire(wait=5), Held(0.3), Stood(WORD), 5)
+    assert table.commands == ["grant", "grant"]
+    (stand,) = table.stood
+    assert stand.place == place(table)
+    assert stand.seconds == pytest.approx(0.301)
+    assert grants(table)[0].args[6] == 1500  # milliseconds for which that is noted
+
+
+def test_names_spread_over_the_nodes() -> None:
+    """Who waits for one name stands at one node; different names burden different ones."""
+    places = {}
+    for name in "abcdefghijklmnopqrstuvwxyz":
+        table = Table(5)
+        table.talk(table.acquire(name, wait=5), NO, Stood(WORD), 5)
+        places[name] = table.stood[0].place
+        assert places[name] == place(table, name)
+    assert set(places.values()) == set(range(5))
+
+
+def test_looks_after_the_first_stand_go_to_all_nodes() -> None:
+    """So that every node knows that somebody waits, whoever they stand with; the place is kept."""
+    table = Table(5)
+    table.talk(table.acquire(wait=50), NO, Stood(), *IN_VAIN * 3, Seen(0.0), 5)
+    looks = [ask for ask in table.asked if ask.command is Command.LOOK]
+    assert len(looks) == 4
+    assert [to(look) for look in looks] == [{0, 1, 2, 3, 4}] * 4
+    assert {stand.place for stand in table.stood} == {place(table)}
+    assert {id(stand.ticket) for stand in table.stood} == {id(table.stood[0].ticket)}
+    assert all(look.keys == ("redlock:waits", "redlock:lock:a") for look in looks)
+
+
+@pytest.mark.parametrize("gone", [LOST, UNSENT])
+def test_a_queue_whose_node_is_gone_moves_to_the_next(gone: str) -> None:
+    """At the refusal already, or in the middle of waiting: everybody goes to the same next one."""
+    table = Table(5)
+    first, second = place(table), (place(table) + 1) % 5
+    ballot: list[object] = [Held(9.0)] * 5
+    ballot[first] = gone
+    table.talk(table.acquire(wait=50), ballot, *_moved(first, gone), 5)
+    assert {stand.place for stand in table.stood} == {second}
+
+    table = Table(5)
+    looked: list[object] = [Seen(9.0)] * 5
+    looked[first] = LOST
+    table.talk(table.acquire(wait=50), Held(9.0), Stood(), looked, Stood(WORD), 5)
+    assert [stand.place for stand in table.stood] == [first, second]
+
+
+def _moved(first: int, gone: str) -> list[object]:
+    """What is asked when the first node was gone at the refusal."""
+    looked: list[object] = [Seen(9.0)] * 5
+    looked[first] = LOST
+    return [0, looked, looked, Stood(WORD)] if gone == LOST else [Stood(WORD)]
+
+
+def test_nobody_stands_where_the_holder_has_nothing() -> None:
+    """A node that granted to us has no key of the holder: its look would say "free" for ever."""
+    table = Table(5)
+    first = place(table)
+    ballot: list[object] = [Held(9.0)] * 5
+    ballot[first] = 5
+    table.talk(table.acquire(wait=5), ballot, 0, Stood(WORD), 5)
+    assert [stand.place for stand in table.stood] == [(first + 1) % 5]
+
+
+@pytest.mark.parametrize("silent", [1, 2])
+def test_a_node_that_did_not_refuse_us_is_no_reason_to_try_again(silent: int) -> None:
+    """A look at a node whose vote was lost and that has no key tells nothing: never a busy loop."""
+    table = Table(5)
+    first = place(table)
+    ballot: list[object] = [Held(9.0)] * 5
+    looked: list[object] = [Seen(9.0)] * 5
+    for i in range(silent):
+        ballot[(first + i) % 5], looked[(first + i) % 5] = LOST, Seen(0.0)
+    table.talk(table.acquire(wait=5), ballot, 0, *[looked] * (silent + 1), Stood(WORD), 5)
+    assert len(grants(table)) == 2
+    assert [stand.place for stand in table.stood] == [(first + silent) % 5]
+
+
+def test_of_several_names_the_one_that_was_refused_is_waited_for() -> None:
+    """Its queue, at its node; a node that refused us for another name tells nothing of it."""
+    table = Table(5)
+    first = place(table, "b")
+    ballot = [vote(i, Held(9.0))._replace(which=1) for i in range(5)]
+    ballot[first] = ballot[first]._replace(which=0)
+    looked: list[object] = [Seen(9.0)] * 5
+    looked[first] = Seen(0.0)
+    steps = table.acquire("a", "b", wait=5)
+    ask = steps.send(None)
+    line = steps.send(ballot)
+    assert isinstance(line, Line)
+    assert line.ticket.queue == "redlock:queue:b"
+    look = steps.send(True)
+    assert (look.keys[1], look.args[1], to(look)) == ("redlock:lock:b", "b", {first})
+    for _ in range(2):
+        look = steps.send([vote(i, word) for i, word in enumerate(looked)])
+        if isinstance(look, Stand):
+            break
+    assert isinstance(look, Stand)
+    assert look.place == (first + 1) % 5
+    assert ask.keys[3:] == ("redlock:lock:a", "redlock:lock:b")
+
+
+# -- words --------------------------------------------------------------------------------------
+
+
+def test_the_word_goes_into_the_next_attempt_only() -> None:
+    """With a nonce of its own; if that fails because somebody is first, the word is spent."""
+    table = Table(3)
+    table.talk(table.acquire(wait=5), NO, Stood(WORD), NO, Stood(), Seen(0.0), 5)
+    assert [carried(ask) for ask in grants(table)] == ["", WORD, ""]
+    assert len({ask.nonce for ask in grants(table)} | {WORD}) == 4
+
+
+@pytest.mark.parametrize("word", ["x", "D" * 32, "d" * 31, "d" * 33, "next", "rest", f"{WORD}\n"])
+def test_what_is_no_word_is_not_carried(word: str) -> None:
+    """Whoever can write to the queue cannot make us take what is another's: it would match."""
+    table = Table(3)
+    table.talk(table.acquire(wait=5), NO, Stood(word), 5)
+    assert [carried(ask) for ask in grants(table)] == ["", ""]
+    table = Table(3)
+    with pytest.raises(LockTaken):
+        table.talk(table.acquire(), KEPT, Found(word))
+    assert len(grants(table)) == 1
+
+
+def test_a_word_that_is_not_used_is_passed_on() -> None:
+    """Refused with a word by nobody in particular, or not heard: the next in line is woken."""
+    for answer in (SPLIT, [5, KEPT, KEPT], KEPT, LOST, [LOST, NO, UNSENT]):
+        table = Table(3)
+        table.talk(table.acquire(wait=5), NO, Stood(WORD), answer, 0, *_until_granted(answer))
+        release = table.asked[2]
+        assert (release.command, release.args[1]) == (Command.RELEASE, 1)
+        assert release.nonce == table.asked[1].nonce  # as a word, it opens what we may have left
+
+
+def _until_granted(answer: object) -> list[object]:
+    """What follows, up to the grant."""
+    stands = answer in ([5, KEPT, KEPT], KEPT)
+    return [Stood(WORD), 5] if stands else [5]
+
+
+def test_a_word_that_came_when_we_left_is_carried() -> None:
+    """The node pushed while we gave up: the last attempt goes with the word."""
+    table = Table(3, word=WORD)
+    table.talk(table.acquire(wait=0.5), NO, Stood(), 5)
+    assert [carried(ask) for ask in grants(table)] == ["", WORD]
+    assert any(isinstance(effect, Leave) for effect in table.effects)
+
+
+def test_a_late_word_that_is_of_no_use_is_passed_on() -> None:
+    """Who gives up with a word wakes the next."""
+    table = Table(3, word=WORD)
+    with pytest.raises(LockTaken):
+        table.talk(table.acquire(wait=0.5), NO, Stood(), KEPT)
+    assert table.commands == ["grant", "grant", "release"]
+    assert table.asked[-1].args[:2] == (0, 1)
+
+
+# -- time ---------------------------------------------------------------------------------------
+
+
+def test_who_is_not_the_first_of_the_process_asks_nobody() -> None:
+    """All the time in the local line costs no message; at its end comes the last attempt."""
+    table = Table(3, first=False)
+    with pytest.raises(LockTaken):
+        table.talk(table.acquire(wait=7), NO, NO)
+    assert (table.commands, table.stood) == (["grant", "grant"], [])
+    (line,) = [effect for effect in table.effects if isinstance(effect, Line)]
+    assert line.seconds == 7
+    assert isinstance(table.effects[2], Leave)
+
+
+def test_who_stood_in_the_local_line_for_long_looks_first() -> None:
+    """A refusal of a second ago is no look: the note it made may be old news."""
+    for seconds, commands in ((0.8, ["grant", "grant"]), (1.0, ["grant", "look", "grant"])):
+        table = Table(3)
+        steps = table.acquire(wait=7)
+        steps.send(None)
+        assert isinstance(steps.send([vote(i, NO) for i in range(3)]), Line)
+        table.now += seconds
+        effect = steps.send(True)
+        assert isinstance(effect, Stand) is (len(commands) == 2)
+        steps.close()
+
+
+def test_an_endless_wait_stands_for_ever() -> None:
+    """``wait=inf``: no last attempt, two looks a second at most, a node forgets us after 10 s."""
+    table = Table(3)
+    table.talk(table.acquire(wait=math.inf), NO, Stood(), *IN_VAIN * 1000, *WOKEN, 5)
+    assert len(grants(table)) == 2
+    assert table.now - 100 == pytest.approx(0.9 * 1001)
+    assert {stand.longest for stand in table.stood} == {10.0}
+    assert next(e for e in table.effects if isinstance(e, Line)).seconds == math.inf
+
+
+def test_a_key_without_an_expiry_is_looked_at_now_and_then() -> None:
+    """An operator's or a foreign client's key that never expires ends when it is deleted."""
+    table = Table(3)
+    table.talk(table.acquire(wait=9), Held(None), *[Stood(), Seen(None)] * 3, Stood(), Seen(0.0), 5)
+    assert {stand.seconds for stand in table.stood} == {0.9}
+
+
+def test_a_name_found_free_is_tried_at_once_by_the_first_and_soon_by_all() -> None:
+    """After standing everybody may see it at the same moment: 10 ms at most part them."""
+    table = Table(3)
+    table.talk(table.acquire(wait=5), NO, Stood(), Seen(0.0), 5)
+    assert table.waited == [0.01]
+    table = Table(3)
+    table.talk(table.acquire(wait=5), [LOST, NO, NO], 0, Seen(0.0), 5)
+    assert table.waited == []
+
+
+def test_a_reservation_is_waited_for_like_a_holder() -> None:
+    """Who comes while the name is kept for somebody gets it when that one does not come."""
+    table = Table(3)
+    table.talk(table.acquire(wait=5), Held(0.05, owner=""), Stood(), Seen(0.0), 5)
+    assert table.stood[0].seconds == pytest.approx(0.051)
+
+
+def test_looks_that_nobody_answers_end_in_an_attempt() -> None:
+    """The attempt says what is the matter; pauses keep it from being a busy loop."""
+    table = Table(3)
+    table.talk(table.acquire(wait=5), NO, Stood(), LOST, 5)
+    assert table.commands == ["grant", "look", "grant"]
+    assert table.waited == [0.1]
+
+
+def test_stands_that_break_do_not_spin() -> None:
+    """A node that refuses BLPOP, or a connection: looks become rare, as with any waiting."""
+    table = Table(3)
+    broken = Stood(broken=True)
+    table.talk(table.acquire(wait=math.inf), NO, broken, *[Seen(9.0), broken] * 99, *WOKEN, 5)
+    assert len(grants(table)) == 2
+    assert table.now - 100 > 45
+    assert table.waited[:3] == pytest.approx([0.02, 0.04, 0.08])
+
+
+# -- not waiting --------------------------------------------------------------------------------
+
+
+def test_who_does_not_wait_takes_what_is_kept_for_nobody() -> None:
+    """A majority keeps the name: the word that nobody took is taken, from the queue's node."""
+    table = Table(5)
+    grant = table.talk(table.acquire(), [KEPT, KEPT, KEPT, NO, NO], Found(WORD), 5)
+    assert grant.fence == 5
+    assert table.commands == ["grant", "claim", "grant"]
+    claim = table.asked[1]
+    assert (to(claim), claim.keys) == ({place(table)}, ("redlock:queue:a",))
+    assert carried(grants(table)[-1]) == WORD
+
+
+def test_who_does_not_wait_leaves_what_is_kept_for_somebody() -> None:
+    """No word in the queue: whoever took it is on its way."""
+    table = Table(3)
+    with pytest.raises(LockTaken):
+        table.talk(table.acquire(), KEPT, Found(""))
+    assert table.commands == ["grant", "claim"]
+
+
+def test_a_claimed_word_is_tried_once() -> None:
+    """If somebody is quicker, that is that; the word is passed on unless that one has it all."""
+    table = Table(3)
+    with pytest.raises(LockTaken):
+        table.talk(table.acquire(), KEPT, Found(WORD), KEPT, 0)
+    assert table.commands == ["grant", "claim", "grant", "release"]
+    assert table.asked[-1].args[:2] == (0, 1)
+
+
+def test_what_a_minority_keeps_is_not_claimed() -> None:
+    """A holder is a holder, whatever two of five nodes remember."""
+    table = Table(5)
+    with pytest.raises(LockTaken):
+        table.talk(table.acquire(), [KEPT, KEPT, NO, NO, NO])
+    assert table.commands == ["grant"]
+
+
+# -- interruption -------------------------------------------------------------------------------
+
+
+def in_line(table: Table) -> Any:
+    """A waiter that is not the first of its process."""
+    steps = table.acquire(wait=5)
+    steps.send(None)
+    assert isinstance(steps.send([vote(i, NO) for i in range(3)]), Line)
+    return steps
+
+
+def standing(table: Table) -> Any:
+    """A waiter that is blocked."""
+    steps = in_line(table)
+    assert isinstance(steps.send(True), Stand)
+    return steps
+
+
+def looking(table: Table) -> Any:
+    """A waiter that looks again."""
+    steps = standing(table)
+    assert steps.send(Stood()).command is Command.LOOK
+    return steps
+
+
+def broken(table: Table) -> Any:
+    """A waiter whose node sent it away."""
+    steps = standing(table)
+    assert isinstance(steps.send(Stood(broken=True)), Wait)
+    return steps
+
+
+def leaving(table: Table) -> Any:
+    """A waiter whose time is up."""
+    steps = standing(table)
+    table.now += 9
+    assert isinstance(steps.send(Stood()), Leave)
+    return steps
+
+
+WAITERS = [in_line, standing, looking, broken, leaving]
+
+
+@pytest.mark.parametrize("reach", WAITERS)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit])
+def test_who_is_interrupted_leaves_the_line_and_passes_the_turn_on(
+    reach: Callable[[Table], Any], error: type[BaseException]
+) -> None:
+    """At every step: out of the line first; a word that had come by then wakes the next."""
+    for word in ("", "garbage", WORD):
+        steps, raised = reach(Table(3)), error("now")
+        assert isinstance(steps.throw(raised), Leave)
+        answer: Any = word
+        if word == WORD:
+            ask = steps.send(word)
+            assert (ask.command, ask.nonce, to(ask)) == (Command.RELEASE, WORD, {0, 1, 2})
+            assert ask.args[:2] == (0, 1)
+            answer = [vote(i, 0) for i in range(3)]
+        with pytest.raises(error) as caught:
+            steps.send(answer)
+        assert caught.value is raised
+
+
+def test_who_is_interrupted_with_the_word_in_hand_wakes_the_next() -> None:
+    """Between being woken and being granted: what undoes the attempt wakes, on all nodes."""
+    steps = standing(Table(3))
+    grant = steps.send(Stood(WORD))
+    assert grant.command is Command.GRANT
+    release = steps.throw(KeyboardInterrupt())
+    assert (release.command, release.nonce, to(release)) == (
+        Command.RELEASE,
+        grant.nonce,
+        {0, 1, 2},
+    )
+    assert release.args[:2] == (0, 1)
+
+
+def test_who_is_interrupted_while_undoing_with_the_word_wakes_the_next() -> None:
+    """Also if nothing was granted: whoever had the word owes the next a turn."""
+    steps = standing(Table(3))
+    steps.send(Stood(WORD))
+    first = steps.send([vote(i, KEPT) for i in range(3)])
+    assert (first.command, to(first)) == (Command.RELEASE, {0, 1, 2})
+    again = steps.throw(KeyboardInterrupt())
+    assert (again.command, to(again), again.args[:2]) == (Command.RELEASE, {0, 1, 2}, (0, 1))
+
+
+@pytest.mark.parametrize("reach", WAITERS)
+def test_a_waiter_that_is_dropped_asks_nothing(reach: Callable[[Table], Any]) -> None:
+    """GeneratorExit passes at once: ``close()`` would fail if anything were yielded."""
+    steps = reach(Table(3))
+    steps.close()
+    assert steps.gi_frame is None
+
+
+def test_a_dropped_waiter_drops_its_place() -> None:
+    """The ticket is held by the generator alone, so that forgetting one means leaving."""
+    steps = in_line(Table(3))
+    ticket = weakref.ref(steps.gi_yieldfrom.gi_frame.f_locals["ticket"])
+    assert ticket() is not None
+    steps.close()
+    del steps
+    gc.collect()
+    assert ticket() is None
+
+
+def test_notes_outlast_the_time_between_two_looks() -> None:
+    """Else a release between them would find that nobody waits, and wake nobody."""
+    assert waiting.FRESH + waiting.LOOK_EVERY[1] < waiting.NEWS + waiting.LOOK_EVERY[0]
+    assert waiting.LOOK_EVERY[1] < waiting.NEWS
+    assert waiting.FRESH < 1.0  # seconds that a word lies in the queue at least
