@@ -39,12 +39,15 @@ def _yes(node: str, command: Command, answer: list[Any]) -> Vote:
         return Vote(node, Answer.YES, answer[3], data=answer[2])
     if command is Command.CLAIM:
         return Vote(node, Answer.YES, data=(answer[2].decode("ascii", "replace"),))
+    if command is Command.RELEASE:
+        return Vote(node, Answer.YES, answer[2])
     return Vote(node, Answer.YES, left=_left(answer[2]) if command is Command.LOOK else None)
 
 
 def _no(node: str, command: Command, answer: list[Any]) -> Vote | None:
     if answer[1] == b"GONE":
-        return Vote(node, Answer.NO, why="the key is missing or somebody else's")
+        woken = answer[2] if command is Command.RELEASE else 0
+        return Vote(node, Answer.NO, woken, why="the key is missing or somebody else's")
     if answer[1] == b"HELD" and command is Command.GRANT:
         left, label, owner, which = answer[2:6]
         holder = label.decode("utf-8", "backslashreplace")

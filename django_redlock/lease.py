@@ -271,9 +271,14 @@ class Lease:
             self._lose()
 
     def _giving_back(self) -> Steps[bool]:
-        """Release on the nodes; whether a majority said that the lease was not ours any more."""
+        """Release on the nodes; whether a majority said that the lease was not ours any more.
+
+        That says nothing where somebody was woken, who may have been faster than our release.
+        """
         policy = self._backend.policy
         votes = yield from algorithm.release(policy, self._grant, min_hold=self._min_hold)
+        if any(vote.number for vote in votes):
+            return False
         return sum(vote.answer is Answer.NO for vote in votes) >= policy.majority
 
     # -- loss -----------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ class Vote(NamedTuple):
     Attributes:
         node: the node's label, ``host:port/db``; never with a password.
         answer: YES, NO or LOST.
-        number: the grant number, with a YES to a grant; how many names a survey looked at.
+        number: the grant number, with a YES to a grant; how many names a survey looked at; for
+            how many names a release found somebody waiting.
         left: seconds until the key that we met expires, 0 when there is none; None: never.
         holder: the owner label in the key that refused us.
         owner: a digest that tells owners apart; "" when the key is reserved for who comes next.

@@ -133,9 +133,10 @@ return {nonce, 'KEPT', ARGV[2]}
 # 0, it is kept for whoever is woken next, for so many milliseconds. With ``push`` "1", and if
 # somebody waits, the nonce becomes the queue's only word, whether the key carried it or not.
 # Needs no write that a node which is out of memory refuses.
-# Returns nonce, FREED, number of keys freed | nonce, GONE
+# Returns nonce, FREED, number of names for which somebody waits | nonce, GONE, the same
 RELEASE: Final = """\
-local nonce, reserve, n, gone = ARGV[1], tonumber(ARGV[2]), (#KEYS - 2) / 2, 0
+local nonce, reserve, n = ARGV[1], tonumber(ARGV[2]), (#KEYS - 2) / 2
+local word, woken = 'GONE', 0
 for i = 1, n do
   local lock, queue, name = KEYS[2 + i], KEYS[2 + n + i], ARGV[3 + i]
   local waited = redis.call('ZSCORE', KEYS[2], name)
@@ -149,16 +150,16 @@ for i = 1, n do
     local kept = waited and reserve > 0 and redis.pcall('SET', lock, 'next::', 'PX', reserve)
     if not kept or kept.err then redis.call('DEL', lock) end
     redis.call('ZREM', KEYS[1], name)
-    gone = gone + 1
+    word = 'FREED'
   end
   if waited and ARGV[3] == '1' then
+    woken = woken + 1
     redis.call('DEL', queue)
     redis.pcall('RPUSH', queue, nonce)
     redis.call('PEXPIRE', queue, math.max(redis.call('PTTL', lock), 1000))
   end
 end
-if gone == 0 then return {nonce, 'GONE'} end
-return {nonce, 'FREED', gone}
+return {nonce, word, woken}
 """
 
 # KEYS held, lock × n             ARGV nonce, rest, name × n

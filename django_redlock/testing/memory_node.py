@@ -120,7 +120,8 @@ class MemoryNode:
         return ["KEPT", str(ttl)]
 
     def _release(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        reserve, push, names, gone = int(args[0]), args[1] == "1", args[2:], 0
+        reserve, push, names = int(args[0]), args[1] == "1", args[2:]
+        told, woken = "GONE", 0
         locks, queues = keys[2 : 2 + len(names)], keys[2 + len(names) :]
         for lock, queue, name in zip(locks, queues, names, strict=True):
             waited = self.waits.get(name, 0) > int(self.clock())
@@ -129,10 +130,11 @@ class MemoryNode:
                 if waited and reserve:
                     self._set(lock, NEXT, reserve)
                 self.held.pop(name, None)
-                gone += 1
+                told = "FREED"
             if waited and push:
+                woken += 1
                 self._push(queue, nonce, max(self.pttl(lock), 1000))
-        return ["FREED", gone] if gone else ["GONE"]
+        return [told, woken]
 
     def _look(self, _: str, keys: Sequence[str], args: list[str]) -> list[object]:
         now = int(self.clock())
