@@ -274,14 +274,20 @@ def figures(redlock_nodes) -> Iterator[list[Figure]]:
 
 
 def test_answers_of_nodes_are_timed(figures, redlock_nodes):
-    """A watcher is told which node answered, and after how many seconds."""
-    for _ in range(3):
-        redlock("name").acquire().release()
+    """A watcher is told which node answered, and after how many seconds, of each in its turn."""
     labels = {f"{node.host}:{node.port}/0" for node in redlock_nodes}
-    assert {figure.node for figure in figures} == labels
+
+    def answered() -> bool:
+        redlock("name").acquire().release()
+        return {figure.node for figure in figures if figure.seconds is not None} == labels
+
+    eventually(answered)
     assert {figure.alias for figure in figures} == {"default"}
-    assert {figure.why for figure in figures} == {""}
-    assert all(figure.seconds is not None and 0 < figure.seconds < 1 for figure in figures)
+    for figure in figures:
+        if figure.seconds is None:  # a machine that is busy makes a node late
+            assert figure.why
+        else:
+            assert (0 < figure.seconds < 1, figure.why) == (True, "")
 
 
 def test_answers_of_nodes_are_timed_in_tasks(figures, redlock_nodes):
