@@ -224,7 +224,7 @@ def attempt(
         fence, evidence = yield from _token(policy, target, nonce, votes)
         deadline = start + policy.validity(ttl)
         if fence is not None and policy.clock() < deadline:
-            return Grant(target, nonce, fence, deadline, start, ttl, touched), None
+            return Grant(target, nonce, fence, deadline, start, ttl, touched, votes), None
         refusal = _refusal(policy, target, evidence, in_time=fence is None)
         if (touched or word) and not _owned(evidence, policy.majority):
             yield undo(policy, target, nonce, _asked(votes))
@@ -343,7 +343,7 @@ def extend(policy: Policy, grant: Grant, *, ttl: float) -> Steps[Grant]:
     yes, no, _ = count(votes)
     if yes >= policy.majority:
         deadline = max(grant.deadline, start + policy.validity(ttl))
-        return grant._replace(deadline=deadline)
+        return grant._replace(deadline=deadline, votes=votes)
     if no >= policy.majority:
         raise LeaseLost("a majority does not have it any more", name=target.name, votes=votes)
     reason = f"{yes + no} of {policy.size} nodes answered; held until its deadline"

@@ -115,7 +115,7 @@ def make(alias: str, setting: Mapping[str, Any]) -> Backend:
     )
     made = Backend(
         alias,
-        _group(where, values),
+        _group(alias, values),
         policy,
         ttl=values["TTL"],
         wait=values["WAIT"],
@@ -176,7 +176,8 @@ def _check_numbers(where: str, values: Mapping[str, Any]) -> None:
         raise ImproperlyConfigured(msg)
 
 
-def _group(where: str, values: Mapping[str, Any]) -> Group:
+def _group(alias: str, values: Mapping[str, Any]) -> Group:
+    where = f"REDLOCK[{alias!r}]"
     nodes = values["NODES"]
     guard = 0.0
     if values["RESTART_GUARD"]:
@@ -200,7 +201,13 @@ def _group(where: str, values: Mapping[str, Any]) -> Group:
             msg = f"{where}['NODES'][{position}]: {error}"
             raise ImproperlyConfigured(msg) from None
     _distinct(where, [address.identity for address in found])
-    return Nodes(found, timeout=values["NODE_TIMEOUT"], guard=guard, prefix=values["KEY_PREFIX"])
+    return Nodes(
+        found,
+        timeout=values["NODE_TIMEOUT"],
+        guard=guard,
+        prefix=values["KEY_PREFIX"],
+        alias=alias,
+    )
 
 
 def _distinct(where: str, identities: list[str]) -> None:

@@ -89,7 +89,7 @@ class Inquiry:
             owed = Owed(
                 question.ask.command,
                 question.nonce,
-                self._hear,
+                question.timed(self._hear, late=True),
                 place,
                 time.monotonic(),
                 len(packed),

@@ -18,17 +18,19 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING
 
-from . import algorithm
+from . import algorithm, events
 from .errors import LeaseLost, NodesUnavailable
+from .events import Event, Kind, Tally, log_fields
 from .handles import Handle
 from .protocol import Answer
 from .undoing import hand_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .backend import Backend
-    from .protocol import Grant, Steps
+    from .errors import RedlockError
+    from .protocol import Grant, Steps, Vote
 
 logger = logging.getLogger("django_redlock")
 _forgotten: dict[int, weakref.ref[Lease]] = {}
@@ -84,6 +86,7 @@ class Lease:
         self._renew_at = grant.since + grant.ttl / 3 if renew else math.inf
         self._state = State.HELD
         self._lost = False
+        self._told = False  # of its end
         self._changing = threading.RLock()
         self._pid = os.getpid()
         self.name = grant.target.name
@@ -164,6 +167,7 @@ class Lease:
         if not self._end(State.GIVEN):
             raise LeaseLost(self._ending(), name=self.name)
         _forgotten.pop(id(self), None)
+        self._tell_end(Kind.GIVEN)
         return Handle(self._backend.alias, self._grant.nonce, self.names).encode()
 
     def release_if_forgotten(self) -> None:
@@ -252,34 +256,45 @@ class Lease:
                 self._lose()
             raise
         with self._changing:
-            if self._held():
-                self._grant = grant
+            if not self._held():
+                return
+            self._grant = grant
+        self.tell(Kind.EXTENDED)
 
     def _releasing(self) -> Steps[None]:
         over, denied = self.lost, False
+        votes: Sequence[Vote] | None = None
         _forgotten.pop(id(self), None)
         try:
             if self._end(State.RELEASED):
-                denied = yield from self._giving_back()
+                votes = yield from self._giving_back()
+                denied = self._denied(votes)
         except GeneratorExit:
             raise
         except BaseException:  # rule: interrupted after belief ended, so the keys must go, too
             if self._state is State.RELEASED:
-                yield from self._giving_back()
+                votes = yield from self._giving_back()
+                if not over:
+                    self._tell_end(Kind.RELEASED, votes)
             raise
         if over or denied:
             self._lose()
+        elif votes is not None:
+            self._tell_end(Kind.RELEASED, votes)
 
-    def _giving_back(self) -> Steps[bool]:
-        """Release on the nodes; whether a majority said that the lease was not ours any more.
+    def _giving_back(self) -> Steps[Sequence[Vote]]:
+        policy = self._backend.policy
+        return (yield from algorithm.release(policy, self._grant, min_hold=self._min_hold))
+
+    def _denied(self, votes: Sequence[Vote]) -> bool:
+        """Whether a majority said that the lease was not ours any more.
 
         That says nothing where somebody was woken, who may have been faster than our release.
         """
-        policy = self._backend.policy
-        votes = yield from algorithm.release(policy, self._grant, min_hold=self._min_hold)
         if any(vote.number for vote in votes):
             return False
-        return sum(vote.answer is Answer.NO for vote in votes) >= policy.majority
+        no = sum(vote.answer is Answer.NO for vote in votes)
+        return no >= self._backend.policy.majority
 
     # -- loss -----------------------------------------------------------------------------------
 
@@ -289,11 +304,57 @@ class Lease:
             if self._lost or self._state is State.GIVEN:
                 return
             self._lost = True
-        logger.warning(
-            "lease lost: alias=%r name=%r fence=%d", self._backend.alias, self.name, self.fence
-        )
+        late = self.clock() >= self._grant.deadline
+        why = "its time ran out" if late else "a majority does not have it any more"
+        self._tell_end(Kind.LOST, error=LeaseLost(why, name=self.name))
         if self._on_lost is not None:
             try:
                 self._on_lost(self)
             except Exception:  # a caller's error must not end the watchdog or hide the body's
-                logger.exception("on_lost of %r failed", self.name)
+                told = log_fields(self._backend.alias, self.name, fence=self.fence)
+                logger.exception("on_lost of %r failed", self.name, extra=told)
+
+    # -- telling others -------------------------------------------------------------------------
+
+    def tell(
+        self,
+        kind: Kind,
+        *,
+        since: float | None = None,
+        votes: Sequence[Vote] | None = None,
+        error: RedlockError | None = None,
+    ) -> None:
+        """Tell whoever listens what became of the lease.
+
+        Args:
+            since: when the seconds of the event began, on the clock of the deadline; None: with
+                the attempt that got the lease. They end where belief does.
+            votes: of the nodes; None: those of the last grant or extension.
+        """
+        if not events.wanted(kind):
+            return
+        grant = self._grant
+        event = Event(
+            kind,
+            self._backend.alias,
+            self.name,
+            min(self.clock(), grant.deadline) - (grant.since if since is None else since),
+            self.fence,
+            Tally.of(grant.votes if votes is None else votes),
+            self,
+            error,
+        )
+        events.tell(event)
+
+    def _tell_end(
+        self,
+        kind: Kind,
+        votes: Sequence[Vote] | None = None,
+        error: RedlockError | None = None,
+    ) -> None:
+        """Tell how the lease ended; once, though it may be lost while it is released."""
+        with self._changing:
+            if self._told:
+                return
+            self._told = True
+        self.tell(kind, votes=votes, error=error)

@@ -16,8 +16,9 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from . import algorithm, context
-from .errors import LeaseLost, LockTaken
+from . import algorithm, context, events
+from .errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
+from .events import Event, Kind, Tally
 from .handles import Handle
 from .lease import Lease
 from .naming import check_fields, check_names, check_no_fields, fill
@@ -56,6 +57,11 @@ class Lock:
     def __repr__(self) -> str:
         name = self.names[0] if len(self.names) == 1 else list(self.names)
         return f"<Lock {name!r} of {self._alias!r}>"
+
+    @property
+    def alias(self) -> str:
+        """The alias whose nodes decide."""
+        return self._alias
 
     # -- acquiring ------------------------------------------------------------------------------
 
@@ -332,19 +338,29 @@ def _holding(backend: Backend, steps: Steps[Grant], options: Options) -> Steps[L
     renew = backend.renew if options.renew is None else options.renew
     max_hold = backend.max_hold if options.max_hold is None else options.max_hold
     min_hold = backend.check_min_hold(options.min_hold or 0.0)
-    grant = None
+    began, grant = backend.policy.clock(), None
     try:
         grant = yield from steps
         lease = Lease(
             backend, grant, min_hold=min_hold, renew=renew, max_hold=max_hold, on_lost=on_lost
         )
         context.push(lease)
-        if renew or on_lost is not None:
+        if renew or on_lost is not None or events.listened_to(Kind.LOST):
             watchdog.watch(lease)
+        lease.tell(Kind.ACQUIRED, since=began)  # inside: a listener may be interrupted, too
     except GeneratorExit:
         raise
-    except BaseException:
+    except BaseException as error:
         if grant is not None:
             yield from algorithm.release(backend.policy, grant)
+        elif isinstance(error, RedlockError):
+            _tell_refusal(backend, error, began)
         raise
     return lease
+
+
+def _tell_refusal(backend: Backend, error: RedlockError, began: float) -> None:
+    kind = Kind.UNAVAILABLE if isinstance(error, NodesUnavailable) else Kind.REFUSED
+    if events.wanted(kind):
+        waited, votes = backend.policy.clock() - began, Tally.of(error.votes)
+        events.tell(Event(kind, backend.alias, error.name, waited, votes=votes, error=error))

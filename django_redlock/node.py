@@ -76,6 +76,8 @@ class Node:
 
     Attributes:
         label: ``host:port/db``.
+        alias: under which its group is configured, or "".
+        timeout: seconds that it may take to answer.
         trouble: why it is known to be down, or "".
         twin: the label of an earlier node that is the same server, or "".
         facts: what it said when last connected.
@@ -89,12 +91,14 @@ class Node:
         guard: float,
         timeout: float,
         welcomed: Callable[[], None],
+        alias: str = "",
     ) -> None:
         self.label = address.label
+        self.alias = alias
         self._address = address
         self._fences = fences
         self._guard = guard
-        self._timeout = timeout
+        self.timeout = timeout
         self._welcomed = welcomed
         self.facts: Facts | None = None
         self.reset()
@@ -131,11 +135,11 @@ class Node:
                 channel = self._free.pop()
                 if not (channel.owed or channel.guarded or channel.fault):
                     return channel
-                if channel.silent_for(now) > self._timeout:
+                if channel.silent_for(now) > self.timeout:
                     channel.read()
                 if channel.fault:
                     continue
-                if channel.silent_for(now) > self._timeout:
+                if channel.silent_for(now) > self.timeout:
                     self._aside.append(channel)
                     self.trouble = "no answer"
                 elif channel.guarded and now >= channel.votes_from:
@@ -203,7 +207,7 @@ class Node:
                 self._remember(nonce, channel)
             if channel.spoiled:
                 return
-            if channel.silent_for(now) > self._timeout:
+            if channel.silent_for(now) > self.timeout:
                 self._aside.append(channel)
                 self.trouble = self.trouble or "no answer"
                 return
@@ -273,7 +277,7 @@ class Node:
                 fences=self._fences,
                 guard=self._guard,
                 earlier=self.facts,
-                timeout=max(OPEN_TIMEOUT, self._timeout),
+                timeout=max(OPEN_TIMEOUT, self.timeout),
             )
         except (RedisError, OSError, ValueError, Refused) as error:
             trouble = describe(error)
@@ -312,7 +316,7 @@ class Node:
                 self._free.append(opening.channel)
                 opening.channel = None
             elif not opening.done.is_set() and not self._free:
-                self.trouble = self.trouble or f"no connection within {self._timeout:g} s"
+                self.trouble = self.trouble or f"no connection within {self.timeout:g} s"
 
     # -- telling --------------------------------------------------------------------------------
 

@@ -32,10 +32,17 @@ class Nodes:
         timeout: seconds that a node may take to answer.
         guard: seconds for which a restarted or emptied node has no vote; 0 switches it off.
         prefix: of every key.
+        alias: under which they are configured, for who watches them.
     """
 
     def __init__(
-        self, addresses: Sequence[Address], *, timeout: float, guard: float, prefix: str
+        self,
+        addresses: Sequence[Address],
+        *,
+        timeout: float,
+        guard: float,
+        prefix: str,
+        alias: str = "",
     ) -> None:
         self.timeout = timeout
         self.nodes = tuple(
@@ -45,6 +52,7 @@ class Nodes:
                 guard=guard,
                 timeout=timeout,
                 welcomed=self._mark_twins,
+                alias=alias,
             )
             for address in addresses
         )

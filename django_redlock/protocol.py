@@ -190,6 +190,7 @@ class Grant(NamedTuple):
         since: on ``Policy.clock``, when the attempt began.
         ttl: seconds, as asked of the nodes.
         touched: indices of the nodes that may carry our keys.
+        votes: what the nodes said to the last question about it.
     """
 
     target: Target
@@ -199,6 +200,7 @@ class Grant(NamedTuple):
     since: float
     ttl: float
     touched: frozenset[int]
+    votes: Sequence[Vote] = ()
 
 
 T = TypeVar("T")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from . import events
 from .channel import pack
 from .protocol import UNDO, Answer, Ask, Command, Vote
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .channel import Channel
     from .node import Node
@@ -27,6 +28,7 @@ class Question:
         ballot: the votes heard, by place; None where none was.
         asked: the places of the nodes to ask.
         start: ``time.monotonic`` when it began.
+        over: whether the asker has heard enough.
     """
 
     def __init__(self, nodes: Sequence[Node], ask: Ask) -> None:
@@ -37,6 +39,7 @@ class Question:
         self.ballot: list[Vote | None] = [None] * len(nodes)
         self.asked: Sequence[int] = (*range(ask.first, len(nodes)), *range(ask.first))
         self.start = time.monotonic()
+        self.over = False
         self._packed: dict[int | None, bytes] | None = None
         if ask.to is not None:
             self.asked = [place for place in self.asked if place in ask.to]
@@ -53,6 +56,8 @@ class Question:
     def lose(self, place: int, why: str, *, sent: bool = False) -> None:
         """Note that this node gives no vote."""
         self.ballot[place] = Vote(self.nodes[place].label, Answer.LOST, why=why, sent=sent)
+        if why and events.nodes_watched():
+            self._tell(place, None, why)
 
     def barred(self, place: int, channel: Channel) -> bool:
         """Whether the node may not vote on this; then its vote is lost already."""
@@ -66,9 +71,45 @@ class Question:
 
     def votes(self) -> list[Vote]:
         """The ballot, with a lost vote for each node that was not heard."""
+        self.over = True
         if None in self.ballot:
-            late = f"no answer within {time.monotonic() - self.start:.3f} s"
+            waited = time.monotonic() - self.start
+            late = f"no answer within {waited:.3f} s"
             for place, vote in enumerate(self.ballot):
                 if vote is None:
-                    self.lose(place, late, sent=True)
+                    label = self.nodes[place].label
+                    self.ballot[place] = Vote(label, Answer.LOST, why=late)
+                    # Before the node timeout it is the asker who did not wait.
+                    if events.nodes_watched() and waited >= self.nodes[place].timeout:
+                        self._tell(place, None, late)
         return list(self.ballot)  # type: ignore[arg-type] # none is None
+
+    # -- figures --------------------------------------------------------------------------------
+
+    def timed(
+        self, hear: Callable[[int, Vote], object], *, late: bool = False
+    ) -> Callable[[int, Vote], object]:
+        """``hear``; and if somebody watches the nodes, one who times the answers as well.
+
+        Args:
+            late: whether answers are also read at once when the question is over. Else they
+                are read at the next use of the connection, which says nothing of the node.
+        """
+        if not events.nodes_watched():
+            return hear
+        sent = time.monotonic()
+
+        def hear_and_tell(place: int, vote: Vote) -> None:
+            over, seconds = self.over, time.monotonic() - sent
+            hear(place, vote)
+            if vote.answer is Answer.LOST:
+                if not over:
+                    self._tell(place, None, vote.why)
+            elif late or not over:
+                self._tell(place, seconds)
+
+        return hear_and_tell
+
+    def _tell(self, place: int, seconds: float | None, why: str = "") -> None:
+        node = self.nodes[place]
+        events.tell_of_node(events.Figure(node.alias, node.label, seconds, why))

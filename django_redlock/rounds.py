@@ -136,6 +136,7 @@ class Round:
         """Put the question on every wire at once; nobody waits between two of them."""
         now = time.monotonic()
         self.deadline = now + self.timeout  # connecting may have used up the first one
+        hear = self.question.timed(self.ballot.__setitem__)
         for i, channel in (*self.mine.items(), *self.busy.items()):
             if self.ballot[i] is not None:
                 continue
@@ -144,7 +145,6 @@ class Round:
                 if not channel.owed:
                     self.prompt.add(i)
             packed = self.question.packed(i)
-            hear = self.ballot.__setitem__
             owed = Owed(self.ask.command, self.question.nonce, hear, i, now, len(packed))
             if not channel.send(packed, owed) and self.ballot[i] is None:
                 # With a fault it may have arrived; else it was not tried.

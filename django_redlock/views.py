@@ -30,6 +30,7 @@ from asgiref.sync import iscoroutinefunction, sync_to_async
 from . import redlock, transactions
 from .background import start_thread
 from .errors import LockTaken, NodesUnavailable
+from .events import log_fields
 from .responses import BUSY, busy, unavailable
 from .seconds import check_seconds
 from .view_keys import DEFAULT_KEY, default_fields, view_fields
@@ -43,9 +44,9 @@ if TYPE_CHECKING:
 View = Callable[..., Any]
 V = TypeVar("V", bound=View)
 
-METHODS: Final = ("POST", "PUT", "PATCH", "DELETE")
-
 logger = logging.getLogger("django_redlock")
+
+METHODS: Final = ("POST", "PUT", "PATCH", "DELETE")
 
 
 @overload
@@ -144,10 +145,11 @@ class _Rules:
         """The answer to a request that did not get the lock; None: it runs without."""
         if isinstance(error, LockTaken):
             return busy(request, self.status, error.retry_after)
+        told = log_fields(self.lock.alias, error.name)
         if self.fail_open:
-            logger.warning("the view runs without its lock: %s", error)
+            logger.warning("the view runs without its lock: %s", error, extra=told)
             return None
-        logger.error("the view does not run: %s", error)
+        logger.error("the view does not run: %s", error, extra=told)
         return unavailable(request)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import os
 import re
 import shlex
@@ -23,6 +24,7 @@ from django.test import override_settings
 from redis.exceptions import ResponseError
 
 from django_redlock import LeaseLost, LockTaken, checks, conf, current_lease, redlock, scripts
+from django_redlock.events import LEVELS
 from django_redlock.inspection import Health, survey
 from django_redlock.testing import EmbeddedNodes
 from tests.test_status import group, in_memory
@@ -33,6 +35,8 @@ README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs/tutorial.md"
 ERRORS = ROOT / "docs/how-to/errors.md"
 SETTINGS = ROOT / "docs/reference/settings.md"
+SIGNALS = ROOT / "docs/reference/signals.md"
+METRICS = ROOT / "docs/reference/metrics.md"
 LAST_GOODBYE_SECONDS = 30.0
 HEALTH = {0, 3, 4}  # the exit codes of redlock_status
 
@@ -387,6 +391,69 @@ def test_options_that_cannot_be_set(option):
     """What the reference says cannot be set in OPTIONS is refused, and so is the unknown."""
     with pytest.raises(ImproperlyConfigured, match=option):
         conf.make("default", {"NODES": ["redis://10.0.0.1"], "OPTIONS": {option: 1}})
+
+
+# -- signals and metrics --------------------------------------------------------------------------
+
+TELLING = """
+from django_redlock import NodesUnavailable, conf, redlock
+
+with redlock("invoice:42"):
+    redlock("invoice:42").try_acquire()
+lost = redlock("import", ttl=1, renew=False).acquire()
+nodes = conf.backend("default").group
+for node in nodes.nodes:
+    node.keys.clear()
+lost.release()
+nodes.down = {0, 1, 2}
+try:
+    redlock("invoice:43").acquire()
+except NodesUnavailable:
+    pass
+"""
+
+
+def test_the_examples_of_signals_run(tmp_path):
+    """The receivers and the listener of the page are called with what they ask for."""
+    with reader(tmp_path, "tests.settings") as someone:
+        someone.environment["PYTHONPATH"] = str(ROOT)
+        for block in blocks(SIGNALS):
+            if block.language == "python":
+                someone.type(block.text)
+        someone.type(TELLING)
+    for told in (
+        "invoice:42 is taken",
+        "import was lost after 0.0 s",
+        "the nodes of default could not be asked for invoice:43",
+        "acquired default invoice:42 0.",
+    ):
+        assert told in someone.seen
+
+
+def test_the_examples_of_metrics_run(tmp_path):
+    """The calls and the settings of the page are accepted, and its table has every metric."""
+    with reader(tmp_path, "tests.settings") as someone:
+        someone.environment["PYTHONPATH"] = str(ROOT)
+        for block in blocks(METRICS):
+            if block.language == "python":
+                someone.type(block.text)
+        someone.type("import logging.config; logging.config.dictConfig(LOGGING)")
+        someone.type("events.tell_of_node(events.Figure('default', '10.0.0.1:6379/0', 0.0007))")
+        someone.type(
+            "events.tell_of_node(events.Figure('default', '10.0.0.2:6379/0', None, 'down'))"
+        )
+    assert "10.0.0.1:6379/0 answered in 0.70 ms" in someone.seen
+    assert "10.0.0.2:6379/0 gave no vote: down" in someone.seen
+    source = (ROOT / "django_redlock/otel.py").read_text()
+    named = set(re.findall(r'"(redlock\.[a-z]+(?:\.(?:duration|failures))?)", "', source))
+    assert set(re.findall(r"^\| `(redlock\.[a-z.]+)`", METRICS.read_text(), re.MULTILINE)) == named
+
+
+def test_the_levels_of_the_page_are_those_of_the_log():
+    """The table of levels names each event once, at its level."""
+    rows = re.findall(r"^\| `(WARNING|INFO|DEBUG)` \| (.*) \|$", METRICS.read_text(), re.MULTILINE)
+    told = {kind: level for level, text in rows for kind in re.findall(r"`([a-z ]+)`", text)}
+    assert told == {str(kind): logging.getLevelName(level) for kind, level in LEVELS.items()}
 
 
 # -- the ACL line ---------------------------------------------------------------------------------

@@ -1,0 +1,228 @@
+"""What happens to locks, told to whoever listens: plain hooks, and one line of log an event.
+
+    subscribe(listener)    ``listener(event)`` for everything that happens to a lock
+    watch_nodes(watcher)   ``watcher(figure)`` for every answer of a node, or the lack of one
+
+The signals, the metrics and the log are such listeners. An event that nobody is told of is never
+made: those who could tell ask ``wanted`` first, which compares and calls nobody.
+
+Listeners run where the event happens: in the thread or task that holds the lock, or in the
+watchdog. What a listener raises is logged and goes no further: it must neither cost a holder the
+lock nor end the watchdog. Only an ``Exception``, though: Ctrl-C, an exit and a cancellation are
+meant for the program. (A time limit whose signal handler raises an ``Exception`` looks like the
+listener's own error while a listener runs. Listeners should be quick for this reason, too.)
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from .errors import RedlockError
+from .protocol import Answer, Vote
+
+if TYPE_CHECKING:
+    from .lease import Lease
+
+logger: Final = logging.getLogger("django_redlock")
+
+
+class Kind(enum.StrEnum):
+    """What can happen to a lock."""
+
+    ACQUIRED = "acquired"
+    REFUSED = "refused"  # somebody has it, or a handle was adopted too late
+    UNAVAILABLE = "unavailable"  # no majority could be asked: nobody knows
+    EXTENDED = "extended"
+    RELEASED = "released"
+    GIVEN = "given away"
+    LOST = "lost"
+
+
+LEVELS: Final = {
+    Kind.ACQUIRED: logging.DEBUG,
+    Kind.REFUSED: logging.INFO,
+    Kind.UNAVAILABLE: logging.WARNING,
+    Kind.EXTENDED: logging.DEBUG,
+    Kind.RELEASED: logging.DEBUG,
+    Kind.GIVEN: logging.DEBUG,
+    Kind.LOST: logging.WARNING,
+}
+
+
+class Tally(NamedTuple):
+    """Votes, counted. Nodes that a majority made it needless to wait for count as lost."""
+
+    yes: int
+    no: int
+    lost: int
+
+    @classmethod
+    def of(cls, votes: Sequence[Vote]) -> Tally:
+        """Count votes."""
+        answers = [vote.answer for vote in votes]
+        return cls(*(answers.count(answer) for answer in (Answer.YES, Answer.NO, Answer.LOST)))
+
+
+class Event(NamedTuple):
+    """Something that happened to a lock. Holds nothing that must stay secret.
+
+    Attributes:
+        kind: what.
+        alias: of the nodes.
+        name: the lock's name, or a tuple of names.
+        seconds: for which it was waited; from EXTENDED on, for which it has been held.
+        fence: the fencing token; None where there is no lease.
+        votes: what the nodes said to the question that decided.
+        lease: the lease; None where there is none.
+        error: why not, or why no longer; None where nothing went wrong.
+    """
+
+    kind: Kind
+    alias: str
+    name: str | tuple[str, ...]
+    seconds: float
+    fence: int | None = None
+    votes: Tally = Tally(0, 0, 0)
+    lease: Lease | None = None
+    error: RedlockError | None = None
+
+
+class Figure(NamedTuple):
+    """How a node served one question.
+
+    Attributes:
+        alias, node: which node; ``node`` is ``host:port/db``.
+        seconds: from sending the question to reading the answer; None when it gave no vote.
+        why: why it gave none, or "".
+    """
+
+    alias: str
+    node: str
+    seconds: float | None
+    why: str = ""
+
+
+Listener: TypeAlias = Callable[[Event], object]
+Watcher: TypeAlias = Callable[[Figure], object]
+
+# Tuples that are replaced, never changed: whoever is being told is told to the end.
+_listeners: dict[Kind, tuple[Listener, ...]] = dict.fromkeys(Kind, ())
+_watchers: tuple[Watcher, ...] = ()
+_changing: Final = threading.RLock()
+
+
+# -- listening ----------------------------------------------------------------------------------
+
+
+def subscribe(listener: Listener, kinds: Iterable[Kind] = tuple(Kind)) -> None:
+    """Call ``listener`` with every event of these kinds; once, however often it is subscribed."""
+    with _changing:
+        for kind in kinds:
+            if listener not in _listeners[kind]:
+                _listeners[kind] = (*_listeners[kind], listener)
+
+
+def unsubscribe(listener: Listener, kinds: Iterable[Kind] = tuple(Kind)) -> None:
+    """Call it no more."""
+    with _changing:
+        for kind in kinds:
+            _listeners[kind] = tuple(each for each in _listeners[kind] if each != listener)
+
+
+def watch_nodes(watcher: Watcher) -> None:
+    """Call ``watcher`` with a figure for every question put to a node."""
+    global _watchers  # noqa: PLW0603 - the state of this module
+    with _changing:
+        if watcher not in _watchers:
+            _watchers = (*_watchers, watcher)
+
+
+def unwatch_nodes(watcher: Watcher) -> None:
+    """Call it no more."""
+    global _watchers  # noqa: PLW0603 - the state of this module
+    with _changing:
+        _watchers = tuple(each for each in _watchers if each != watcher)
+
+
+# -- telling ------------------------------------------------------------------------------------
+
+
+def wanted(kind: Kind) -> bool:
+    """Whether anybody is to be told; only then is an event worth making."""
+    return bool(_listeners[kind]) or logger.isEnabledFor(LEVELS[kind])
+
+
+def listened_to(kind: Kind) -> bool:
+    """Whether anybody but the log is to be told."""
+    return bool(_listeners[kind])
+
+
+def nodes_watched() -> bool:
+    """Whether anybody wants figures of nodes."""
+    return bool(_watchers)
+
+
+def tell(event: Event) -> None:
+    """Tell the log and every listener."""
+    for listener in (_log, *_listeners[event.kind]):
+        _call(listener, event)
+
+
+def tell_of_node(figure: Figure) -> None:
+    """Tell every watcher."""
+    for watcher in _watchers:
+        _call(watcher, figure)
+
+
+def _call(listener: Callable[[Any], object], told: Event | Figure) -> None:
+    try:
+        listener(told)
+    except Exception:  # theirs; see the module's docstring
+        logger.exception("a listener failed: %r", listener)
+
+
+# -- the log ------------------------------------------------------------------------------------
+
+
+def log_fields(alias: str, name: str | tuple[str, ...], **facts: object) -> dict[str, object]:
+    """The fields of a log record, as all records of this logger have them."""
+    told: dict[str, object] = {"alias": alias, "name": name, **facts}
+    return {f"redlock_{key}": value for key, value in told.items()}
+
+
+def _log(event: Event) -> None:
+    level = LEVELS[event.kind]
+    if not logger.isEnabledFor(level):
+        return
+    fence = "" if event.fence is None else f" fence={event.fence}"
+    # With %r, for what a node says of a holder may have line breaks in it.
+    why = "" if event.error is None else f" why={_why(event.error)!r}"
+    logger.log(
+        level,
+        "lock %s: alias=%r name=%r%s seconds=%.6f votes=%d/%d/%d%s",
+        event.kind.value,
+        event.alias,
+        event.name,
+        fence,
+        event.seconds,
+        *event.votes,
+        why,
+        extra=log_fields(
+            event.alias,
+            event.name,
+            event=event.kind.value,
+            fence=event.fence,
+            seconds=event.seconds,
+            votes=event.votes._asdict(),
+        ),
+    )
+
+
+def _why(error: RedlockError) -> str:
+    """The reason, and for each node that gave no vote, why."""
+    silent = [f"{vote.node}: {vote.why}" for vote in error.votes if vote.why]
+    return "; ".join([error.reason, *silent])

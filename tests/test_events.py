@@ -1,0 +1,394 @@
+"""The core's hooks and its log: what is told, to whom, and that it costs nothing otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+from django.test import override_settings
+
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, events, otel, redlock
+from django_redlock.events import Event, Figure, Kind, Tally
+from django_redlock.testing.memory import MemoryNodes
+
+from .waiting import eventually
+
+NUMBERS = itertools.count()
+SHORT = 0.2  # seconds: a ttl that a test outlives
+HOSTILE = "a%sb %(x)s \u2028 \u2029 \u202e '\"\\"
+
+
+class Told(list[Event]):
+    """Events in order."""
+
+    def kinds(self) -> list[Kind]:
+        """Their kinds."""
+        return [event.kind for event in self]
+
+
+@pytest.fixture(autouse=True)
+def memory() -> Iterator[MemoryNodes]:
+    """Five nodes in memory that hold nothing."""
+    urls = [f"memory://events-{next(NUMBERS)}" for _ in range(5)]
+    with override_settings(REDLOCK={"default": {"NODES": urls, "MAX_TTL": 2, "TTL": 2}}):
+        group = conf.backend("default").group
+        assert isinstance(group, MemoryNodes)
+        yield group
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    """What a listener to everything is told."""
+    heard = Told()
+    events.subscribe(heard.append)
+    yield heard
+    events.unsubscribe(heard.append)
+
+
+@pytest.fixture
+def nobody(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Nobody listens: no log, and no metrics, which the app switches on."""
+    caplog.set_level(logging.CRITICAL, logger="django_redlock")
+    otel.uninstrument()
+    yield
+    otel.instrument()
+
+
+# -- what is told ---------------------------------------------------------------------------------
+
+
+def test_a_block_is_acquired_extended_and_released(told):
+    """Each event says where, what, which fence, for how long, and how the nodes voted."""
+    with redlock("name") as lease:
+        lease.extend()
+    assert told.kinds() == [Kind.ACQUIRED, Kind.EXTENDED, Kind.RELEASED]
+    for event in told:
+        assert (event.alias, event.name, event.fence) == ("default", "name", lease.fence)
+        assert event.lease is lease
+        assert event.error is None
+        assert event.votes == Tally(5, 0, 0)
+    assert 0 < told[0].seconds < told[1].seconds < told[2].seconds < 1
+
+
+def test_a_task_is_told_the_same(told):
+    """Tasks tell the same events as threads."""
+
+    async def work() -> None:
+        async with redlock("name") as lease:
+            await lease.aextend()
+            assert await redlock("name").atry_acquire() is None
+
+    asyncio.run(work())
+    assert told.kinds() == [Kind.ACQUIRED, Kind.EXTENDED, Kind.REFUSED, Kind.RELEASED]
+
+
+def test_a_refusal_is_told_with_its_error_and_the_wait(told):
+    """A refusal counts the seconds from the first attempt to giving up, once."""
+    with redlock("name"), pytest.raises(LockTaken) as caught:
+        redlock("name").acquire(wait=0.1)
+    refused = told[1]
+    assert told.kinds() == [Kind.ACQUIRED, Kind.REFUSED, Kind.RELEASED]
+    assert refused.error is caught.value
+    assert (refused.fence, refused.lease, refused.votes) == (None, None, Tally(0, 5, 0))
+    assert 0.1 <= refused.seconds < 1
+
+
+def test_waiting_counts_from_the_first_attempt(told):
+    """The seconds of an acquisition are those that the caller waited, not its last attempt's."""
+    first = redlock("name").acquire()
+    threading.Timer(0.1, first.release).start()
+    redlock("name").acquire(wait=2).release()
+    acquired = [event for event in told if event.kind is Kind.ACQUIRED]
+    assert acquired[0].seconds < 0.1 <= acquired[1].seconds
+
+
+def test_unavailable_is_not_refused(told, memory):
+    """What nobody knows is told as another kind than what somebody holds."""
+    memory.down = {0, 1, 2}
+    with pytest.raises(NodesUnavailable) as caught:
+        redlock("name").acquire()
+    assert told.kinds() == [Kind.UNAVAILABLE]
+    assert told[0].error is caught.value
+    assert told[0].votes == Tally(2, 0, 3)
+
+
+def test_a_loss_at_the_deadline_is_told_by_itself(told):
+    """FM-6: without renewal and on_lost, a listener is told at the deadline all the same."""
+    lease = redlock("name", ttl=SHORT, renew=False).acquire()
+    eventually(lambda: Kind.LOST in told.kinds())
+    lost = told[-1]
+    assert lost.lease is lease
+    assert isinstance(lost.error, LeaseLost)
+    assert "time" in lost.error.reason
+    assert lost.seconds == pytest.approx(SHORT * 0.99 - 0.002)
+    lease.release()
+    assert told.kinds() == [Kind.ACQUIRED, Kind.LOST]
+
+
+def test_a_release_that_finds_nothing_is_a_loss(told, memory):
+    """FM-7: a lease whose keys were gone ends as lost, and is not told as released."""
+    lease = redlock("name", renew=False).acquire()
+    for node in memory.nodes:
+        node.keys.clear()
+    lease.release()
+    lease.release()
+    assert told.kinds() == [Kind.ACQUIRED, Kind.LOST]
+    assert told[-1].error is not None
+    assert "majority" in told[-1].error.reason
+
+
+def test_an_extension_that_finds_nothing_is_a_loss(told, memory):
+    """FM-7: a refused extension is the end of the lease, once."""
+    lease = redlock("name", renew=False).acquire()
+    for node in memory.nodes:
+        node.keys.clear()
+    with pytest.raises(LeaseLost):
+        lease.extend()
+    lease.release()
+    assert told.kinds() == [Kind.ACQUIRED, Kind.LOST]
+
+
+def test_giving_away_ends_one_lease_and_adopting_begins_another(told):
+    """A lease given away has an end of its own; adopting too late is a refusal."""
+    handle = redlock("name").acquire().handle()
+    redlock.adopt(handle).release()
+    with pytest.raises(LeaseLost):
+        redlock.adopt(handle)
+    expected = [Kind.ACQUIRED, Kind.GIVEN, Kind.ACQUIRED, Kind.RELEASED, Kind.REFUSED]
+    assert told.kinds() == expected
+
+
+# -- listeners that fail --------------------------------------------------------------------------
+
+
+def test_a_listener_that_fails_breaks_no_lock(told, caplog):
+    """What a listener raises is logged; the lock is had and released, and others are told."""
+
+    def fail(event: Event) -> None:
+        raise KeyError(event.kind)
+
+    events.unsubscribe(told.append)
+    events.subscribe(fail)
+    events.subscribe(told.append)
+    try:
+        with redlock("name") as lease:
+            lease.ensure()
+    finally:
+        events.unsubscribe(fail)
+    assert told.kinds() == [Kind.ACQUIRED, Kind.RELEASED]
+    assert caplog.text.count("a listener failed") == 2
+    assert redlock("name").try_acquire() is not None
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_listener_leaves_nothing(memory, interruption):
+    """F26: Ctrl-C while a listener is told of a grant goes on, and the name is free."""
+
+    def interrupt(event: Event) -> None:
+        raise interruption
+
+    events.subscribe(interrupt, [Kind.ACQUIRED])
+    try:
+        with pytest.raises(interruption):
+            redlock("name").acquire()
+    finally:
+        events.unsubscribe(interrupt)
+    assert all(not node.keys for node in memory.nodes)
+
+
+def test_a_task_cancelled_by_a_listener_leaves_nothing(memory):
+    """F26: the same for a cancellation in a task."""
+
+    def cancel(event: Event) -> None:
+        raise asyncio.CancelledError
+
+    async def work() -> None:
+        await redlock("name").aacquire()
+
+    events.subscribe(cancel, [Kind.ACQUIRED])
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(work())
+    finally:
+        events.unsubscribe(cancel)
+    assert all(not node.keys for node in memory.nodes)
+
+
+# -- what it costs --------------------------------------------------------------------------------
+
+
+def test_no_event_is_made_for_nobody(nobody, monkeypatch):
+    """With nobody listening, no event and no tally is made and nobody is called."""
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    for name in ("tell", "tell_of_node", "_log"):
+        monkeypatch.setattr(events, name, never)
+    monkeypatch.setattr(Tally, "of", never)
+    with redlock("name") as lease:
+        lease.extend()
+        assert redlock("name").try_acquire() is None
+    redlock.adopt(redlock("name").acquire().handle()).release()
+
+
+def test_nobody_is_told_of_nodes_for_nobody(nobody, redlock_nodes, monkeypatch):
+    """With nobody watching the nodes, their answers go where they went before."""
+    with redlock("name"):
+        pass
+    monkeypatch.delattr("django_redlock.question.Question._tell")
+    with redlock("name"):
+        pass
+
+
+def test_a_listener_to_one_kind_costs_the_others_nothing(nobody):
+    """An event is wanted only where somebody listens to its kind."""
+    heard = Told()
+    events.subscribe(heard.append, [Kind.LOST])
+    try:
+        assert [kind for kind in Kind if events.wanted(kind)] == [Kind.LOST]
+        with redlock("name"):
+            pass
+    finally:
+        events.unsubscribe(heard.append)
+    assert heard == []
+    assert not any(map(events.wanted, Kind))
+
+
+# -- nodes ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def figures(redlock_nodes) -> Iterator[list[Figure]]:
+    """What a watcher of the nodes is told."""
+    with redlock("warm"):
+        pass
+    seen: list[Figure] = []
+    events.watch_nodes(seen.append)
+    yield seen
+    events.unwatch_nodes(seen.append)
+
+
+def test_answers_of_nodes_are_timed(figures, redlock_nodes):
+    """A watcher is told which node answered, and after how many seconds, of each in its turn."""
+    labels = {f"{node.host}:{node.port}/0" for node in redlock_nodes}
+
+    def answered() -> bool:
+        redlock("name").acquire().release()
+        return {figure.node for figure in figures if figure.seconds is not None} == labels
+
+    eventually(answered)
+    assert {figure.alias for figure in figures} == {"default"}
+    for figure in figures:
+        if figure.seconds is None:  # a machine that is busy makes a node late
+            assert figure.why
+        else:
+            assert (0 < figure.seconds < 1, figure.why) == (True, "")
+
+
+def test_answers_of_nodes_are_timed_in_tasks(figures, redlock_nodes):
+    """A loop reads what arrives, so each answer of each node is timed, late ones, too."""
+
+    async def work() -> None:
+        lease = await redlock("name").aacquire()
+        await lease.arelease()
+        while len(figures) < 2 * len(redlock_nodes):  # noqa: ASYNC110 - the deadline is pytest's
+            await asyncio.sleep(0.001)
+
+    asyncio.run(work())
+    assert len(figures) == 10
+    assert all(figure.seconds is not None for figure in figures)
+
+
+@pytest.mark.parametrize("how", ["kill", "pause"])
+def test_failures_of_nodes_are_told(figures, redlock_nodes, how):
+    """Only the node that is dead or hung fails, and its figure says why."""
+    getattr(redlock_nodes, how)(2)
+    label = f"{redlock_nodes[2].host}:{redlock_nodes[2].port}/0"
+
+    def failed() -> list[Figure]:
+        redlock("name").acquire().release()
+        return [figure for figure in figures if figure.seconds is None]
+
+    assert {figure.node for figure in eventually(failed)} == {label}
+    assert all(figure.why for figure in failed())
+
+
+# -- the log --------------------------------------------------------------------------------------
+
+
+def test_each_event_is_one_record_with_its_facts(caplog):
+    """Records carry the event, alias, name, fence, seconds and votes as fields, on one line."""
+    caplog.set_level(logging.DEBUG, logger="django_redlock")
+    with redlock("name") as lease:
+        assert redlock("name").try_acquire() is None
+    levels = [(record.levelname, record.redlock_event) for record in caplog.records]
+    assert levels == [("DEBUG", "acquired"), ("INFO", "refused"), ("DEBUG", "released")]
+    for record in caplog.records:
+        assert record.name == "django_redlock"
+        assert (record.redlock_alias, record.redlock_name) == ("default", "name")
+        assert 0 < record.redlock_seconds < 1
+    acquired, refused, _ = caplog.records
+    assert acquired.redlock_fence == lease.fence
+    assert acquired.redlock_votes == {"yes": 5, "no": 0, "lost": 0}
+    assert refused.redlock_fence is None
+    assert refused.redlock_votes == {"yes": 0, "no": 5, "lost": 0}
+    assert f"fence={lease.fence}" in acquired.message
+
+
+def test_by_default_only_trouble_is_logged(caplog, memory):
+    """At the level WARNING, refusals and the everyday are silent; losses and dead nodes are not."""
+    caplog.set_level(logging.WARNING, logger="django_redlock")
+    with redlock("name"):
+        assert redlock("name").try_acquire() is None
+    assert caplog.records == []
+    lease = redlock("name", renew=False).acquire()
+    for node in memory.nodes:
+        node.keys.clear()
+    lease.release()
+    memory.down = {0, 1, 2}
+    with pytest.raises(NodesUnavailable):
+        redlock("name").acquire()
+    assert [record.redlock_event for record in caplog.records] == ["lost", "unavailable"]
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+@pytest.mark.parametrize("name", [HOSTILE, [HOSTILE, "b"]])
+def test_a_record_is_one_line_whatever_the_name(caplog, name):
+    """FM-62: names with percent signs, separators and quotes neither break nor forge a line."""
+    caplog.set_level(logging.DEBUG, logger="django_redlock")
+    redlock(name).acquire().release()
+    assert len(caplog.records) == 2
+    assert all(len(record.message.splitlines()) == 1 for record in caplog.records)
+
+
+def test_a_holder_cannot_forge_a_line(caplog, memory):
+    """FM-62: the label of a foreign holder is quoted: its line breaks stay in one line."""
+    caplog.set_level(logging.INFO, logger="django_redlock")
+    for node in memory.nodes:
+        node.keys["redlock:lock:name"] = ("ff:1:evil\nWARNING forged\r\n", None)
+    assert redlock("name").try_acquire() is None
+    (record,) = caplog.records
+    assert "forged" in record.message
+    assert len(record.message.splitlines()) == 1
+
+
+def test_no_record_holds_the_power_to_release(caplog, told, memory):
+    """FM-62: neither nonce nor handle stands in a record or an event."""
+    caplog.set_level(logging.DEBUG, logger="django_redlock")
+    lease = redlock("name").acquire()
+    nonce = memory.nodes[0].keys["redlock:lock:name"][0].split(":")[0]
+    assert redlock("name").try_acquire() is None
+    lease.extend()
+    handle = lease.handle()
+    redlock.adopt(handle).release()
+    said = "".join(f"{record.message}{vars(record)}" for record in caplog.records)
+    said += "".join(map(repr, told))
+    assert len(told) == 6
+    assert "name" in said
+    assert nonce not in said
+    assert handle not in said

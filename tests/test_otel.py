@@ -1,0 +1,285 @@
+"""OpenTelemetry: what an SDK is given, and that the app runs without one."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from django_redlock import NodesUnavailable, events, otel, redlock
+
+from .waiting import eventually
+
+
+class Telemetry:
+    """An SDK that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self._reader = InMemoryMetricReader()
+        self._spans = InMemorySpanExporter()
+        self.meters = MeterProvider([self._reader], shutdown_on_exit=False)
+        self.tracers = TracerProvider(shutdown_on_exit=False)
+        self.tracers.add_span_processor(SimpleSpanProcessor(self._spans))
+
+    def points(self, name: str) -> list[Any]:
+        """The data points of a metric so far."""
+        return [
+            point
+            for metric in self._metrics()
+            if metric.name == name
+            for point in metric.data.data_points
+        ]
+
+    def names(self) -> set[str]:
+        """The metrics that have data."""
+        return {metric.name for metric in self._metrics()}
+
+    def _metrics(self) -> list[Metric]:
+        data = self._reader.get_metrics_data()
+        if data is None:
+            return []
+        scopes = [each for resource in data.resource_metrics for each in resource.scope_metrics]
+        assert {each.scope.name for each in scopes} == {"django_redlock"}
+        return [metric for each in scopes for metric in each.metrics]
+
+    def spans(self) -> tuple[ReadableSpan, ...]:
+        """The spans that have ended."""
+        return self._spans.get_finished_spans()
+
+
+@pytest.fixture
+def telemetry(redlock_nodes) -> Iterator[Telemetry]:
+    """An SDK that the locks on five real nodes are measured by."""
+    with redlock("warm"):
+        pass
+    sdk = Telemetry()
+    otel.instrument(sdk.meters, sdk.tracers)
+    yield sdk
+    otel.instrument()
+    sdk.meters.shutdown()
+
+
+def by(attribute: str, points: list[Any]) -> dict[Any, Any]:
+    """Points by one of their attributes."""
+    return {point.attributes[f"redlock.{attribute}"]: point for point in points}
+
+
+def test_waiting_and_holding_are_measured(telemetry):
+    """The wait of a lock and its hold are in the histograms, in seconds, by alias and outcome."""
+    first = redlock("name").acquire()
+    threading.Timer(0.1, first.release).start()
+    redlock("name").acquire(wait=5).release()
+    assert redlock("a").acquire().handle()
+    with redlock("b"):
+        assert redlock("b").try_acquire() is None
+    waits = by("outcome", telemetry.points("redlock.wait.duration"))
+    assert {outcome: point.count for outcome, point in waits.items()} == {
+        "acquired": 4,
+        "refused": 1,
+    }
+    assert 0.1 <= waits["acquired"].sum < 5
+    assert waits["acquired"].attributes["redlock.alias"] == "default"
+    holds = by("outcome", telemetry.points("redlock.hold.duration"))
+    assert {outcome: point.count for outcome, point in holds.items()} == {
+        "released": 3,
+        "given": 1,
+    }
+    assert 0.1 <= holds["released"].max < 5
+    (refusals,) = telemetry.points("redlock.refusals")
+    assert (refusals.value, dict(refusals.attributes)) == (1, {"redlock.alias": "default"})
+
+
+def test_buckets_suit_seconds(telemetry):
+    """A lock of a millisecond does not fall into one bucket with a lock of a second."""
+    with redlock("name"):
+        pass
+    (point,) = telemetry.points("redlock.wait.duration")
+    assert tuple(point.explicit_bounds) == otel.SLOW
+
+
+def test_a_loss_is_counted(telemetry):
+    """FM-6: a lease that is lost counts as a loss, and its hold ends at its deadline."""
+    redlock("name", ttl=0.3, renew=False).acquire()  # forgotten, but not by us
+    lease = redlock("other", ttl=0.3, renew=False).acquire()
+    eventually(lambda: "redlock.losses" in telemetry.names())
+    lease.release()
+    (losses,) = telemetry.points("redlock.losses")
+    assert losses.value == 1
+    holds = by("outcome", telemetry.points("redlock.hold.duration"))
+    assert holds["lost"].sum == pytest.approx(0.3 * 0.99 - 0.002)
+
+
+def test_unavailable_nodes_are_counted_apart(telemetry, redlock_nodes):
+    """What nobody knows is no refusal, and its span is an error."""
+    for index in range(3):
+        redlock_nodes.kill(index)
+    with pytest.raises(NodesUnavailable):
+        redlock("name").acquire()
+    (point,) = telemetry.points("redlock.unavailable")
+    assert point.value == 1
+    assert "redlock.refusals" not in telemetry.names()
+    (span,) = telemetry.spans()
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "NodesUnavailable"
+
+
+def failures(telemetry: Telemetry) -> list[Any]:
+    """The failures of nodes, after one more lock."""
+    redlock("name").acquire().release()
+    return telemetry.points("redlock.node.failures")
+
+
+def test_nodes_are_measured(telemetry, redlock_nodes):
+    """Each node has its round trips, and the one that is dead its failures."""
+    redlock_nodes.kill(4)
+    labels = [f"{node.host}:{node.port}/0" for node in redlock_nodes]
+
+    eventually(lambda: failures(telemetry))
+    (failed,) = failures(telemetry)
+    assert dict(failed.attributes) == {"redlock.alias": "default", "redlock.node": labels[4]}
+    trips = by("node", telemetry.points("redlock.node.duration"))
+    assert set(labels[:4]) <= set(trips)
+    assert all(0 < trips[label].min <= trips[label].max < 1 for label in labels[:4])
+
+
+def test_a_name_is_no_attribute_of_a_metric(telemetry):
+    """Names have no end, so no metric has one: a hundred of them make one point."""
+    for number in range(100):
+        with redlock(f"name-of-{number}"):
+            pass
+    for name in telemetry.names():
+        for point in telemetry.points(name):
+            assert set(point.attributes) <= {"redlock.alias", "redlock.node", "redlock.outcome"}
+            assert "name-of" not in repr(point)
+    assert len(telemetry.points("redlock.wait.duration")) == 1
+
+
+# -- spans ----------------------------------------------------------------------------------------
+
+
+def test_a_span_is_made_of_waiting(telemetry):
+    """The span ends when the lock is had, has begun when it was asked for, and says what it got."""
+    first = redlock("name").acquire()
+    threading.Timer(0.1, first.release).start()
+    with telemetry.tracers.get_tracer("test").start_as_current_span("caller"):
+        second = redlock("name").acquire(wait=5)
+        second.release()
+    _, span, caller = telemetry.spans()
+    assert (span.name, caller.name) == ("redlock.acquire", "caller")
+    assert span.parent is not None
+    assert caller.context is not None
+    assert span.parent.span_id == caller.context.span_id
+    assert span.start_time is not None
+    assert span.end_time is not None
+    assert 0.1e9 <= span.end_time - span.start_time < 5e9
+    facts = dict(span.attributes or {})
+    votes = [facts.pop(f"redlock.votes.{answer}") for answer in ("yes", "no", "lost")]
+    assert votes[0] >= 3
+    assert sum(votes) == 5
+    assert facts == {
+        "redlock.alias": "default",
+        "redlock.names": ("name",),
+        "redlock.outcome": "acquired",
+        "redlock.fence": second.fence,
+    }
+
+
+def test_a_span_of_a_task_has_its_parent(telemetry):
+    """Of two tasks at once, each span stands below its own caller; a refusal is no error."""
+
+    async def one(name: str) -> None:
+        with telemetry.tracers.get_tracer("test").start_as_current_span(name):
+            async with redlock(name):
+                assert await redlock(name).atry_acquire() is None
+
+    async def both() -> None:
+        await asyncio.gather(one("a"), one("b"))
+
+    asyncio.run(both())
+    spans = telemetry.spans()
+    callers = {span.context.span_id: span.name for span in spans if span.context is not None}
+    inner = [span for span in spans if span.name == "redlock.acquire"]
+    assert len(inner) == 4
+    for span in inner:
+        assert span.parent is not None
+        assert span.attributes is not None
+        assert span.attributes["redlock.names"] == (callers[span.parent.span_id],)
+        assert span.status.status_code is StatusCode.UNSET
+
+
+# -- without ------------------------------------------------------------------------------------
+
+
+def test_nodes_are_not_watched_until_there_is_an_sdk(monkeypatch):
+    """With the API alone nobody watches nodes; an SDK that comes later is found by a lock."""
+    assert not events.nodes_watched()
+    sdk = Telemetry()
+    monkeypatch.setattr("opentelemetry.metrics.get_meter_provider", lambda: sdk.meters)
+    assert not events.nodes_watched()
+    with redlock("name"):
+        assert events.nodes_watched()
+    otel.instrument()
+    otel.uninstrument()
+    assert not events.nodes_watched()
+    monkeypatch.undo()
+    otel.instrument()
+    sdk.meters.shutdown()
+
+
+def test_instrumenting_twice_counts_once(telemetry):
+    """A second call replaces the first."""
+    otel.instrument(telemetry.meters, telemetry.tracers)
+    with redlock("name"):
+        assert redlock("name").try_acquire() is None
+    assert [point.value for point in telemetry.points("redlock.refusals")] == [1]
+
+
+SCRIPT = """
+import os, sys
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+if "without" in sys.argv:
+    sys.modules["opentelemetry"] = None
+import django
+django.setup()
+from django_redlock import events, redlock
+with redlock("name"):
+    pass
+print("django_redlock.otel" in sys.modules, events.wanted(events.Kind.ACQUIRED))
+"""
+ALONE = """
+import sys
+sys.modules["django"] = None
+import django_redlock.otel
+django_redlock.otel.instrument()
+from django_redlock import events
+print(events.wanted(events.Kind.ACQUIRED))
+"""
+
+
+def said(script: str, *arguments: str) -> str:
+    """What a process prints."""
+    command = [sys.executable, "-W", "error", "-c", script, *arguments]
+    return subprocess.check_output(command, text=True)
+
+
+def test_the_app_switches_it_on_where_it_is_installed():
+    """With the API installed, Django's start is enough; without it nothing listens."""
+    assert said(SCRIPT) == "True True\n"
+    assert said(SCRIPT, "without") == "False False\n"
+
+
+def test_it_needs_no_django():
+    """The metrics serve a process without Django as well."""
+    assert said(ALONE) == "True\n"
