@@ -29,6 +29,8 @@ def vote(  # noqa: PLR0911 - one for each word
             return Vote(node, Answer.YES, int(answer[2]))
         if command is Command.SURVEY:
             return Vote(node, Answer.YES, answer[3], data=answer[2])
+        if command is Command.EXTEND:
+            return Vote(node, Answer.YES, data=answer[2])
         return Vote(node, Answer.YES)
     if word == b"HELD" and command is Command.GRANT:
         left = answer[2] / 1000 if answer[2] >= 0 else None

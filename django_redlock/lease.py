@@ -20,14 +20,16 @@ from typing import TYPE_CHECKING
 
 from . import algorithm
 from .errors import LeaseLost, NodesUnavailable
+from .extending import majority_denies
 from .handles import Handle
-from .protocol import Answer
+from .protocol import Grant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .backend import Backend
-    from .protocol import Grant, Steps
+    from .extending import Outcome
+    from .protocol import Steps
 
 logger = logging.getLogger("django_redlock")
 _forgotten: dict[int, weakref.ref[Lease]] = {}
@@ -179,38 +181,41 @@ class Lease:
     @property
     def held(self) -> bool:
         """Whether the holder has neither let go nor been told that the lease is lost."""
-        return self._held()
+        return self._held() and self._pid == os.getpid()
 
     @property
     def ended(self) -> bool:
         """Whether it was released, given away, or belongs to the parent of this process."""
         return self._state is not State.HELD or self._pid != os.getpid()
 
-    def clock(self) -> float:
-        """Now, on the clock of the deadline."""
-        return self._backend.policy.clock()
+    @property
+    def backend(self) -> Backend:
+        """What to ask for it."""
+        return self._backend
 
-    def next_look(self) -> float:
-        """When, on that clock, there is something to do for this lease."""
-        due = self._renew_at if self._renew_at < self._renew_until else math.inf
-        return min(due, self._grant.deadline)
+    @property
+    def tenancy(self) -> Grant:
+        """What it has from the nodes now; its deadline moves."""
+        return self._grant
 
-    def look_after(self) -> bool:
-        """Prolong the lease, or find it lost; whether there will be more to do."""
-        now = self.clock()
-        if self._held() and self.remaining() <= 0:
-            self._lose()
-        if not self._held():
-            return False
-        if self._renew_at <= now < self._renew_until:
-            try:
-                self.extend()
-                self._renew_at = now + self._grant.ttl / 3
-            except NodesUnavailable:  # unknown until the deadline: try again before it
-                self._renew_at = now + self._grant.ttl / 20
-            except LeaseLost:
-                return False
-        return self._held()
+    @property
+    def renew_at(self) -> float:
+        """When, on the clock of the deadline, to prolong it next; infinite: never."""
+        return self._renew_at if self._renew_at < self._renew_until else math.inf
+
+    def renewed(self, outcome: Outcome, asked: float) -> bool:
+        """Take in what came of a renewal; whether the holder must be told of a loss.
+
+        What is unknown is tried again before the deadline.
+        """
+        kept = isinstance(outcome, Grant)
+        self._renew_at = asked + self._grant.ttl / (3 if kept else 20)
+        return self._take_in(outcome)
+
+    def over(self) -> bool:
+        """See whether its time has run out; whether the holder must be told of a loss."""
+        with self._changing:
+            return self._held() and self.remaining() <= 0 and self._become_lost()
 
     # -- endings --------------------------------------------------------------------------------
 
@@ -244,15 +249,36 @@ class Lease:
     def _extending(self, ttl: float | None) -> Steps[None]:
         self.ensure()
         seconds = self._grant.ttl if ttl is None else self._backend.check_ttl(ttl)
-        try:
-            grant = yield from algorithm.extend(self._backend.policy, self._grant, ttl=seconds)
-        except LeaseLost:
-            if self._held():
-                self._lose()
-            raise
+        policy = self._backend.policy
+        (outcome,) = yield from algorithm.extend_many(policy, (self._grant,), (seconds,))
+        if self._take_in(outcome):
+            self.tell_lost()
+        if isinstance(outcome, Grant):
+            self.ensure()
+        elif isinstance(outcome, LeaseLost) and self.remaining() > 0:
+            reason = "too late; the watchdog has prolonged it, and it stands until its deadline"
+            raise NodesUnavailable(reason, name=self.name, votes=outcome.votes)
+        else:
+            raise outcome
+
+    def _take_in(self, outcome: Outcome) -> bool:
+        """Believe what the nodes said of an extension; whether we became lost by that.
+
+        Other extensions may have ended in the meantime: the latest deadline counts, and that
+        one message came too late proves nothing. What is over is not revived, though: somebody
+        may have seen it.
+        """
         with self._changing:
-            if self._held():
-                self._grant = grant
+            if not self._held():
+                return False
+            if self.remaining() <= 0:
+                return self._become_lost()
+            if not isinstance(outcome, Grant):
+                denied = majority_denies(self._backend.policy, outcome.votes)
+                return denied and self._become_lost()
+            deadline = max(outcome.deadline, self._grant.deadline)
+            self._grant = self._grant._replace(deadline=deadline)
+            return False
 
     def _releasing(self) -> Steps[None]:
         over, denied = self.lost, False
@@ -273,16 +299,24 @@ class Lease:
         """Release on the nodes; whether a majority said that the lease was not ours any more."""
         policy = self._backend.policy
         votes = yield from algorithm.release(policy, self._grant, min_hold=self._min_hold)
-        return sum(vote.answer is Answer.NO for vote in votes) >= policy.majority
+        return majority_denies(policy, votes)
 
     # -- loss -----------------------------------------------------------------------------------
 
     def _lose(self) -> None:
         """Become lost, and tell whoever asked to be told; once."""
+        if self._become_lost():
+            self.tell_lost()
+
+    def _become_lost(self) -> bool:
         with self._changing:
             if self._lost or self._state is State.GIVEN:
-                return
+                return False
             self._lost = True
+            return True
+
+    def tell_lost(self) -> None:
+        """Tell whoever asked to be told."""
         logger.warning(
             "lease lost: alias=%r name=%r fence=%d", self._backend.alias, self.name, self.fence
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from django_redlock import algorithm, answers
+from django_redlock import algorithm, answers, extending
 from django_redlock.protocol import Policy
 from django_redlock.testing.memory import MemoryNode
 from tests.worlds.client import Client
@@ -12,10 +12,10 @@ from tests.worlds.client import Client
 from .edits import mutant
 
 TAKES_AGAIN: Final = """\
-for key in keys[1:]:
+for key in keys:
         if self.get(key) is None:
             self._set(key, f"{nonce}:0:", ttl)
-    if not all(self._mine(key, f"{nonce}:") for key in keys[1:]):"""
+    if not all(self._mine(key, f"{nonce}:") for key in keys):"""
 
 WRITES_AND_GOES_ON: Final = """\
         if not old:
@@ -95,7 +95,7 @@ VOTES: Final = (
         "One denial ends the listening, so that a lost lease looks like an outage.",
         "calm",
         60,
-        (algorithm, "kept_or_not", "no >= majority", "no >= 1"),
+        (extending, "kept_or_not", "no < majority", "no < 1"),
     ),
 )
 
@@ -157,35 +157,40 @@ LEASE: Final = (
         "An extension counts from when the answers are there.",
         "tenacious",
         300,
-        (algorithm, "extend", "deadline, start + policy", "deadline, policy.clock() + policy"),
+        (extending, "extend_many", "deadline, start + policy", "deadline, now + policy"),
     ),
     mutant(
         "extends-too-late",
         "Answers to an extension count although the lease has ended meanwhile.",
         "tenacious",
         80,
-        (algorithm, "extend", "if policy.clock() >= grant.deadline:", "if False:"),
+        (extending, "extend_many", " and now < grant.deadline", ""),
     ),
     mutant(
         "shortening",
         "An extension makes a key expire earlier than it would have.",
         "tenacious",
         100,
-        (MemoryNode, "_extend", "if 0 <= self.pttl(key) < ttl:", "if True:"),
+        (MemoryNode, "_prolong", "if 0 <= self.pttl(key) < ttl:", "if True:"),
     ),
     mutant(
         "shortened-belief",
         "An extension makes a lease end earlier than it would have.",
         "rough",
         10,
-        (algorithm, "extend", "max(grant.deadline, start + policy.validity(ttl))", "start + ttl"),
+        (
+            extending,
+            "extend_many",
+            "max(grant.deadline, start + policy.validity(ttl))",
+            "start + ttl",
+        ),
     ),
     mutant(
         "extends-by-one",
         "One node is enough to extend.",
         "tenacious",
         500,
-        (algorithm, "extend", "if yes >= policy.majority:", "if yes >= 1:"),
+        (extending, "extend_many", "counts[place] >= policy.majority", "counts[place] >= 1"),
     ),
     mutant(
         "extend-creates",
@@ -194,8 +199,8 @@ LEASE: Final = (
         40,
         (
             MemoryNode,
-            "_extend",
-            'if not all(self._mine(key, f"{nonce}:") for key in keys[1:]):',
+            "_prolong",
+            'if not all(self._mine(key, f"{nonce}:") for key in keys):',
             TAKES_AGAIN,
         ),
     ),
@@ -204,12 +209,13 @@ LEASE: Final = (
         "An extension takes the name again after the lease has ended.",
         "rough",
         30,
-        (algorithm, "extend", "if start >= grant.deadline:", "if False:"),
-        (algorithm, "extend", "if policy.clock() >= grant.deadline:", "if False:"),
+        (extending, "extend_many", "if start < pair[0].deadline", "if True"),
+        (extending, "extend_many", "if start >= grant.deadline:", "if False:"),
+        (extending, "extend_many", " and now < grant.deadline", ""),
         (
             MemoryNode,
-            "_extend",
-            'if not all(self._mine(key, f"{nonce}:") for key in keys[1:]):',
+            "_prolong",
+            'if not all(self._mine(key, f"{nonce}:") for key in keys):',
             TAKES_AGAIN,
         ),
     ),
