@@ -14,18 +14,11 @@ import weakref
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from .backend import Backend
     from .lease import Lease
 
 EARLY: Final = 0.03  # the part of a ttl by which a renewal may be early, to share a message
 AHEAD: Final = 0.25  # seconds by which deadlines are looked at early: most have moved by then
 LEAST_ENTRIES: Final = 1024  # fewer are never tidied up
-
-# A message must fit into what a fresh connection takes at once, and keep no node busy for long.
-MOST_TENANCIES: Final = 128
-MOST_BYTES: Final = 16_384
 
 Reference: TypeAlias = "weakref.ref[Lease]"
 
@@ -45,9 +38,15 @@ class Rota:
     A lease stands among the deadlines until its end, and among the renewals but for the time
     in which it is being renewed. Entries stay until they are due, also those of ended leases:
     so a process that takes and releases all the time wakes nobody for every lease.
+
+    Args:
+        lag, grace: how much later than the lease says, as a part of its ttl for renewals and in
+            seconds for deadlines: for leases that somebody else looks after, as long as he can.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, lag: float = 0.0, grace: float = 0.0) -> None:
+        self._lag = lag
+        self._grace = grace
         self._renewals: list[Entry] = []
         self._deadlines: list[Entry] = []
         self._order = itertools.count()
@@ -55,17 +54,17 @@ class Rota:
 
     def add(self, lease: Lease) -> None:
         """Look after a lease until it ends."""
-        deadline = lease.tenancy.deadline
+        deadline = lease.tenancy.deadline + self._grace
         entry = Entry(deadline, next(self._order), deadline, weakref.ref(lease))
         heapq.heappush(self._deadlines, entry)
         self.renew_later(lease)
 
     def renew_later(self, lease: Lease) -> None:
         """Have it renewed when it says so, if it does."""
-        when = lease.renew_at
+        ttl = lease.tenancy.ttl
+        when = lease.renew_at + self._lag * ttl
         if lease.held and when < math.inf:
-            earliest = when - EARLY * lease.tenancy.ttl
-            entry = Entry(when, next(self._order), earliest, weakref.ref(lease))
+            entry = Entry(when, next(self._order), when - EARLY * ttl, weakref.ref(lease))
             heapq.heappush(self._renewals, entry)
 
     def next(self) -> float:
@@ -76,27 +75,23 @@ class Rota:
     def take(self, now: float) -> tuple[list[Lease], list[Lease]]:
         """The leases whose time is up, and those to renew now, the most urgent first.
 
-        When one is due, all those go with it that may. They come back by ``renew_later``.
+        The latter come back by ``renew_later``.
         """
         over = self._take_over(now)
-        due: list[Lease] = []
-        if self._renewals and self._renewals[0].when <= now:
-            while self._renewals and self._renewals[0].earliest <= now:
-                lease = heapq.heappop(self._renewals).lease()
-                if lease is not None and lease.held:
-                    due.append(lease)
+        due = self._take_due(now)
         if len(self._renewals) + len(self._deadlines) > self._most:
             self._tidy_up()
         return over, due
 
     def _take_over(self, now: float) -> list[Lease]:
-        over, moved = [], []
+        over: list[Lease] = []
+        moved: list[Entry] = []
         while self._deadlines and self._deadlines[0].when <= now + AHEAD:
             entry = heapq.heappop(self._deadlines)
             lease = entry.lease()
             if lease is None or not lease.held:
                 continue
-            deadline = lease.tenancy.deadline
+            deadline = lease.tenancy.deadline + self._grace
             if deadline <= now:
                 over.append(lease)
             else:
@@ -105,6 +100,23 @@ class Rota:
             heapq.heappush(self._deadlines, entry)
         return over
 
+    def _take_due(self, now: float) -> list[Lease]:
+        """When one is due, all those that may go with it, but for what was renewed elsewhere."""
+        due: list[Lease] = []
+        if not self._renewals or self._renewals[0].when > now:
+            return due
+        moved: list[Lease] = []
+        while self._renewals and self._renewals[0].earliest <= now:
+            lease = heapq.heappop(self._renewals).lease()
+            if lease is None or not lease.held:
+                continue
+            ttl = lease.tenancy.ttl
+            early = now + EARLY * ttl >= lease.renew_at + self._lag * ttl
+            (due if early else moved).append(lease)
+        for lease in moved:
+            self.renew_later(lease)
+        return due
+
     def _tidy_up(self) -> None:
         for heap in (self._renewals, self._deadlines):
             heap[:] = [
@@ -112,32 +124,3 @@ class Rota:
             ]
             heapq.heapify(heap)
         self._most = max(LEAST_ENTRIES, 2 * (len(self._renewals) + len(self._deadlines)))
-
-    def leases(self) -> list[Lease]:
-        """All that are still held."""
-        leases = (entry.lease() for entry in self._deadlines)
-        return [lease for lease in leases if lease is not None and lease.held]
-
-
-def batches(leases: Sequence[Lease]) -> Iterator[tuple[Backend, list[Reference]]]:
-    """The leases by backend, each time as many as one message carries."""
-    groups: dict[int, tuple[Backend, list[Lease]]] = {}
-    for lease in leases:
-        backend = lease.backend
-        groups.setdefault(id(backend), (backend, []))[1].append(lease)
-    for backend, group in groups.values():
-        batch: list[Reference] = []
-        size = 0
-        for lease in group:
-            more = _bytes(lease)
-            if batch and (len(batch) >= MOST_TENANCIES or size + more > MOST_BYTES):
-                yield backend, batch
-                batch, size = [], 0
-            batch.append(weakref.ref(lease))
-            size += more
-        yield backend, batch
-
-
-def _bytes(lease: Lease) -> int:
-    """About how much of a message a lease takes: each name also as a key, and RESP's framing."""
-    return 64 + sum(2 * len(key.encode()) + 16 for key in lease.tenancy.target.keys)
