@@ -20,6 +20,8 @@ class Broken(enum.Enum):
     OUTAGE = "an outage told that was none"
     CLOSED = "a closed attempt that goes on"
     UPDATE = "an update lost"
+    LATE = "a loss told late"
+    UNTRUE = "a loss told that was none"
 
 
 class Violation(AssertionError):  # noqa: N818 - what a world shows, not a fault of it

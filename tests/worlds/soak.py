@@ -25,7 +25,15 @@ from .world import play
 
 HERE: Final = Path(__file__).parent
 HOUSE: Final = HERE.parent.parent / "django_redlock"
-TESTED: Final = ("algorithm", "answers", "errors", "extending", "protocol", "scripts", "testing/memory")
+TESTED: Final = (
+    "algorithm",
+    "answers",
+    "errors",
+    "extending",
+    "protocol",
+    "scripts",
+    "testing/memory",
+)
 CHUNK: Final = 50  # worlds that a process plays at a time
 EVERY: Final = 20.0  # seconds between lines of progress where nobody watches
 INTERRUPTED: Final = 130

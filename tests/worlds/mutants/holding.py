@@ -80,8 +80,10 @@ VOTES: Final = (
         "any-word",
         "The answer to another question of the same lease counts.",
         "slipping",
-        1200,
+        500,
         (answers, "vote", "word == DONE[command]", "word in DONE.values()"),
+        (extending, "_question", "policy.nonce()", "asked[0][0].nonce"),
+        (extending, "_words", "vote.data", "vote.data or (1,)"),
     ),
     mutant(
         "hasty-refusal",
