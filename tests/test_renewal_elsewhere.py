@@ -165,8 +165,8 @@ def work(number):
             inside.remove(number)
 
 def keep(number):
-    with redlock(f"kept:{{number}}", ttl=0.9, on_lost=lost.append) as lease:
-        for _ in range(250):
+    with redlock(f"kept:{{number}}", ttl=2, on_lost=lost.append) as lease:
+        for _ in range(450):
             lease.ensure()
             gevent.sleep(0.01)
 
