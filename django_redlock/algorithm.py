@@ -36,11 +36,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from . import waiting
 from .errors import LeaseLost, LockTaken, NodesUnavailable
+from .extending import extend, extend_many
 from .protocol import Answer, Ask, Ballot, Command, Grant, Policy, Steps, Target, Vote, Wait
 from .undoing import hand_over, heard, undo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+__all__ = ["acquire", "adopt", "extend", "extend_many", "release", "undo"]
 
 Refusal: TypeAlias = LockTaken | NodesUnavailable
 
@@ -85,12 +88,6 @@ def granted_or_queued(ballot: Ballot, majority: int, queue: int) -> bool:
     if not granted_or_not(ballot, majority):
         return False
     return ballot[queue] is not None or count(ballot).yes >= majority
-
-
-def kept_or_not(ballot: Ballot, majority: int) -> bool:
-    """Whether an extension's outcome is clear: kept, denied by a majority, or never to be known."""
-    yes, no, unheard = count(ballot)
-    return yes >= majority or no >= majority or max(yes, no) + unheard < majority
 
 
 def _milliseconds(seconds: float) -> int:
@@ -318,36 +315,6 @@ def _pause(policy: Policy, tries: int) -> float:
 
 
 # -- holding ----------------------------------------------------------------------------------
-
-
-def extend(policy: Policy, grant: Grant, *, ttl: float) -> Steps[Grant]:
-    """Prolong a tenancy to ``ttl`` seconds from now; never shortens it, never revives it.
-
-    Raises:
-        LeaseLost: it is over, or a majority does not have it any more.
-        NodesUnavailable: unknown; the tenancy stands until its old deadline.
-    """
-    target = grant.target
-    start = policy.clock()
-    if start >= grant.deadline:
-        raise LeaseLost("over before it could be extended", name=target.name)
-    votes = yield Ask(
-        Command.EXTEND,
-        grant.nonce,
-        (target.held, *target.keys),
-        (_milliseconds(ttl), *target.names),
-        partial(kept_or_not, majority=policy.majority),
-    )
-    if policy.clock() >= grant.deadline:
-        raise LeaseLost("over before a majority extended it", name=target.name, votes=votes)
-    yes, no, _ = count(votes)
-    if yes >= policy.majority:
-        deadline = max(grant.deadline, start + policy.validity(ttl))
-        return grant._replace(deadline=deadline, votes=votes)
-    if no >= policy.majority:
-        raise LeaseLost("a majority does not have it any more", name=target.name, votes=votes)
-    reason = f"{yes + no} of {policy.size} nodes answered; held until its deadline"
-    raise NodesUnavailable(reason, name=target.name, votes=votes)
 
 
 def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Sequence[Vote]]:

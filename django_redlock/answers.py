@@ -37,6 +37,8 @@ def _yes(node: str, command: Command, answer: list[Any]) -> Vote:
         return Vote(node, Answer.YES, int(answer[2]))
     if command is Command.SURVEY:
         return Vote(node, Answer.YES, answer[3], data=answer[2])
+    if command is Command.EXTEND:
+        return Vote(node, Answer.YES, data=answer[2])
     if command is Command.CLAIM:
         return Vote(node, Answer.YES, data=(answer[2].decode("ascii", "replace"),))
     if command is Command.RELEASE:

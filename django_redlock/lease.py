@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 from . import algorithm, events
 from .errors import LeaseLost, NodesUnavailable
 from .events import Event, Kind, Tally, log_fields
+from .extending import majority_denies
 from .handles import Handle
-from .protocol import Answer
+from .protocol import Grant
 from .undoing import hand_over
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
     from .backend import Backend
     from .errors import RedlockError
-    from .protocol import Grant, Steps, Vote
+    from .extending import Outcome
+    from .protocol import Steps, Vote
 
 logger = logging.getLogger("django_redlock")
 _forgotten: dict[int, weakref.ref[Lease]] = {}
@@ -184,38 +186,41 @@ class Lease:
     @property
     def held(self) -> bool:
         """Whether the holder has neither let go nor been told that the lease is lost."""
-        return self._held()
+        return self._held() and self._pid == os.getpid()
 
     @property
     def ended(self) -> bool:
         """Whether it was released, given away, or belongs to the parent of this process."""
         return self._state is not State.HELD or self._pid != os.getpid()
 
-    def clock(self) -> float:
-        """Now, on the clock of the deadline."""
-        return self._backend.policy.clock()
+    @property
+    def backend(self) -> Backend:
+        """What to ask for it."""
+        return self._backend
 
-    def next_look(self) -> float:
-        """When, on that clock, there is something to do for this lease."""
-        due = self._renew_at if self._renew_at < self._renew_until else math.inf
-        return min(due, self._grant.deadline)
+    @property
+    def tenancy(self) -> Grant:
+        """What it has from the nodes now; its deadline moves."""
+        return self._grant
 
-    def look_after(self) -> bool:
-        """Prolong the lease, or find it lost; whether there will be more to do."""
-        now = self.clock()
-        if self._held() and self.remaining() <= 0:
-            self._lose()
-        if not self._held():
-            return False
-        if self._renew_at <= now < self._renew_until:
-            try:
-                self.extend()
-                self._renew_at = now + self._grant.ttl / 3
-            except NodesUnavailable:  # unknown until the deadline: try again before it
-                self._renew_at = now + self._grant.ttl / 20
-            except LeaseLost:
-                return False
-        return self._held()
+    @property
+    def renew_at(self) -> float:
+        """When, on the clock of the deadline, to prolong it next; infinite: never."""
+        return self._renew_at if self._renew_at < self._renew_until else math.inf
+
+    def renewed(self, outcome: Outcome, asked: float) -> bool:
+        """Take in what came of a renewal; whether the holder must be told of a loss.
+
+        What is unknown is tried again before the deadline.
+        """
+        kept = isinstance(outcome, Grant)
+        self._renew_at = asked + self._grant.ttl / (3 if kept else 20)
+        return self._take_in(outcome)
+
+    def over(self) -> bool:
+        """See whether its time has run out; whether the holder must be told of a loss."""
+        with self._changing:
+            return self._held() and self.remaining() <= 0 and self._become_lost()
 
     # -- endings --------------------------------------------------------------------------------
 
@@ -249,17 +254,37 @@ class Lease:
     def _extending(self, ttl: float | None) -> Steps[None]:
         self.ensure()
         seconds = self._grant.ttl if ttl is None else self._backend.check_ttl(ttl)
-        try:
-            grant = yield from algorithm.extend(self._backend.policy, self._grant, ttl=seconds)
-        except LeaseLost:
-            if self._held():
-                self._lose()
-            raise
+        policy = self._backend.policy
+        (outcome,) = yield from algorithm.extend_many(policy, (self._grant,), (seconds,))
+        if self._take_in(outcome):
+            self.tell_lost()
+        if isinstance(outcome, Grant):
+            self.ensure()
+        elif isinstance(outcome, LeaseLost) and self.remaining() > 0:
+            reason = "too late; the watchdog has prolonged it, and it stands until its deadline"
+            raise NodesUnavailable(reason, name=self.name, votes=outcome.votes)
+        else:
+            raise outcome
+
+    def _take_in(self, outcome: Outcome) -> bool:
+        """Believe what the nodes said of an extension; whether we became lost by that.
+
+        Other extensions may have ended in the meantime: the latest deadline counts, and that
+        one message came too late proves nothing. What is over is not revived, though: somebody
+        may have seen it.
+        """
         with self._changing:
             if not self._held():
-                return
-            self._grant = grant
+                return False
+            if self.remaining() <= 0:
+                return self._become_lost()
+            if not isinstance(outcome, Grant):
+                denied = majority_denies(self._backend.policy, outcome.votes)
+                return denied and self._become_lost()
+            deadline = max(outcome.deadline, self._grant.deadline)
+            self._grant = outcome._replace(deadline=deadline)
         self.tell(Kind.EXTENDED)
+        return False
 
     def _releasing(self) -> Steps[None]:
         over, denied = self.lost, False
@@ -291,20 +316,26 @@ class Lease:
 
         That says nothing where somebody was woken, who may have been faster than our release.
         """
-        if any(vote.number for vote in votes):
-            return False
-        no = sum(vote.answer is Answer.NO for vote in votes)
-        return no >= self._backend.policy.majority
+        woken = any(vote.number for vote in votes)
+        return not woken and majority_denies(self._backend.policy, votes)
 
     # -- loss -----------------------------------------------------------------------------------
 
     def _lose(self) -> None:
         """Become lost, and tell whoever asked to be told; once."""
+        if self._become_lost():
+            self.tell_lost()
+
+    def _become_lost(self) -> bool:
         with self._changing:
             if self._lost or self._state is State.GIVEN:
-                return
+                return False
             self._lost = True
-        late = self.clock() >= self._grant.deadline
+            return True
+
+    def tell_lost(self) -> None:
+        """Tell whoever asked to be told."""
+        late = self._backend.policy.clock() >= self._grant.deadline
         why = "its time ran out" if late else "a majority does not have it any more"
         self._tell_end(Kind.LOST, error=LeaseLost(why, name=self.name))
         if self._on_lost is not None:
@@ -333,12 +364,12 @@ class Lease:
         """
         if not events.wanted(kind):
             return
-        grant = self._grant
+        grant, now = self._grant, self._backend.policy.clock()
         event = Event(
             kind,
             self._backend.alias,
             self.name,
-            min(self.clock(), grant.deadline) - (grant.since if since is None else since),
+            min(now, grant.deadline) - (grant.since if since is None else since),
             self.fence,
             Tally.of(grant.votes if votes is None else votes),
             self,

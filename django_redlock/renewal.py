@@ -1,29 +1,55 @@
-"""The one watchdog of a process: it keeps leases alive and tells their holders when one is lost.
+"""The watchdogs: they keep leases alive, and tell their holders when one is lost.
 
-A thread that sleeps until the next lease is due, prolongs it at a third of its ttl, and at a
-lease's own deadline, whatever the network does, tells that it is lost. It holds leases weakly:
-a lease that nobody can release any more is not kept alive. It starts with the first lease, is a
-daemon (silent at exit), and a forked child begins with none.
+One thread for all leases of a process, and one timer in each event loop for those that were
+taken there. A lease is prolonged at a third of its ttl, together with all others of its nodes
+that are nearly due. At its own deadline, whatever the network does, it is told to be lost.
+
+The thread neither asks the nodes nor calls ``on_lost`` itself: a node that hangs or a callback
+that blocks would make it late for other leases. Both are jobs, one after the other for each
+group of nodes and for all callbacks.
+
+In a loop nothing blocks but the loop, so it needs no jobs, and no task either: a task would be
+cancelled by ``asyncio.run`` before the holders' own clean-up, and complained about by a loop
+that is closed without a word. The loop keeps its watchdog by the timer, and nothing keeps the
+loop. The thread looks after these leases, too, a little later: it steps in when the loop is
+blocked, stands still or has been closed.
+
+A daemon thread, silent at exit; a forked child begins with no leases.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import asyncio
+import logging
+import math
 import os
 import threading
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from .background import start_thread
+from .background import Crew, start_thread
+from .batch import Renewal, batches
+from .loopwatch import LoopWatchdog
 from .protocol import boottime
+from .rota import Rota
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .backend import Backend
     from .lease import Lease
+    from .rota import Reference
+
+logger = logging.getLogger("django_redlock")
+
+# The thread leaves the leases of an event loop to the loop …
+LAG: Final = 1 / 6  # … for this part of a ttl after they were due,
+GRACE: Final = 0.1  # … and for this many seconds after their deadline.
 
 
 class Watchdog:
-    """Renews leases and watches their deadlines."""
+    """Looks after the leases of a process, those of event loops by a timer there."""
 
     def __init__(self) -> None:
         self.reset()
@@ -31,56 +57,79 @@ class Watchdog:
     def reset(self) -> None:
         """Forget all leases, as a forked child must: they are its parent's."""
         self._woken = threading.Condition(threading.RLock())
-        self._due: list[tuple[float, int, weakref.ref[Lease]]] = []
-        self._order = itertools.count()
-        self._sleeps_until = float("inf")
+        self._own = Rota()
+        self._of_loops = Rota(lag=LAG, grace=GRACE)
+        self._crew = Crew()
+        self._sleeps_until = math.inf
         self._running = False
+        # Weak both ways: a loop keeps its watchdog, and nothing keeps the loop.
+        self._loops: weakref.WeakKeyDictionary[
+            asyncio.AbstractEventLoop, weakref.ref[LoopWatchdog]
+        ] = weakref.WeakKeyDictionary()
 
     def watch(self, lease: Lease) -> None:
         """Look after a lease until it ends."""
+        loop = asyncio._get_running_loop()  # noqa: SLF001 - the public one raises
+        if loop is not None:
+            reference = self._loops.get(loop)
+            in_loop = reference() if reference else None
+            if in_loop is None:
+                in_loop = LoopWatchdog()
+                self._loops[loop] = weakref.ref(in_loop)
+            in_loop.watch(lease, loop)
         with self._woken:
-            self._push(lease)
+            (self._own if loop is None else self._of_loops).add(lease)
+            self._wake()
             if not self._running:
-                start_thread(self._run)
-                self._running = True
+                try:
+                    start_thread(self._run)
+                    self._running = True
+                except RuntimeError as error:  # the next lease tries again
+                    logger.warning("no renewal, leases end with their ttl: %s", error)
 
-    def _push(self, lease: Lease) -> None:
-        due = lease.next_look()
-        heapq.heappush(self._due, (due, next(self._order), weakref.ref(lease)))
-        if due < self._sleeps_until:
+    def _next(self) -> float:
+        return min(self._own.next(), self._of_loops.next())
+
+    def _wake(self) -> None:
+        if self._next() < self._sleeps_until:
             self._woken.notify()
 
     def _run(self) -> None:
         while True:
-            lease = self._next()
-            if lease is not None and lease.look_after():
-                with self._woken:
-                    self._push(lease)
-            del lease  # the watchdog must not be what keeps it
+            self._attend()  # a call of its own: no variable here keeps a lease alive
 
-    def _next(self) -> Lease | None:
-        """The next lease that is due, or None after a sleep or for one that has ended.
-
-        Entries stay until they are due, also those of ended leases: so a process that takes
-        and releases all the time wakes the watchdog once in a while, not for every lease.
-        """
+    def _attend(self) -> None:
+        """Wait until there is something to do, and have it done."""
+        rotas = (self._own, self._of_loops)
         with self._woken:
-            if not self._due:
-                self._sleep(None)
-                return None
-            due, _, reference = self._due[0]
-            left = due - boottime()
+            self._sleeps_until = self._next()
+            left = self._sleeps_until - boottime()
             if left > 0:
-                self._sleep(left, until=due)
-                return None
-            heapq.heappop(self._due)
-            lease = reference()
-            return lease if lease is not None and lease.held else None
+                self._woken.wait(None if left == math.inf else min(left, threading.TIMEOUT_MAX))
+            self._sleeps_until = -math.inf  # awake: no need to be woken
+            now = boottime()
+            taken = [(rota, *rota.take(now)) for rota in rotas]
+        for rota, over, due in taken:
+            self._tell([lease for lease in over if lease.over()])
+            for backend, batch in batches(due):
+                self._crew.do(id(backend.group), partial(self._renew, rota, backend, batch))
 
-    def _sleep(self, seconds: float | None, until: float = float("inf")) -> None:
-        self._sleeps_until = until
-        self._woken.wait(seconds)
-        self._sleeps_until = float("-inf")  # awake: no need to be woken
+    def _renew(self, rota: Rota, backend: Backend, batch: Sequence[Reference]) -> None:
+        renewal = Renewal(backend, batch)
+        try:
+            outcomes = backend.run(renewal.steps())
+        except Exception:  # noqa: BLE001 - logged; the leases stand until their deadlines
+            outcomes = renewal.unknown()
+        lost = renewal.settle(outcomes)
+        with self._woken:
+            for lease in renewal.leases:
+                rota.renew_later(lease)
+            self._wake()
+        self._tell(lost)
+
+    def _tell(self, lost: Sequence[Lease]) -> None:
+        for lease in lost:
+            self._crew.do("tell", lease.tell_lost)
 
 
 watchdog: Final = Watchdog()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,14 +60,19 @@ SPLIT = [5, Held(owner="a"), Held(owner="b")]  # one node each
 
 
 def vote(i: int, word: object, command: Command = Command.GRANT) -> Vote:
-    """What a scripted word means: a number is a YES with that number."""
+    """What a scripted word means: a number is a YES with that number.
+
+    To an extension, a text of 1 and 0 says which tenancies are kept; else it is all or none.
+    """
     label = f"node{i}"
-    if isinstance(word, Seen):
-        return Vote(label, Answer.YES, left=word.left)
-    if isinstance(word, Found):
-        return Vote(label, Answer.YES, data=(word.word,))
-    if isinstance(word, int):
-        return Vote(label, Answer.YES, word)
+    if command is Command.EXTEND and (isinstance(word, int) or word == NO):
+        word = "0" if word == NO else "1"
+    if isinstance(word, str) and word.strip("01") == "":
+        return Vote(label, Answer.YES, data=tuple(map(int, word)))
+    if isinstance(word, Seen | Found | int):
+        told = word.left if isinstance(word, Seen) else None
+        found = (word.word,) if isinstance(word, Found) else ()
+        return Vote(label, Answer.YES, word if isinstance(word, int) else 0, left=told, data=found)
     if isinstance(word, Held):
         return Vote(label, Answer.NO, left=word.left, holder=word.holder, owner=word.owner)
     if word in (NO, KEPT):
@@ -229,15 +234,16 @@ def test_listening_stops_exactly_when_no_answer_can_change_the_outcome(
     steps = table.acquire()
     if outcome is kept_lost_unknown:
         steps = algorithm.extend(table.policy, table.grant(), ttl=5)
-    decided = steps.send(None).decided
-    answers = [vote(0, 5), vote(0, NO), vote(0, LOST)]
-    for ballot in itertools.combinations_with_replacement([None, *answers], size):
+    ask = steps.send(None)
+    words = [5, NO, LOST]
+    for ballot in itertools.combinations_with_replacement([None, *words], size):
         heard = [each for each in ballot if each is not None]
         ends = {
-            outcome([*heard, *rest], table.policy.majority)
-            for rest in itertools.product(answers, repeat=size - len(heard))
+            outcome([vote(0, each) for each in (*heard, *rest)], table.policy.majority)
+            for rest in itertools.product(words, repeat=size - len(heard))
         }
-        assert decided(ballot) is (len(ends) == 1)
+        told = [None if each is None else vote(0, each, ask.command) for each in ballot]
+        assert ask.decided(told) is (len(ends) == 1)
 
 
 def test_numbers_that_agree_cost_one_question() -> None:
@@ -605,6 +611,65 @@ def test_an_extension_that_nobody_knows_of_is_unavailable(answers: list[object])
     with pytest.raises(NodesUnavailable):
         table.talk(algorithm.extend(table.policy, table.grant(), ttl=20), answers)
     assert table.commands == ["extend"]
+
+
+def test_one_question_prolongs_many_each_with_an_outcome_of_its_own() -> None:
+    """FM-6: kept, lost and unknown are told for each tenancy; what is over is not asked about."""
+    table = Table(3)
+    targets = [table.policy.target(names) for names in (["a"], ["b", "c"], ["d"], ["e"])]
+    grants = [table.grant(target=target, nonce=str(i) * 32) for i, target in enumerate(targets)]
+    grants[1] = grants[1]._replace(deadline=100.0)
+    steps = algorithm.extend_many(table.policy, grants, [20, 20, 30, 20])
+    kept, over, lost, unknown = table.talk(steps, ["100", "101", LOST])
+    (ask,) = table.asked
+    assert ask.keys == ("redlock:held", *(f"redlock:lock:{name}" for name in "ade"))
+    assert ask.args == (
+        "0" * 32,
+        20_000,
+        1,
+        "a",
+        "2" * 32,
+        30_000,
+        1,
+        "d",
+        "3" * 32,
+        20_000,
+        1,
+        "e",
+    )
+    assert kept.deadline == pytest.approx(100 + 20 - 0.2 - 0.002)
+    assert [type(each) for each in (over, lost, unknown)] == [
+        LeaseLost,
+        LeaseLost,
+        NodesUnavailable,
+    ]
+    assert [each.name for each in (over, lost, unknown)] == [("b", "c"), "d", "e"]
+    assert [each.answer.value for each in lost.votes] == ["no", "no", "lost"]
+    assert [each.answer.value for each in unknown.votes] == ["no", "yes", "lost"]
+
+
+@pytest.mark.parametrize("size", range(1, 6))
+def test_listening_goes_on_until_every_tenancy_is_decided(size: int) -> None:
+    """FM-6: no tenancy's outcome is cut short because another's is clear, nor waited for."""
+    table = Table(size)
+    steps: Any = algorithm.extend_many(table.policy, [table.grant()] * 2, [5, 5])
+    decided, words = next(steps).decided, ["11", "10", "01", "00", LOST]
+    for ballot in itertools.combinations_with_replacement([None, *words], size):
+        heard = [each for each in ballot if each is not None]
+        clear = all(
+            len({_end(heard, rest, place, table.policy.majority) for rest in rests}) == 1
+            for rests in [list(itertools.product(words, repeat=size - len(heard)))]
+            for place in (0, 1)
+        )
+        told = [None if each is None else vote(0, each) for each in ballot]
+        assert decided(told) is clear
+
+
+def _end(heard: Sequence[str], rest: Sequence[str], place: int, majority: int) -> str:
+    """The outcome of one tenancy, by the book."""
+    said = [each[place] for each in (*heard, *rest) if each != LOST]
+    yes, no = said.count("1"), said.count("0")
+    return "kept" if yes >= majority else "lost" if no >= majority else "unknown"
 
 
 # -- adopting ---------------------------------------------------------------------------------

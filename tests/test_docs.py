@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import socket
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -33,6 +34,7 @@ from tests.waiting import eventually
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs/tutorial.md"
+LONG_JOBS = ROOT / "docs/how-to/long-jobs.md"
 ERRORS = ROOT / "docs/how-to/errors.md"
 SETTINGS = ROOT / "docs/reference/settings.md"
 SIGNALS = ROOT / "docs/reference/signals.md"
@@ -301,6 +303,47 @@ def _gist(text: str) -> list[list[str]]:
     text = re.sub(r"\d+(\.\d+)*( (s|min|ms)\b)?", "N", text.replace("─", ""))
     text = text.replace("N to N", "N")  # seconds left, where the nodes do not agree on a tenth
     return [words for line in text.splitlines() if (words := line.split())]
+
+
+# -- long jobs ------------------------------------------------------------------------------------
+
+
+def test_long_jobs_are_done_as_the_page_says(tmp_path):
+    """FM-6: the page's functions hold, ask, stop when told, and write under their fence only."""
+    names: dict[str, Any] = {}
+    for block in blocks(LONG_JOBS):
+        exec(block.text, names)  # noqa: S102 - our own page
+    seen: list[int] = []
+
+    def lose(*_: object, **__: object) -> None:
+        seen.append(1)
+        for node in group("default").nodes:
+            node.keys.clear()
+        lease = current_lease()
+        assert lease is not None
+        with pytest.raises(LeaseLost):
+            lease.extend()
+
+    with in_memory("default"), closing(sqlite3.connect(tmp_path / "jobs.sqlite3")) as table:
+        with pytest.raises(LeaseLost):
+            names["rebuild"]([1, 2, 3], lose)
+        assert len(seen) == 1
+        names["import_feed"]([1, 2, 3], lose)
+        assert len(seen) == 2
+        with pytest.raises(LeaseLost):
+            names["nightly"](lose)
+        table.execute("CREATE TABLE job (id, fence, done)")
+        table.execute("INSERT INTO job VALUES (7, 0, 0)")
+        with redlock("job") as early:
+            names["step"](early, lambda: seen.append(1), 10_000)
+            assert names["claim"](table, early)
+            assert names["save"](table, early, 5)
+        with redlock("job") as late:
+            assert names["claim"](table, late)
+            assert not names["claim"](table, early)
+            assert not names["save"](table, early, 6)
+            assert names["save"](table, late, 7)
+        assert table.execute("SELECT fence, done FROM job").fetchall() == [(late.fence, 7)]
 
 
 # -- errors ---------------------------------------------------------------------------------------

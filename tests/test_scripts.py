@@ -20,6 +20,7 @@ PREFIX = "pair:"
 FENCES, HELD, WAITS = f"{PREFIX}fences", f"{PREFIX}held", f"{PREFIX}waits"
 LOCK, QUEUE = f"{PREFIX}lock:", f"{PREFIX}queue:"
 NONCES = [f"{number:032x}" for number in (1, 2, 0xABC)]
+ECHO = f"{7:032x}"
 NAMES = ["a", "b", "c", "ü:x", "rest::"]
 FIELDS = {"a": "1", "b": "2", "c": "1", "ü:x": "3", "rest::": "2"}  # some share a counter
 LABELS = ["host:1", "", "a:b:c", "ü", "line\nbreak", "x" * 200]
@@ -117,9 +118,14 @@ class Pair:
         keys = [FENCES, *(f"{LOCK}{name}" for name in names)]
         return self.ask(Command.RAISE, nonce, keys, token, *fields, last=number)
 
-    def extend(self, nonce: str, names: Sequence[str], ttl: int) -> list[Any]:
-        """Prolong."""
-        return self.ask(Command.EXTEND, nonce, locks(names), ttl, *names)
+    def extend(self, *tenancies: tuple[str, Sequence[str], int]) -> list[int]:
+        """Prolong each tenancy: its nonce, its names, the ttl; which ones were."""
+        names = [name for _, names, _ in tenancies for name in names]
+        args: list[Any] = [
+            word for nonce, names, ttl in tenancies for word in (nonce, ttl, len(names), *names)
+        ]
+        kept: list[int] = self.ask(Command.EXTEND, ECHO, locks(names), *args)[2]
+        return kept
 
     def release(
         self, nonce: str, names: Sequence[str], *, reserve: int = 0, push: int = 0
@@ -223,7 +229,7 @@ class Walk:
             self.grant: 30,
             self.adopt: 10,
             self.raise_: 15,
-            lambda: self.pair.extend(self.nonce, self.names, self.ttl): 15,
+            self.extend: 15,
             self.release: 14,
             lambda: self.pair.look(self.names[0], self.ttl): 12,
             lambda: self.pair.claim(self.names[0]): 6,
@@ -271,6 +277,15 @@ class Walk:
         token = number + self.rng.randrange(-1, 5)
         self.pair.raise_(self.nonce, names, token, number + self.rng.choice([0, 0, 0, 1, -1]))
 
+    def extend(self) -> None:
+        """Prolong several tenancies at once, some of them twice, some of them not there."""
+        self.pair.extend(
+            *(
+                (self.rng.choice(NONCES), self.rng.sample(NAMES, self.rng.randint(1, 3)), self.ttl)
+                for _ in range(self.rng.randint(1, 4))
+            )
+        )
+
     def interfere(self) -> None:
         """Be another client, or an operator."""
         if self.rng.random() < 0.3:
@@ -304,6 +319,8 @@ def test_the_random_questions_meet_every_answer(pair, monkeypatch):
     def noting(self: Pair, command: Command, *args: Any, **options: Any) -> list[Any]:
         answer = ask(self, command, *args, **options)
         met.add((command.value, answer[1]))
+        if command is Command.EXTEND:
+            met.update(("extend", (b"no", b"yes")[kept]) for kept in answer[2])
         return answer
 
     monkeypatch.setattr(Pair, "ask", noting)
@@ -323,7 +340,8 @@ def test_the_random_questions_meet_every_answer(pair, monkeypatch):
         ("raise", b"RAISED"),
         ("raise", b"GONE"),
         ("extend", b"KEPT"),
-        ("extend", b"GONE"),
+        ("extend", b"no"),
+        ("extend", b"yes"),
         ("release", b"FREED"),
         ("release", b"GONE"),
         ("look", b"LOOKED"),
@@ -388,7 +406,7 @@ def test_adoption_compares_the_whole_nonce(pair):
     for value in (NONCES[0], f"{NONCES[0]}0:5:x", NONCES[0][:-1], f"x{NONCES[0]}:5:x"):
         pair.put("a", value, STEP)
         assert pair.grant(NONCES[1], ["a"], old=NONCES[0])[1] == b"GONE"
-        assert pair.extend(NONCES[0], ["a"], 60_000)[1] == b"GONE"
+        assert pair.extend((NONCES[0], ["a"], 60_000)) == [0]
         assert pair.rest(NONCES[0], ["a"], 60_000)[1] == b"GONE"
         assert pair.release(NONCES[0], ["a"])[1] == b"GONE"
 
@@ -412,14 +430,38 @@ def test_a_list_is_checked_whole_before_anything_is_written(pair):
     before = dict(pair.memory.fences)
     assert pair.grant(NONCES[1], ["a", "ü:x", "b"])[1:3] == [b"HELD", -1]
     assert pair.memory.fences == before
-    assert pair.extend(NONCES[0], ["c", "b"], 60_000)[1] == b"GONE"
+    assert pair.extend((NONCES[0], ["c", "b"], 60_000)) == [0]
     assert slot(pair.client.pttl(f"{LOCK}c")) == 1
+
+
+def test_each_tenancy_of_an_extension_is_prolonged_for_itself(pair):
+    """FM-8: in one message for many, what is gone neither spoils the others nor comes back."""
+    pair.grant(NONCES[0], ["a", "b"], ttl=20_000)
+    pair.grant(NONCES[1], ["c"], ttl=20_000)
+    gone = (NONCES[2], ["ü:x"], 60_000)
+    kept = pair.extend(gone, (NONCES[0], ["a", "b"], 40_000), gone, (NONCES[1], ["c"], 60_000))
+    assert kept == [0, 1, 0, 1]
+    assert [slot(pair.client.pttl(f"{LOCK}{name}")) for name in "abc"] == [2, 2, 3]
+    assert not pair.client.exists(f"{LOCK}ü:x")
+
+
+def test_extend_prolongs_on_a_node_that_is_out_of_memory(pair):
+    """F12: a lease is prolonged where nothing new can be stored; only the index lags behind."""
+    pair.grant(NONCES[0], ["a"], ttl=20_000)
+    keys = [HELD, f"{LOCK}a"]
+    pair.client.config_set("maxmemory", 1)
+    try:
+        words = pair.client.eval(scripts.EXTEND, 2, *keys, ECHO, NONCES[0], 60_000, 1, "a")
+        assert words == [ECHO.encode(), b"KEPT", [1]]
+        assert slot(pair.client.pttl(f"{LOCK}a")) == 3
+    finally:
+        pair.client.config_set("maxmemory", 0)
 
 
 def test_extend_gives_a_key_without_expiry_none(pair):
     """Extend never shortens: a key of ours that was made persistent stays as it is."""
     pair.put("a", f"{NONCES[0]}:5:label", None)
-    assert pair.extend(NONCES[0], ["a"], 20_000)[1] == b"KEPT"
+    assert pair.extend((NONCES[0], ["a"], 20_000)) == [1]
     assert pair.client.pttl(f"{LOCK}a") == -1
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from django_redlock.protocol import Ask, Command
@@ -109,15 +110,23 @@ class MemoryNode:
             self.fences[field] = max(self.fences.get(field, 0), token)
         return ["RAISED", str(token)]
 
-    def _extend(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        ttl, names = int(args[0]), args[1:]
-        if not all(self._mine(key, f"{nonce}:") for key in keys[1:]):
-            return ["GONE"]
-        for key, name in zip(keys[1:], names, strict=True):
+    def _extend(self, _: str, keys: Sequence[str], args: list[str]) -> list[object]:
+        kept: list[int] = []
+        locks, words = iter(keys[1:]), iter(args)
+        for nonce in words:
+            ttl, count = int(next(words)), int(next(words))
+            names = list(islice(words, count))
+            kept.append(self._prolong(nonce, list(islice(locks, count)), names, ttl))
+        return ["KEPT", kept]
+
+    def _prolong(self, nonce: str, keys: list[str], names: list[str], ttl: int) -> int:
+        if not all(self._mine(key, f"{nonce}:") for key in keys):
+            return 0
+        for key, name in zip(keys, names, strict=True):
             if 0 <= self.pttl(key) < ttl:
                 self._set(key, self.keys[key][0], ttl)
                 self.held[name] = int(self.clock()) + ttl
-        return ["KEPT", str(ttl)]
+        return 1
 
     def _release(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
         reserve, push, names = int(args[0]), args[1] == "1", args[2:]

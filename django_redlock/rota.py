@@ -1,0 +1,126 @@
+"""Whose turn it is: leases by when they are to be prolonged and when their time is up.
+
+Knows no threads, no event loop and no nodes; the watchdogs (``renewal``) ask it what there is
+to do now, and so does the simulation in the tests. Leases are held weakly: one that nobody can
+release any more is not kept alive.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import weakref
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from .lease import Lease
+
+EARLY: Final = 0.03  # the part of a ttl by which a renewal may be early, to share a message
+AHEAD: Final = 0.25  # seconds by which deadlines are looked at early: most have moved by then
+LEAST_ENTRIES: Final = 1024  # fewer are never tidied up
+
+Reference: TypeAlias = "weakref.ref[Lease]"
+
+
+class Entry(NamedTuple):
+    """One thing to do: at ``when``, but from ``earliest`` on if others are done then."""
+
+    when: float
+    order: int
+    earliest: float
+    lease: Reference
+
+
+class Rota:
+    """Leases by when there is something to do for them. Not thread-safe.
+
+    A lease stands among the deadlines until its end, and among the renewals but for the time
+    in which it is being renewed. Entries stay until they are due, also those of ended leases:
+    so a process that takes and releases all the time wakes nobody for every lease.
+
+    Args:
+        lag, grace: how much later than the lease says, as a part of its ttl for renewals and in
+            seconds for deadlines: for leases that somebody else looks after, as long as he can.
+    """
+
+    def __init__(self, *, lag: float = 0.0, grace: float = 0.0) -> None:
+        self._lag = lag
+        self._grace = grace
+        self._renewals: list[Entry] = []
+        self._deadlines: list[Entry] = []
+        self._order = itertools.count()
+        self._most = LEAST_ENTRIES
+
+    def add(self, lease: Lease) -> None:
+        """Look after a lease until it ends."""
+        deadline = lease.tenancy.deadline + self._grace
+        entry = Entry(deadline, next(self._order), deadline, weakref.ref(lease))
+        heapq.heappush(self._deadlines, entry)
+        self.renew_later(lease)
+
+    def renew_later(self, lease: Lease) -> None:
+        """Have it renewed when it says so, if it does."""
+        ttl = lease.tenancy.ttl
+        when = lease.renew_at + self._lag * ttl
+        if lease.held and when < math.inf:
+            entry = Entry(when, next(self._order), when - EARLY * ttl, weakref.ref(lease))
+            heapq.heappush(self._renewals, entry)
+
+    def next(self) -> float:
+        """When there will be something to do; infinite: never."""
+        heaps = (self._renewals, self._deadlines)
+        return min((heap[0].when for heap in heaps if heap), default=math.inf)
+
+    def take(self, now: float) -> tuple[list[Lease], list[Lease]]:
+        """The leases whose time is up, and those to renew now, the most urgent first.
+
+        The latter come back by ``renew_later``.
+        """
+        over = self._take_over(now)
+        due = self._take_due(now)
+        if len(self._renewals) + len(self._deadlines) > self._most:
+            self._tidy_up()
+        return over, due
+
+    def _take_over(self, now: float) -> list[Lease]:
+        over: list[Lease] = []
+        moved: list[Entry] = []
+        while self._deadlines and self._deadlines[0].when <= now + AHEAD:
+            entry = heapq.heappop(self._deadlines)
+            lease = entry.lease()
+            if lease is None or not lease.held:
+                continue
+            deadline = lease.tenancy.deadline + self._grace
+            if deadline <= now:
+                over.append(lease)
+            else:
+                moved.append(entry._replace(when=deadline))
+        for entry in moved:
+            heapq.heappush(self._deadlines, entry)
+        return over
+
+    def _take_due(self, now: float) -> list[Lease]:
+        """When one is due, all those that may go with it, but for what was renewed elsewhere."""
+        due: list[Lease] = []
+        if not self._renewals or self._renewals[0].when > now:
+            return due
+        moved: list[Lease] = []
+        while self._renewals and self._renewals[0].earliest <= now:
+            lease = heapq.heappop(self._renewals).lease()
+            if lease is None or not lease.held:
+                continue
+            ttl = lease.tenancy.ttl
+            early = now + EARLY * ttl >= lease.renew_at + self._lag * ttl
+            (due if early else moved).append(lease)
+        for lease in moved:
+            self.renew_later(lease)
+        return due
+
+    def _tidy_up(self) -> None:
+        for heap in (self._renewals, self._deadlines):
+            heap[:] = [
+                entry for entry in heap if (lease := entry.lease()) is not None and lease.held
+            ]
+            heapq.heapify(heap)
+        self._most = max(LEAST_ENTRIES, 2 * (len(self._renewals) + len(self._deadlines)))

@@ -1,0 +1,429 @@
+"""The watchdogs: renewal of many leases at once, and being told of a loss in time."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from django_redlock import LeaseLost, NodesUnavailable
+from django_redlock.addresses import from_url
+from django_redlock.backend import Backend
+from django_redlock.batch import MOST_BYTES, MOST_TENANCIES, batches
+from django_redlock.lease import Lease
+from django_redlock.locks import LockTemplate
+from django_redlock.nodes import Nodes
+from django_redlock.protocol import Ask, Command, Grant, Policy, Vote
+from django_redlock.rota import AHEAD, EARLY, LEAST_ENTRIES, Rota
+from django_redlock.testing import EmbeddedNodes
+from django_redlock.testing.memory import MemoryNode, MemoryNodes
+
+from .waiting import eventually
+
+
+class Memory(MemoryNodes):
+    """Three nodes in memory that note what they are asked, and fail or dawdle when told to."""
+
+    def __init__(self) -> None:
+        super().__init__([MemoryNode() for _ in range(3)])
+        self.asked: list[Ask] = []
+        self.before: Callable[[Ask], object] = lambda _: None
+
+    def ask(self, ask: Ask) -> list[Vote]:
+        """See ``MemoryNodes``."""
+        self.asked.append(ask)
+        self.before(ask)
+        return super().ask(ask)
+
+    @property
+    def renewals(self) -> list[Ask]:
+        """The messages that prolong."""
+        return [ask for ask in self.asked if ask.command is Command.EXTEND]
+
+
+def made(group: Any, size: int = 3, **options: Any) -> LockTemplate:
+    """What calls itself ``redlock`` over a group of nodes."""
+    backend = Backend("mine", group, Policy(size=size), **options)
+    return LockTemplate(lambda _: backend)
+
+
+@pytest.fixture
+def memory() -> Memory:
+    """Nodes of this test alone."""
+    return Memory()
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[EmbeddedNodes]:
+    """Real nodes that nobody else asks, so that what they count is ours."""
+    with EmbeddedNodes(3) as started:
+        yield started
+
+
+def group_of(nodes: EmbeddedNodes, timeout: float = 0.5) -> Nodes:
+    """A process's view of the nodes."""
+    return Nodes([from_url(url) for url in nodes.urls], timeout=timeout, guard=0, prefix="redlock:")
+
+
+def hold(lease: Lease, seconds: float) -> None:
+    """See that the lease stands for so long."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        lease.ensure()
+        time.sleep(0.01)
+
+
+# -- one message for many -------------------------------------------------------------------------
+
+
+def test_leases_that_are_due_together_share_a_message(nodes):
+    """300 leases, renewed twice, cost each node 6 messages or a few more, as the node counts."""
+    with closing(group_of(nodes)) as group:
+        redlock = made(group, ttl=9)
+        leases = [redlock(f"name:{number}").acquire() for number in range(300)]
+
+        def counted() -> list[tuple[int, int]]:
+            found = []
+            for node in nodes:
+                with closing(node.client()) as client:
+                    stats = client.info("commandstats")
+                    pexpire = stats.get("cmdstat_pexpire", {"calls": 0})
+                    found.append((stats["cmdstat_eval"]["calls"], pexpire["calls"]))
+            return found
+
+        before = counted()
+        eventually(lambda: min(counted())[1] >= min(before)[1] + 600, within=20, every=0.1)
+        for (scripts, keys), (scripts_before, keys_before) in zip(counted(), before, strict=True):
+            assert keys - keys_before >= 600
+            assert scripts - scripts_before <= 24
+        assert not any(lease.lost for lease in leases)
+        assert min(lease.remaining() for lease in leases) > 5
+        for lease in leases:
+            lease.release()
+
+
+def test_a_message_is_bounded():
+    """A batch has so many tenancies and bytes at the most, and no lease is left out."""
+    redlock = made(Memory(), ttl=30, renew=False)
+    few = [redlock(f"{number}:{'ü' * 250}").acquire() for number in range(60)]
+    many = [redlock(f"name:{number}").acquire() for number in range(300)]
+    big = [redlock([f"{number}:{'x' * 500}" for number in range(40)]).acquire()]
+    for leases, most in ((few, 20), (many, MOST_TENANCIES), (big, 1)):
+        made_of = [batch for _, batch in batches(leases)]
+        assert [reference() for batch in made_of for reference in batch] == leases
+        for batch in made_of:
+            names = [name for each in batch if (lease := each()) for name in lease.names]
+            size = sum(2 * len(name.encode()) for name in names)
+            assert len(batch) <= most
+            assert len(batch) == 1 or size <= MOST_BYTES
+
+
+def test_each_backend_has_its_own_message(memory):
+    """Leases of two groups of nodes never meet in a message."""
+    other = Memory()
+    pairs = [(made(memory, ttl=0.6), "a"), (made(other, ttl=0.6), "b")]
+    leases = [redlock(name).acquire() for redlock, name in pairs]
+    eventually(lambda: memory.renewals and other.renewals, within=5)
+    assert {key for ask in memory.renewals for key in ask.keys} == {
+        "redlock:held",
+        "redlock:lock:a",
+    }
+    assert {key for ask in other.renewals for key in ask.keys} == {"redlock:held", "redlock:lock:b"}
+    for lease in leases:
+        lease.release()
+
+
+# -- unknown, kept, lost --------------------------------------------------------------------------
+
+
+def test_a_failed_renewal_is_unknown_until_the_deadline(memory):
+    """FM-6: nodes that are away for half a ttl cost nothing; nobody is told of a loss."""
+    told: list[Lease] = []
+    lease = made(memory, ttl=1.2)("name", on_lost=told.append).acquire()
+    memory.down = {0, 1}
+    eventually(lambda: len(memory.renewals) >= 2, within=5)
+    assert not lease.lost
+    lease.ensure()
+    memory.down = set()
+    hold(lease, 2.4)
+    assert told == []
+    lease.release()
+
+
+def test_what_stays_unknown_is_lost_at_the_deadline_not_before(memory):
+    """FM-6: nodes that stay away end the lease at its own deadline."""
+    told: list[float] = []
+    lease = made(memory, ttl=0.8)("name", on_lost=lambda _: told.append(clock())).acquire()
+    clock, deadline = lease.backend.policy.clock, lease.tenancy.deadline
+    memory.down = {0, 1}
+    eventually(lambda: told, within=5)
+    assert len(memory.renewals) >= 3
+    assert deadline <= told[0] < deadline + 0.2
+
+
+def test_a_minority_that_denies_a_lease_does_not_end_it(memory):
+    """FM-6: one node of three without the key, another one silent: unknown, so the lease stands."""
+    told: list[Lease] = []
+    lease = made(memory, ttl=0.9)("name", on_lost=told.append).acquire()
+    memory.nodes[0].keys.clear()
+    memory.down = {1}
+    eventually(lambda: len(memory.renewals) >= 2, within=5)
+    lease.ensure()
+    memory.down = set()
+    hold(lease, 1.8)
+    assert told == []
+    lease.release()
+
+
+def test_an_unforeseen_error_of_asking_is_unknown_too(memory, caplog):
+    """Whatever asking raises is logged, and the lease is tried again until its deadline."""
+
+    def fail(ask: Ask) -> None:
+        if ask.command is Command.EXTEND and len(memory.renewals) <= 2:
+            raise ZeroDivisionError
+
+    memory.before = fail
+    lease = made(memory, ttl=1.2)("name").acquire()
+    with caplog.at_level(logging.ERROR, logger="django_redlock"):
+        hold(lease, 2.4)
+    errors = [record.exc_info[0] for record in caplog.records if record.exc_info]
+    assert errors == [ZeroDivisionError] * 2
+    lease.release()
+
+
+def test_a_hung_group_delays_no_deadline_and_no_renewal_of_others(nodes):
+    """FM-6: while a renewal hangs for seconds, every other lease is renewed or told in time."""
+    told: dict[str, float] = {}
+
+    def note(lease: Lease) -> None:
+        told[str(lease.name)] = lease.backend.policy.clock() - lease.tenancy.deadline
+
+    with closing(group_of(nodes, timeout=4.0)) as group:
+        slow = made(group, ttl=1.2)
+        quick = made(Memory(), ttl=0.6)
+        hanging = [slow(f"slow:{number}", on_lost=note).acquire() for number in range(3)]
+        for node in range(3):
+            nodes.pause(node)
+        try:
+            start = time.monotonic()
+            kept = quick("kept", on_lost=note).acquire()
+            ending = quick("ending", renew=False, on_lost=note).acquire()
+            eventually(lambda: len(told) == 4, within=5)
+            assert time.monotonic() - start < 3  # the first question still waits for its answer
+            hold(kept, 1.0)
+        finally:
+            for node in range(3):
+                nodes.resume(node)
+        assert set(told) == {"slow:0", "slow:1", "slow:2", "ending"}
+        assert all(0 <= late < 0.25 for late in told.values()), told
+        for lease in (*hanging, kept, ending):
+            lease.release()
+
+
+def test_an_on_lost_that_blocks_stops_no_renewal(memory):
+    """FM-6: a callback that does not return keeps no other lease from being renewed."""
+    blocked, free = threading.Event(), threading.Event()
+
+    def block(_: Lease) -> None:
+        blocked.set()
+        free.wait(20)
+
+    redlock = made(memory, ttl=0.4)
+    kept = redlock("kept").acquire()
+    try:
+        lost = redlock("lost", renew=False, on_lost=block).acquire()
+        assert blocked.wait(5)
+        assert lost.lost
+        hold(kept, 1.2)
+    finally:
+        free.set()
+    kept.release()
+
+
+def test_a_late_answer_neither_shortens_nor_ends_what_another_has_prolonged(memory):
+    """FM-6: of two extensions at once the later deadline counts, in whatever order they end."""
+    lease = made(memory, ttl=10, renew=False)("name").acquire()
+    before, policy = lease.tenancy, lease.backend.policy
+    lease.extend(20)
+    deadline = lease.tenancy.deadline
+    assert lease.renewed(before._replace(deadline=before.deadline + 1), 0.0) is False
+    assert lease.tenancy.deadline == deadline
+    assert lease.renewed(LeaseLost("over before a majority extended it"), 0.0) is False
+    assert lease.renewed(NodesUnavailable("nobody answered"), 0.0) is False
+    assert not lease.lost
+    assert lease.tenancy.deadline == deadline > policy.clock()
+    lease.release()
+
+
+def test_a_renewal_heard_after_the_deadline_revives_nothing(memory):
+    """FM-8: what somebody may have seen as lost stays lost, and is told once."""
+    lease = made(memory, ttl=0.2, renew=False)("name").acquire()
+    eventually(lambda: lease.lost, within=2)
+    later = lease.tenancy._replace(deadline=lease.tenancy.deadline + 10)
+    assert lease.renewed(later, 0.0) is True
+    assert lease.renewed(later, 0.0) is False
+    assert lease.over() is False
+    assert lease.lost
+    assert lease.remaining() <= 0
+
+
+def test_a_renewal_that_a_release_overtook_loses_nothing(memory):
+    """FM-6: nodes that deny a lease because its holder has released it are no news."""
+    told: list[Lease] = []
+    lease = made(memory, ttl=0.6)("name", on_lost=told.append).acquire()
+    asking, go_on = threading.Event(), threading.Event()
+
+    def dawdle(ask: Ask) -> None:
+        if ask.command is Command.EXTEND:
+            asking.set()
+            go_on.wait(5)
+
+    memory.before = dawdle
+    assert asking.wait(5)
+    lease.release()
+    go_on.set()
+    after = len(memory.asked)
+    time.sleep(0.5)  # a third attempt would be due by now
+    assert len(memory.asked) == after
+    assert told == []
+    assert not lease.lost
+
+
+def test_a_lease_that_nobody_can_release_is_not_renewed(memory):
+    """A lease that was forgotten ends with its ttl: the watchdog does not keep it."""
+    lease = made(memory, ttl=0.5)("name").acquire()
+    reference = weakref.ref(lease)
+    eventually(lambda: memory.renewals, within=5)
+    del lease
+    gc.collect()
+    eventually(lambda: reference() is None, within=1)
+    assert made(memory)("name", wait=5).acquire() is not None
+
+
+def test_many_threads_take_and_lose_leases_and_none_is_mixed_up(memory):
+    """Leases of many threads, some released, some lost: each is told once what happened to it."""
+    told: list[str] = []
+    redlock = made(memory, ttl=0.5)
+
+    def work(number: int) -> None:
+        for turn in range(20):
+            name = f"{number}:{turn}"
+            lease = redlock(name, on_lost=lambda lost: told.append(str(lost.name))).acquire()
+            if turn % 4 == 0:
+                leases.append(lease)  # kept
+            elif turn % 4 == 1:
+                ending = redlock(f"end:{name}", renew=False, on_lost=tell).acquire()
+                leases.append(ending)
+                lease.release()
+            else:
+                lease.release()
+
+    def tell(lost: Lease) -> None:
+        told.append(str(lost.name))
+
+    leases: list[Lease] = []
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ended = {str(lease.name) for lease in leases if str(lease.name).startswith("end:")}
+    assert len(ended) == 40
+    eventually(lambda: len(told) >= 40, within=5)
+    time.sleep(0.6)
+    assert sorted(told) == sorted(ended)
+    kept = [lease for lease in leases if lease.name not in ended]
+    assert not any(lease.lost for lease in kept)
+    for lease in kept:
+        lease.release()
+
+
+# -- whose turn it is -----------------------------------------------------------------------------
+
+
+class Turn:
+    """A lease as far as a rota looks at it."""
+
+    def __init__(self, *, ttl: float = 30.0, since: float = 0.0, renews: bool = True) -> None:
+        target = Policy(size=1).target(["name"])
+        self.tenancy = Grant(target, "f" * 32, 1, since + ttl, since, ttl, frozenset())
+        self.renew_at = since + ttl / 3 if renews else float("inf")
+        self.held = True
+
+    def renew(self, now: float) -> None:
+        """Be prolonged."""
+        self.tenancy = self.tenancy._replace(deadline=now + self.tenancy.ttl)
+        self.renew_at = now + self.tenancy.ttl / 3
+
+
+def rota_of(*turns: Any, **options: float) -> Rota:
+    """A rota with these leases."""
+    rota = Rota(**options)
+    for turn in turns:
+        rota.add(turn)
+    return rota
+
+
+def test_a_rota_takes_along_what_is_nearly_due():
+    """When one lease is due, so are all within a small part of their ttl; before that, none is."""
+    first: Any = Turn()
+    near: Any = Turn(since=30 * EARLY * 0.9)
+    far: Any = Turn(since=30 * EARLY * 1.1)
+    rota = rota_of(far, near, first)
+    assert rota.next() == 10
+    assert rota.take(9.99) == ([], [])
+    assert rota.take(10.0) == ([], [first, near])
+    assert rota.next() == far.renew_at
+
+
+def test_a_rota_finds_who_is_over_while_it_is_being_renewed():
+    """A lease whose renewal is under way keeps its place among the deadlines."""
+    turn: Any = Turn()
+    rota = rota_of(turn)
+    assert rota.take(10.0) == ([], [turn])
+    assert rota.next() == 30
+    assert rota.take(29.99) == ([], [])
+    assert rota.take(30.0) == ([turn], [])
+    assert rota.next() == float("inf")
+
+
+def test_a_rota_follows_a_deadline_that_moves():
+    """A deadline that was put off, by whomever, is no end."""
+    turn: Any = Turn(renews=False)
+    rota = rota_of(turn)
+    turn.tenancy = turn.tenancy._replace(deadline=45.0)
+    assert rota.take(30.0 - AHEAD) == ([], [])
+    assert rota.next() == 45
+    assert rota.take(45.0) == ([turn], [])
+
+
+def test_a_rota_forgets_who_has_ended():
+    """Released and forgotten leases are neither renewed nor told, and take no room for long."""
+    turns: list[Any] = [Turn() for _ in range(2 * LEAST_ENTRIES)]
+    alive: Any = Turn(since=100)
+    rota = rota_of(*turns, alive)
+    for turn in turns[::2]:
+        turn.held = False
+    del turns[1::2], turn
+    rota.take(0.0)
+    assert len(rota._renewals) + len(rota._deadlines) == 2
+    assert rota.take(200.0) == ([alive], [alive])
+
+
+def test_a_rota_that_lags_steps_in_only_where_nobody_else_did():
+    """The spare rota waits, and takes no lease that was renewed in the meantime."""
+    kept: Any = Turn()
+    left: Any = Turn()
+    rota = rota_of(kept, left, lag=1 / 6, grace=0.1)
+    assert rota.next() == 15
+    kept.renew(10.0)
+    assert rota.take(15.0) == ([], [left])
+    assert rota.take(30.05) == ([], [kept])
+    assert rota.take(30.1) == ([left], [])

@@ -1,0 +1,238 @@
+"""Leases of tasks: renewed by a timer of their event loop, by the thread where that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from typing import Any
+
+import pytest
+
+from django_redlock.lease import Lease
+from django_redlock.protocol import Ask, Command, Vote
+
+from .test_renewal import Memory, group_of, made, nodes
+from .waiting import eventually
+
+__all__ = ["nodes"]
+
+
+class Twice(Memory):
+    """Notes who asks to prolong: the thread or the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by: list[str] = []
+
+    def ask(self, ask: Ask) -> list[Vote]:
+        """See ``MemoryNodes``."""
+        if ask.command is Command.EXTEND:
+            self.by.append("thread")
+        return super().ask(ask)
+
+    def aask(self, ask: Ask) -> asyncio.Future[list[Vote]]:
+        """See ``MemoryNodes``."""
+        answered: asyncio.Future[list[Vote]] = asyncio.get_running_loop().create_future()
+        answered.set_result(super().ask(ask))
+        if ask.command is Command.EXTEND:
+            self.by.append("loop")
+        return answered
+
+
+async def hold(lease: Lease, seconds: float) -> None:
+    """See that the lease stands for so long, with the loop running."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        lease.ensure()
+        await asyncio.sleep(0.01)
+
+
+def test_a_loop_renews_what_its_tasks_have_taken():
+    """FM-6: the loop's own timer keeps the lease, without a task that anybody could cancel."""
+    group = Twice()
+
+    async def work() -> None:
+        async with made(group, ttl=0.9)("name") as lease:
+            await hold(lease, 2.0)
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(work())
+    assert group.by.count("loop") >= 5
+    assert "thread" not in group.by
+
+
+def test_many_leases_of_a_loop_share_a_message(nodes):
+    """200 leases of a loop on real nodes: two messages per round, none lost."""
+    group = group_of(nodes)
+
+    async def work() -> None:
+        redlock = made(group, ttl=3)
+        leases = await asyncio.gather(*(redlock(f"name:{n}").aacquire() for n in range(200)))
+        asked: list[Ask] = []
+        ask_nodes = group.aask
+
+        def noting(ask: Ask) -> Any:
+            asked.append(ask)
+            return ask_nodes(ask)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(group, "aask", noting)
+            await asyncio.sleep(4)
+        assert not any(lease.lost for lease in leases)
+        assert 4 <= len(asked) <= 20
+        await asyncio.gather(*(lease.arelease() for lease in leases))
+
+    asyncio.run(work())
+    group.close()
+
+
+def test_on_lost_is_called_in_the_loop_in_time():
+    """FM-6: a task's lease is told lost in its loop, at the local deadline, once."""
+    told: list[tuple[float, threading.Thread]] = []
+
+    async def work() -> None:
+        def note(lease: Lease) -> None:
+            late = lease.backend.policy.clock() - lease.tenancy.deadline
+            told.append((late, threading.current_thread()))
+
+        group = Memory()
+        lease = await made(group, ttl=0.4, renew=False)("name", on_lost=note).aacquire()
+        await asyncio.sleep(0.8)
+        assert lease.lost
+        assert len(told) == 1
+        assert 0 <= told[0][0] < 0.1
+        assert told[0][1] is threading.current_thread()
+
+    asyncio.run(work())
+
+
+def test_the_thread_steps_in_while_a_loop_is_blocked():
+    """FM-6: a task that blocks its loop for longer than the ttl keeps its lease."""
+    group = Twice()
+
+    async def work() -> None:
+        async with made(group, ttl=0.9)("name") as lease:
+            time.sleep(1.5)  # noqa: ASYNC251 - this is the mishap
+            lease.ensure()
+            await hold(lease, 1.0)
+
+    asyncio.run(work())
+    assert {"thread", "loop"} <= set(group.by)
+
+
+def test_the_thread_tells_of_a_loss_while_a_loop_is_blocked():
+    """FM-6: `on_lost` does not wait for a loop that is blocked."""
+    told: list[threading.Thread] = []
+
+    async def work() -> None:
+        group = Memory()
+        lock = made(group, ttl=0.3, renew=False)(
+            "name", on_lost=lambda _: told.append(threading.current_thread())
+        )
+        lease = await lock.aacquire()
+        eventually(lambda: told, within=2)
+        assert lease.lost
+        await asyncio.sleep(0.3)
+        assert len(told) == 1
+
+    asyncio.run(work())
+    assert told[0] is not threading.current_thread()
+
+
+def test_a_lease_outlives_its_loop_and_keeps_nothing_of_it():
+    """A lease that was taken in a loop that has ended is renewed, and the loop is forgotten."""
+    group = Twice()
+    runner = asyncio.Runner()
+    lease = runner.run(made(group, ttl=0.9)("name").aacquire())
+    loop = weakref.ref(runner.get_loop())
+    runner.close()
+    del runner
+    gc.collect()
+    assert loop() is None
+    eventually(lambda: group.by.count("thread") >= 4, within=5)
+    lease.ensure()
+    lease.release()
+
+
+def test_a_loop_that_ends_lets_its_holders_clean_up():
+    """Renewal goes on while tasks that were cancelled at the loop's end still hold their locks."""
+    seen: list[bool] = []
+
+    async def hold_on(group: Memory) -> None:
+        async with made(group, ttl=0.6)("name") as lease:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(1.5)
+                seen.append(lease.lost)
+
+    async def work() -> None:
+        task = asyncio.create_task(hold_on(Memory()))
+        await asyncio.sleep(0.1)
+        assert not task.done()
+
+    asyncio.run(work())
+    assert seen == [False]
+
+
+ENDINGS = """
+import asyncio, gc, sys, threading, time
+from django.conf import settings
+settings.configure(REDLOCK={"default": {
+    "NODES": sys.argv[2].split(",") if len(sys.argv) > 2 else ["memory://a", "memory://b"],
+    "MAX_TTL": 2, "TTL": 1, "RESTART_GUARD": False, "NODE_TIMEOUT": 1,
+}})
+from asgiref.sync import async_to_sync
+from django_redlock import redlock
+
+async def take(number):
+    return [await redlock(f"{number}:{each}").aacquire() for each in range(20)]
+
+async def last():
+    leases = await take(1)
+    await asyncio.sleep(1.5)
+    assert not any(lease.lost for lease in leases)
+    return leases
+
+how = sys.argv[1]
+if how == "run":
+    kept = asyncio.run(last())
+elif how == "async_to_sync":
+    kept = async_to_sync(last)()
+elif how == "abrupt":
+    loop = asyncio.new_event_loop()
+    kept = loop.run_until_complete(last())
+    for _ in range(400):  # end it in the middle of whatever it does
+        loop.run_until_complete(asyncio.sleep(0.001))
+    loop.close()
+    del loop
+elif how == "left":
+    loop = asyncio.new_event_loop()
+    kept = loop.run_until_complete(last())
+    loop.close()
+    del kept
+gc.collect()
+if how != "left":
+    time.sleep(1.5)
+    assert not any(lease.lost for lease in kept)
+"""
+
+
+@pytest.mark.parametrize("how", ["run", "async_to_sync", "abrupt", "left"])
+@pytest.mark.parametrize("real", [False, True])
+def test_a_loop_ends_quietly(how, real, request):
+    """FM-12: however a loop ends, nothing complains, and the leases stand until the exit."""
+    urls = [",".join(request.getfixturevalue("nodes").urls)] if real else []
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", ENDINGS, how, *urls],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
