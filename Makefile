@@ -6,7 +6,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-slow lint format docs bench screenshots clean
+.PHONY: help demo test test-slow soak lint format docs docs-tables bench screenshots clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,11 @@ test: $(VENV)/.has-dev ## The tests that take at most three minutes
 test-slow: $(VENV)/.has-dev ## Kills, many processes, long runs
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow --timeout 600 $(ARGS)
 
+# WORLDS=1000: fewer. It goes on where it was interrupted, until the code changes.
+WORLDS ?= 200000
+soak: $(VENV)/.has-dev ## Very many simulated worlds, on all cores, resumable
+	$(BIN)/python -m tests.worlds --soak --worlds $(WORLDS) $(ARGS)
+
 lint: $(VENV)/.has-dev ## Check style, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -33,6 +38,9 @@ format: $(VENV)/.has-dev ## Format the code and apply safe fixes
 
 docs: $(VENV)/.has-docs ## Build the documentation; a warning is an error
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html $(ARGS)
+
+docs-tables: $(VENV)/.has-dev ## Hunt every broken variant, and write the page about it
+	$(BIN)/python -m tests.worlds --table docs/reference/mutants.md
 
 bench: $(VENV)/.has-dev ## Measure against hand-written sockets
 	$(BIN)/python -m tests.bench $(ARGS)

@@ -1,22 +1,26 @@
 """The production algorithm in simulated worlds, and broken variants of it, which must be caught."""
 
 import os
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
 
-from .worlds import PROFILES, Profile, profile
-from .worlds.checker import Violation
+from .worlds.checker import Broken, Checker, Violation
 from .worlds.mutants import MUTANTS, Edit, Mutant, broken, hunt
+from .worlds.page import MUTANT_HEAD, PAGE, PROFILE_HEAD, profiles, rows_below
+from .worlds.profiles import PROFILES, Profile, profile
 from .worlds.world import World, play
 
-WORLDS = 185  # of each profile
-CHUNK = 37
+WORLDS = 136  # of each profile
+CHUNK = 34
 FIRST = int(os.environ.get("WORLD_SEED", "0"))
 
 MISFORTUNES = {
     "rough": {"lost request", "lost reply", "cancelled", "extended", "adopted", "raise", "rest"},
     "calm": {"granted", "extended", "adopted", "LockTaken", "LeaseLost"},
+    "minority": {"granted", "extended", "LockTaken"},
     "restarts": {"restarts", "flushed", "saved", "NodesUnavailable"},
     "contended": {"granted", "LockTaken"},
     "handovers": {"given away", "adopted", "LeaseLost"},
@@ -24,9 +28,18 @@ MISFORTUNES = {
     "tenacious": {"extended", "rest", "lost request"},
     "crowded": {"raise", "LockTaken"},
     "ahead": {"restarts", "raise"},
+    "stepped": {"wall clock set", "suspended", "extended"},
+    "repeated": {"comes again", "adopted"},
+    "slipping": {"out of step", "extended"},
     "wishless": {"raise"},
-    "clockless": {"raise", "clock jumps"},
+    "clockless": {"raise", "clock jumps", "comes again"},
 }
+
+
+def test_there_are_at_least_two_thousand_worlds() -> None:
+    """`make test` plays at least 2,000 of them."""
+    assert WORLDS * len(PROFILES) >= 2000
+    assert WORLDS % CHUNK == 0
 
 
 @pytest.mark.parametrize("start", range(FIRST, FIRST + WORLDS, CHUNK))
@@ -39,10 +52,52 @@ def test_no_world_breaks_a_promise(where: Profile, start: int) -> None:
     assert MISFORTUNES[where.name] | {"granted"} <= met.keys()
 
 
+def test_worlds_are_of_all_sizes() -> None:
+    """One to seven nodes and two to eight clients occur, in the worlds that `make test` plays."""
+    worlds = [World(seed, profile("rough")) for seed in range(FIRST, FIRST + WORLDS)]
+    assert {len(world.network.nodes) for world in worlds} == set(range(1, 8))
+    assert {len(world.clients) for world in worlds} == set(range(2, 9))
+
+
+def test_clocks_are_as_wrong_as_they_may_be() -> None:
+    """Rates of clients' and nodes' clocks are wrong by up to 0.4 %, and often by just that."""
+    worlds = [World(seed, profile("expiring")) for seed in range(30)]
+    rates = [client.clock() for world in worlds for client in world.clients]
+    for world in worlds:
+        world.now = 1.0
+    later = [client.clock() for world in worlds for client in world.clients]
+    errors = [after - before - 1 for before, after in zip(rates, later, strict=True)]
+    assert max(errors) == pytest.approx(0.004)
+    assert min(errors) == pytest.approx(-0.004)
+    assert sum(abs(error) > 0.0039 for error in errors) > len(errors) / 5
+
+
+def test_messages_overtake_each_other_on_different_connections() -> None:
+    """Of two questions of one client to one node, the later one may arrive first."""
+    assert sum(play(seed, profile("rough")).met["overtaken"] for seed in range(20)) > 0
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_broken_rule_is_caught(mutant: Mutant) -> None:
     """A simulation that would not notice a broken rule proves nothing about it."""
-    assert hunt(mutant, worlds=mutant.worlds) is not None, mutant.breaks
+    assert hunt(mutant, worlds=mutant.worlds) is not None, mutant.does
+
+
+def test_a_belief_that_lasts_longer_than_it_should_is_noticed() -> None:
+    """The look after every event sees two holders even when neither asked for anything."""
+    world = play(0, profile("calm"))
+    grants = [client.belief.grant for client in world.clients if client.belief][:2]
+    checker, target = Checker(exclusive=True, reachable=False), grants[0].target
+    for number, grant in enumerate(grants):
+        checker.attempt(grant.nonce, target.names)
+        grants[number] = grant._replace(target=target, fence=number + 1)
+    first = checker.granted("first", grants[0], now=0.0, until=1.0)
+    checker.look(0.9)
+    checker.granted("second", grants[1], now=1.1, until=2.0)
+    first.until = 1.5
+    with pytest.raises(Violation) as caught:
+        checker.look(1.2)
+    assert caught.value.promise is Broken.ALONE
 
 
 def test_a_seed_replays_its_world() -> None:
@@ -50,6 +105,26 @@ def test_a_seed_replays_its_world() -> None:
     first, second = (play(7, profile("rough")) for _ in range(2))
     assert first.log == second.log
     assert first.met == second.met
+
+
+def test_a_seed_replays_its_world_in_another_process() -> None:
+    """Nothing depends on how Python orders sets, which changes from process to process."""
+    code = (
+        "from tests.worlds.profiles import PROFILES; from tests.worlds.world import play;"
+        "print([play(5, where).story() for where in PROFILES])"
+    )
+    stories = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(stories) == 1
+    assert " grant " in stories.pop()
 
 
 def test_a_violation_tells_how_to_see_it_again() -> None:
@@ -80,3 +155,17 @@ def test_mutants_leave_no_trace() -> None:
             pass
     after = [vars(edit.owner)[edit.name] for mutant in MUTANTS for edit in mutant.edits]
     assert before == after
+
+
+def test_the_page_lists_every_mutant() -> None:
+    """The docs name each broken variant with its bound, and that it is caught within it."""
+    rows = rows_below(MUTANT_HEAD)
+    assert [[row[0], row[1], row[3], row[5]] for row in rows] == [
+        [each.name, each.does, each.profile, str(each.worlds)] for each in MUTANTS
+    ], "run make docs-tables"
+    assert all(int(row[4]) <= int(row[5]) for row in rows)
+
+
+def test_the_page_lists_every_profile() -> None:
+    """The docs describe each kind of worlds."""
+    assert PROFILE_HEAD + profiles() in PAGE.read_text(), "run make docs-tables"

@@ -1,14 +1,17 @@
-"""``python -m tests.worlds``: play worlds, or hunt mutants and print how soon each is caught."""
+"""``python -m tests.worlds``: play worlds, hunt mutants, soak, or write the page of the docs."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
+from pathlib import Path
 
-from . import PROFILES, profile
+from .beyond import EVERYWHERE
 from .checker import Violation
 from .mutants import MUTANTS, hunt
+from .page import page
+from .soak import Plan, soak
 from .world import play
 
 
@@ -17,10 +20,11 @@ def honest(first: int, worlds: int, only: str | None) -> int:
     broken = 0
     for seed in range(first, first + worlds):
         try:
-            play(seed, profile(only) if only else None)
+            play(seed, EVERYWHERE[only] if only else None)
         except Violation as violation:
             broken += 1
             print(violation, file=sys.stderr)
+    print(f"{worlds} worlds of the real code, {broken} broke a promise")
     return broken
 
 
@@ -45,17 +49,28 @@ def table(first: int, worlds: int, only: str | None) -> int:
 def main() -> int:
     """Parse the command line and do it."""
     parser = argparse.ArgumentParser(prog="python -m tests.worlds", description=__doc__)
-    parser.add_argument("--worlds", type=int, default=300, help="how many")
+    parser.add_argument("--worlds", type=int, help="how many (300, to soak 200,000)")
     parser.add_argument("--seed", type=int, default=0, help="of the first")
-    parser.add_argument("--profile", choices=[each.name for each in PROFILES], help="only these")
+    parser.add_argument("--profile", choices=list(EVERYWHERE), help="only these worlds")
     parser.add_argument("--mutant", choices=[each.name for each in MUTANTS], help="only this one")
+    parser.add_argument("--soak", action="store_true", help="many worlds, on all cores, resumable")
+    parser.add_argument("--jobs", type=int, help="processes to soak with")
+    parser.add_argument("--state", type=Path, default=Path(".soak.json"), help="what soaking keeps")
+    parser.add_argument("--table", type=Path, metavar="PAGE", help="write the page of the docs")
     options = parser.parse_args()
-    wrong = 0
+    if options.table:
+        options.table.write_text(page())
+        return 0
+    if options.soak:
+        plan = Plan(options.worlds or 200_000, options.state, options.seed, options.mutant or "")
+        if options.jobs:
+            plan = Plan(plan.worlds, plan.state, plan.seed, plan.mutant, options.jobs)
+        return soak(plan)
+    wrong, worlds = 0, options.worlds or 300
     if options.mutant is None:
-        wrong = honest(options.seed, options.worlds, options.profile)
-        print(f"{options.worlds} worlds of the real code, {wrong} broke a promise")
+        wrong = honest(options.seed, worlds, options.profile)
     if options.profile is None:
-        wrong += table(options.seed, options.worlds, options.mutant)
+        wrong += table(options.seed, worlds, options.mutant)
     return 1 if wrong else 0
 
 

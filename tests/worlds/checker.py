@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import enum
 from collections import defaultdict
 from dataclasses import dataclass
 
 from django_redlock.protocol import Grant
 
 
+class Broken(enum.Enum):
+    """Which promise a world broke, as the docs say it."""
+
+    ALONE = "two holders"
+    TOKENS = "tokens not increasing"
+    ALIVE = "a lease handed over dead"
+    EXTENDED = "a lease revived or shortened"
+    LEFT = "a key left behind"
+    OUTAGE = "an outage told that was none"
+    CLOSED = "a closed attempt that goes on"
+    UPDATE = "an update lost"
+
+
 class Violation(AssertionError):  # noqa: N818 - what a world shows, not a fault of it
-    """A promise of the lock was broken."""
+    """A promise of the lock was broken.
+
+    Args:
+        promise: which one.
+        how: what happened.
+    """
+
+    def __init__(self, promise: Broken, how: str) -> None:
+        super().__init__(how)
+        self.promise = promise
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Belief:
     """One client's opinion that it holds names, on the exact clock of the world."""
 
@@ -24,21 +47,35 @@ class Belief:
 class Checker:
     """Told of everything that a client may believe; raises ``Violation``.
 
-    Beliefs begin and grow only when a grant or an extension returns, and otherwise only end,
-    so looking at these moments is looking after every event.
-
     Args:
-        exclusive: whether clocks are good enough for mutual exclusion.
-        reachable: whether nothing keeps clients from asking all nodes.
+        exclusive: whether two holders are a violation.
+        reachable: whether nothing keeps clients from asking a majority.
     """
 
     def __init__(self, *, exclusive: bool, reachable: bool) -> None:
         self._exclusive = exclusive
-        self._reachable = reachable
+        self.reachable = reachable
         self._beliefs: defaultdict[str, list[Belief]] = defaultdict(list)
         self._tokens: defaultdict[str, dict[int, str]] = defaultdict(dict)
         self._highest: defaultdict[str, int] = defaultdict(int)
         self._floors: dict[str, dict[str, int]] = {}
+
+    def look(self, now: float) -> None:
+        """After every event: at most one holder believes.
+
+        Raises:
+            Violation: two do.
+        """
+        if not self._exclusive:
+            return
+        for name, beliefs in self._beliefs.items():
+            if len(beliefs) > 1:
+                beliefs[:] = [each for each in beliefs if each.until > now]
+                if len(beliefs) > 1:
+                    first, second = beliefs[:2]
+                    left = min(first.until, second.until) - now
+                    how = f"{first.client} and {second.client} both hold {name}, for {left:.6f} s"
+                    raise Violation(Broken.ALONE, how)
 
     def attempt(self, nonce: str, names: tuple[str, ...]) -> None:
         """An attempt begins: its token must be above all that were handed out by now."""
@@ -47,31 +84,30 @@ class Checker:
     def granted(self, client: str, grant: Grant, now: float, until: float) -> Belief:
         """A client begins to believe."""
         if until <= now:
-            raise Violation(f"{client} was handed a lease that is over")
+            raise Violation(Broken.ALIVE, f"{client} was handed a lease that is over")
         for name, floor in self._floors[grant.nonce].items():
             if grant.fence <= floor:
-                raise Violation(
-                    f"{client} began after token {floor} of {name} and got {grant.fence}"
-                )
+                how = f"{client} began after token {floor} of {name} and got {grant.fence}"
+                raise Violation(Broken.TOKENS, how)
             if grant.fence in self._tokens[name]:
                 other = self._tokens[name][grant.fence]
-                raise Violation(f"{client} and {other} both got token {grant.fence} of {name}")
+                how = f"{client} and {other} both got token {grant.fence} of {name}"
+                raise Violation(Broken.TOKENS, how)
             self._tokens[name][grant.fence] = client
             self._highest[name] = max(self._highest[name], grant.fence)
         belief = Belief(client, grant, until)
         for name in grant.target.names:
             self._beliefs[name].append(belief)
-        self._alone(belief, now)
         return belief
 
     def extended(self, belief: Belief, now: float, until: float) -> None:
         """A client believes for longer."""
         if belief.until <= now:
-            raise Violation(f"{belief.client}'s lease had ended and came back")
+            raise Violation(Broken.EXTENDED, f"{belief.client}'s lease had ended and came back")
         if until < belief.until:
-            raise Violation(f"{belief.client}'s lease was shortened by extending it")
+            how = f"{belief.client}'s lease was shortened by extending it"
+            raise Violation(Broken.EXTENDED, how)
         belief.until = until
-        self._alone(belief, now)
 
     def ended(self, belief: Belief) -> None:
         """A client stops believing."""
@@ -79,17 +115,5 @@ class Checker:
 
     def unavailable(self, client: str) -> None:
         """A client was told that no majority could be asked."""
-        if self._reachable:
-            raise Violation(f"{client} was told of an outage, and there was none")
-
-    def _alone(self, belief: Belief, now: float) -> None:
-        if not self._exclusive:
-            return
-        for name in belief.grant.target.names:
-            self._beliefs[name] = [each for each in self._beliefs[name] if each.until > now]
-            for other in self._beliefs[name]:
-                if other is not belief:
-                    raise Violation(
-                        f"{belief.client} and {other.client} both hold {name}, the latter for "
-                        f"{other.until - now:.6f} s more"
-                    )
+        if self.reachable:
+            raise Violation(Broken.OUTAGE, f"{client} was told of an outage, and there was none")

@@ -9,7 +9,7 @@ from django_redlock import algorithm
 from django_redlock.errors import LeaseLost, NodesUnavailable, RedlockError
 from django_redlock.protocol import Ask, Grant, Policy, Target, Wait
 
-from . import MAX_TTL, SLACK
+from .profiles import MAX_TTL, SLACK
 
 if TYPE_CHECKING:
     from .checker import Belief
@@ -29,30 +29,52 @@ class Client:
         profile, random = world.profile, world.random
         self.world = world
         self.label = f"c{number}"
-        self._rate = 1 + random.uniform(-1, 1) * profile.rate
+        self._rate = 1 + world.wrong() * profile.rate
         if not profile.trusted:
             self._rate *= 0.01  # the machine gets no time, so its owner believes for too long
         self._offset = random.uniform(0, 1000)
-        error = random.uniform(-1, 1) * profile.wall
+        self.error = random.uniform(-1, 1) * profile.wall  # of its wall clock
         if profile.ahead and number == 0:
-            error = profile.ahead
+            self.error = profile.ahead
+        self.suspended = 0.0  # seconds, all in all; its clock counts them
         self.policy = Policy(
             size=size,
             max_ttl=MAX_TTL,
             slack=SLACK,
             clock=self.clock,
-            wall=lambda: int((1000.0 + world.now + error) * 1_000_000) if profile.wishes else 0,
+            wall=self._wall,
             nonce=world.nonce,
             uniform=random.uniform,
         )
         self.names = [f"name{i}" for i in range(profile.names)]
         self.nonces: set[str] = set()  # of this turn
         self.given: set[str] = set()
+        self.belief: Belief | None = None
         self.doomed = False  # disappears at its next step
 
     def clock(self) -> float:
         """Its own monotonic clock."""
         return self._offset + self.world.now * self._rate
+
+    def _wall(self) -> int:
+        if not self.world.profile.wishes:
+            return 0
+        return int((1000.0 + self.world.now + self.error) * 1_000_000)
+
+    def suspend(self, seconds: float) -> None:
+        """The machine stops, and its steady clock goes on."""
+        self.suspended += seconds
+        self._look_again()
+
+    def set_wall(self, error: float) -> None:
+        """Somebody sets the wall clock."""
+        self.error = error
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """What it believes follows its clock, should that not be a steady one."""
+        if self.belief is not None and self.belief.until > self.world.now:
+            self.belief.until = self.exact(self.belief.grant.deadline)
 
     def exact(self, moment: float) -> float:
         """A moment of its clock, on the world's."""
@@ -77,7 +99,7 @@ class Client:
                     self.world.checker.unavailable(self.label)
             except Cancelled:
                 self.world.note("cancelled", self.label)
-            for nonce in self.nonces - self.given:
+            for nonce in sorted(self.nonces - self.given):
                 self.world.network.over(nonce)
             self.nonces.clear()
 
@@ -99,12 +121,12 @@ class Client:
                 wait=random.choice(profile.wait),
             )
         now, until = self.world.now, self.exact(grant.deadline)
-        belief = self.world.checker.granted(self.label, grant, now, until)
+        belief = self.belief = self.world.checker.granted(self.label, grant, now, until)
         self.world.note("granted", self.label, grant.nonce, grant.fence)
         if random.random() < profile.die:
             self.doomed = True
         try:
-            yield from self._hold(belief)
+            yield from self._use(belief)
         except GeneratorExit:
             raise
         except BaseException:
@@ -119,6 +141,17 @@ class Client:
         target = self.policy.target(random.sample(self.names, count))
         fields = tuple(int(name.removeprefix("name")) // 2 for name in target.names)
         return target._replace(fields=fields)
+
+    def _use(self, belief: Belief) -> Acts:
+        """Hold it, and at the end change the row, if the world has one."""
+        row = self.world.rows.get(belief.grant.target.names[0])
+        read = row.enter(belief.grant.fence) if row else None
+        yield from self._hold(belief)
+        if row is None or read is None or self.clock() >= belief.grant.deadline:
+            return
+        yield Wait(0)  # between the look at the lease and the write a machine may be suspended
+        written = row.write(self.label, belief.grant.fence, read)
+        self.world.note("written" if written else "write refused", self.label)
 
     def _hold(self, belief: Belief) -> Acts:
         random, profile = self.world.random, self.world.profile

@@ -1,22 +1,26 @@
-"""Nodes that restart, and connections that delay and lose what they carry."""
+"""Nodes that restart; connections that delay, lose, repeat, and get out of step."""
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from django_redlock.answers import vote
+from django_redlock import answers
 from django_redlock.protocol import UNDO, Answer, Ask, Command, Vote
 from django_redlock.testing.memory import MemoryNode
 
-from . import NODE_TIMEOUT
-from .checker import Violation
+from .checker import Broken, Violation
+from .profiles import NODE_TIMEOUT
 
 if TYPE_CHECKING:
     from .world import World
+
+
+Owed: TypeAlias = tuple[str, float]  # a grant's nonce, or ""; when it was asked
 
 
 class Hearer(Protocol):
@@ -31,14 +35,19 @@ class Channel:
     """A connection: first in, first out, either way. Remembers what the node owes.
 
     Attributes:
+        client: whose it is.
         life, epoch: of the node, when the connection was opened.
+        unread: an answer that lies on it and that nobody expects any more.
     """
 
+    client: str
     life: int
     epoch: int | None
-    owed: list[tuple[str, float]] = field(default_factory=list)  # a grant's nonce, when asked
+    owed: list[Owed] = field(default_factory=list)
     inbound: float = 0.0
     outbound: float = 0.0
+    unread: list[object] = field(default_factory=list)
+    closed: bool = False
 
     def silent(self, now: float) -> bool:
         """Whether its oldest question is overdue."""
@@ -49,7 +58,7 @@ class SimNode:
     """A master that may be down, and that mistrusts itself for a while after a start."""
 
     def __init__(self, world: World, label: str) -> None:
-        profile, rate = world.profile, world.random.uniform(-1, 1) * world.profile.rate
+        profile, rate = world.profile, world.wrong() * world.profile.rate
         self.world = world
         self.label = label
         self.error = world.random.uniform(-1, 1) * profile.wall
@@ -57,6 +66,7 @@ class SimNode:
             lambda: (1000.0 + world.now * (1 + rate) + self.error) * 1000,
         )
         self.up = True
+        self.hangs = False
         self.life = 0
         self.votes_from = 0.0
         self._saved = self._image()
@@ -111,12 +121,15 @@ class Network:
         self.nodes = [SimNode(world, f"node{i}") for i in range(size)]
         self._channels: dict[tuple[str, int], list[Channel]] = {}
         self._flying: Counter[str] = Counter()
+        self._sent = itertools.count(1)
+        self._latest: Counter[tuple[str, int]] = Counter()
         self._over: set[str] = set()  # nonces that must not be on any node any more
         self.excused: set[str] = set()  # nonces whose undoing did not get through
 
     def send(self, client: str, ask: Ask, hearer: Hearer) -> None:
         """Put the question on every wire; then tell who is not asked."""
         unsent: dict[int, str] = {}
+        early: dict[int, Vote] = {}
         for i, node in enumerate(self.nodes):
             if ask.to is not None and i not in ask.to:
                 unsent[i] = "not asked"
@@ -126,9 +139,14 @@ class Network:
             elif ask.command not in UNDO and not node.votes():
                 unsent[i] = "restart guard"
             else:
-                self._write(client, i, ask, hearer)
+                channel = self._channel(client, i, ask)
+                self._write(channel, i, ask, hearer)
+                if channel.unread:
+                    early[i] = self._read(channel, i, ask)
         for i, why in unsent.items():
-            hearer.hear(i, Vote(self.nodes[i].label, Answer.LOST, why=why, sent=False))
+            early[i] = Vote(self.nodes[i].label, Answer.LOST, why=why, sent=False)
+        for i, vote in early.items():
+            hearer.hear(i, vote)
 
     def _excuse(self, ask: Ask) -> None:
         if ask.command in UNDO:
@@ -138,7 +156,7 @@ class Network:
         """Undoing goes behind the grant while that is owed; else one that is not overdue."""
         node, now = self.nodes[i], self.world.now
         channels = self._channels.setdefault((client, i), [])
-        channels[:] = [channel for channel in channels if channel.life == node.life]
+        channels[:] = [each for each in channels if each.life == node.life and not each.closed]
         if ask.command in UNDO:
             for channel in channels:
                 if any(nonce == ask.nonce for nonce, _ in channel.owed):
@@ -146,35 +164,54 @@ class Network:
         for channel in channels:
             if not channel.silent(now) and channel.epoch is not None:
                 return channel
-        channels.append(Channel(node.life, node.memory.fences.get("epoch")))
+        channels.append(Channel(client, node.life, node.memory.fences.get("epoch")))
         return channels[-1]
 
-    def _write(self, client: str, i: int, ask: Ask, hearer: Hearer) -> None:
+    def _write(self, channel: Channel, i: int, ask: Ask, hearer: Hearer) -> None:
         world, profile = self.world, self.world.profile
-        channel = self._channel(client, i, ask)
         channel.inbound = max(channel.inbound, world.now + world.latency())
         owed = (ask.nonce if ask.command is Command.GRANT else "", world.now)
         channel.owed.append(owed)
-        if world.chance(profile.loss):
-            world.note("lost request", client, ask.command.value, i)
+        number = next(self._sent)
+        if self.nodes[i].hangs or world.chance(profile.loss):
+            world.note("lost request", ask.nonce, ask.command.value, i)
             self._excuse(ask)
             return
-        arrive = partial(self._arrive, i, channel, owed, ask, hearer)
+        arrive = partial(self._reach, number, i, channel, owed, ask, hearer)
         self._flying[ask.nonce] += 1
         world.at(channel.inbound, arrive)
         if world.chance(profile.twice):
             self.excused.add(ask.nonce)
             self._flying[ask.nonce] += 1
+            world.note("comes again", ask.nonce, ask.command.value, i)
             world.at(channel.inbound + world.random.uniform(0, 0.06), arrive)
 
-    def _arrive(
-        self,
-        i: int,
-        channel: Channel,
-        owed: tuple[str, float],
-        ask: Ask,
-        hearer: Hearer,
+    def _read(self, channel: Channel, i: int, ask: Ask) -> Vote:
+        """What the asker makes of an answer that was on the connection before the question."""
+        found = self._vote(i, ask, channel.unread)
+        if found.answer is Answer.LOST:
+            self.world.note("out of step", ask.nonce, i)
+            self.excused.update((ask.nonce, *(nonce for nonce, _ in channel.owed)))
+            channel.closed = True
+        channel.unread = []
+        return found
+
+    def _vote(self, i: int, ask: Ask, answer: list[object]) -> Vote:
+        label = self.nodes[i].label
+        found = answers.vote(label, ask.command, ask.nonce.encode(), answer)
+        return found or Vote(label, Answer.LOST, why="another question")
+
+    def _reach(
+        self, number: int, i: int, channel: Channel, *what: *tuple[Owed, Ask, Hearer]
     ) -> None:
+        """A question is there; maybe it overtook another of the same client on its way."""
+        latest = self._latest[channel.client, i]
+        if number < latest:
+            self.world.note("overtaken", channel.client, i)
+        self._latest[channel.client, i] = max(number, latest)
+        self._arrive(i, channel, *what)
+
+    def _arrive(self, i: int, channel: Channel, owed: Owed, ask: Ask, hearer: Hearer) -> None:
         world, node = self.world, self.nodes[i]
         self._flying[ask.nonce] -= 1
         if node.life != channel.life or not node.up:
@@ -189,13 +226,16 @@ class Network:
         if world.chance(world.profile.loss):
             world.note("lost reply", ask.nonce, ask.command.value, i)
             return
-        found = vote(node.label, ask.command, ask.nonce.encode(), answer)
         channel.outbound = max(channel.outbound, world.now + world.latency())
+        slips = world.chance(world.profile.slip)
 
         def reply() -> None:
             if owed in channel.owed:
                 channel.owed.remove(owed)
-            hearer.hear(i, found or Vote(node.label, Answer.LOST, why="another question"))
+            if slips:
+                channel.unread = answer
+            elif not channel.closed:
+                hearer.hear(i, self._vote(i, ask, answer))
 
         world.at(channel.outbound, reply)
 
@@ -217,4 +257,5 @@ class Network:
         for node in self.nodes:
             for key in list(node.memory.keys):
                 if (node.memory.get(key) or "").startswith(f"{nonce}:"):
-                    raise Violation(f"{nonce} is over, and its {key} stayed on {node.label}")
+                    how = f"{nonce} is over, and its {key} stayed on {node.label}"
+                    raise Violation(Broken.LEFT, how)

@@ -7,18 +7,22 @@ import itertools
 import random
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from django_redlock.protocol import Answer, Ask, Command, Target, Vote, Wait
 
-from . import NODE_TIMEOUT, PROFILES, Profile
-from .checker import Checker, Violation
+from .checker import Broken, Checker, Violation
 from .client import Acts, Cancelled, Client
-from .network import Network
+from .network import Network, SimNode
+from .profiles import NODE_TIMEOUT, PROFILES, Profile
+from .row import Row
 
 EVENTS_KEPT = 40
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -45,7 +49,7 @@ class Driven:
         effect = self.steps.send(value) if error is None else self.steps.throw(error)
         if isinstance(effect, Wait):
             self.cancelling = False
-            delay = self.client.seconds(effect.seconds) + self.world.pause()
+            delay = self.client.seconds(effect.seconds) + self._pause()
             self.world.after(delay, partial(self.step, self.turn))
         else:
             self._begin(effect)
@@ -59,8 +63,9 @@ class Driven:
             self.client.nonces.add(ask.nonce)
             world.network.begun(ask.nonce)
             if world.chance(world.profile.cancel):
-                world.after(world.random.expovariate(50), self._cancel)
-        pause = world.pause()
+                soon = world.random.choice((0.02, 0.2))  # while it is granted, or held
+                world.after(world.random.expovariate(1 / soon), self._cancel)
+        pause = self._pause()
         if pause:
             world.after(pause, partial(self._send, self.turn, ask))
         else:
@@ -94,11 +99,33 @@ class Driven:
             vote or Vote(node.label, Answer.LOST, why="no answer")
             for vote, node in zip(self.ballot, nodes, strict=True)
         ]
-        pause = self.world.pause()
+        pause = self._pause()
         if pause:
             self.world.after(pause, partial(self.step, turn, votes))
         else:
             self.step(turn, votes)
+
+    def _pause(self) -> float:
+        """How long the client stands still at this step."""
+        profile = self.world.profile
+        if not self.world.chance(profile.pause):
+            return 0.0
+        pause = self.world.random.uniform(0, profile.longest)
+        self.client.suspend(pause)
+        self.world.note("suspended", self.client.label)
+        return pause
+
+    def close(self) -> None:
+        """Nobody drives it any more; a generator that is closed may ask nothing.
+
+        Raises:
+            Violation: it does.
+        """
+        try:
+            self.steps.close()
+        except RuntimeError as error:
+            how = f"{self.client.label} went on while it was closed: {error}"
+            raise Violation(Broken.CLOSED, how) from None
 
     def _cancel(self) -> None:
         """Interrupt whatever the client does; once, until it sleeps again."""
@@ -135,15 +162,21 @@ class World:
         self.met: Counter[str] = Counter()
         self.asked: Counter[Command] = Counter()
         self.offers: list[tuple[Target, str]] = []
-        self.checker = Checker(exclusive=profile.trusted, reachable=profile.name == "calm")
+        self.checker = Checker(exclusive=profile.exclusive, reachable=profile.reachable)
+        names = [f"name{i}" for i in range(profile.names)] if profile.row else []
+        self.rows = {name: Row(profile.row) for name in names}
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._nonces = itertools.count(1)
         size = self.random.choice(profile.nodes)
         self.network = Network(self, size)
         count = self.random.randint(*profile.clients)
-        clients = [Client(self, number, size) for number in range(count)]
-        self._driven = [Driven(self, client, client.life()) for client in clients]
+        self.clients = [Client(self, number, size) for number in range(count)]
+        self._driven = [Driven(self, client, client.life()) for client in self.clients]
+        majority = size // 2 + 1
+        absent = {"": 0, "minority": size - majority, "majority": size - majority + 1}
+        for node in self.random.sample(self.network.nodes, absent[profile.absent]):
+            node.hangs, node.up = self.random.choice(((True, True), (False, False)))
 
     def run(self) -> None:
         """Let time pass to the end.
@@ -153,17 +186,21 @@ class World:
         """
         for driven in self._driven:
             self.after(0.0, partial(driven.step, 0))
-        for node in self.network.nodes:
-            self._misfortune(node)
+        self._misfortunes()
         try:
             while self._queue and self._queue[0][0] <= self.profile.seconds:
                 self.now, _, action = heapq.heappop(self._queue)
                 action()
+                self.checker.look(self.now)
+            for driven in self._driven:
+                driven.close()
         except Violation as violation:
-            raise Violation(f"{violation}\n{self.story()}") from None
+            story = f"{violation}\n{self.story()}"
+            raise Violation(violation.promise, story) from None
         finally:
             for driven in self._driven:
-                driven.steps.close()  # a generator that is closed asks nothing more
+                with suppress(Violation):  # one is enough
+                    driven.close()
 
     # -- time and chance ------------------------------------------------------------------------
 
@@ -185,31 +222,50 @@ class World:
             return self.random.uniform(0, self.profile.slowest)
         return self.random.expovariate(1 / self.profile.latency)
 
-    def pause(self) -> float:
-        """How long a client stands still at this step."""
-        return (
-            self.random.uniform(0, self.profile.longest) if self.chance(self.profile.pause) else 0.0
-        )
+    def wrong(self) -> float:
+        """How wrong a clock's rate is: from -1 to 1, and either of these in a third of cases."""
+        return max(-1.0, min(1.0, self.random.uniform(-1.5, 1.5)))
 
     def nonce(self) -> str:
         """A value that nobody had before."""
         return f"{next(self._nonces):032x}"
 
-    # -- misfortunes of nodes -------------------------------------------------------------------
+    # -- misfortunes ----------------------------------------------------------------------------
 
-    def _misfortune(self, node: Any) -> None:
+    def _misfortunes(self) -> None:
         profile = self.profile
-        if not profile.trusted:
-            self.after(self.random.expovariate(2), partial(self._jump, node))
-        if profile.restarts:
-            self.after(self.random.expovariate(1 / profile.restarts), partial(self._restart, node))
+        for node in self.network.nodes:
+            self._again(profile.jumps, self._jump, node)
+            self._again(profile.restarts, self._restart, node)
+            self._again(profile.vanish, self._vanish, node)
+        for driven in self._driven:
+            self._again(profile.steps, self._set_wall, driven.client)
 
-    def _jump(self, node: Any) -> None:
-        node.error += self.random.uniform(-0.5, 1.0)
+    def _again(self, mean: float, happen: Callable[[T], None], whom: T) -> None:
+        """Let it happen to them, again and again; a mean of 0 is never."""
+        if mean:
+
+            def once() -> None:
+                happen(whom)
+                self._again(mean, happen, whom)
+
+            self.after(self.random.expovariate(1 / mean), once)
+
+    def _set_wall(self, client: Client) -> None:
+        client.set_wall(self.random.uniform(-1, 1) * self.profile.wall)
+        self.note("wall clock set", client.label)
+
+    def _jump(self, node: SimNode) -> None:
+        node.error += self.random.uniform(*self.profile.jump)
         self.note("clock jumps", node.label)
-        self.after(self.random.expovariate(2), partial(self._jump, node))
 
-    def _restart(self, node: Any) -> None:
+    def _vanish(self, node: SimNode) -> None:
+        """A key is evicted, or deleted by hand; the counters stay."""
+        for key in sorted(node.memory.keys):
+            del node.memory.keys[key]
+            self.note("vanishes", key, node.label)
+
+    def _restart(self, node: SimNode) -> None:
         """Down for a moment, then up in one way or another; or emptied without a restart."""
         self.network.excused.update(*(driven.client.nonces for driven in self._driven))
         if self.chance(self.profile.flush):
@@ -219,13 +275,10 @@ class World:
             self.note("saved", node.label)
             node.save()
         else:
-            how = "with data"
-            if self.profile.trusted:
-                how = self.random.choice(("with data", "stale", "empty"))
+            how = self.random.choice(self.profile.hows)
             node.crash()
             self.note("restarts", node.label, how)
             self.after(self.random.expovariate(20), partial(node.start, how))
-        self.after(self.random.expovariate(1 / self.profile.restarts), partial(self._restart, node))
 
     # -- telling --------------------------------------------------------------------------------
 

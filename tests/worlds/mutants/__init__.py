@@ -1,0 +1,19 @@
+"""Broken variants of the code; the worlds must catch each.
+
+Most edit production: the algorithm, the answers, the policy, and the nodes in memory, which a
+test holds against the Lua. Where the rule is one of the connections, the guard or the caller,
+the edit is in the simulation's own network, node or client, which stand for these.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .edits import Edit, Mutant, broken, hunt
+from .fencing import FENCES, GUARD
+from .holding import LEASE, VOTES
+from .undoing import NONCE, UNDO
+
+MUTANTS: Final = (*VOTES, *LEASE, *NONCE, *UNDO, *GUARD, *FENCES)
+
+__all__ = ["MUTANTS", "Edit", "Mutant", "broken", "hunt"]

@@ -1,0 +1,216 @@
+"""Broken variants of voting, of believing and of prolonging."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django_redlock import algorithm, answers
+from django_redlock.protocol import Policy
+from django_redlock.testing.memory import MemoryNode
+from tests.worlds.client import Client
+
+from .edits import mutant
+
+TAKES_AGAIN: Final = """\
+for key in keys[1:]:
+        if self.get(key) is None:
+            self._set(key, f"{nonce}:0:", ttl)
+    if not all(self._mine(key, f"{nonce}:") for key in keys[1:]):"""
+
+WRITES_AND_GOES_ON: Final = """\
+        if not old:
+            self._set(key, f"{nonce}:0:{label}", ttl)
+        if old and (value is None"""
+
+VOTES: Final = (
+    mutant(
+        "half-is-enough",
+        "Half of the nodes count as a majority.",
+        "contended",
+        10,
+        (Policy, "majority", "self.size // 2 + 1", "max(1, self.size // 2)"),
+    ),
+    mutant(
+        "lost-is-yes",
+        "An answer that did not come counts as a yes.",
+        "rough",
+        10,
+        (algorithm, "_token", "is Answer.YES}", "is not Answer.NO}"),
+        (algorithm, "_token", "agreeing + count(raised).yes", "policy.size - count(raised).no"),
+    ),
+    mutant(
+        "asks-a-majority",
+        "Only as many nodes are asked as are needed.",
+        "minority",
+        20,
+        (
+            algorithm,
+            "_grant",
+            "partial(granted_or_not, majority=policy.majority),",
+            "partial(granted_or_not, majority=policy.majority), frozenset(range(policy.majority)),",
+        ),
+    ),
+    mutant(
+        "some-names",
+        "Of several names, a node looks at the first only.",
+        "crowded",
+        60,
+        (MemoryNode, "_grant", "for key in locks:", "for key in locks[:1]:"),
+    ),
+    mutant(
+        "writes-as-it-goes",
+        "Of several names, a node takes the first before it looks at the second.",
+        "crowded",
+        20,
+        (
+            MemoryNode,
+            "_grant",
+            "        if old and (value is None",
+            WRITES_AND_GOES_ON,
+        ),
+    ),
+    mutant(
+        "any-answer",
+        "The answer to another question counts, too.",
+        "slipping",
+        40,
+        (answers, "vote", " or answer[0] != nonce", ""),
+    ),
+    mutant(
+        "any-word",
+        "The answer to another question of the same lease counts.",
+        "slipping",
+        1200,
+        (answers, "vote", "word == DONE[command]", "word in DONE.values()"),
+    ),
+    mutant(
+        "hasty-refusal",
+        "“Taken” or “unavailable” is told before it is clear which one it is.",
+        "calm",
+        40,
+        (algorithm, "granted_or_not", "return hopeless and", "return hopeless or"),
+    ),
+    mutant(
+        "hasty-extension",
+        "One denial ends the listening, so that a lost lease looks like an outage.",
+        "calm",
+        60,
+        (algorithm, "kept_or_not", "no >= majority", "no >= 1"),
+    ),
+)
+
+LEASE: Final = (
+    mutant(
+        "late-lease",
+        "The lease counts from when the answers are there.",
+        "rough",
+        80,
+        (algorithm, "attempt", "deadline = start +", "deadline = policy.clock() +"),
+    ),
+    mutant(
+        "no-second-look",
+        "The clock is not looked at again after the votes.",
+        "rough",
+        40,
+        (algorithm, "attempt", " and policy.clock() < deadline", ""),
+    ),
+    mutant(
+        "no-drift",
+        "No allowance for clocks that run apart, whose rates are wrong by at most 0.4 %.",
+        "expiring",
+        60,
+        (Policy, "validity", " - (ttl * self.drift + LEAST_DRIFT)", ""),
+    ),
+    mutant(
+        "wall-clock",
+        "The lease is measured by a wall clock, which somebody sets.",
+        "stepped",
+        60,
+        (
+            Client,
+            "clock",
+            "self._offset + self.world.now * self._rate",
+            "1000.0 + self.world.now + self.error",
+        ),
+        (Client, "exact", "(moment - self._offset) / self._rate", "moment - 1000.0 - self.error"),
+    ),
+    mutant(
+        "sleeping-clock",
+        "The lease is measured by a clock that stops while the machine is suspended.",
+        "stepped",
+        50,
+        (
+            Client,
+            "clock",
+            "self._offset + self.world.now * self._rate",
+            "self._offset + (self.world.now - self.suspended) * self._rate",
+        ),
+        (
+            Client,
+            "exact",
+            "(moment - self._offset) / self._rate",
+            "(moment - self._offset) / self._rate + self.suspended",
+        ),
+    ),
+    mutant(
+        "late-extension",
+        "An extension counts from when the answers are there.",
+        "tenacious",
+        300,
+        (algorithm, "extend", "deadline, start + policy", "deadline, policy.clock() + policy"),
+    ),
+    mutant(
+        "extends-too-late",
+        "Answers to an extension count although the lease has ended meanwhile.",
+        "tenacious",
+        80,
+        (algorithm, "extend", "if policy.clock() >= grant.deadline:", "if False:"),
+    ),
+    mutant(
+        "shortening",
+        "An extension makes a key expire earlier than it would have.",
+        "tenacious",
+        100,
+        (MemoryNode, "_extend", "if 0 <= self.pttl(key) < ttl:", "if True:"),
+    ),
+    mutant(
+        "shortened-belief",
+        "An extension makes a lease end earlier than it would have.",
+        "rough",
+        10,
+        (algorithm, "extend", "max(grant.deadline, start + policy.validity(ttl))", "start + ttl"),
+    ),
+    mutant(
+        "extends-by-one",
+        "One node is enough to extend.",
+        "tenacious",
+        500,
+        (algorithm, "extend", "if yes >= policy.majority:", "if yes >= 1:"),
+    ),
+    mutant(
+        "extend-creates",
+        "An extension brings back a key that is gone.",
+        "rough",
+        40,
+        (
+            MemoryNode,
+            "_extend",
+            'if not all(self._mine(key, f"{nonce}:") for key in keys[1:]):',
+            TAKES_AGAIN,
+        ),
+    ),
+    mutant(
+        "revives",
+        "An extension takes the name again after the lease has ended.",
+        "rough",
+        30,
+        (algorithm, "extend", "if start >= grant.deadline:", "if False:"),
+        (algorithm, "extend", "if policy.clock() >= grant.deadline:", "if False:"),
+        (
+            MemoryNode,
+            "_extend",
+            'if not all(self._mine(key, f"{nonce}:") for key in keys[1:]):',
+            TAKES_AGAIN,
+        ),
+    ),
+)

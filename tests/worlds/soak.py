@@ -1,0 +1,167 @@
+"""Many worlds on all cores, in as many sittings as it takes (``make soak``).
+
+What was played is kept in a small file: a run that was interrupted goes on where it stopped,
+and a change of the code that is tested, or of these tests, begins anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from .checker import Violation
+from .mutants import MUTANTS, broken
+from .profiles import PROFILES, profile
+from .world import play
+
+HERE: Final = Path(__file__).parent
+HOUSE: Final = HERE.parent.parent / "django_redlock"
+TESTED: Final = ("algorithm", "answers", "errors", "protocol", "scripts", "testing/memory")
+CHUNK: Final = 50  # worlds that a process plays at a time
+EVERY: Final = 20.0  # seconds between lines of progress where nobody watches
+INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to play.
+
+    Attributes:
+        worlds: how many; whole chunks are played.
+        seed: of the first.
+        mutant: which broken variant, if any.
+        jobs: how many processes.
+        state: the file that remembers.
+    """
+
+    worlds: int
+    state: Path
+    seed: int = 0
+    mutant: str = ""
+    jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
+
+    @property
+    def chunks(self) -> range:
+        """The numbers of all chunks."""
+        return range(-(-self.worlds // CHUNK))
+
+    def identity(self) -> str:
+        """Changes with all that a result depends on."""
+        found = hashlib.sha256(f"{self.seed} {self.mutant} {CHUNK}".encode())
+        for path in (*(HOUSE / f"{name}.py" for name in TESTED), *sorted(HERE.rglob("*.py"))):
+            found.update(path.read_bytes())
+        return found.hexdigest()
+
+
+class Progress:
+    """Which chunks were played, on disk after each."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._identity = plan.identity()
+        self.done: set[int] = set()
+        try:
+            told = json.loads(plan.state.read_text())
+            if told["code"] == self._identity:
+                self.done = set(told["chunks"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            pass  # nothing that can be gone on with
+
+    def played(self, chunk: int) -> None:
+        """Remember a chunk; the file is whole at any time."""
+        self.done.add(chunk)
+        new = self._plan.state.with_name(f"{self._plan.state.name}.new")
+        new.write_text(json.dumps({"code": self._identity, "chunks": sorted(self.done)}))
+        new.replace(self._plan.state)
+
+    @property
+    def worlds(self) -> int:
+        """How many were played, of those in the plan."""
+        return CHUNK * sum(chunk in self.done for chunk in self._plan.chunks)
+
+
+def chunk(plan: Plan, number: int) -> tuple[int, str]:
+    """Play a chunk in this process; its number and what was broken, if anything."""
+    first = plan.seed + number * CHUNK
+    with ExitStack() as stack:
+        where = None
+        for mutant in MUTANTS:
+            if mutant.name == plan.mutant:
+                stack.enter_context(broken(mutant))
+                where = profile(mutant.profile)
+        for seed in range(first, first + CHUNK):
+            try:
+                play(seed, where)
+            except Violation as violation:
+                return number, str(violation)
+    return number, ""
+
+
+def _chunk(job: tuple[Plan, int]) -> tuple[int, str]:
+    return chunk(*job)
+
+
+def _leave_ctrl_c_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def soak(plan: Plan) -> int:
+    """Play what is missing; the exit status: 0, 1 when a promise was broken, 130 by Ctrl-C."""
+    progress = Progress(plan)
+    left = [(plan, number) for number in plan.chunks if number not in progress.done]
+    total = CHUNK * len(plan.chunks)
+    if before := progress.worlds:
+        print(f"{before} of {total} worlds were played before, by the same code", flush=True)
+    line = Line(before, total)
+    with multiprocessing.Pool(plan.jobs, _leave_ctrl_c_to_the_parent) as pool:
+        try:
+            for number, story in pool.imap_unordered(_chunk, left):
+                if story:
+                    line.end(progress.worlds)
+                    print(f"a promise is broken:\n{story}", file=sys.stderr)
+                    return 1
+                progress.played(number)
+                line.show(progress.worlds)
+        except KeyboardInterrupt:
+            line.end(progress.worlds)
+            print("interrupted; the same command goes on from here", flush=True)
+            return INTERRUPTED
+    line.end(progress.worlds)
+    print(f"{total} worlds in {len(PROFILES)} profiles, and no promise was broken", flush=True)
+    return 0
+
+
+class Line:
+    """One line that tells how far it is; rewritten where somebody watches."""
+
+    def __init__(self, before: int, total: int) -> None:
+        self._before, self._total = before, total
+        self._start = self._last = time.monotonic()
+        self._watched = sys.stdout.isatty()
+
+    def show(self, worlds: int) -> None:
+        """Tell it, if it is time."""
+        now = time.monotonic()
+        if self._watched:
+            print(f"\r{self._text(worlds)}\033[K", end="", flush=True)
+        elif now - self._last >= EVERY:
+            self._last = now
+            print(self._text(worlds), flush=True)
+
+    def end(self, worlds: int) -> None:
+        """Tell the last of it."""
+        print(f"\r{self._text(worlds)}\033[K" if self._watched else self._text(worlds), flush=True)
+
+    def _text(self, worlds: int) -> str:
+        speed = (worlds - self._before) / max(0.001, time.monotonic() - self._start)
+        left = (self._total - worlds) / speed / 60 if speed else 0.0
+        return f"{worlds} of {self._total} worlds, {speed:.0f} a second, {left:.0f} min left"
