@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import time
 import weakref
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from .inquiry import Inquiry
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from .channel import Channel, Owed
     from .node import Node, Opening
     from .protocol import Ask, Vote
-
-ROOM: Final = 256 * 1024 * 1024  # bytes without an answer on one connection
 
 
 class Loops:
@@ -160,6 +158,7 @@ class Lane:
     def _have(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
         self.channel, self._blocked, self._silent = channel, False, False
         channel.looped = True
+        self.node.lend(channel)
         loop.add_reader(channel.fileno, self._read, loop)
 
     def _drop(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -169,6 +168,7 @@ class Lane:
             loop.remove_reader(channel.fileno)
             loop.remove_writer(channel.fileno)
             channel.looped = False
+            self.node.take_back(channel)
             if channel.fault:
                 channel.close(channel.fault)
 
@@ -179,6 +179,7 @@ class Lane:
             self._drop(asyncio.get_running_loop())
             if not channel.flush():
                 channel.close("takes no more data")
+            channel.disown("the event loop ends")
             self.node.give(channel, None, time.monotonic())
 
     # -- questions ------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ class Lane:
 
     def put(self, packed: bytes, owed: Owed, loop: asyncio.AbstractEventLoop) -> bool:
         """Put a question into the stream, to leave with all others of this tick."""
-        if self.channel is None or not self.channel.put(packed, owed, room=ROOM):
+        if self.channel is None or not self.channel.put(packed, owed):
             return False
         if not (self._flushing or self._blocked):
             self._flushing = True
@@ -218,5 +219,8 @@ class Lane:
         channel.read()
         if channel.fault:
             self._drop(loop)
-        elif self._silent and channel.silent_for(time.monotonic()) <= self.timeout:
+            return
+        if channel.unsent and not self._blocked:  # what another thread could not send at once
+            self._flush(loop)
+        if self._silent and channel.silent_for(time.monotonic()) <= self.timeout:
             self._silent, self.node.trouble = False, ""

@@ -17,6 +17,7 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -39,6 +40,7 @@ LONGEST: Final = 16 * 1024 * 1024  # bytes of one answer: no survey is as long
 # more undoing either: what has been granted must still be undone, and takes fewer bytes.
 BACKLOG: Final = 65536
 UNDO_BACKLOG: Final = 2 * BACKLOG
+LOOP_BACKLOG: Final = 256 * 1024 * 1024  # of all tasks of an event loop together
 NO_EPOCH: Final = b"$0\r\n\r\n"  # an empty word, as the last of a grant: see Channel.send
 BUSY: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -83,7 +85,10 @@ class Channel:
         round_trip: float,
         guard_left: float,
     ) -> None:
-        self._connection = connection  # keeps the socket open, and closes it when forgotten
+        self._connection = connection  # keeps the socket open
+        # Closes it when the channel is forgotten: in a cycle, as a loop that is closed without
+        # shutting down leaves one, the connection's own __del__ may come after the socket's.
+        weakref.finalize(self, connection.disconnect).atexit = False
         # redis-py has no public name for the socket in all its supported versions.
         self.socket: socket.socket = connection._sock  # type: ignore[assignment] # noqa: SLF001
         self.socket.settimeout(0)
@@ -103,31 +108,32 @@ class Channel:
         self._reader = hiredis.Reader()
         self._unsent: list[bytes] = []
         self._backlog = 0  # bytes of questions without an answer
-        self._heard = -math.inf  # time.monotonic of the last answer
+        self._heard = -math.inf  # time.monotonic of the last answer, or of the first question
+        self._unasked = False  # whether nothing of what is owed has been sent yet
         self._incomplete = 0
         self._writing = threading.RLock()  # re-entrant: a signal handler may lock, too
 
     def silent_for(self, now: float) -> float:
-        """Seconds for which an answer has been owed and none has come."""
+        """Seconds for which an answer has been owed and none has come, since we asked for it."""
+        if self._unasked:
+            return 0.0
         try:
             return now - max(self.owed[0].since, self._heard)
         except IndexError:
             return 0.0
 
-    def put(self, packed: bytes, owed: Owed, *, room: int | None = None) -> bool:
-        """Note a question as asked, to be sent by ``flush``; False if there is no room for it.
-
-        Args:
-            room: how many bytes may be unanswered; None: as many as a silent node may be sent.
-        """
+    def put(self, packed: bytes, owed: Owed) -> bool:
+        """Note a question as asked, to be sent by ``flush``; False if there is no room for it."""
         if owed.command is Command.GRANT:
             packed = packed[: -len(NO_EPOCH)] + self._epoch
-        if room is None:
-            room = UNDO_BACKLOG if owed.command in UNDO else BACKLOG
+        room = UNDO_BACKLOG if owed.command in UNDO else BACKLOG
+        if self.looped:
+            room = LOOP_BACKLOG
         with self._writing:
             if self.fault or self._backlog + owed.size > room:
                 return False
             self._backlog += owed.size
+            self._unasked = self._unasked or not self.owed
             self.owed.append(owed)  # before sending: an answer must never find no question
             self._unsent.append(packed)
         return True
@@ -143,10 +149,27 @@ class Channel:
             except BUSY:
                 sent = 0
             except OSError as error:
-                self.close(f"connection lost: {error.strerror or error}")
+                if self.looped:  # reading tells as well, and in the loop's own thread
+                    self._unsent = []
+                else:
+                    self.close(f"connection lost: {error.strerror or error}")
                 return True
+            if sent and self._unasked:
+                self._unasked, self._heard = False, time.monotonic()
             self._unsent = [data[sent:]] if sent < len(data) else []
             return not self._unsent
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something is still to be sent."""
+        return bool(self._unsent)
+
+    def disown(self, why: str) -> None:
+        """Tell those who wait for an answer that they hear none; what still comes is settled."""
+        with self._writing:
+            owed, self.owed = self.owed, deque(each._replace(hear=nobody) for each in self.owed)
+        for each in owed:
+            each.hear(each.place, Vote(self.label, Answer.LOST, why=why))
 
     def send(self, packed: bytes, owed: Owed) -> bool:
         """Put a question on the wire without waiting; False if it cannot have arrived whole."""
@@ -213,6 +236,10 @@ class Channel:
                 self.socket.shutdown(socket.SHUT_RDWR)
         else:
             self._connection.disconnect()
+
+
+def nobody(place: int, vote: Vote) -> None:
+    """Hear a vote that nobody waits for."""
 
 
 def pack(ask: Ask) -> dict[int | None, bytes]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from .channel import Owed
+from .channel import Owed, nobody
 from .question import HANDSHAKE, LEAST_LINGER, Question
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class Inquiry:
             self._until = now + HANDSHAKE * self._lanes.timeout
         for place, channel in usable.items():
             lane = self._lanes.lanes[place]
+            if question.undoing and self._put_elsewhere(place, lane):
+                continue
             if channel is not None or (question.undoing and lane.channel is not None):
                 self._put(place, lane)
                 continue
@@ -65,6 +67,18 @@ class Inquiry:
                 lane.wait(self, place)
             else:
                 question.lose(place, lane.node.trouble or "no connection")
+
+    def _put_elsewhere(self, place: int, lane: Lane) -> bool:
+        """Undo on another's connection, if a thread or loop acquired there and is unanswered."""
+        question = self.question
+        channel = lane.node.elsewhere(question.ask.nonce, lane.channel)
+        if channel is None:
+            return False
+        packed, now = question.packed(place), time.monotonic()
+        owed = Owed(question.ask.command, question.nonce, nobody, place, now, len(packed))
+        channel.send(packed, owed)
+        question.lose(place, "it has not answered the grant yet", sent=True)
+        return True
 
     def _put(self, place: int, lane: Lane) -> None:
         channel, question = lane.channel, self.question
@@ -104,25 +118,39 @@ class Inquiry:
         self._look()
 
     def _look(self) -> None:
-        """End when the asker has heard enough; undoing waits for prompt nodes a little longer."""
+        """End when the asker has heard enough, and what else is worth a moment has been done."""
         if self.answered.done():
             self._stop()
         elif not (self._unheard or self._awaited):
             self._end()
-        elif not self._lingering and self.question.ask.decided(self.question.ballot):
-            if not self.question.undoing:
-                self._end()
-                return
+        elif self._lingering or self.question.ask.decided(self.question.ballot):
+            self._linger()
+
+    def _linger(self) -> None:
+        """Having heard enough, do not leave out who is only a little late; or end.
+
+        A node that is being connected shall be asked, too: a lease that stands on a bare
+        majority ends with the first node. Undoing waits for prompt nodes as well.
+        """
+        question, timeout = self.question, self._lanes.timeout
+        if question.undoing:
+            worth = any(
+                each.silent_for(question.start) <= timeout for each in self._unheard.values()
+            )
+        else:
+            worth = bool(self._awaited)
+        if not worth:
+            self._end()
+        elif not self._lingering:
             self._lingering = True
             now = time.monotonic()
+            seconds = (
+                max(now - question.start, LEAST_LINGER)
+                if question.undoing
+                else max(0.0, question.start + timeout - now)
+            )
             self._stop()
-            linger = max(now - self.question.start, LEAST_LINGER)
-            self._timer = self._loop.call_later(linger, self._end)
-        if self._lingering and not any(
-            channel.silent_for(self.question.start) <= self._lanes.timeout
-            for channel in self._unheard.values()
-        ):
-            self._end()
+            self._timer = self._loop.call_later(seconds, self._end)
 
     def _expire(self) -> None:
         """End, unless a node that we wait for is answering others."""
@@ -148,5 +176,10 @@ class Inquiry:
         self._stop()
         if not self.answered.done():
             for place in self._awaited:
-                self.question.lose(place, f"no connection within {self._lanes.timeout:g} s")
+                node, why = (
+                    self._lanes.nodes[place],
+                    f"no connection within {self._lanes.timeout:g} s",
+                )
+                self.question.lose(place, why)
+                node.trouble = node.trouble or why  # it is not waited for again
             self.answered.set_result(self.question.votes())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redis.exceptions import RedisError
@@ -104,6 +105,7 @@ class Node:
         self._free: list[Channel] = []
         self._aside: list[Channel] = []
         self._owing: dict[str, Channel] = {}
+        self._lent: weakref.WeakSet[Channel] = weakref.WeakSet()  # to event loops
         self._openings = 0
         self._backoff = 0.0
         self._tried = self._retry_at = float("-inf")
@@ -155,10 +157,39 @@ class Node:
                         shelf.remove(channel)
                         return channel, True
                 return channel, channel.spoiled
+            channel = self._lent_owing(nonce)
+            if channel is not None:
+                return channel, False
             channel = self.take(now)
             if channel is None and self._aside:
                 channel = self._aside.pop()  # it comes back there: see give()
             return channel, True
+
+    def elsewhere(self, nonce: str, mine: Channel | None) -> Channel | None:
+        """Another channel than a loop's own, to undo ``nonce`` behind its unanswered grant."""
+        if nonce not in self._owing and len(self._lent) <= (mine is not None):
+            return None
+        with self._lock:
+            channel = self._owing.pop(nonce, None)
+            if channel is not None and not (channel.fault or channel.spoiled):
+                return channel if _owes(channel, nonce) else None
+            return self._lent_owing(nonce, mine)
+
+    def _lent_owing(self, nonce: str, mine: Channel | None = None) -> Channel | None:
+        for channel in self._lent:
+            if channel is not mine and not channel.fault and _owes(channel, nonce):
+                return channel
+        return None
+
+    def lend(self, channel: Channel) -> None:
+        """Note that an event loop has the channel."""
+        with self._lock:
+            self._lent.add(channel)
+
+    def take_back(self, channel: Channel) -> None:
+        """Note that it has it no more."""
+        with self._lock:
+            self._lent.discard(channel)
 
     def give(self, channel: Channel, nonce: str | None, now: float) -> None:
         """Take a channel back; ``nonce``: a grant that it may still owe an answer for."""

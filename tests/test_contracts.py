@@ -1,4 +1,4 @@
-"""One list of promises, kept over nodes in memory and over real ones."""
+"""One list of promises, kept over nodes in memory and real ones, by threads and by asyncio."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from typing import Any, NamedTuple, Protocol
 
 import pytest
@@ -30,6 +30,7 @@ from django_redlock.lease import Lease
 from django_redlock.testing.embedded import EmbeddedNodes
 from django_redlock.testing.memory import MemoryNodes
 
+from .twins import by_asyncio
 from .waiting import eventually
 
 MAX_TTL = 2.0
@@ -138,8 +139,15 @@ def nothing_held() -> Iterator[None]:
         lease.release()
 
 
+@pytest.fixture(params=["threads", "asyncio"])
+def style(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Who does what a test asks for: the blocking methods, or their twins in an event loop."""
+    with by_asyncio() if request.param == "asyncio" else nullcontext():
+        yield request.param
+
+
 @pytest.fixture(params=["memory", "real"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
+def world(request: pytest.FixtureRequest, style: str) -> Iterator[World]:
     """Five nodes that hold nothing, in force as the default alias."""
     if request.param == "real":
         nodes = request.getfixturevalue("redlock_nodes")
@@ -157,10 +165,10 @@ def is_over(lease: Lease) -> bool:
     return lease.remaining() <= 0
 
 
-def outlive(*leases: Lease) -> None:
-    """Wait until no node has the leases any more either."""
-    eventually(lambda: all(map(is_over, leases)), within=MAX_TTL + 1)
-    time.sleep(0.03)  # the drift allowance: the holder stops before its keys expire
+def outlive(world: World, lease: Lease) -> None:
+    """Wait until no node has the lease any more either: the holder stops before its keys expire."""
+    eventually(lambda: is_over(lease), within=MAX_TTL + 1)
+    eventually(lambda: not any(map(world.look, lease.names)), within=MAX_TTL)
 
 
 # -- with, acquire, try_acquire ---------------------------------------------------------------
@@ -394,7 +402,7 @@ def test_renewal_goes_on_with_the_ttl_it_was_acquired_with(world):
 def test_extend_never_creates(world):
     """FM-8: a lease that is over cannot be extended, and the name stays free."""
     lease = redlock("name", ttl=SHORT, renew=False).acquire()
-    outlive(lease)
+    outlive(world, lease)
     with pytest.raises(LeaseLost):
         lease.extend()
     assert world.look("name") == []
@@ -439,7 +447,7 @@ def test_a_released_lease_cannot_be_extended(world):
 def test_a_late_release_leaves_the_next_holder(world):
     """FM-9: a release after expiry compares, and leaves the key of whoever came next."""
     late = redlock("name", ttl=SHORT, renew=False).acquire()
-    outlive(late)
+    outlive(world, late)
     with redlock("name") as lease:
         late.release()
         lease.ensure()
@@ -470,13 +478,13 @@ def test_a_block_may_release_its_lease_itself(world):
 def test_leaving_a_block_after_expiry_raises_nothing(world):
     """FM-7: the end of a block whose lease is over is silent unless asked otherwise."""
     with redlock("name", ttl=SHORT, renew=False) as lease:
-        outlive(lease)
+        outlive(world, lease)
     assert lease.lost
 
 
-def fail_after(lease: Lease) -> None:
+def fail_after(world: World, lease: Lease) -> None:
     """Be a body that works too long and then fails."""
-    outlive(lease)
+    outlive(world, lease)
     raise ZeroDivisionError
 
 
@@ -487,7 +495,7 @@ def test_the_error_of_the_body_wins(world, on_lost):
         pytest.raises(ZeroDivisionError) as error,
         redlock("name", ttl=SHORT, renew=False, on_lost=on_lost) as lease,
     ):
-        fail_after(lease)
+        fail_after(world, lease)
     assert error.value.__context__ is None
     assert lease.lost
 
@@ -498,7 +506,7 @@ def test_on_lost_raise_tells_at_the_end_of_a_body_that_succeeded(world):
         pytest.raises(LeaseLost) as lost,
         redlock("name", ttl=SHORT, renew=False, on_lost="raise") as lease,
     ):
-        outlive(lease)
+        outlive(world, lease)
     assert lost.value.name == "name"
     with redlock("name", on_lost="raise") as lease:
         pass
@@ -555,7 +563,7 @@ def test_an_error_in_on_lost_hides_nothing(world, caplog):
         pytest.raises(ZeroDivisionError),
         redlock("name", ttl=SHORT, renew=False, on_lost=fail) as lease,
     ):
-        fail_after(lease)
+        fail_after(world, lease)
     assert "on_lost" in caplog.text
     assert lease.lost
 
@@ -688,7 +696,7 @@ def test_current_lease_is_the_innermost(world):
 def test_a_lost_lease_is_not_current_after_its_block(world):
     """A block that outlived its lease leaves no lease behind when it is left."""
     with redlock("name", ttl=SHORT, renew=False) as lease:
-        outlive(lease)
+        outlive(world, lease)
         assert current_lease() is lease
     assert lease.lost
     assert current_lease() is None
@@ -721,7 +729,7 @@ def test_assert_locked_finds_the_lease_of_a_name(world):
 def test_assert_locked_refuses_a_lease_that_is_over(world):
     """`assert_locked` raises when the name's lease ran out."""
     with redlock("name", ttl=SHORT, renew=False) as lease:
-        outlive(lease)
+        outlive(world, lease)
         with pytest.raises(LeaseLost):
             assert_locked("name")
 
@@ -868,7 +876,7 @@ def encoded(value: object) -> str:
     ],
     ids=lambda garbage: str(garbage)[:16] or "empty",
 )
-def test_a_garbled_handle_is_a_value_error(garbage):
+def test_a_garbled_handle_is_a_value_error(style, garbage):
     """What is no handle of this alias is a ValueError that does not quote it."""
     with pytest.raises(ValueError, match="handle") as error:
         redlock.adopt(garbage)
@@ -1061,6 +1069,7 @@ def test_using_makes_an_immutable_copy(world):
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize("style", ["threads"], indirect=True)  # a task is in no transaction
 def test_a_durable_lock_refuses_transactions(world):
     """FM-40: a durable lock inside a transaction raises before it takes anything."""
     with redlock("name"), transaction.atomic(), pytest.raises(RuntimeError, match="durable"):

@@ -81,12 +81,17 @@ class Shop:
             return int(database.execute("SELECT count(*) FROM orders").fetchone()[0])
 
 
+def prepared(home: Path) -> None:
+    """Make a shop without orders."""
+    with closing(sqlite3.connect(home / "shop.sqlite3")) as database:
+        database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, customer INTEGER)")
+        database.commit()
+
+
 @pytest.fixture
 def shop(redlock_nodes: EmbeddedNodes, tmp_path: Path) -> Iterator[Shop]:
     """A gunicorn with four processes on five nodes."""
-    with closing(sqlite3.connect(tmp_path / "shop.sqlite3")) as database:
-        database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, customer INTEGER)")
-        database.commit()
+    prepared(tmp_path)
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
         server = subprocess.Popen(
             [

@@ -1,0 +1,87 @@
+"""Locks over real nodes for the tests of asyncio, and what the nodes and the system say of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_redlock.addresses import from_url
+from django_redlock.backend import Backend
+from django_redlock.channel import Channel
+from django_redlock.locks import LockTemplate
+from django_redlock.nodes import Nodes
+from django_redlock.options import Options
+from django_redlock.protocol import Policy
+from django_redlock.testing.embedded import EmbeddedNode
+
+OUT_OF_STEP = ("answered another question", "sent an answer to nothing", "not the Redis protocol")
+
+
+def group_of(urls: Sequence[str], timeout: float = 0.5) -> Nodes:
+    """A process's view of these nodes, with nobody connected yet."""
+    return Nodes([from_url(url) for url in urls], timeout=timeout, guard=0, prefix="redlock:")
+
+
+def template(group: Nodes, *, ttl: float = 30, kind: type[Backend] = Backend) -> LockTemplate:
+    """What calls itself ``redlock`` over a group; not renewed, so every key counts."""
+    backend = kind("default", group, Policy(size=len(group.nodes)), ttl=ttl, renew=False)
+    return LockTemplate(lambda _: backend, "default", Options())
+
+
+def keys_on(nodes: Iterable[EmbeddedNode]) -> list[list[str]]:
+    """The locks that each node stores."""
+    found = []
+    for node in nodes:
+        with closing(node.client(decode_responses=True, socket_timeout=5)) as client:
+            found.append(sorted(map(str, client.keys("redlock:lock:*"))))
+    return found
+
+
+def connections(node: EmbeddedNode) -> int:
+    """How many clients the node has, this question's apart."""
+    with closing(node.client(socket_timeout=5)) as client:
+        return int(client.info("clients")["connected_clients"]) - 1
+
+
+def open_files() -> int:
+    """How many file descriptors this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def threads() -> int:
+    """How many threads this process has, those that Python does not list included."""
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+async def soon(condition: Callable[[], object], *, within: float = 5.0, what: str = "") -> None:
+    """Wait until something is true, with the loop running meanwhile."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within
+    while not condition():
+        assert loop.time() < deadline, f"not within {within:g} s: {what or condition}"
+        await asyncio.sleep(0.002)
+
+
+@contextmanager
+def faults_noted() -> Iterator[list[str]]:
+    """Why connections were closed meanwhile."""
+    faults: list[str] = []
+    close: Any = Channel.close
+
+    def noting(channel: Channel, fault: str) -> None:
+        faults.append(channel.fault or fault)
+        close(channel, fault)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Channel, "close", noting)
+        yield faults
+
+
+def out_of_step(faults: Iterable[str]) -> list[str]:
+    """Those that say that an answer met a question that was not its own."""
+    return [fault for fault in faults if any(sign in fault for sign in OUT_OF_STEP)]

@@ -1,0 +1,191 @@
+"""Cancellation at every point of acquire, extend and release."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from django_redlock import NodesUnavailable, anodes
+from django_redlock.backend import Backend
+from django_redlock.lease import Lease
+from django_redlock.locks import LockTemplate
+from django_redlock.testing import EmbeddedNodes
+
+from .loops import connections, faults_noted, group_of, keys_on, out_of_step, soon, template
+from .proxy import Proxy
+from .storm import Careless, Forgetful, Storm, Weather, calm
+
+NODE_TIMEOUT = 0.5
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[EmbeddedNodes]:
+    """Three nodes without the guard."""
+    with EmbeddedNodes(3) as nodes:
+        nodes.settings(RESTART_GUARD=False)
+        yield nodes
+
+
+@pytest.fixture
+def nodes(servers: EmbeddedNodes) -> EmbeddedNodes:
+    """The same, holding nothing."""
+    for node, keys in zip(servers, keys_on(servers), strict=True):
+        if keys:  # of a broken variant, or of a test that failed
+            with node.client() as client:
+                client.delete(*keys)
+    return servers
+
+
+@contextmanager
+def far_away(nodes: EmbeddedNodes, delay: float = 0.01) -> Iterator[list[Proxy]]:
+    """Proxies before the nodes, by which every answer is late."""
+    with ExitStack() as stack:
+        proxies = [stack.enter_context(Proxy(node.port)) for node in nodes]
+        for proxy in proxies:
+            proxy.delay = delay
+        yield proxies
+
+
+def raged(
+    nodes: EmbeddedNodes,
+    cancellations: int,
+    *,
+    seed: int,
+    kind: type[Backend] = Backend,
+    debug: bool = False,
+    wave: int = 100,
+) -> tuple[Weather, list[str], list[int]]:
+    """What a storm did, why connections were closed, and the fences of the calm after it."""
+    with far_away(nodes) as proxies, faults_noted() as faults:
+        group = group_of([proxy.url for proxy in proxies], NODE_TIMEOUT)
+        redlock = template(group, kind=kind)
+
+        async def main() -> tuple[Weather, list[int]]:
+            async with redlock("warm"):
+                pass
+            storm = Storm(redlock, nodes, proxies, seed=seed, timeout=NODE_TIMEOUT)
+            weather = await storm.rage(cancellations, wave=wave)
+            try:
+                return weather, await calm(redlock)
+            except NodesUnavailable:
+                return weather, []
+
+        weather, fences = asyncio.run(main(), debug=debug)
+        noted = list(faults)
+        group.close()
+    return weather, noted, fences
+
+
+def check(weather: Weather, faults: list[str], fences: list[int]) -> None:
+    """See that a storm left nothing."""
+    assert weather.left == []
+    assert weather.strange == []
+    assert weather.overlaps == 0
+    assert weather.finished > weather.cancelled / 50  # the points lie in release, too
+    assert faults == []
+    assert len(fences) == 10
+    assert fences == sorted(set(fences))
+
+
+@pytest.mark.parametrize("debug", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_cancellation_anywhere_leaves_nothing(nodes, debug):
+    """F25, FM-10: cancelled once or twice, anywhere: keys gone in time, no answer misread."""
+    check(*raged(nodes, 120, seed=1, debug=debug, wave=30 if debug else 100))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_thousands_of_cancellations_leave_nothing(nodes, seed):
+    """F25, FM-10: as above, at 10,000 points in all; nor do connections grow."""
+    check(*raged(nodes, 2_500, seed=seed))
+    for node in nodes:
+        assert connections(node) == 0
+
+
+def test_a_driver_that_does_not_undo_is_caught(nodes):
+    """F25: a driver that does not hand cancellations to the generator leaves keys: it is seen."""
+    weather, _, _ = raged(nodes, 100, seed=2, kind=Careless)
+    assert weather.left
+
+
+def test_a_stream_that_forgets_a_question_is_caught(nodes, monkeypatch):
+    """FM-10: a stream that drops the question of a cancelled task gets out of step: it is seen."""
+    monkeypatch.setattr(anodes, "Inquiry", Forgetful)
+    _, faults, _ = raged(nodes, 100, seed=3)
+    assert out_of_step(faults)
+
+
+# -- one point at a time ----------------------------------------------------------------------
+
+
+async def cancelled_after(ticks: int, work: Any, again: int | None) -> tuple[bool, Any]:
+    """Whether it was still running after so many ticks; else what it returned."""
+    task: asyncio.Task[Any] = asyncio.ensure_future(work)
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+    running = task.cancel()
+    if again is not None:
+        for _ in range(again):
+            await asyncio.sleep(0)
+        task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled() == running
+    return running, None if running else task.result()
+
+
+@pytest.mark.parametrize("again", [None, 0, 1, 3])
+@pytest.mark.parametrize("what", ["acquire", "extend", "release"])
+def test_a_cancellation_at_each_tick(nodes, what, again):
+    """F25: cancelled after 0, 1, 2 … ticks of the loop, and again soon after: it ends so."""
+    redlock = template(group := group_of(nodes.urls, NODE_TIMEOUT))
+
+    async def once(ticks: int) -> bool:
+        lease: Lease | None = None if what == "acquire" else await redlock("tick").aacquire()
+        if lease is None:
+            running, lease = await cancelled_after(ticks, redlock("tick").aacquire(), again)
+        else:
+            work = lease.aextend() if what == "extend" else lease.arelease()
+            running, _ = await cancelled_after(ticks, work, again)
+            if what == "extend":
+                lease.ensure()  # it is still held, by its old deadline
+            else:  # a task that is cancelled at once has not begun
+                assert lease.ended == (ticks > 0)
+        if lease is not None:
+            await lease.arelease()
+        await soon(lambda: not any(keys_on(nodes)), within=NODE_TIMEOUT)
+        return running
+
+    async def main() -> None:
+        async with redlock("warm"):
+            pass
+        ticks = 0
+        while await once(ticks):
+            ticks += 1
+        assert ticks > 3
+        assert len(await calm(redlock, 5)) == 5
+
+    with faults_noted() as faults:
+        asyncio.run(main())
+        assert faults == []
+    group.close()
+
+
+def test_a_cancelled_first_acquire_leaves_nothing(nodes):
+    """F25: cancelled while the loop is connecting: what is sent then is undone."""
+    for ticks in range(0, 40, 2):
+        redlock = template(group := group_of(nodes.urls, NODE_TIMEOUT))
+
+        async def main(redlock: LockTemplate = redlock, ticks: int = ticks) -> None:
+            task = asyncio.ensure_future(redlock("cold").aacquire())
+            await asyncio.sleep(ticks / 4000)
+            if not task.cancel():
+                await task.result().arelease()
+            await asyncio.wait([task])
+            await soon(lambda: not any(keys_on(nodes)), within=NODE_TIMEOUT)
+
+        asyncio.run(main())
+        group.close()

@@ -1,0 +1,334 @@
+"""Event loops that come and go, and what they leave behind: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+
+from django_redlock import LockTaken
+from django_redlock.locks import LockTemplate
+from django_redlock.testing import EmbeddedNodes
+
+from .loops import connections, group_of, keys_on, open_files, soon, template, threads
+from .waiting import eventually
+
+AT_ONCE = 4  # loops
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[EmbeddedNodes]:
+    """Three nodes without the guard."""
+    with EmbeddedNodes(3) as nodes:
+        nodes.settings(RESTART_GUARD=False)
+        yield nodes
+
+
+@pytest.fixture
+def nodes(servers: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
+    """The same, with nobody connected."""
+    gc.collect()
+    yield servers
+    assert keys_on(servers) == [[]] * 3
+    gc.collect()
+    eventually(lambda: [connections(node) for node in servers] == [0] * 3, what="all closed")
+
+
+async def turn(redlock: LockTemplate, name: str = "name") -> None:
+    """Take a name and give it back, as two tasks in turn."""
+
+    async def once() -> None:
+        async with redlock(name, wait=20) as lease:
+            await lease.aextend()
+
+    await asyncio.gather(once(), once())
+
+
+def by_run(redlock: LockTemplate, name: str) -> None:
+    """As a script does."""
+    asyncio.run(turn(redlock, name))
+
+
+def by_async_to_sync(redlock: LockTemplate, name: str) -> None:
+    """As Django does for an async view under WSGI."""
+    async_to_sync(turn)(redlock, name)
+
+
+def without_farewell(redlock: LockTemplate, name: str) -> None:
+    """A loop that is closed without having shut down its asynchronous generators."""
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(turn(redlock, name))
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize("how", [by_run, by_async_to_sync, without_farewell])
+def test_loops_that_come_and_go_leave_nothing(nodes, how):
+    """Two hundred loops in four threads: no more files, threads, connections; no warning."""
+    group = group_of(nodes.urls, 5)
+    redlock = template(group)
+
+    def loops(count: int) -> None:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(lambda number: how(redlock, f"name:{number % 3}"), range(count)))
+        gc.collect()
+
+    loops(20)
+    before = [open_files(), threads()]
+    loops(200)
+    eventually(
+        lambda: [open_files() <= before[0] + 3 * AT_ONCE, threads() <= before[1]] == [True, True],
+        what="no more files and threads",
+    )
+    eventually(lambda: max(connections(node) for node in nodes) <= AT_ONCE)
+    if how is not without_farewell:  # the connections went from loop to loop
+        for node in nodes:
+            with node.client() as client:
+                received = client.info("stats")["total_connections_received"]
+                assert int(received) < 1000
+    group.close()
+
+
+def test_loops_that_follow_each_other_use_the_same_connections(nodes):
+    """A hundred requests, each with a loop of its own, connect once to each node."""
+    group = group_of(nodes.urls, 5)
+    redlock = template(group)
+    by_run(redlock, "first")
+
+    def names() -> list[set[str]]:
+        found = []
+        for node in nodes:
+            with node.client(decode_responses=True) as client:
+                mine = client.client_id()
+                found.append({each["id"] for each in client.client_list()} - {str(mine)})
+        return found
+
+    before = names()
+    assert [len(each) for each in before] == [1] * 3
+    for number in range(100):
+        (by_run if number % 2 else by_async_to_sync)(redlock, "again")
+    assert names() == before
+    redlock("thread").acquire().release()  # and a thread after them
+    assert names() == before
+    group.close()
+
+
+def test_two_loops_at_a_time_exclude_each_other(nodes):
+    """Loops of several threads share nothing but the nodes."""
+    redlock = template(group := group_of(nodes.urls, 5))
+    inside: list[int] = []
+    overlaps: list[int] = []
+
+    async def work(number: int) -> None:
+        for _ in range(10):
+            async with redlock("shared", wait=30):
+                inside.append(number)
+                overlaps.extend(each for each in inside if each != number)
+                await asyncio.sleep(0.0005)
+                inside.remove(number)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda number: asyncio.run(work(number)), range(AT_ONCE)))
+    assert overlaps == []
+    group.close()
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_a_loop_that_is_dropped_while_questions_are_outstanding(nodes, close):
+    """What a dead loop had asked harms nobody: its connections are of use, or closed."""
+    redlock = template(group := group_of(nodes.urls, 5), ttl=1)
+
+    def drop() -> None:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(turn(redlock))
+        loop.set_exception_handler(lambda *_: None)  # "Task was destroyed but it is pending!"
+        tasks = [loop.create_task(redlock(f"dropped:{number}").aacquire()) for number in range(5)]
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+        assert not any(task.done() for task in tasks)
+        if close:
+            loop.close()
+        else:
+            loop._selector.close()  # type: ignore[attr-defined]  # without what warns of it
+            loop._ssock.close()  # type: ignore[attr-defined]
+            loop._csock.close()  # type: ignore[attr-defined]
+            loop._closed = True  # type: ignore[attr-defined]
+
+    drop()
+    gc.collect()
+    by_run(redlock, "after")
+    redlock("thread").acquire().release()
+    eventually(lambda: keys_on(nodes) == [[]] * 3, what="expired")
+    group.close()
+
+
+def test_what_a_dead_loop_is_owed_disturbs_nobody(nodes):
+    """A loop ends before its answers came: who has its connections next is not disturbed."""
+    redlock = template(group := group_of(nodes.urls, 5))
+
+    async def main(name: str) -> None:
+        async with redlock("warm"):
+            pass
+        lock = redlock(name)
+        await lock.__aenter__()
+        for node in nodes:
+            node.pause()
+        del lock  # forgotten: released by a question that nobody waits for
+        gc.collect()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    for number in range(3):
+        asyncio.run(main(f"owed:{number}"))
+        for node in nodes:
+            node.resume()
+        for _ in range(3):
+            redlock("thread").acquire().release()
+        by_run(redlock, "loop")
+        eventually(lambda: keys_on(nodes) == [[]] * 3)
+    group.close()
+
+
+def test_a_lease_that_a_task_forgets_is_released(nodes):
+    """A block that is torn open before its end gives the name back, without blocking the loop."""
+    redlock = template(group := group_of(nodes.urls, 5))
+
+    async def main() -> None:
+        lock = redlock("forgotten")
+        await lock.__aenter__()
+        with pytest.raises(LockTaken):
+            await redlock("forgotten").aacquire()
+        nodes[0].pause()  # blocking would show
+        start = asyncio.get_running_loop().time()
+        del lock
+        gc.collect()
+        assert asyncio.get_running_loop().time() - start < 1
+        async with redlock("forgotten", wait=5):
+            pass
+        nodes[0].resume()
+        await soon(lambda: keys_on(nodes) == [[]] * 3)
+
+    asyncio.run(main())
+    group.close()
+
+
+def test_an_abandoned_generator_that_holds_a_lock_is_closed_with_its_loop(nodes):
+    """An asynchronous generator that was left in its block gives the name back with the loop."""
+    redlock = template(group := group_of(nodes.urls, 1))
+    kept = []
+
+    async def rows(number: int) -> Any:
+        async with redlock(f"rows:{number}"):
+            yield 1
+            yield 2
+
+    async def main() -> None:
+        for number in range(5):
+            generator = rows(number)
+            await anext(generator)
+            kept.append(generator)
+
+    asyncio.run(main())
+    eventually(lambda: keys_on(nodes) == [[]] * 3, within=1)
+    kept.clear()
+    group.close()
+
+
+FORK = """
+import asyncio, gc, json, os, sys
+from tests.loops import group_of, template
+
+group = group_of(json.loads(sys.argv[1]), 5)
+redlock = template(group)
+
+async def turns(name, count=20):
+    for _ in range(count):
+        async with redlock(name, wait=20) as lease:
+            await lease.aextend()
+
+def in_child(work):
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            status = 0 if work() else 2
+        finally:
+            os._exit(status)
+    return child
+
+def of_its_own():
+    asyncio.run(turns("child"))
+    gc.collect()
+    redlock("child", wait=20).acquire().release()
+    return asyncio.run(redlock("parent").atry_acquire()) is None
+
+async def main():
+    async with redlock("parent") as lease:
+        children = [in_child(of_its_own) for _ in range(2)]  # inside a running loop
+        await asyncio.gather(turns("a"), turns("b"))
+        codes = [await asyncio.to_thread(os.waitpid, child, 0) for child in children]
+        await lease.aextend()
+        await turns("c")
+        return [code for _, code in codes]
+
+codes = asyncio.run(main())
+codes.append(os.waitpid(in_child(lambda: asyncio.run(turns("parent")) is None), 0)[1])  # after it
+asyncio.run(turns("d"))
+print(json.dumps(codes))
+"""
+
+
+def test_a_forked_child_uses_its_own_loop(nodes):
+    """F28, FM-12: forked inside a running loop or after one, a child connects anew."""
+    command = [sys.executable, "-W", "error", "-W", "ignore:This process:DeprecationWarning"]
+    output = subprocess.check_output(
+        [*command, "-c", FORK, json.dumps(nodes.urls)], text=True, timeout=60
+    )
+    assert json.loads(output) == [0, 0, 0]
+
+
+def run_with_uvloop(main: Any) -> Any:
+    """Run it in the loop of uvicorn and many others, where that is installed."""
+    uvloop = pytest.importorskip("uvloop")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+def run_in_debug_mode(main: Any) -> Any:
+    """Run it in asyncio's own loop, which then checks who calls it from where."""
+    return asyncio.run(main, debug=True)
+
+
+@pytest.mark.parametrize("run", [run_with_uvloop, run_in_debug_mode])
+def test_other_loops(nodes, run: Callable[[Any], Any]):
+    """The loop of uvicorn, and the debug mode, do the same, cancelled and reconnecting, too."""
+    redlock = template(group := group_of(nodes.urls, 5))
+
+    async def main() -> None:
+        await asyncio.gather(*(turn(redlock, f"name:{number}") for number in range(10)))
+        tasks = [asyncio.ensure_future(turn(redlock, f"name:{n % 7}")) for n in range(10)]
+        for ticks, task in enumerate(tasks):
+            await asyncio.sleep(0 if ticks % 3 else 0.001)
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with nodes[0].client() as client:
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await turn(redlock)
+        lease = await redlock("thread").aacquire()
+        await asyncio.to_thread(lease.release)
+        await soon(lambda: keys_on(nodes) == [[]] * 3)
+
+    for _ in range(2):
+        run(main())
+    assert threading.active_count() < 50
+    group.close()

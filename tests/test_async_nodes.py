@@ -1,0 +1,323 @@
+"""One event loop and its nodes: what goes over the wire, and what may happen to the way there."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from django_redlock import LockTaken, NodesUnavailable
+from django_redlock.lease import Lease
+from django_redlock.locks import LockTemplate
+from django_redlock.nodes import Nodes
+from django_redlock.testing import EmbeddedNodes
+
+from .loops import connections, faults_noted, group_of, keys_on, out_of_step, soon, template
+
+
+@pytest.fixture(scope="module")
+def five() -> Iterator[EmbeddedNodes]:
+    """Five nodes that nobody ill-treats, without the guard."""
+    with EmbeddedNodes(5) as nodes:
+        nodes.settings(RESTART_GUARD=False)
+        yield nodes
+
+
+@pytest.fixture
+def three() -> Iterator[EmbeddedNodes]:
+    """Three nodes to ill-treat, without the guard."""
+    with EmbeddedNodes(3) as nodes:
+        nodes.settings(RESTART_GUARD=False)
+        yield nodes
+
+
+@contextmanager
+def sends_counted() -> Iterator[Counter[int]]:
+    """How often each socket was written to by ``send``."""
+    sends: Counter[int] = Counter()
+    send: Any = socket.socket.send
+
+    def counting(self: socket.socket, *args: Any) -> int:
+        sends[self.fileno()] += 1
+        return int(send(self, *args))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "send", counting)
+        yield sends
+
+
+async def connect(redlock: LockTemplate, group: Nodes) -> None:
+    """Open the loop's connection to every node."""
+    async with redlock("warm"):
+        pass
+    assert all(state.voting for state in group.states())
+
+
+async def stands_on_all(redlock: LockTemplate, nodes: EmbeddedNodes, name: str) -> bool:
+    """Whether a lease of the name is on every node."""
+    async with redlock(name):
+        return all(f"redlock:lock:{name}" in keys for keys in keys_on(nodes))
+
+
+# -- on the wire ------------------------------------------------------------------------------
+
+
+def test_the_questions_of_one_tick_leave_in_one_write(five):
+    """A hundred tasks that acquire in one tick cost each node one write, and so do releases."""
+    redlock = template(group := group_of(five.urls, 2))
+
+    async def main() -> None:
+        await connect(redlock, group)
+        for names in ("a", "b"):
+            with sends_counted() as sends:
+                leases = await asyncio.gather(
+                    *(redlock(f"{names}:{number}").aacquire() for number in range(100))
+                )
+            assert list(sends.values()) == [1] * 5
+            assert [len(keys) for keys in keys_on(five)] == [100] * 5
+            with sends_counted() as sends:
+                await asyncio.gather(*(lease.arelease() for lease in leases))
+            assert list(sends.values()) == [1] * 5
+            assert keys_on(five) == [[]] * 5
+
+    asyncio.run(main())
+
+
+def test_a_loop_has_one_connection_to_each_node(five):
+    """A thousand tasks share one connection per node, from their first tick on."""
+    group = group_of(five.urls, 2)
+    redlock = template(group)
+    gc.collect()  # what other tests have dropped
+    before = [connections(node) for node in five]
+
+    async def turn(number: int) -> int:
+        async with redlock(f"shared:{number}") as lease:
+            await asyncio.sleep(0)
+            await lease.aextend()
+            return lease.fence
+
+    async def main() -> None:
+        fences = await asyncio.gather(*(turn(number) for number in range(1000)))
+        assert len(fences) == 1000
+        assert [connections(node) - others for node, others in zip(five, before, strict=True)] == (
+            [1] * 5
+        )
+
+    asyncio.run(main())
+    assert keys_on(five) == [[]] * 5
+    assert [len(node._free) for node in group.nodes] == [1] * 5  # given back, for whoever is next
+    group.close()
+
+
+def test_every_answer_reaches_the_task_that_asked(five):
+    """Tasks that ask different things in one stream are told what is true for their own."""
+    redlock = template(group_of(five.urls, 2))
+
+    async def holder(number: int) -> tuple[int, object]:
+        lease = await redlock(f"own:{number % 100}").atry_acquire()
+        return number, None if lease is None else lease
+
+    async def main() -> None:
+        with faults_noted() as faults:
+            found = await asyncio.gather(*(holder(number) for number in range(300)))
+            leases = [lease for _, lease in found if isinstance(lease, Lease)]
+            # In each stream the first to ask for a name comes first.
+            assert [lease is not None for _, lease in found] == [True] * 100 + [False] * 200
+            assert [lease.name for lease in leases] == [f"own:{number}" for number in range(100)]
+            for number, lease in enumerate(leases):
+                with pytest.raises(LockTaken) as refused:
+                    await redlock(f"own:{number}").aacquire()
+                assert refused.value.retry_after is not None
+                lease.ensure()
+            await asyncio.gather(*(lease.arelease() for lease in leases))
+        assert faults == []
+
+    asyncio.run(main())
+    assert keys_on(five) == [[]] * 5
+
+
+def test_the_first_lease_of_a_loop_stands_on_all_nodes(five):
+    """A loop that has yet to connect asks no fewer nodes than one that is connected."""
+    for turn in range(10):
+        redlock = template(group_of(five.urls, 2))
+
+        async def main(redlock: LockTemplate = redlock, turn: int = turn) -> None:
+            lease = await redlock(f"first:{turn}").aacquire()
+            await soon(lambda: keys_on(five) == [[f"redlock:lock:first:{turn}"]] * 5, within=0.2)
+            await lease.arelease()
+
+        asyncio.run(main())
+    assert keys_on(five) == [[]] * 5
+
+
+def test_more_than_the_sockets_take(five):
+    """Thousands of questions in one tick, more than the sockets take at once: none is lost."""
+    redlock = template(group := group_of(five.urls, 5))
+    count = 1500
+
+    async def main() -> None:
+        await connect(redlock, group)
+        for lane in lanes_of(group):
+            lane.channel.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+        with faults_noted() as faults, sends_counted() as sends:
+            leases = await asyncio.gather(
+                *(redlock(f"many:{number}").aacquire() for number in range(count))
+            )
+            assert min(sends.values()) > 5  # or the test would not show what it is to show
+            # A majority has answered; the others' questions may be on their way yet.
+            await soon(lambda: [len(keys) for keys in keys_on(five)] == [count] * 5)
+            await asyncio.gather(*(lease.arelease() for lease in leases))
+            await soon(lambda: keys_on(five) == [[]] * 5)
+        assert faults == []
+
+    asyncio.run(main())
+    assert keys_on(five) == [[]] * 5
+
+
+def lanes_of(group: Nodes) -> list[Any]:
+    """The connections of the running loop."""
+    lanes = group._loops._lanes[asyncio.get_running_loop()]()
+    assert lanes is not None
+    return lanes.lanes
+
+
+def test_a_task_that_keeps_the_loop_busy_makes_no_node_look_silent(five):
+    """The loop's own delay, before questions leave or before answers are read, is not theirs."""
+    redlock = template(group := group_of(five.urls, 0.05))
+
+    async def keep_busy(turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        time.sleep(0.12)  # noqa: ASYNC251 - more than the node timeout
+
+    async def main() -> None:
+        with suppress(NodesUnavailable):
+            await connect(redlock, group)
+        await soon(lambda: all(state.voting for state in group.states()))
+        for turns in range(4):
+            taking = asyncio.ensure_future(redlock(f"busy:{turns}").aacquire())
+            busy = asyncio.ensure_future(keep_busy(turns))
+            lease = await taking
+            await busy
+            await asyncio.gather(lease.arelease(), keep_busy(turns))
+
+    asyncio.run(main())
+    assert keys_on(five) == [[]] * 5
+
+
+# -- nodes that go away -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["restart", "CLIENT KILL"])
+def test_a_loop_reconnects(three, how):
+    """After a restart, and after the node closed the connection, the node is asked again."""
+    redlock = template(group := group_of(three.urls, 0.5))
+    whole = functools.partial(stands_on_all, redlock, three)
+
+    def interrupt() -> None:
+        if how == "restart":
+            three.restart(0)
+            three.settings(RESTART_GUARD=False)
+            return
+        with closing(three[0].client()) as client:
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    async def main() -> None:
+        await connect(redlock, group)
+        for turn in range(3):
+            await asyncio.to_thread(interrupt)
+            lease = await redlock(f"again:{turn}").aacquire()
+            await lease.arelease()
+
+            deadline = time.monotonic() + 5
+            while not await whole(f"again:{turn}"):
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+        assert connections(three[0]) == 1
+
+    asyncio.run(main())
+    assert keys_on(three) == [[]] * 3
+
+
+def test_a_hung_node_costs_only_the_first_question(three):
+    """SIGSTOP: no attempt waits for the node, or asks it while it is silent; and it comes back."""
+    redlock = template(group := group_of(three.urls, 0.5))
+    whole = functools.partial(stands_on_all, redlock, three)
+
+    async def turn(number: int) -> float:
+        start = time.monotonic()
+        async with redlock(f"hung:{number}"):
+            pass
+        return time.monotonic() - start
+
+    async def main() -> None:
+        await connect(redlock, group)
+        with faults_noted() as faults:
+            three.pause(0)
+            took = [await turn(number) for number in range(50)]
+            silent = time.monotonic() + 5
+            while "no answer" not in group.states()[0].why:
+                took.append(await turn(len(took)))
+                assert time.monotonic() < silent
+            took += [await turn(number) for number in range(50)]
+            assert sorted(took)[-5] < 0.25  # nobody waited for the node timeout
+            assert max(took) < 0.5
+            three.resume(0)
+            back = time.monotonic() + 5
+            while group.states()[0].why:
+                await turn(0)
+                assert time.monotonic() < back
+            while not await whole("back"):
+                assert time.monotonic() < back
+        assert out_of_step(faults) == []
+        await soon(lambda: keys_on(three) == [[]] * 3)
+        await soon(lambda: connections(three[0]) <= 2)  # one is the process's, idle
+
+    asyncio.run(main())
+
+
+def test_a_hung_majority_is_told_in_time(three):
+    """Two of three hung: refused as unavailable after the node timeout, and nothing stays."""
+    redlock = template(group := group_of(three.urls, 0.2))
+
+    async def main() -> None:
+        await connect(redlock, group)
+        three.pause(0)
+        three.pause(1)
+        start = time.monotonic()
+        with pytest.raises(NodesUnavailable, match="no answer"):
+            await redlock("name").aacquire()
+        assert 0.19 < time.monotonic() - start < 1.5
+        three.resume(0)
+        three.resume(1)
+        await soon(lambda: keys_on(three) == [[]] * 3)
+
+    asyncio.run(main())
+
+
+def test_a_lease_that_another_thread_releases_leaves_no_zombie(three):
+    """F2: a release by a thread stands behind the grant that a hung node has yet to see."""
+    redlock = template(group := group_of(three.urls, 0.3))
+
+    async def main() -> None:
+        await connect(redlock, group)
+        three.pause(0)
+        lease = await redlock("handed").aacquire()
+        await asyncio.to_thread(lease.release)
+        three.resume(0)
+        await soon(lambda: keys_on(three) == [[]] * 3)
+
+    asyncio.run(main())
+    thread = threading.Thread(target=lambda: redlock("handed").acquire().release())
+    thread.start()
+    thread.join()
+    assert keys_on(three) == [[]] * 3

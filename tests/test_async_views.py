@@ -1,0 +1,233 @@
+"""Clients that go away while an async view takes, holds or gives back its lock."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from django.http import HttpResponse
+from django.test import AsyncRequestFactory, override_settings
+
+from django_redlock import conf, redlock
+from django_redlock.testing import EmbeddedNodes
+from django_redlock.views import single_flight
+
+from .loops import keys_on, soon
+from .proxy import Proxy
+from .test_double_submits import ROOT, SUBMITS, Shop, prepared
+from .waiting import eventually
+
+NODE_TIMEOUT = 0.5
+CLIENTS = 400
+AT_ONCE = 20
+NAMES = 5
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[EmbeddedNodes]:
+    """Three nodes without the guard."""
+    with EmbeddedNodes(3) as nodes:
+        nodes.settings(RESTART_GUARD=False)
+        yield nodes
+
+
+@contextmanager
+def far_away(nodes: EmbeddedNodes, delay: float) -> Iterator[dict[str, object]]:
+    """The alias of nodes whose answers are late by so many seconds."""
+    with ExitStack() as stack:
+        proxies = [stack.enter_context(Proxy(node.port)) for node in nodes]
+        alias = nodes.settings(
+            NODES=[proxy.url for proxy in proxies],
+            MAX_TTL=30,
+            RESTART_GUARD=False,
+            NODE_TIMEOUT=NODE_TIMEOUT,
+        )
+        for proxy in proxies:
+            proxy.delay = delay
+        yield alias
+
+
+@pytest.fixture
+def nodes(servers: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
+    """The nodes, in force as the default alias, 30 ms away."""
+    with far_away(servers, 0.03) as alias, override_settings(REDLOCK={"default": alias}):
+        yield servers
+        conf.forget()
+
+
+def on_all(nodes: EmbeddedNodes) -> bool:
+    """Whether the lock of the view is on every node."""
+    return keys_on(nodes) == [["redlock:lock:order"]] * 3
+
+
+async def warm() -> None:
+    """Open the loop's connections."""
+    async with redlock("warm"):
+        pass
+
+
+async def ends_free(task: asyncio.Task[HttpResponse], nodes: EmbeddedNodes, since: float) -> None:
+    """See that the request ends as cancelled, and that nothing is locked in time."""
+    await soon(lambda: not any(keys_on(nodes)), within=since + NODE_TIMEOUT - time.monotonic())
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.01, 0.045])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_the_release_is_shielded(nodes, times, pause):
+    """FM-44, F25: cancelled again before, while and after the release is sent: it arrives."""
+
+    @single_flight("order")
+    async def view(request):
+        entered.set()
+        await asyncio.sleep(30)
+
+    async def main() -> None:
+        await warm()
+        task = asyncio.ensure_future(view(AsyncRequestFactory().post("/")))
+        await asyncio.wait_for(entered.wait(), 10)
+        await soon(lambda: on_all(nodes))
+        since = time.monotonic()
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(pause)
+        await ends_free(task, nodes, since)
+
+    entered = asyncio.Event()
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_what_is_granted_after_the_client_left_is_given_back(nodes, times):
+    """FM-44: a request that is cancelled while the nodes are asked leaves no lock."""
+
+    @single_flight("order")
+    async def view(request):
+        pytest.fail("it ran")
+
+    async def main() -> None:
+        await warm()
+        task = asyncio.ensure_future(view(AsyncRequestFactory().post("/")))
+        await soon(lambda: on_all(nodes))  # granted, and the answers are on their way
+        assert not task.done()
+        since = time.monotonic()
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)
+        await ends_free(task, nodes, since)
+
+    asyncio.run(main())
+
+
+# -- a real server ----------------------------------------------------------------------------
+
+
+@contextmanager
+def served(alias: dict[str, object], home: Path, port_of: socket.socket) -> Iterator[Shop]:
+    """A uvicorn on these nodes."""
+    prepared(home)
+    server = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "uvicorn", "tests.shop.asgi:application"),
+            *(f"--fd={port_of.fileno()}", "--lifespan=off", "--log-level=warning"),
+        ],
+        cwd=ROOT,
+        env=os.environ
+        | {
+            "DJANGO_SETTINGS_MODULE": "tests.shop.settings",
+            "SHOP_HOME": str(home),
+            "REDLOCK": json.dumps(alias),
+        },
+        pass_fds=[port_of.fileno()],
+    )
+    shop = Shop(home, port_of.getsockname()[1])
+    try:
+        eventually(shop.answers, within=60, every=0.1, what="the server")
+        yield shop
+    finally:
+        server.terminate()
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait(30)
+
+
+async def visit(shop: Shop, name: str, stay: float) -> int:
+    """Ask for something that takes long, and leave after so many seconds; the status, or 0."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", shop.port)
+    writer.write(
+        f"POST /linger/{name} HTTP/1.1\r\nHost: 127.0.0.1\r\nBasket: {name}\r\n"
+        "Content-Length: 0\r\n\r\n".encode()
+    )
+    try:
+        async with asyncio.timeout(stay):
+            line = await reader.readline()
+            return int(line.split()[1])
+    except TimeoutError:
+        return 0
+    finally:
+        writer.close()
+
+
+@pytest.mark.slow
+def test_clients_that_disconnect_from_a_real_server_leave_nothing(servers, tmp_path):
+    """FM-44: clients of uvicorn leave while the lock is taken, held or refused: nothing stays."""
+    chance = random.Random(1)
+    statuses: Counter[int] = Counter()
+
+    async def crowd(shop: Shop) -> None:
+        done = 0
+        while done < CLIENTS:
+            found = await asyncio.gather(
+                *(
+                    visit(shop, f"n{chance.randrange(NAMES)}", chance.uniform(0, 0.12))
+                    for _ in range(AT_ONCE)
+                )
+            )
+            last = time.monotonic()
+            statuses.update(found)
+            done += AT_ONCE
+            left = last + NODE_TIMEOUT - time.monotonic()
+            await soon(lambda: not any(keys_on(servers)), within=left)
+
+    with (
+        far_away(servers, 0.01) as alias,
+        socket.create_server(("127.0.0.1", 0), backlog=64) as listener,
+        served(alias, tmp_path, listener) as shop,
+    ):
+        asyncio.run(crowd(shop))
+        entered = len(list(tmp_path.glob("entered-*")))
+        for number in range(NAMES):  # and whoever comes next gets in
+            asyncio.run(visit(shop, f"n{number}", 0.5))
+        assert len(list(tmp_path.glob("entered-*"))) == entered + NAMES
+    assert entered > CLIENTS / 20
+    assert entered < statuses[0]  # some left while the lock was being taken
+    assert statuses[409] > CLIENTS / 20
+    assert set(statuses) == {0, 409}
+
+
+@pytest.mark.slow
+def test_a_double_submit_to_an_async_view_makes_one_order(servers, tmp_path):
+    """FM-42: 300 overlapping double submits make 300 orders; without the decorator, 600."""
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=64) as listener,
+        served(servers.settings(RESTART_GUARD=False, NODE_TIMEOUT=2), tmp_path, listener) as shop,
+    ):
+        statuses, orders = shop.double_submits("/alocked/")
+        assert (orders, statuses) == (SUBMITS, {201: SUBMITS, 409: SUBMITS})
+        statuses, orders = shop.double_submits("/aunlocked/")
+        assert orders == 2 * SUBMITS
+        assert statuses == {201: orders}
