@@ -81,7 +81,7 @@ def test_one_task_at_a_time(examples):
 
 
 def test_the_blocking_calls_are_refused(examples):
-    """What the table has on its left raises in a loop, and takes nothing."""
+    """What blocks until it has a lock raises in a loop, and takes nothing; giving back works."""
 
     async def main() -> None:
         lock = redlock("name")
@@ -90,6 +90,10 @@ def test_the_blocking_calls_are_refused(examples):
         for call in (lock.acquire, lock.try_acquire, lambda: redlock.adopt("x")):
             with pytest.raises(SynchronousOnlyOperation):
                 call()
+        lease = await lock.aacquire()
+        lease.extend()
+        assert not await is_free("name")
+        lease.release()
         assert await is_free("name")
 
     in_a_loop(main)
