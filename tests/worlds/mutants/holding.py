@@ -73,14 +73,14 @@ VOTES: Final = (
         "any-answer",
         "The answer to another question counts, too.",
         "slipping",
-        40,
+        120,
         (answers, "vote", " or answer[0] != nonce", ""),
     ),
     mutant(
         "any-word",
         "The answer to another question of the same lease counts.",
         "slipping",
-        1200,
+        5000,
         (answers, "vote", "word == DONE[command]", "word in DONE.values()"),
     ),
     mutant(
