@@ -48,7 +48,7 @@ def _yes(node: str, command: Command, answer: list[Any]) -> Vote:
 
 def _no(node: str, command: Command, answer: list[Any]) -> Vote | None:
     if answer[1] == b"GONE":
-        woken = answer[2] if command is Command.RELEASE else 0
+        woken = sum(answer[2:])  # only a release tells
         return Vote(node, Answer.NO, woken, why="the key is missing or somebody else's")
     if answer[1] == b"HELD" and command is Command.GRANT:
         left, label, owner, which = answer[2:6]

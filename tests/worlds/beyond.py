@@ -199,6 +199,22 @@ LIMITS: Final = (
         300,
     ),
     Limit(
+        "same-question",
+        replace(
+            profile("slipping"),
+            name="slipping-again",
+            about="Connections get out of step by an extension, and the next question is one, too.",
+            slips_again=True,
+        ),
+        replace(
+            profile("slipping"),
+            name="slipping-once",
+            about="Connections get out of step by any other question.",
+        ),
+        Broken.ALONE,
+        3000,
+    ),
+    Limit(
         "majority-away",
         replace(
             AWAY,

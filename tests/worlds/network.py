@@ -227,7 +227,9 @@ class Network:
             world.note("lost reply", ask.nonce, ask.command.value, i)
             return
         channel.outbound = max(channel.outbound, world.now + world.latency())
-        slips = world.chance(world.profile.slip)
+        slips = world.chance(world.profile.slip) and (
+            ask.command is not Command.EXTEND or world.profile.slips_again
+        )
 
         def reply() -> None:
             if owed in channel.owed:

@@ -24,6 +24,8 @@ class Profile:
             argument claims not to need TCP.
         slip: probability that an answer is left unread, so that the next question on its
             connection meets it: the connection is one answer out of step.
+        slips_again: whether answers to extensions slip, too. The next extension of the lease
+            cannot tell them from its own: they have its nonce and its word.
         pause: probability that a client stands still at a step, for up to ``longest`` seconds.
         cancel, die: probability that an acquisition is cancelled, that a holder disappears.
         absent: how many nodes hang or are down from beginning to end: ``minority``,
@@ -66,6 +68,7 @@ class Profile:
     loss: float = 0.02
     twice: float = 0.0
     slip: float = 0.0
+    slips_again: bool = False
     pause: float = 0.04
     longest: float = 0.6
     cancel: float = 0.08
@@ -262,16 +265,20 @@ PROFILES: Final = (
     Profile(
         "slipping",
         "Connections get out of step: a question meets the answer to another.",
-        nodes=(1, 3),
+        nodes=(1, 3, 3, 3),
         clients=(2, 4),
         seconds=2.0,
-        slip=0.4,
+        latency=0.001,
+        slow=0.0,
+        pause=0.02,
+        cancel=0.0,
+        slip=0.25,
         names=1,
         many=0.0,
         think=0.01,
         hold=0.9,
         wait=(0.5,),
-        loss=0.2,
+        loss=0.15,
         extend=0.8,
         give=0.0,
         rest=0.0,

@@ -161,9 +161,8 @@ UNDO: Final = (
         (
             algorithm,
             "attempt",
-            "yield undo(policy, target, nonce, policy.everyone() if word else touched)\n"
-            "        raise",
-            "raise",
+            "yield undo(policy, target, nonce, policy.everyone() if word else touched)",
+            "pass",
         ),
     ),
     mutant(
