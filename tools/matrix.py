@@ -83,7 +83,7 @@ def lower_bounds() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     wanted = project["dependencies"] + [line for extra in PROMISED for line in extras[extra]]
-    bounds = (re.match(r"([\w-]+)(?:\[.*\])?>=([\d.]+)", line) for line in wanted)
+    bounds = (re.match(r"([\w-]+)(?:\[.*\])?>=([\w.]+)", line) for line in wanted)
     return sorted({f"{bound[1]}=={bound[2]}" for bound in bounds if bound})
 
 
