@@ -427,7 +427,7 @@ def alias(nodes: EmbeddedNodes, database: int = 0) -> dict[str, Any]:
         ],
         "MAX_TTL": 5,
         "TTL": 5,
-        "NODE_TIMEOUT": 0.5,
+        "NODE_TIMEOUT": 2,
         "RESTART_GUARD": False,
         "OPTIONS": {"client_name": "tests"},
     }
