@@ -1,5 +1,4 @@
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -8,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -302,7 +300,8 @@ def elsewhere(shared: EmbeddedNodes, tmp_path: Path) -> Path:
 
 def executable(node: EmbeddedNode) -> str:
     """The path that the server was started by, as it tells it."""
-    return str(node._info()["executable"])
+    with closing(node.client()) as client:
+        return str(client.info("server")["executable"])
 
 
 def test_another_server_can_be_named(elsewhere, monkeypatch):
