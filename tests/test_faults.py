@@ -22,6 +22,7 @@ import redis
 from django.test import override_settings
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
+from django_redlock.complaints import ADVICE
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 
 from .proxy import Fault, Proxy
@@ -790,7 +791,7 @@ def test_a_node_out_of_memory_has_no_vote():
         warm()
         with asking(nodes[0]) as client:
             client.config_set("maxmemory", 1)
-            assert why() == "OOM: out of memory"
+            assert why() == ADVICE["OOM"]
             assert holders(nodes) == []
             client.config_set("maxmemory", 0)
         with redlock("name"):
