@@ -6,7 +6,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-slow soak lint format docs docs-tables bench screenshots clean
+.PHONY: help demo test test-slow soak lint format docs docs-tables bench matrix screenshots clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,12 +45,15 @@ docs-tables: $(VENV)/.has-dev ## Hunt every broken variant, and write the page a
 bench: $(VENV)/.has-dev ## Measure against hand-written sockets
 	$(BIN)/python -m tests.bench $(ARGS)
 
+matrix: $(VENV)/.created ## The tests on each Python with oldest and newest libraries, on three servers
+	$(BIN)/python -m tools.matrix $(ARGS)
+
 screenshots: $(VENV)/.has-dev $(VENV)/.has-demo ## The pictures of README and docs, by chromium
 	$(BIN)/python -m tools.screenshots
 
-clean: ## Remove $(VENV) and everything that was built
-	rm -rf $(VENV) .cache build dist docs/_build .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find django_redlock example_project tests -name __pycache__ -prune -exec rm -rf {} +
+clean: ## Remove the environments and everything that was built
+	rm -rf $(VENV) .venv-newest .cache build dist docs/_build .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find django_redlock example_project tests tools -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp, because an interrupted `venv` leaves a python without pip; running it again completes it.
 $(VENV)/.created:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from redis import exceptions
@@ -34,10 +35,15 @@ REASONS: Final = {
     "max number of clients reached": "has as many clients as it allows",
 }
 
+# Before 7.0, Redis puts this before the error that a command in a script got, and gives the refusal
+# of an ACL no code. redis-py takes the ERR away.
+IN_A_SCRIPT: Final = re.compile(r"^(?:ERR )?Error running script .*?(?:@user_script: ?\d+: )+-?")
+DENIED_IN_A_SCRIPT: Final = "The user executing the script can't"
+
 
 def complaint(error: Exception) -> str:
     """A node's error reply in our words: what to do about it, and nothing secret."""
-    text = str(error)
+    text = _told(error)
     code = text.split(" ", 1)[0]
     return ADVICE.get(code, f"answered with an error: {text[:200]}")
 
@@ -46,7 +52,7 @@ def describe(error: Exception) -> str:
     """Why a node could not be reached, without addresses that may carry secrets."""
     if isinstance(error, Refused | ValueError):
         return str(error)
-    text = str(error) or type(error).__name__
+    text = _told(error) or type(error).__name__
     code = text.split(" ", 1)[0]
     if code in ADVICE:
         return ADVICE[code]
@@ -58,3 +64,9 @@ def describe(error: Exception) -> str:
     if isinstance(error, exceptions.RedisError | OSError):
         return text[:200]
     return type(error).__name__
+
+
+def _told(error: Exception) -> str:
+    """What the error says, begun by its code, as Redis 7.0 and later put it."""
+    text = IN_A_SCRIPT.sub("", str(error))
+    return f"NOPERM {text}" if text.startswith(DENIED_IN_A_SCRIPT) else text

@@ -570,7 +570,10 @@ def test_reads_the_index_and_changes_nothing(redlock_nodes, viewer):
             look(viewer, **query)
         found = rows(look(viewer))
         for client in each:
-            calls = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
+            calls = {
+                name.removeprefix("cmdstat_").partition("|")[0]  # 6.2 counts no subcommands
+                for name in client.info("commandstats")
+            }
             client.delete(*(f"foreign:{i}" for i in range(100)))
             assert {"eval", "zrangebyscore", "get"} <= calls
             assert calls <= {
@@ -580,7 +583,7 @@ def test_reads_the_index_and_changes_nothing(redlock_nodes, viewer):
                 "pttl",
                 "time",
                 "info",
-                "config|resetstat",
+                "config",
             }
     assert found["invoice:42"][:2] == ["held", "5 of 5"]
 

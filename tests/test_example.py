@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from django.db import connection, connections
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import Client, override_settings
 
 from django_redlock import conf, redlock
@@ -83,7 +84,7 @@ def in_threads(*calls: Callable[[], object]) -> list[threading.Thread]:
         try:
             call()
         finally:
-            connection.close()
+            BaseDatabaseWrapper.close(connections["default"])  # its own spares one in memory
 
     threads = [threading.Thread(target=run, args=(call,)) for call in calls]
     for thread in threads:

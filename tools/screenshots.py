@@ -189,7 +189,7 @@ def draw(name: str, title: str, content: Sequence[RenderableType], width: int) -
 
 def tell(path: Path) -> None:
     """Say what was made."""
-    print(f"{path.relative_to(ROOT)}  {path.stat().st_size / 1024:.0f} kB")  # noqa: T201
+    print(f"{path.relative_to(ROOT)}  {path.stat().st_size / 1024:.0f} kB")
 
 
 if __name__ == "__main__":

