@@ -263,7 +263,7 @@ MUTANTS: Final = (
         (
             algorithm,
             "attempt",
-            "yield undo(policy, target, nonce, touched)\n        raise",
+            "yield undo(policy, target, nonce, policy.everyone() if word else touched)",
             "raise",
         ),
     ),
