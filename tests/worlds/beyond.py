@@ -46,6 +46,9 @@ SKEWED: Final = replace(
     wall=10 * SKEW,
 )
 PAUSED: Final = replace(HELD, clients=(2, 4), pause=0.15, wait=(0.5,), give=0.0)
+SLIPPING: Final = replace(
+    profile("slipping"), nodes=(1,), loss=0.2, slip=0.4, latency=0.003, slow=0.04, pause=0.04
+)
 AWAY: Final = replace(profile("minority"), name="majority-away", reachable=False)
 
 LIMITS: Final = (
@@ -201,18 +204,18 @@ LIMITS: Final = (
     Limit(
         "same-question",
         replace(
-            profile("slipping"),
+            SLIPPING,
             name="slipping-again",
             about="Connections get out of step by an extension, and the next question is one, too.",
             slips_again=True,
         ),
         replace(
-            profile("slipping"),
+            SLIPPING,
             name="slipping-once",
             about="Connections get out of step by any other question.",
         ),
         Broken.ALONE,
-        3000,
+        1000,
     ),
     Limit(
         "majority-away",
