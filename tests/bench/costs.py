@@ -12,7 +12,7 @@ from .cast import Cast
 from .contestants import LOCKS, SOCKETS
 from .results import Result
 from .stage import Stage
-from .turns import Spread
+from .turns import Spread, failures
 
 HELD = 1000
 
@@ -130,8 +130,9 @@ def traffic(stage: Stage) -> Result:
                     "messages": risen.messages / count,
                     "bytes received": risen.received / count,
                     "bytes sent": risen.sent / count,
-                    "µs of its processor": risen.processor / count,
-                    "failed": block.failed,
+                    "µs of the node's processor": risen.processor / count,
+                    "µs of the client's processor": block.processor * 1e6 / count,
+                    "failed": failures([block]),
                 }
             )
     result.missing, result.versions = cast.missing, cast.versions

@@ -24,8 +24,8 @@ from .contestants import (
     THREADS,
 )
 from .results import Result
-from .stage import Stage
-from .turns import Blocks, acquire, in_turns, pair, rate, ratio, read, spread
+from .stage import PROCESSORS, Stage, pin
+from .turns import Blocks, acquire, failures, in_turns, pair, processor, rate, ratio, read, spread
 
 DELAY = 0.001  # seconds, one way
 PATIENT = 10.0  # a timeout that thousands of questions at once do not reach
@@ -45,7 +45,7 @@ def healthy(stage: Stage) -> Result:
                 "acquire, µs": spread(read(taken, acquire)),
                 "acquire + release, µs": spread(pairs[each]),
                 "÷ django-redlock, threads": ratio(pairs[each], pairs[THREADS]),
-                "failed": _failures(taken),
+                "failed": failures(taken),
             }
         )
     result.figures["threads ÷ sockets"] = ratio(pairs[THREADS], pairs[SOCKETS])
@@ -60,7 +60,7 @@ def tasks(stage: Stage) -> Result:
     """Many tasks on one event loop, each with a name of its own."""
     result = Result("Many tasks at once, each its own name")
     rounds = max(2, stage.effort.rounds // 6)
-    with Cast(stage, CONCURRENT, timeout=PATIENT, NODE_TIMEOUT=PATIENT / 2) as cast:
+    with Cast(stage, CONCURRENT, timeout=PATIENT) as cast:
         for count in stage.effort.tasks:
             size = count * max(2, stage.effort.pairs // count)
             blocks = in_turns(cast, rounds, size, tasks=count)
@@ -74,7 +74,8 @@ def tasks(stage: Stage) -> Result:
                         "acquire + release, ms": spread(
                             value / 1000 if value else None for value in read(taken, pair)
                         ),
-                        "failed": _failures(taken),
+                        "µs of the client's processor": spread(read(taken, processor)),
+                        "failed": failures(taken),
                     }
                 )
             result.figures[f"{count} tasks: locks per second, asyncio ÷ redlock-ng"] = ratio(
@@ -88,7 +89,10 @@ def delayed(stage: Stage) -> Result:
     """A network of 1 ms each way: acquiring, counted in round trips."""
     rounds, pairs = max(2, stage.effort.rounds // 3), max(2, stage.effort.pairs // 5)
     result = Result("1 ms to each node and 1 ms back")
-    with _delay(stage) as urls, Cast(stage, (PING, *LOCKS), urls=urls, NODE_TIMEOUT=0.25) as cast:
+    with (
+        _delay(stage) as urls,
+        Cast(stage, (PING, SOCKETS, *LOCKS), urls=urls, NODE_TIMEOUT=0.25) as cast,
+    ):
         blocks = in_turns(cast, rounds, pairs)
     pings = read(blocks[PING], pair)
     for each, taken in blocks.items():
@@ -99,10 +103,10 @@ def delayed(stage: Stage) -> Result:
                 "acquire, µs": spread(read(taken, acquire)),
                 "acquire, round trips": trips,
                 "acquire + release, round trips": ratio(read(taken, pair), pings),
-                "failed": _failures(taken),
+                "failed": failures(taken),
             }
         )
-        if each.program == "ours" and each is not PING:
+        if each in {THREADS, ASYNCIO}:
             result.figures[f"1 ms away: {each.style}, round trips to acquire"] = trips
     result.missing, result.versions = cast.missing, cast.versions
     return result
@@ -117,6 +121,8 @@ def _delay(stage: Stage) -> Iterator[list[str]]:
     with subprocess.Popen(command, cwd=ROOT, text=True, stdin=pipe, stdout=pipe) as process:
         assert process.stdin is not None
         assert process.stdout is not None
+        if PROCESSORS:
+            pin(process.pid, PROCESSORS)  # it stands for the network, which is in nobody's way
         try:
             ports = json.loads(process.stdout.readline())
             yield [f"redis://127.0.0.1:{port}/0" for port in ports]
@@ -165,7 +171,7 @@ def _ill(
                 "all well, µs": spread(read(well[each], pair)),
                 f"one {word}, µs": spread(read(bad[each], pair)),
                 "ratio": times,
-                "failed": _failures(bad[each]),
+                "failed": failures(bad[each]),
             }
         )
         if each.program == "ours":
@@ -176,11 +182,3 @@ def _ill(
 def _slow(blocks: Sequence[Block]) -> float:
     """Seconds that a contestant has spent on blocks that it could not finish in time."""
     return sum(block.seconds for block in blocks if block.seconds > 1)
-
-
-def _failures(blocks: Sequence[Block]) -> str:
-    """How many of the locks were not had, and the first reason."""
-    failed = sum(block.failed for block in blocks)
-    errors = [block.error.partition(":")[0] for block in blocks if block.error]
-    tried = failed + sum(block.pairs for block in blocks)
-    return f"{failed} of {tried}: {errors[0]}" if failed else "0"

@@ -30,7 +30,7 @@ class Effort(NamedTuple):
     patience: float
 
 
-FULL = Effort(rounds=30, pairs=100, tasks=(1, 100, 1000), patience=6.0)
+FULL = Effort(rounds=24, pairs=60, tasks=(1, 100, 1000), patience=6.0)
 QUICK = Effort(rounds=6, pairs=20, tasks=(1, 100, 1000), patience=2.0)
 TINY = Effort(rounds=2, pairs=4, tasks=(1, 5), patience=0.5)
 

@@ -59,6 +59,19 @@ def read(blocks: Sequence[Block], reading: Reading) -> list[float | None]:
     return [reading(block) for block in blocks]
 
 
+def processor(block: Block) -> float | None:
+    """Microseconds of the client's processor for each lock."""
+    return block.processor * 1e6 / block.pairs if block.pairs else None
+
+
+def failures(blocks: Sequence[Block]) -> str:
+    """How many of the locks were not had, and the first reason."""
+    failed = sum(block.failed for block in blocks)
+    errors = [block.error.partition(":")[0] for block in blocks if block.error]
+    tried = failed + sum(block.pairs for block in blocks)
+    return f"{failed} of {tried}: {errors[0]}" if failed else "0"
+
+
 def in_turns(cast: Cast, rounds: int, pairs: int, *, tasks: int = 1) -> Blocks:
     """A block of each, again and again; the first ones warm up and are not kept."""
     blocks: Blocks = {each: [] for each in cast.present}

@@ -40,6 +40,7 @@ async function block(asked) {
   const pair = [];
   let failed = 0;
   let error = "";
+  const worked = process.cpuUsage();
   const start = process.hrtime.bigint();
   const deadline = start + BigInt(Math.round(asked.seconds * 1e9));
   const task = async (name) => {
@@ -61,10 +62,12 @@ async function block(asked) {
     }
   };
   await Promise.all(Array.from({ length: asked.tasks }, (_, i) => task(`${asked.name}:${i}`)));
+  const { user, system } = process.cpuUsage(worked);
   return {
     acquire: median(acquire),
     pair: median(pair),
     seconds: Number(process.hrtime.bigint() - start) / 1e9,
+    processor: (user + system) / 1e6,
     pairs: pair.length,
     failed,
     error,

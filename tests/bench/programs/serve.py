@@ -1,10 +1,11 @@
 """How a contestant is spoken to: its settings as an argument, then one line of JSON each way.
 
-at first  {"ready": version of the library, "styles": its ways}
-asked     {"style": which of its ways, "name": prefix of the names, "pairs": how many acquire +
-          release in all, "tasks": by how many tasks at once, "seconds": after which to end}
-answered  {"acquire", "pair": medians in µs, "seconds": of it all, "pairs": that worked,
-          "failed": that did not, "error": the first reason}
+It says {"ready": version of the library, "styles": its ways}. Then
+
+* it is asked {"style", "name": prefix of the names, "pairs": how many acquire + release in all,
+  "tasks": by how many tasks at once, "seconds": after which to end};
+* it answers {"acquire", "pair": medians in µs, "seconds": of it all, "processor": seconds of ours
+  in that time, "pairs": that worked, "failed": that did not, "error": the first reason}.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Tally:
         self.pair: list[float] = []
         self.failed = 0
         self.error = ""
-        self.start = time.perf_counter()
+        self.start, self.worked = time.perf_counter(), time.process_time()
         self.deadline = self.start + seconds
 
     def late(self) -> bool:
@@ -76,6 +77,7 @@ class Tally:
             "acquire": statistics.median(self.acquire) if self.acquire else None,
             "pair": statistics.median(self.pair) if self.pair else None,
             "seconds": time.perf_counter() - self.start,
+            "processor": time.process_time() - self.worked,
             "pairs": len(self.pair),
             "failed": self.failed,
             "error": self.error,
