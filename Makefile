@@ -6,10 +6,10 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-slow lint format docs bench screenshots clean
+.PHONY: help demo test test-slow lint format docs bench bench-figures screenshots clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # ONCE=1: three acts that end by themselves, with a verdict.
 ONCE ?=
@@ -34,8 +34,12 @@ format: $(VENV)/.has-dev ## Format the code and apply safe fixes
 docs: $(VENV)/.has-docs ## Build the documentation; a warning is an error
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html $(ARGS)
 
-bench: $(VENV)/.has-dev ## Measure against hand-written sockets
+bench: $(VENV)/.has-dev ## What a lock costs, beside sockets and other clients
 	$(BIN)/python -m tests.bench $(ARGS)
+
+bench-figures: $(VENV)/.has-dev ## The same, into the README and the page "Performance"
+	$(BIN)/python -m tests.bench --readme README.md \
+		--markdown docs/explanation/performance-figures.md $(ARGS)
 
 screenshots: $(VENV)/.has-dev $(VENV)/.has-demo ## The pictures of README and docs, by chromium
 	$(BIN)/python -m tools.screenshots

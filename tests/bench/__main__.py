@@ -29,6 +29,7 @@ from .stage import FULL, NODES, PROCESSORS, QUICK, TINY, Stage
 PARTS: Mapping[str, Callable[[Stage], Result]] = {
     "healthy": scenarios.healthy,
     "tasks": scenarios.tasks,
+    "burst": scenarios.burst,
     "delayed": scenarios.delayed,
     "hung": scenarios.hung,
     "refused": scenarios.refused,

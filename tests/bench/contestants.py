@@ -31,6 +31,7 @@ PING = Contestant("one PING to one node", "ours", "ping")
 THREADS = Contestant("django-redlock, threads", "ours", "threads")
 ASYNCIO = Contestant("django-redlock, asyncio", "ours", "asyncio")
 REDLOCK_PY = Contestant("redlock-py", "redlock-py", "threads")
+REDLOCK_PY_PLAIN = Contestant("redlock-py, without hiredis", "redlock-py without", "threads")
 REDLOCK_NG = Contestant("redlock-ng, threads", "redlock-ng", "threads")
 REDLOCK_NG_ASYNCIO = Contestant("redlock-ng, asyncio", "redlock-ng", "asyncio")
 POTTERY = Contestant("pottery, threads", "pottery", "threads")
@@ -60,6 +61,8 @@ def command(program: str) -> tuple[list[str], Mapping[str, object]]:
     """
     if program == "ours":
         return _module(sys.executable, "ours"), {}
+    if program == "redlock-py without":
+        return _module(str(python("redlock-py")), "redlock_py"), {"hiredis": False}
     if program in {"redlock", "redlock-4"}:
         folder = node()
         if folder is None:

@@ -28,6 +28,7 @@ class Delay:
     def __init__(self, ports: list[int], seconds: float) -> None:
         self._seconds = seconds
         self._listeners = {socket.create_server(("127.0.0.1", 0)): port for port in ports}
+        self._all: list[socket.socket] = []
         self._others: dict[socket.socket, socket.socket] = {}
         self._underway: deque[tuple[float, socket.socket, bytes]] = deque()
 
@@ -51,12 +52,18 @@ class Delay:
             while self._underway and self._underway[0][0] <= time.perf_counter():
                 self._deliver()
 
+    def close(self) -> None:
+        """Close everything."""
+        for each in (*self._listeners, *self._all):
+            each.close()
+
     def _accept(self, listener: socket.socket) -> None:
         client = listener.accept()[0]
         node = socket.create_connection(("127.0.0.1", self._listeners[listener]))
         for one, other in ((client, node), (node, client)):
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._others[one] = other
+            self._all.append(one)
 
     def _read(self, source: socket.socket) -> None:
         try:

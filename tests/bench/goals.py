@@ -34,6 +34,7 @@ GOALS = (
     Goal("threads ÷ node-redlock 4", 1.4),
     Goal("threads ÷ node-redlock 5 beta", 1.4),
     Goal("1000 tasks: locks per second, asyncio ÷ redlock-ng", 10, least=True),
+    Goal("from a start, 1000 tasks: locks per second, asyncio ÷ redlock-ng", 10, least=True),
     Goal("1 ms away: threads, round trips to acquire", 1.2),
     Goal("1 ms away: asyncio, round trips to acquire", 1.2),
     Goal("one node hung ÷ all well, threads", 1.3),

@@ -20,6 +20,7 @@ from .contestants import (
     REDLOCK_NG,
     REDLOCK_NG_ASYNCIO,
     REDLOCK_PY,
+    REDLOCK_PY_PLAIN,
     SOCKETS,
     THREADS,
 )
@@ -34,7 +35,7 @@ SETTLE_PAIRS = 20
 
 def healthy(stage: Stage) -> Result:
     """All nodes well, one caller."""
-    with Cast(stage, (SOCKETS, *LOCKS)) as cast:
+    with Cast(stage, (SOCKETS, *LOCKS, REDLOCK_PY_PLAIN)) as cast:
         blocks = in_turns(cast, stage.effort.rounds, stage.effort.pairs)
     result = Result("All nodes well", missing=cast.missing, versions=cast.versions)
     pairs = {each: read(taken, pair) for each, taken in blocks.items()}
@@ -57,32 +58,53 @@ def healthy(stage: Stage) -> Result:
 
 
 def tasks(stage: Stage) -> Result:
-    """Many tasks on one event loop, each with a name of its own."""
+    """Many tasks on one event loop, each with a name of its own, once all connections are there."""
     result = Result("Many tasks at once, each its own name")
-    rounds = max(2, stage.effort.rounds // 6)
+    rounds = max(2, stage.effort.rounds // 8)
     with Cast(stage, CONCURRENT, timeout=PATIENT) as cast:
         for count in stage.effort.tasks:
             size = count * max(2, stage.effort.pairs // count)
-            blocks = in_turns(cast, rounds, size, tasks=count)
-            rates = {each: read(taken, rate) for each, taken in blocks.items()}
-            for each, taken in blocks.items():
-                result.rows.append(
-                    {
-                        "tasks": count,
-                        "": each.label,
-                        "locks per second": spread(rates[each]),
-                        "acquire + release, ms": spread(
-                            value / 1000 if value else None for value in read(taken, pair)
-                        ),
-                        "µs of the client's processor": spread(read(taken, processor)),
-                        "failed": failures(taken),
-                    }
-                )
-            result.figures[f"{count} tasks: locks per second, asyncio ÷ redlock-ng"] = ratio(
-                rates.get(ASYNCIO, ()), rates.get(REDLOCK_NG_ASYNCIO, ())
-            )
+            _rates(result, in_turns(cast, rounds, size, tasks=count), count)
     result.missing, result.versions = cast.missing, cast.versions
     return result
+
+
+def burst(stage: Stage) -> Result:
+    """As many tasks as there are, one lock each, in a process that has just started."""
+    result = Result(
+        "Many tasks at once, in a process that has just started",
+        "Connecting is part of it. Timeouts are those that each library has by default.",
+    )
+    count, blocks = stage.effort.tasks[-1], Blocks()
+    for _ in range(max(2, stage.effort.rounds // 8)):
+        for timeout, contestants in ((0.1, CONCURRENT[:2]), (PATIENT, CONCURRENT[2:])):
+            with Cast(stage, contestants, timeout=timeout) as cast:
+                for each in cast.present:
+                    blocks.setdefault(each, []).append(cast.block(each, count, tasks=count))
+            result.missing |= cast.missing
+            result.versions |= cast.versions
+    _rates(result, blocks, count, "from a start, ")
+    return result
+
+
+def _rates(result: Result, blocks: Blocks, count: int, how: str = "") -> None:
+    rates = {each: read(taken, rate) for each, taken in blocks.items()}
+    for each, taken in blocks.items():
+        result.rows.append(
+            {
+                "tasks": count,
+                "": each.label,
+                "locks per second": spread(rates[each]),
+                "acquire + release, ms": spread(
+                    value / 1000 if value else None for value in read(taken, pair)
+                ),
+                "client's processor, µs": spread(read(taken, processor)),
+                "failed": failures(taken),
+            }
+        )
+    result.figures[f"{how}{count} tasks: locks per second, asyncio ÷ redlock-ng"] = ratio(
+        rates.get(ASYNCIO, ()), rates.get(REDLOCK_NG_ASYNCIO, ())
+    )
 
 
 def delayed(stage: Stage) -> Result:
@@ -91,7 +113,7 @@ def delayed(stage: Stage) -> Result:
     result = Result("1 ms to each node and 1 ms back")
     with (
         _delay(stage) as urls,
-        Cast(stage, (PING, SOCKETS, *LOCKS), urls=urls, NODE_TIMEOUT=0.25) as cast,
+        Cast(stage, (PING, SOCKETS, *LOCKS), urls=urls) as cast,
     ):
         blocks = in_turns(cast, rounds, pairs)
     pings = read(blocks[PING], pair)

@@ -22,17 +22,19 @@ class Effort(NamedTuple):
         pairs: acquire + release in a turn.
         tasks: how many at once, where that is what is measured.
         patience: seconds that one contestant may spend on turns with an ill node.
+        node_timeout: our NODE_TIMEOUT.
     """
 
     rounds: int
     pairs: int
     tasks: tuple[int, ...]
     patience: float
+    node_timeout: float = 0.05
 
 
-FULL = Effort(rounds=24, pairs=60, tasks=(1, 100, 1000), patience=6.0)
-QUICK = Effort(rounds=6, pairs=20, tasks=(1, 100, 1000), patience=2.0)
-TINY = Effort(rounds=2, pairs=4, tasks=(1, 5), patience=0.5)
+FULL = Effort(rounds=20, pairs=50, tasks=(1, 100, 1000), patience=3.0)
+QUICK = Effort(rounds=6, pairs=20, tasks=(1, 100, 1000), patience=1.5)
+TINY = Effort(rounds=2, pairs=4, tasks=(1, 5), patience=0.5, node_timeout=2.0)  # tries it out
 
 
 class Stage:
@@ -45,7 +47,9 @@ class Stage:
 
     def admit(self) -> None:
         """Wait until all nodes vote, and put them where they belong."""
-        self.alias: dict[str, Any] = self.nodes.settings(MAX_TTL=5, NODE_TIMEOUT=0.05)
+        self.alias: dict[str, Any] = self.nodes.settings(
+            MAX_TTL=5, NODE_TIMEOUT=self.effort.node_timeout
+        )
         apart(self.nodes)
 
     @contextmanager

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import version
-
-import redis
-from redlock import Redlock
 
 from .serve import Blocking, serve, settings
 
@@ -13,6 +11,11 @@ from .serve import Blocking, serve, settings
 def main() -> None:
     """Serve the one style there is."""
     told = settings()
+    if not told.get("hiredis", True):
+        sys.modules["hiredis"] = None  # type: ignore[assignment] # as if it were not installed
+    import redis
+    from redlock import Redlock
+
     # It has no timeout of its own: with one node hung it would wait for ever.
     timeouts = dict.fromkeys(("socket_timeout", "socket_connect_timeout"), told["timeout"])
     locks = Redlock([redis.Redis.from_url(url, **timeouts) for url in told["urls"]])
