@@ -62,7 +62,7 @@ def main() -> int:
     if options.markdown:
         options.markdown.write_text(report.as_markdown(about, list(results.values()), verdicts))
     if options.readme:
-        report.into_readme(options.readme, verdicts)
+        report.into_readme(options.readme, about, verdicts)
     return 0
 
 
@@ -87,6 +87,7 @@ def _about(stage: Stage, effort: str) -> dict[str, str]:
     name = server.get("server_name", "redis")
     return {
         "effort": effort,
+        report.LOAD: f"{os.getloadavg()[0]:.1f}",
         "processors": str(len(PROCESSORS) or os.cpu_count()),
         "Python": platform.python_version(),
         "nodes": f"{NODES} × {name} {server.get(f'{name}_version', server['redis_version'])}",

@@ -15,6 +15,7 @@ from .goals import Verdict
 from .results import Cell, Result
 from .turns import Spread
 
+LOAD = "load of the machine before"
 BEGIN, END = "<!-- figures of make bench -->", "<!-- end of the figures -->"
 
 
@@ -143,14 +144,15 @@ def _markdown(rows: Sequence[Mapping[str, str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def into_readme(readme: Path, verdicts: Sequence[Verdict]) -> None:
+def into_readme(readme: Path, about: Mapping[str, str], verdicts: Sequence[Verdict]) -> None:
     """Replace the short table of the README, which has the goals that were measured."""
     rows = [
         {"figure": row["figure"], "reached": row["reached"], "goal": row["goal"]}
         for row in goal_rows(verdicts)
         if row["reached"] != "–"
     ]
+    how = f"Effort: {about['effort']}; {LOAD}: {about[LOAD]}."
     text = readme.read_text()
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    readme.write_text(f"{before}{BEGIN}\n{_markdown(rows)}\n{END}{after}")
+    readme.write_text(f"{before}{BEGIN}\n{_markdown(rows)}\n\n{how}\n{END}{after}")
