@@ -6,10 +6,10 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-slow soak lint format docs docs-tables bench matrix screenshots clean
+.PHONY: help demo test test-slow soak lint format docs docs-tables bench bench-figures matrix screenshots clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # ONCE=1: three acts that end by themselves, with a verdict.
 ONCE ?=
@@ -42,8 +42,12 @@ docs: $(VENV)/.has-docs ## Build the documentation; a warning is an error
 docs-tables: $(VENV)/.has-dev ## Hunt every broken variant, and write the page about it
 	$(BIN)/python -m tests.worlds --table docs/reference/mutants.md
 
-bench: $(VENV)/.has-dev ## Measure against hand-written sockets
+bench: $(VENV)/.has-dev ## What a lock costs, beside sockets and other clients
 	$(BIN)/python -m tests.bench $(ARGS)
+
+bench-figures: $(VENV)/.has-dev ## The same, into the README and the page "Performance"
+	$(BIN)/python -m tests.bench --readme README.md \
+		--markdown docs/explanation/performance-figures.md $(ARGS)
 
 matrix: $(VENV)/.created ## The tests on each Python with oldest and newest libraries, on three servers
 	$(BIN)/python -m tools.matrix $(ARGS)

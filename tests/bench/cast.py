@@ -1,0 +1,166 @@
+"""The contestants' processes, told one at a time to take locks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from tests.peers import PeerUnavailable
+
+from .contestants import Contestant, command, programs
+from .stage import Stage
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 30.0
+GRACE_SECONDS = 30.0  # beyond what a block was given
+TTL = 60.0  # seconds, of the others; ours is in the alias
+
+
+class Block(NamedTuple):
+    """What one turn of a contestant took; see ``programs.serve``."""
+
+    acquire: float | None
+    pair: float | None
+    seconds: float
+    processor: float
+    pairs: int
+    failed: int
+    error: str
+
+    @property
+    def rate(self) -> float | None:
+        """Locks per second, where any was had."""
+        return self.pairs / self.seconds if self.pairs else None
+
+
+class Program:
+    """One process."""
+
+    def __init__(self, name: str, told: Mapping[str, object]) -> None:
+        words, more = command(name)
+        self._name = name
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(
+            [*words, json.dumps({**told, **more})],
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+        self._blocks = 0
+        self._prefix = f"bench:{secrets.token_hex(4)}"  # nobody meets what others left behind
+        said = self._hear(START_SECONDS)
+        if said is None:
+            self._errors.seek(0)
+            said_last = [line for line in self._errors.read().splitlines() if "Error" in line][-1:]
+            self.close()
+            raise PeerUnavailable(f"{name}: {''.join(said_last) or 'did not start'}")
+        self.version = str(said["ready"])
+        self.styles = set(said["styles"])
+
+    def block(self, style: str, *, pairs: int, tasks: int, seconds: float) -> Block:
+        """Let it take so many locks, each block under names of its own."""
+        self._blocks += 1
+        order = {"style": style, "pairs": pairs, "tasks": tasks, "seconds": seconds}
+        order["name"] = f"{self._prefix}:{self._blocks}"
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(f"{json.dumps(order)}\n")
+            self._process.stdin.flush()
+        said = self._hear(seconds + GRACE_SECONDS)
+        if said is None:
+            return Block(None, None, seconds + GRACE_SECONDS, 0.0, 0, pairs, "no answer")
+        return Block(**said)
+
+    def _hear(self, seconds: float) -> dict[str, Any] | None:
+        """The next line; a process that does not say it in time is ended."""
+        assert self._process.stdout is not None
+        timer = threading.Timer(seconds, self._process.kill)
+        timer.start()
+        line = self._process.stdout.readline()
+        timer.cancel()
+        return json.loads(line) if line else None
+
+    def close(self) -> None:
+        """Let it end by itself, or end it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()
+
+
+class Cast:
+    """The processes of some contestants, from the start of a scenario to its end.
+
+    Attributes:
+        present: who can be measured.
+        missing: who cannot, and why.
+        versions: of the libraries, by program.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        contestants: Sequence[Contestant],
+        *,
+        urls: Sequence[str] = (),
+        timeout: float = 0.1,
+        **alias: object,
+    ) -> None:
+        self._contestants = contestants
+        self._told = {
+            "urls": list(urls or stage.nodes.urls),
+            "ttl": TTL,
+            "timeout": timeout,
+            "alias": stage.alias | alias,
+        }
+        self._running: dict[str, Program] = {}
+        self.present: list[Contestant] = []
+        self.missing: dict[str, str] = {}
+        self.versions: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        refused: dict[str, str] = {}
+        for name in programs(self._contestants):
+            try:
+                self._running[name] = program = Program(name, self._told)
+                self.versions[name] = program.version
+            except PeerUnavailable as error:
+                refused[name] = str(error)
+            except BaseException:
+                self.__exit__()
+                raise
+        for each in self._contestants:
+            if each.program in refused:
+                self.missing[each.label] = refused[each.program]
+            elif each.style not in self._running[each.program].styles:
+                self.missing[each.label] = f"has no {each.style}"
+            else:
+                self.present.append(each)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._running:
+            self._running.popitem()[1].close()
+
+    def block(
+        self, contestant: Contestant, pairs: int, *, tasks: int = 1, seconds: float = 20.0
+    ) -> Block:
+        """One turn of one contestant."""
+        program = self._running[contestant.program]
+        return program.block(contestant.style, pairs=pairs, tasks=tasks, seconds=seconds)

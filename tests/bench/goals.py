@@ -1,0 +1,66 @@
+"""What was to be reached. A goal for a figure that no part measures is a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .results import Result
+from .turns import Spread
+
+
+class Goal(NamedTuple):
+    """A bound for a figure: the most it may be, or with ``least`` the least."""
+
+    figure: str
+    bound: float
+    least: bool = False
+
+    @property
+    def words(self) -> str:
+        """The bound, for people."""
+        return f"{'≥' if self.least else '≤'} {self.bound:g}"
+
+    def met(self, reached: float) -> bool:
+        """Whether a value is within the bound."""
+        return reached >= self.bound if self.least else reached <= self.bound
+
+
+GOALS = (
+    Goal("threads ÷ sockets", 1.5),
+    Goal("redlock-py ÷ threads", 2.5, least=True),
+    Goal("redlock-ng, threads ÷ threads", 1.3, least=True),
+    Goal("pottery, threads ÷ threads", 5, least=True),
+    Goal("threads ÷ node-redlock 4", 1.4),
+    Goal("threads ÷ node-redlock 5 beta", 1.4),
+    Goal("1000 tasks: locks per second, asyncio ÷ redlock-ng", 10, least=True),
+    Goal("from a start, 1000 tasks: locks per second, asyncio ÷ redlock-ng", 10, least=True),
+    Goal("1 ms away: threads, round trips to acquire", 1.2),
+    Goal("1 ms away: asyncio, round trips to acquire", 1.2),
+    Goal("one node hung ÷ all well, threads", 1.3),
+    Goal("one node hung ÷ all well, asyncio", 1.3),
+    Goal("messages to acquire, to each node", 1),
+    Goal("messages to release, to each node", 1),
+    Goal("@single_flight ÷ with redlock(...)", 1.5),
+    Goal("@locked_task ÷ with redlock(...)", 1.5),
+)
+
+
+class Verdict(NamedTuple):
+    """A goal, and what was reached; None: not measured in this run."""
+
+    goal: Goal
+    reached: Spread | None
+
+    @property
+    def words(self) -> str:
+        """Met or not, for people."""
+        if self.reached is None:
+            return "not measured"
+        return "met" if self.goal.met(self.reached.median) else "MISSED"
+
+
+def judge(results: Sequence[Result]) -> list[Verdict]:
+    """A verdict on each goal."""
+    figures = {name: value for result in results for name, value in result.figures.items()}
+    return [Verdict(goal, figures.get(goal.figure)) for goal in GOALS]

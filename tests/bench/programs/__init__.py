@@ -1,0 +1,1 @@
+"""The contestants' own processes: one module for each library, all spoken to as in ``serve``."""

@@ -1,0 +1,75 @@
+"""django-redlock, and beside it in the same process the sockets that it is compared with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+
+import django
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory, override_settings
+
+from django_redlock import redlock
+
+from .serve import Asyncio, Blocking, Call, Style, serve, settings
+from .sockets import Sockets, ping
+
+
+def main() -> None:
+    """Serve all styles."""
+    told = settings()
+    django.setup()
+    sockets = Sockets(told["urls"], "bench:", told["ttl"])
+    styles: dict[str, Style] = {
+        "sockets": Blocking(sockets.acquire, sockets.release),
+        "ping": Call(ping(told["urls"][0])),
+        "threads": Blocking(lambda name: redlock(name).acquire(), lambda lease: lease.release()),
+        "with": Call(_block),
+        "@single_flight": Call(_view()),
+        "@locked_task": Call(_task()),
+    }
+    if hasattr(redlock("bench"), "aacquire"):
+        styles["asyncio"] = _asyncio()
+    with override_settings(REDLOCK={"default": told["alias"] | {"NODES": told["urls"]}}):
+        serve(version("django-redlock"), styles)
+
+
+def _asyncio() -> Asyncio:
+    template: Any = redlock
+    return Asyncio(lambda name: template(name).aacquire(), lambda lease: lease.arelease())
+
+
+def _block() -> None:
+    with redlock("bench"):
+        pass
+
+
+def _view() -> Callable[[], object]:
+    """A request to an empty view under the decorator."""
+    from django_redlock.views import single_flight
+
+    @single_flight
+    def view(_: HttpRequest) -> HttpResponse:
+        return response
+
+    request, response = RequestFactory().post("/bench"), HttpResponse()
+    return lambda: view(request)
+
+
+def _task() -> Callable[[], object]:
+    """A run of an empty task under the decorator."""
+    from django_redlock.celery import locked_task
+
+    @locked_task
+    def task(_: int) -> None:
+        pass
+
+    return lambda: task(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Five nodes, how hard to try, and which processor is whose."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from django_redlock.testing import EmbeddedNodes
+
+NODES = 5
+HUNG = 2  # the index of the node to which things happen
+
+
+class Effort(NamedTuple):
+    """How much is measured.
+
+    Attributes:
+        rounds: turns of each contestant, after one to warm up.
+        pairs: acquire + release in a turn.
+        tasks: how many at once, where that is what is measured.
+        patience: seconds that one contestant may spend on turns with an ill node.
+        node_timeout: our NODE_TIMEOUT.
+    """
+
+    rounds: int
+    pairs: int
+    tasks: tuple[int, ...]
+    patience: float
+    node_timeout: float = 0.05
+
+
+FULL = Effort(rounds=20, pairs=50, tasks=(1, 100, 1000), patience=3.0)
+QUICK = Effort(rounds=6, pairs=20, tasks=(1, 100, 1000), patience=1.5)
+TINY = Effort(rounds=2, pairs=4, tasks=(1, 5), patience=0.5, node_timeout=2.0)  # tries it out
+
+
+class Stage:
+    """The nodes, ready to vote, and the effort."""
+
+    def __init__(self, nodes: EmbeddedNodes, effort: Effort) -> None:
+        self.nodes = nodes
+        self.effort = effort
+        self.admit()
+
+    def admit(self) -> None:
+        """Wait until all nodes vote, and put them where they belong."""
+        self.alias: dict[str, Any] = self.nodes.settings(
+            MAX_TTL=5, NODE_TIMEOUT=self.effort.node_timeout
+        )
+        apart(self.nodes)
+
+    @contextmanager
+    def hung(self) -> Iterator[None]:
+        """One node accepts questions and says nothing."""
+        self.nodes.pause(HUNG)
+        try:
+            yield
+        finally:
+            self.nodes.resume(HUNG)
+
+    @contextmanager
+    def refused(self) -> Iterator[None]:
+        """One node is dead and its port closed."""
+        self.nodes.kill(HUNG)
+        try:
+            yield
+        finally:
+            self.nodes.restart(HUNG)
+            self.admit()
+
+
+PROCESSORS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def apart(nodes: EmbeddedNodes) -> None:
+    """Clients and nodes on different processors, where there are two: as on different machines.
+
+    Otherwise the scheduler may put a node in the client's place at each message, or may not,
+    for the whole of a run; that would be measured. What we start from now on is where we are.
+    """
+    if len(PROCESSORS) > 1:
+        for node in nodes:
+            pin(node.pid, PROCESSORS[1:])
+        pin(os.getpid(), PROCESSORS[:1])
+
+
+def pin(pid: int, processors: list[int]) -> None:
+    """Let all threads of a process run on these processors only."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), processors)
