@@ -4,13 +4,17 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
+
+from django_redlock import answers
 
 from .worlds.checker import Broken, Checker, Violation
 from .worlds.mutants import MUTANTS, Edit, Mutant, broken, hunt
 from .worlds.page import MUTANT_HEAD, PAGE, PROFILE_HEAD, profiles, rows_below
 from .worlds.profiles import PROFILES, Profile, profile
+from .worlds.soak import Plan, chunk
 from .worlds.world import World, play
 
 WORLDS = 136  # of each profile
@@ -138,6 +142,16 @@ def test_a_violation_tells_how_to_see_it_again() -> None:
     with broken(mutant), pytest.raises(Violation) as caught:
         World(seed, profile(mutant.profile)).run()
     assert str(caught.value) == story
+
+
+def test_code_that_fails_tells_how_to_see_it_again(monkeypatch) -> None:
+    """An exception that nobody expected carries the seed and the last events, too."""
+    monkeypatch.setattr(answers, "vote", lambda *_: int("no number"))
+    with pytest.raises(ValueError, match="no number") as caught:
+        play(7, profile("rough"))
+    assert "--profile rough --worlds 1 --seed 7" in caught.value.__notes__[0]
+    plan = Plan(worlds=CHUNK, state=Path("nowhere"))
+    assert "--worlds 1 --seed 0" in chunk(plan, 0)[1]
 
 
 def test_a_mutant_that_fits_no_more_fails() -> None:

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,6 +112,8 @@ def chunk(plan: Plan, number: int) -> tuple[int, str]:
                 play(seed, where)
             except Violation as violation:
                 return number, str(violation)
+            except Exception:  # noqa: BLE001 - code that fails is found as well
+                return number, traceback.format_exc()
     return number, ""
 
 

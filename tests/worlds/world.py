@@ -213,6 +213,9 @@ class World:
         except Violation as violation:
             story = f"{violation}\n{self.story()}"
             raise Violation(violation.promise, story) from None
+        except Exception as error:
+            error.add_note(self.story())
+            raise
         finally:
             for driven in self._driven:
                 with suppress(Violation):  # one is enough
