@@ -83,7 +83,7 @@ def test_a_thousand_cancelled_waiters_leave_nothing(nodes, seed):
 
     asyncio.run(main())
     assert overlaps == 0
-    assert group.queue.__self__._lines._lines == {}
+    assert group._standing._lines._lines == {}
     group.close()
     gc.collect()
 
@@ -125,7 +125,7 @@ def test_a_loop_that_ends_while_tasks_wait(nodes, farewell):
     held.release()
     thread.join(20)
     assert had[0] - start < 1.2
-    assert group.queue.__self__._lines._lines == {}
+    assert group._standing._lines._lines == {}
     eventually(lambda: blocked(nodes) == 0)
     group.close()
 
@@ -135,7 +135,7 @@ def test_tasks_and_threads_stand_in_one_line(nodes):
     redlock = template(group := group_of(nodes.urls))
     order: list[str] = []
     held = redlock("name").acquire()
-    lines = group.queue.__self__._lines
+    lines = group._standing._lines
 
     def length() -> int:
         return len(lines._lines.get("redlock:queue:name", ()))
