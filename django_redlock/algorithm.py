@@ -114,8 +114,9 @@ def acquire(policy: Policy, target: Target, *, label: str, ttl: float, wait: flo
     give_up = policy.clock() + wait
     word, splits, tries = "", 0, 0
     while True:
+        patient = policy.clock() < give_up
         grant, refusal = yield from attempt(
-            policy, target, label=label, ttl=ttl, word=word, patient=policy.clock() < give_up
+            policy, target, label=label, ttl=ttl, word=word, patient=patient
         )
         if grant is not None:
             return grant  # no call stands between the grant and its owner: see attempt()
@@ -131,7 +132,7 @@ def acquire(policy: Policy, target: Target, *, label: str, ttl: float, wait: flo
             yield Wait(policy.uniform(0.001, 0.01) * min(splits, 5))
         elif left > 0:
             word = yield from waiting.stand(policy, target, refusal, give_up)
-        else:
+        elif not patient:
             if not carried and _kept(refusal.votes, policy.majority):
                 word = yield from waiting.claim(policy, target, refusal)
             if not word:

@@ -524,6 +524,16 @@ def test_a_wait_ends_in_time() -> None:
     assert table.waited == []
 
 
+def test_a_refusal_that_used_up_the_wait_is_asked_again() -> None:
+    """A node that hangs may have kept the votes waiting: they tell of then, not of now."""
+    table = Table(3)
+    assert table.talk(table.acquire(wait=1.0), NO, 5, late=2.0).fence == 5
+    table = Table(3)
+    with pytest.raises(LockTaken):
+        table.talk(table.acquire(wait=1.0), NO, NO, late=2.0)
+    assert table.commands == ["grant", "grant"]
+
+
 def test_a_nap_does_not_outlast_the_holder() -> None:
     """Who holds for a millisecond more is looked after, and tried again, right then."""
     table = Table(3)

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from django_redlock import waiting
+from django_redlock import algorithm, waiting
 from django_redlock.errors import LockTaken
 from django_redlock.protocol import Ask, Command, Leave, Line, Stand, Stood, Wait
 
 from .test_conversations import KEPT, LOST, NO, SPLIT, UNSENT, Found, Held, Seen, Table, to, vote
+from .worlds.mutants import Edit, Mutant
+from .worlds.mutants import broken as broken_variant
 
 WORD = "d" * 32
 IN_VAIN = [Seen(9.0), Stood()]
@@ -430,3 +432,65 @@ def test_notes_outlast_the_time_between_two_looks() -> None:
     assert waiting.FRESH + waiting.LOOK_EVERY[1] < waiting.NEWS + waiting.LOOK_EVERY[0]
     assert waiting.LOOK_EVERY[1] < waiting.NEWS
     assert waiting.FRESH < 1.0  # seconds that a word lies in the queue at least
+
+
+# -- broken variants ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("edit", "proof"),
+    [
+        (
+            Edit(waiting, "stand", "yield undo(policy, target, word, policy.everyone())", "pass"),
+            lambda: test_who_is_interrupted_leaves_the_line_and_passes_the_turn_on(
+                standing, RuntimeError
+            ),
+        ),
+        (
+            Edit(
+                waiting,
+                "_at_the_nodes",
+                'stood.word if WORD.fullmatch(stood.word) else ""',
+                "stood.word",
+            ),
+            lambda: test_what_is_no_word_is_not_carried("next"),
+        ),
+        (
+            Edit(waiting, "_at_the_nodes", "place not in refusing", "False"),
+            lambda: test_a_node_that_did_not_refuse_us_is_no_reason_to_try_again(1),
+        ),
+        (
+            Edit(waiting, "_at_the_nodes", "broken + 1 if stood.broken else 0", "0"),
+            test_stands_that_break_do_not_spin,
+        ),
+        (
+            Edit(algorithm, "attempt", "if (touched or word) and not", "if touched and not"),
+            test_a_word_that_is_not_used_is_passed_on,
+        ),
+        (
+            Edit(algorithm, "attempt", "policy.everyone() if word else touched", "touched"),
+            test_who_is_interrupted_while_undoing_with_the_word_wakes_the_next,
+        ),
+        (
+            Edit(algorithm, "acquire", "if not carried and _kept", "if _kept"),
+            test_a_claimed_word_is_tried_once,
+        ),
+    ],
+    ids=[
+        "keeps-its-turn",
+        "any-word",
+        "believes-any-node",
+        "spins-when-broken",
+        "spends-the-word",
+        "interrupted-with-the-word",
+        "claims-again",
+    ],
+)
+def test_a_broken_rule_is_noticed(edit: Edit, proof: Callable[[], None]) -> None:
+    """Each of these conversations fails where its rule is broken."""
+    proof()
+    with (
+        broken_variant(Mutant("", "", "", 0, (edit,))),
+        pytest.raises((AssertionError, RuntimeError, TypeError, pytest.fail.Exception)),
+    ):
+        proof()

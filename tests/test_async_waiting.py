@@ -1,0 +1,190 @@
+"""Tasks that wait and are cancelled, and loops that end while tasks wait, over real nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+
+import pytest
+
+from django_redlock import LockTaken
+from django_redlock.testing import EmbeddedNodes
+
+from .loops import connections, group_of, keys_on, soon, template
+from .waiting import eventually
+
+NAMES = ["a", "b", "c"]
+TASKS = 50
+
+
+@pytest.fixture
+def nodes(redlock_nodes: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
+    """Five nodes."""
+    yield redlock_nodes
+    eventually(lambda: keys_on(redlock_nodes) == [[]] * 5, within=1, what="no key left")
+
+
+def blocked(nodes: EmbeddedNodes) -> int:
+    """How many connections stand in a queue."""
+    found = 0
+    for node in nodes:
+        with closing(node.client(socket_timeout=5)) as client:
+            found += int(client.info("clients")["blocked_clients"])
+    return found
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_thousand_cancelled_waiters_leave_nothing(nodes, seed):
+    """F26: wherever it meets them: no line is stuck, nobody blocked, no connection, no key left."""
+    redlock, chance = template(group := group_of(nodes.urls)), random.Random(seed)
+    cancelled, inside, overlaps = 0, dict.fromkeys(NAMES, 0), 0
+
+    async def wait() -> None:
+        nonlocal overlaps
+        name = chance.choice(NAMES)
+        async with redlock(name, wait=30):
+            inside[name] += 1
+            overlaps += inside[name] != 1
+            try:
+                await asyncio.sleep(chance.choice([0, 0.002]))
+            finally:
+                inside[name] -= 1
+
+    async def wave() -> int:
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(wait()) for _ in range(TASKS)]
+        for task in tasks:
+            moment = chance.uniform(0, 0.1)
+            loop.call_later(moment, task.cancel)
+            if chance.random() < 0.3:
+                loop.call_later(moment + chance.uniform(0, 0.005), task.cancel)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        strange = [
+            each for each in results if each and not isinstance(each, asyncio.CancelledError)
+        ]
+        assert strange == []
+        return sum(each is not None for each in results)
+
+    async def main() -> None:
+        nonlocal cancelled
+        while cancelled < 500:
+            cancelled += await wave()
+        await soon(lambda: blocked(nodes) == 0, what="nobody blocked")
+        start = time.monotonic()
+        for name in NAMES * 3:
+            async with redlock(name, wait=5):
+                pass
+        assert time.monotonic() - start < 3
+
+    asyncio.run(main())
+    assert overlaps == 0
+    assert group._standing._lines._lines == {}
+    group.close()
+    gc.collect()
+
+
+@pytest.mark.parametrize("farewell", [True, False])
+def test_a_loop_that_ends_while_tasks_wait(nodes, farewell):
+    """Shut down or just closed: those who waited in it have left the line, for other threads."""
+    redlock = template(group := group_of(nodes.urls))
+    held = redlock("name").acquire()
+
+    async def wait() -> None:
+        async with redlock("name", wait=30):
+            pass
+
+    async def main() -> None:
+        tasks = [asyncio.ensure_future(wait()) for _ in range(3)]
+        await soon(lambda: blocked(nodes) == 1)
+        for task in tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    if farewell:
+        asyncio.run(main())  # cancels them
+    else:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(main())  # they wait on, and nobody is left to wake them
+        loop.close()
+        del loop
+        gc.collect()
+    had: list[float] = []
+
+    def other() -> None:
+        with redlock("name", wait=20):
+            had.append(time.monotonic())
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    eventually(lambda: blocked(nodes) == 1)
+    start = time.monotonic()
+    held.release()
+    thread.join(20)
+    assert had[0] - start < 1.2
+    assert group._standing._lines._lines == {}
+    eventually(lambda: blocked(nodes) == 0)
+    group.close()
+
+
+def test_tasks_and_threads_stand_in_one_line(nodes):
+    """A thread behind a task, a task behind a thread: each gets its turn, in order."""
+    redlock = template(group := group_of(nodes.urls))
+    order: list[str] = []
+    held = redlock("name").acquire()
+    lines = group._standing._lines
+
+    def length() -> int:
+        return len(lines._lines.get("redlock:queue:name", ()))
+
+    def in_thread(label: str) -> None:
+        with redlock("name", wait=20):
+            order.append(label)
+
+    async def in_task(label: str) -> None:
+        async with redlock("name", wait=20):
+            order.append(label)
+
+    async def main() -> None:
+        tasks, threads = [], []
+        for number in range(6):
+            if number % 2:
+                tasks.append(asyncio.ensure_future(in_task(f"{number}")))
+            else:
+                threads.append(threading.Thread(target=in_thread, args=(f"{number}",)))
+                threads[-1].start()
+            await soon(lambda: length() == number + 1)  # noqa: B023 - awaited here
+        await soon(lambda: blocked(nodes) == 1)
+        await held.arelease()
+        await asyncio.gather(*tasks)
+        for thread in threads:
+            await asyncio.to_thread(thread.join, 20)
+
+    asyncio.run(main())
+    assert order == [f"{number}" for number in range(6)]
+    group.close()
+
+
+def test_a_cancelled_waiter_gives_its_connection_back(nodes):
+    """Ten tasks in turn wait and are cancelled: one connection more than without, not ten."""
+    redlock = template(group := group_of(nodes.urls))
+
+    async def main() -> None:
+        async with redlock("name"):
+            before = sum(map(connections, nodes))
+            for _ in range(10):
+                task = asyncio.ensure_future(redlock("name", wait=20).aacquire())
+                await soon(lambda: blocked(nodes) == 1)
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+                await soon(lambda: blocked(nodes) == 0)
+            assert sum(map(connections, nodes)) <= before + 1
+        with suppress(LockTaken):
+            await (await redlock("name", wait=1).aacquire()).arelease()
+
+    asyncio.run(main())
+    group.close()

@@ -1,0 +1,302 @@
+"""What is promised to those who wait: over nodes in memory and real ones, by threads and tasks."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from django_redlock import LockTaken, conf, redlock, waiting
+from django_redlock.protocol import Ask
+from django_redlock.testing.embedded import EmbeddedNodes
+from django_redlock.testing.memory import MemoryNodes
+from django_redlock.testing.memory_node import MemoryNode
+
+from . import test_contracts
+from .test_contracts import MAX_TTL, World
+from .waiting import eventually
+from .worlds.mutants import Edit, Mutant, broken
+
+style, world, nothing_held = (
+    test_contracts.style,
+    test_contracts.world,
+    test_contracts.nothing_held,
+)
+
+
+@contextmanager
+def waiters(count: int, name: str = "name", wait: float = 20) -> Iterator[list[float]]:
+    """Threads that wait for a name and give it back at once; the moments when they had it."""
+    had: list[float] = []
+
+    def work() -> None:
+        with redlock(name, wait=wait):
+            had.append(time.monotonic())
+
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    yield had
+    for thread in threads:
+        thread.join(20)
+    assert len(had) == count
+
+
+def in_line(count: int, name: str = "name") -> Callable[[], bool]:
+    """Whether so many of this process stand in line for a name."""
+    group: Any = conf.backend("default").group
+    queue = f"redlock:queue:{name}"
+
+    def enough() -> bool:
+        lines = group.queue.__self__._lines._lines
+        return len(lines.get(queue, ())) == count
+
+    return enough
+
+
+def standing(world: World, name: str = "name") -> int:
+    """How many are blocked on a name's queue, all nodes together."""
+    if isinstance(world, test_contracts.MemoryWorld):
+        return sum(len(node.standing.get(f"redlock:queue:{name}", ())) for node in world.nodes)
+    assert isinstance(world, test_contracts.RealWorld)
+    return sum("b" in str(each["flags"]) for it in world.clients for each in it.client_list())
+
+
+def stands(world: World, name: str) -> bool:
+    """Whether somebody is."""
+    return standing(world, name) == 1
+
+
+def test_a_release_wakes_whoever_waits(world):
+    """Soon after the release, not at the next look: half of the times in less than 50 ms."""
+    times = []
+    for name in "abcdefg":  # each with its first waiter
+        held = redlock(name).acquire()
+        with waiters(1, name) as had:
+            eventually(partial(stands, world, name))
+            start = time.monotonic()
+            held.release()
+        times.append(had[0] - start)
+    assert statistics.median(times) < 0.05
+    assert max(times) < 1.2
+
+
+def test_many_threads_of_a_process_stand_once(world):
+    """One goes to the nodes; the others cost nothing, and are served in order."""
+    held = redlock("name").acquire()
+    with waiters(8) as had:
+        eventually(in_line(8))
+        eventually(lambda: standing(world) == 1)
+        time.sleep(0.05)
+        assert standing(world) == 1
+        start = time.monotonic()
+        held.release()
+    assert max(had) - start < 2
+    eventually(lambda: standing(world) == 0)
+
+
+def test_a_release_for_several_names_wakes_who_waits_for_one(world):
+    """Whoever waits for a list is woken by the release of the one name that was held."""
+    held = redlock(["b", "c"]).acquire()
+    got: list[float] = []
+
+    def work() -> None:
+        with redlock(["a", "b"], wait=20) as lease:
+            got.append(time.monotonic())
+            assert lease.names == ("a", "b")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    eventually(lambda: standing(world, "b") == 1)
+    start = time.monotonic()
+    held.release()
+    thread.join(20)
+    assert got[0] - start < 1
+    for name in "abc":
+        test_contracts.is_free(world, name)
+
+
+def test_a_foreign_release_is_noticed(world):
+    """Who wakes nobody is noticed by a look, long before the key's time is up."""
+    assert world.seize("name", "foreign", 10_000) == 5
+    with waiters(1) as had:
+        eventually(lambda: standing(world) == 1)
+        start = time.monotonic()
+        world.let_go("name", "foreign")
+    assert had[0] - start < waiting.LOOK_EVERY[1] + 0.5
+
+
+def test_a_reservation_for_nobody_keeps_nobody_out(world):
+    """After the last waiter has given up, a release for it leaves the name free for all."""
+    held = redlock("name").acquire()
+    with pytest.raises(LockTaken):
+        redlock("name").acquire(wait=0.05)
+    held.release()
+    assert {found.value for found in world.look("name")} == {"next::"}
+    lease = redlock("name").try_acquire()
+    assert lease is not None
+    assert redlock("name").try_acquire() is None
+    lease.release()
+
+
+def test_who_gives_up_passes_on(world):
+    """Waiters whose time is over leave the line; who is behind them is woken by the release."""
+    held = redlock("name").acquire()
+
+    def give_up() -> None:
+        with pytest.raises(LockTaken):
+            redlock("name").acquire(wait=0.3)
+
+    impatient = threading.Thread(target=give_up)
+    impatient.start()
+    eventually(lambda: standing(world) == 1)
+    with waiters(1) as had:
+        impatient.join(20)
+        eventually(lambda: standing(world) == 1)
+        start = time.monotonic()
+        held.release()
+    assert had[0] - start < 1
+
+
+def test_waiting_for_a_name_that_rests(world):
+    """`min_hold` wakes nobody before its time, and then the name is had at once."""
+    start = time.monotonic()
+    redlock("name", min_hold=0.4).acquire().release()
+    with waiters(3) as had:
+        pass
+    assert min(had) - start >= 0.4
+    assert min(had) - start < 1.4
+    assert max(had) - min(had) < 1
+
+
+def test_waiting_for_ever_outlives_a_holder_that_never_comes_back(world):
+    """No release, no push: the key's own time ends the wait."""
+    redlock("name", ttl=0.5, renew=False).acquire()
+    start = time.monotonic()
+    with waiters(2, wait=math.inf) as had:
+        pass
+    assert max(had) - start < 0.5 + 1
+
+
+# -- messages -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many nodes were asked what, five nodes in memory."""
+    counted: Counter[str] = Counter()
+    original = MemoryNodes._vote
+
+    def counting(self: MemoryNodes, i: int, ask: Ask) -> Any:
+        vote = original(self, i, ask)
+        counted[ask.command.value] += vote.sent
+        return vote
+
+    monkeypatch.setattr(MemoryNodes, "_vote", counting)
+    return counted
+
+
+@pytest.fixture
+def in_memory(settings) -> None:
+    """Five nodes in memory, in force."""
+    urls = [f"memory://waiting-{next(test_contracts.NUMBERS)}" for _ in range(5)]
+    settings.REDLOCK = {"default": {"NODES": urls, "MAX_TTL": MAX_TTL, "TTL": MAX_TTL}}
+
+
+@pytest.mark.parametrize("wait", [0, 5, math.inf])
+def test_a_lock_that_nobody_disputes_costs_ten_messages(in_memory, asked, wait):
+    """Ready to wait or not: five questions to take it and five to give it back."""
+    for _ in range(3):
+        asked.clear()
+        with redlock("name", wait=wait):
+            pass
+        assert asked == {"grant": 5, "release": 5}
+
+
+def test_who_waits_does_not_poll(redlock_nodes):
+    """Twenty threads that wait for two seconds send looks, of one of them, two a second at most."""
+    held = redlock("name").acquire()
+
+    def commands() -> Counter[str]:
+        found: Counter[str] = Counter()
+        for node in redlock_nodes:
+            with closing(node.client()) as client:
+                for name, told in client.info("commandstats").items():
+                    found[name.removeprefix("cmdstat_")] += int(told["calls"])
+        return found
+
+    with waiters(20):
+        eventually(in_line(20))
+        eventually(lambda: _blocked(redlock_nodes) == 1)
+        before, start = commands(), time.monotonic()
+        time.sleep(1.9)
+        sent = commands() - before
+        seconds = time.monotonic() - start
+        held.release()
+    looks, renewals = sent["zremrangebyscore"], 5 * math.ceil(seconds / (MAX_TTL / 3))
+    assert 0 < looks <= 5 * math.ceil(seconds / waiting.LOOK_EVERY[0])
+    assert sent["eval"] <= looks + renewals
+    assert sent["blpop"] <= 1
+
+
+def _blocked(nodes: EmbeddedNodes) -> int:
+    found = 0
+    for node in nodes:
+        with closing(node.client()) as client:
+            found += int(client.info("clients")["blocked_clients"])
+    return found
+
+
+# -- broken variants ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("edit", "proof"),
+    [
+        (Edit(MemoryNode, "_release", "if waited and push:", "if False:"), "wakes_whoever"),
+        (
+            Edit(MemoryNode, "_grant", "if waits:", "if False:"),
+            "wakes_whoever",
+        ),
+        (
+            Edit(MemoryNode, "_release", "if waited and reserve:", "if False:"),
+            "reservation_for_nobody",
+        ),
+        (Edit(MemoryNode, "_claim", "self.words.pop(keys[0]", "dict().pop(keys[0]"), "reservation"),
+    ],
+    ids=["nobody-pushes", "nobody-notes", "nobody-reserves", "nobody-claims"],
+)
+def test_a_broken_rule_is_noticed(edit: Edit, proof: str, settings):
+    """The tests above fail where a release wakes nobody, a refusal notes nobody, and so on."""
+    tests = {
+        "wakes_whoever": test_a_release_wakes_whoever_waits,
+        "reservation": test_a_reservation_for_nobody_keeps_nobody_out,
+        "reservation_for_nobody": test_a_reservation_for_nobody_keeps_nobody_out,
+    }
+    urls = [f"memory://broken-{next(test_contracts.NUMBERS)}" for _ in range(5)]
+    settings.REDLOCK = {"default": {"NODES": urls, "MAX_TTL": MAX_TTL, "TTL": MAX_TTL}}
+    mutant = Mutant("", "", "", 0, (edit,))
+    with broken(mutant), pytest.raises((AssertionError, LockTaken)):
+        tests[proof](test_contracts.MemoryWorld(urls))
+
+
+def test_a_pool_of_waiters_ends(in_memory):
+    """Forty threads, four names: everybody gets every turn."""
+    turns: Counter[str] = Counter()
+
+    def work(number: int) -> None:
+        with redlock(f"name:{number % 4}", wait=20):
+            turns[f"name:{number % 4}"] += 1
+
+    with ThreadPoolExecutor(40) as pool:
+        list(pool.map(work, range(200)))
+    assert turns == {f"name:{number}": 50 for number in range(4)}
