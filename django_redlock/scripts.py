@@ -1,7 +1,7 @@
 """The Lua that runs on a node, one constant each, and what its answers mean.
 
-All text goes out with ``EVAL`` (never ``EVALSHA``: measured at the same cost, and the case
-"script unknown after a restart" does not exist). Every script is atomic on its node.
+Whoever opens a connection loads them all; from then on their digests are sent (``EVALSHA``). A
+node that has forgotten one (``SCRIPT FLUSH``) is sent the text. Every script is atomic on its node.
 
 Keys of one deployment, all under one prefix (see ``protocol.Target``):
 
@@ -31,6 +31,7 @@ a double, exact up to 2^53 microseconds since 1970, which is the year 2255.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 from .protocol import Command
@@ -44,7 +45,7 @@ from .protocol import Command
 # If refused and ``waits`` is not 0, notes for so many milliseconds that somebody waits.
 # ``epoch`` is what the node had when the connection was opened: one that was emptied since, or
 # got another's data, has none or another. The first write is one that a node which is out of
-# memory refuses, so that it refuses all.
+# memory refuses, so that it refuses all. Now and then the index is rid of what has expired.
 # Returns nonce, GRANTED, g | nonce, HELD, pttl, label, owner, i | nonce, GONE | nonce, EMPTY
 GRANT: Final = """\
 local nonce, n, old, word = ARGV[1], #KEYS - 3, ARGV[6], ARGV[7]
@@ -83,7 +84,9 @@ for i = 1, n do
   redis.call('SET', KEYS[i + 3], nonce .. ':' .. g .. ':' .. ARGV[5], 'PX', ARGV[4])
   redis.call('ZADD', KEYS[2], due, ARGV[8 + n + i])
 end
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', math.floor(now / 1000)))
+if t[2] % 64 == 0 then
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', math.floor(now / 1000)))
+end
 return {nonce, 'GRANTED', g}
 """
 
@@ -272,4 +275,9 @@ TEXT: Final = {
     Command.LOOK: LOOK,
     Command.CLAIM: CLAIM,
     Command.SURVEY: SURVEY,
+}
+
+DIGEST: Final = {
+    command: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    for command, text in TEXT.items()
 }
