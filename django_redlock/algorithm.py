@@ -127,7 +127,9 @@ def acquire(policy: Policy, target: Target, *, label: str, ttl: float, wait: flo
                 raise refusal
             yield Wait(min(_pause(policy, tries), left))
             tries += 1
-        elif _split(refusal.votes, policy.majority) and (left > 0 or splits < SPLITS):
+        elif _split(refusal.votes, policy.majority, surely=left > 0) and (
+            left > 0 or splits < SPLITS
+        ):
             splits += 1
             yield Wait(policy.uniform(0.001, 0.01) * min(splits, 5))
         elif left > 0:
@@ -139,17 +141,21 @@ def acquire(policy: Policy, target: Target, *, label: str, ttl: float, wait: flo
                 raise refusal
 
 
-def _split(votes: Sequence[Vote], majority: int) -> bool:
-    """Whether nobody has the names: some nodes granted them to us, no majority to one other."""
+def _split(votes: Sequence[Vote], majority: int, *, surely: bool) -> bool:
+    """Whether nobody has the names: some nodes granted them to us, no majority to one other.
+
+    Surely, if the nodes that were not heard cannot make that majority.
+    """
     owners = Counter(vote.owner for vote in votes if vote.answer is Answer.NO)
     ours = any(vote.answer is Answer.YES for vote in votes)
-    return ours and max(owners.values(), default=0) < majority
+    unknown = sum(vote.answer is Answer.LOST for vote in votes) if surely else 0
+    return ours and max(owners.values(), default=0) + unknown < majority
 
 
 def _kept(votes: Sequence[Vote], majority: int) -> bool:
     """Whether a majority keeps the names for whoever is woken next."""
-    kept = sum(vote.answer is Answer.NO and not vote.owner for vote in votes)
-    return kept >= majority
+    kept = [vote for vote in votes if vote.left is not None and not vote.owner]
+    return sum(vote.answer is Answer.NO for vote in kept) >= majority
 
 
 def adopt(policy: Policy, target: Target, *, old: str, label: str, ttl: float) -> Steps[Grant]:

@@ -23,7 +23,7 @@ from .errors import LeaseLost, NodesUnavailable
 from .events import Event, Kind, Tally, log_fields
 from .extending import majority_denies
 from .handles import Handle
-from .protocol import Grant
+from .protocol import Answer, Grant
 from .undoing import hand_over
 
 if TYPE_CHECKING:
@@ -314,9 +314,10 @@ class Lease:
     def _denied(self, votes: Sequence[Vote]) -> bool:
         """Whether a majority said that the lease was not ours any more.
 
-        That says nothing where somebody was woken, who may have been faster than our release.
+        That says nothing where we freed a key and woke somebody, who may then have been faster
+        at the other nodes than our release.
         """
-        woken = any(vote.number for vote in votes)
+        woken = any(vote.answer is Answer.YES and vote.number for vote in votes)
         return not woken and majority_denies(self._backend.policy, votes)
 
     # -- loss -----------------------------------------------------------------------------------

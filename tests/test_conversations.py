@@ -77,7 +77,8 @@ def vote(i: int, word: object, command: Command = Command.GRANT) -> Vote:
         return Vote(label, Answer.NO, left=word.left, holder=word.holder, owner=word.owner)
     if word in (NO, KEPT):
         named = word == NO and command is Command.GRANT  # other refusals do not tell whose it is
-        return Vote(label, Answer.NO, owner=Held.owner if named else "")
+        left = 0.05 if word == KEPT else None
+        return Vote(label, Answer.NO, left=left, owner=Held.owner if named else "")
     return Vote(label, Answer.LOST, why=str(word), sent=word != UNSENT)
 
 

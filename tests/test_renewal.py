@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from django_redlock import LeaseLost, NodesUnavailable
+from django_redlock import LeaseLost, NodesUnavailable, events
 from django_redlock.addresses import from_url
 from django_redlock.backend import Backend
 from django_redlock.batch import MOST_BYTES, MOST_TENANCIES, batches
@@ -262,8 +262,9 @@ def test_a_late_answer_neither_shortens_nor_ends_what_another_has_prolonged(memo
     lease.release()
 
 
-def test_a_renewal_heard_after_the_deadline_revives_nothing(memory):
+def test_a_renewal_heard_after_the_deadline_revives_nothing(memory, monkeypatch):
     """FM-8: what somebody may have seen as lost stays lost, and is told once."""
+    monkeypatch.setattr(events, "listened_to", lambda _: False)  # nobody else watches it
     lease = made(memory, ttl=0.2, renew=False)("name").acquire()
     eventually(lambda: lease.lost, within=2)
     later = lease.tenancy._replace(deadline=lease.tenancy.deadline + 10)

@@ -546,7 +546,7 @@ def test_a_reservation_is_nobodys(pair):
     pair.put("a", NEXT, STEP)
     for nonce in NONCES:
         assert pair.grant(NONCES[1], ["a"], old=nonce)[1] == b"GONE"
-        assert pair.extend(nonce, ["a"], 60_000)[1] == b"GONE"
+        assert pair.extend((nonce, ["a"], 60_000)) == [0]
         assert pair.rest(nonce, ["a"], STEP)[1] == b"GONE"
         assert pair.release(nonce, ["a"], push=1)[1] == b"GONE"
         assert pair.raise_(nonce, ["a"], 9, 5)[1] == b"GONE"
@@ -579,7 +579,7 @@ def test_a_word_is_no_nonce(pair):
     pair.put("a", f"{NONCES[0]}:5:x", STEP)
     pair.grant(NONCES[1], ["a"], word=NONCES[0])
     assert pair.release(NONCES[0], ["a"])[1] == b"GONE"
-    assert pair.extend(NONCES[0], ["a"], 60_000)[1] == b"GONE"
+    assert pair.extend((NONCES[0], ["a"], 60_000)) == [0]
     assert pair.release(NONCES[1], ["a"])[1] == b"FREED"
 
 

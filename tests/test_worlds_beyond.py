@@ -112,19 +112,6 @@ def test_refusing_lower_fences_on_writes_alone_loses_updates() -> None:
     holds("paused-refusing")
 
 
-def test_an_answer_to_an_earlier_extension_passes_for_the_next() -> None:
-    """Not promised: exclusion when a connection is out of step by an extension of the lease.
-
-    The answer has the right nonce and the right word; only the count of owed answers tells.
-    """
-    assert breaks("same-question")
-
-
-def test_an_answer_to_any_other_question_does_not() -> None:
-    """Promised: an answer that belongs to another question is no vote (nonce and word)."""
-    assert holds("same-question")["out of step"] > 0
-
-
 def test_a_majority_away_stops_everybody() -> None:
     """Not promised: a lock without a majority; it is told as an outage, and nobody holds."""
     assert breaks("majority-away")

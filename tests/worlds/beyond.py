@@ -202,22 +202,6 @@ LIMITS: Final = (
         300,
     ),
     Limit(
-        "same-question",
-        replace(
-            SLIPPING,
-            name="slipping-again",
-            about="Connections get out of step by an extension, and the next question is one, too.",
-            slips_again=True,
-        ),
-        replace(
-            SLIPPING,
-            name="slipping-once",
-            about="Connections get out of step by any other question.",
-        ),
-        Broken.ALONE,
-        1000,
-    ),
-    Limit(
         "majority-away",
         replace(
             AWAY,

@@ -227,9 +227,7 @@ class Network:
             world.note("lost reply", ask.nonce, ask.command.value, i)
             return
         channel.outbound = max(channel.outbound, world.now + world.latency())
-        slips = world.chance(world.profile.slip) and (
-            ask.command is not Command.EXTEND or world.profile.slips_again
-        )
+        slips = world.chance(world.profile.slip)
 
         def reply() -> None:
             if owed in channel.owed:

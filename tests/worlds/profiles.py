@@ -24,8 +24,6 @@ class Profile:
             argument claims not to need TCP.
         slip: probability that an answer is left unread, so that the next question on its
             connection meets it: the connection is one answer out of step.
-        slips_again: whether answers to extensions slip, too. The next extension of the lease
-            cannot tell them from its own: they have its nonce and its word.
         pause: probability that a client stands still at a step, for up to ``longest`` seconds.
         cancel, die: probability that an acquisition is cancelled, that a holder disappears.
         absent: how many nodes hang or are down from beginning to end: ``minority``,
@@ -68,7 +66,6 @@ class Profile:
     loss: float = 0.02
     twice: float = 0.0
     slip: float = 0.0
-    slips_again: bool = False
     pause: float = 0.04
     longest: float = 0.6
     cancel: float = 0.08

@@ -73,7 +73,7 @@ VOTES: Final = (
         "any-answer",
         "The answer to another question counts, too.",
         "slipping",
-        120,
+        700,  # it takes 90 worlds in the mean
         (answers, "vote", " or answer[0] != nonce", ""),
     ),
     mutant(
@@ -198,7 +198,7 @@ LEASE: Final = (
         "extend-creates",
         "An extension brings back a key that is gone.",
         "rough",
-        40,
+        250,  # it takes 50 worlds in the mean
         (
             MemoryNode,
             "_prolong",
