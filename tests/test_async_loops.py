@@ -46,7 +46,7 @@ def nodes(servers: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
     eventually(lambda: [connections(node) for node in servers] == [0] * 3, what="all closed")
 
 
-def close(group: Nodes, nodes: EmbeddedNodes) -> None:
+def end(group: Nodes, nodes: EmbeddedNodes) -> None:
     """Close the connections, once all releases were carried out.
 
     A socket that is closed with an unread answer in it is reset, and the node forgets what it
@@ -110,7 +110,7 @@ def test_loops_that_come_and_go_leave_nothing(nodes, how):
             with node.client() as client:
                 received = client.info("stats")["total_connections_received"]
                 assert int(received) < 1000
-    close(group, nodes)
+    end(group, nodes)
 
 
 def test_loops_that_follow_each_other_use_the_same_connections(nodes):
@@ -138,7 +138,7 @@ def test_loops_that_follow_each_other_use_the_same_connections(nodes):
     assert names() == before
     redlock("thread").acquire().release()  # and a thread after them
     assert names() == before
-    close(group, nodes)
+    end(group, nodes)
 
 
 def test_two_loops_at_a_time_exclude_each_other(nodes):
@@ -158,7 +158,7 @@ def test_two_loops_at_a_time_exclude_each_other(nodes):
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(lambda number: asyncio.run(work(number)), range(AT_ONCE)))
     assert overlaps == []
-    close(group, nodes)
+    end(group, nodes)
 
 
 @pytest.mark.parametrize("close", [True, False])
@@ -187,7 +187,7 @@ def test_a_loop_that_is_dropped_while_questions_are_outstanding(nodes, close):
     by_run(redlock, "after")
     redlock("thread").acquire().release()
     eventually(lambda: keys_on(nodes) == [[]] * 3, what="expired")
-    close(group, nodes)
+    end(group, nodes)
 
 
 def test_what_a_dead_loop_is_owed_disturbs_nobody(nodes):
@@ -214,7 +214,7 @@ def test_what_a_dead_loop_is_owed_disturbs_nobody(nodes):
             redlock("thread").acquire().release()
         by_run(redlock, "loop")
         eventually(lambda: keys_on(nodes) == [[]] * 3)
-    close(group, nodes)
+    end(group, nodes)
 
 
 def test_a_lease_that_a_task_forgets_is_released(nodes):
@@ -237,7 +237,7 @@ def test_a_lease_that_a_task_forgets_is_released(nodes):
         await soon(lambda: keys_on(nodes) == [[]] * 3)
 
     asyncio.run(main())
-    close(group, nodes)
+    end(group, nodes)
 
 
 def test_an_abandoned_generator_that_holds_a_lock_is_closed_with_its_loop(nodes):
@@ -259,7 +259,7 @@ def test_an_abandoned_generator_that_holds_a_lock_is_closed_with_its_loop(nodes)
     asyncio.run(main())
     eventually(lambda: keys_on(nodes) == [[]] * 3, within=1)
     kept.clear()
-    close(group, nodes)
+    end(group, nodes)
 
 
 FORK = """
@@ -349,4 +349,4 @@ def test_other_loops(nodes, run: Callable[[Any], Any]):
     for _ in range(2):
         run(main())
     assert threading.active_count() < 50
-    close(group, nodes)
+    end(group, nodes)
