@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import select
 import socket
 import threading
 import time
@@ -258,8 +259,9 @@ def test_connections_that_were_closed_while_idle_cost_a_loop_no_vote(three):
         for node in three:
             with closing(node.client()) as client:
                 client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        # The node closes them a moment after it has said so.
-        eventually(lambda: [connections(node) for node in three] == [0] * 3)
+        idle = [channel.socket for node in group.nodes for channel in node._free]
+        # The end arrives a moment after the node has said that it closes them.
+        eventually(lambda idle=idle: len(select.select(idle, [], [], 0)[0]) == len(idle) >= 3)
         assert asyncio.run(stands_on_all(redlock, three, f"idle:{turn}"))
     group.close()
 
