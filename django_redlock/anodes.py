@@ -121,7 +121,9 @@ class Lane:
         if channel is None or channel.fault:
             self._drop(loop)
             while (taken := self.node.take(now)) is not None:
-                taken.read()  # it may have been closed while it was idle
+                taken.read()  # it may have been closed while it was idle …
+                if not taken.fault:
+                    taken.read()  # … and the end of it stand behind a last answer
                 if not taken.fault:
                     self._have(taken, loop)
                     return taken

@@ -219,7 +219,7 @@ def test_what_a_dead_loop_is_owed_disturbs_nobody(nodes):
 
 def test_a_lease_that_a_task_forgets_is_released(nodes):
     """A block that is torn open before its end gives the name back, without blocking the loop."""
-    redlock = template(group := group_of(nodes.urls, 5))
+    redlock = template(group := group_of(nodes.urls, 0.5))
 
     async def main() -> None:
         lock = redlock("forgotten")

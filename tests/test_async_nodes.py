@@ -250,6 +250,12 @@ def test_a_loop_reconnects(three, how):
     assert keys_on(three) == [[]] * 3
 
 
+def all_readable(group: Nodes) -> bool:
+    """Whether something has arrived on every idle connection: an answer, or the end."""
+    idle = [channel.socket for node in group.nodes for channel in node._free]
+    return len(select.select(idle, [], [], 0)[0]) == len(idle) >= 3
+
+
 def test_connections_that_were_closed_while_idle_cost_a_loop_no_vote(three):
     """Whatever a node closed between two loops, the first lease of the next stands on all nodes."""
     redlock = template(group := group_of(three.urls, 2))
@@ -259,9 +265,8 @@ def test_connections_that_were_closed_while_idle_cost_a_loop_no_vote(three):
         for node in three:
             with closing(node.client()) as client:
                 client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        idle = [channel.socket for node in group.nodes for channel in node._free]
         # The end arrives a moment after the node has said that it closes them.
-        eventually(lambda idle=idle: len(select.select(idle, [], [], 0)[0]) == len(idle) >= 3)
+        eventually(functools.partial(all_readable, group))
         assert asyncio.run(stands_on_all(redlock, three, f"idle:{turn}"))
     group.close()
 
