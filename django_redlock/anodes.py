@@ -120,11 +120,14 @@ class Lane:
         channel = self.channel
         if channel is None or channel.fault:
             self._drop(loop)
-            taken = self.node.take(now)
-            if taken is None:
-                return None
-            self._have(taken, loop)
-            return taken
+            while (taken := self.node.take(now)) is not None:
+                taken.read()  # it may have been closed while it was idle …
+                if not taken.fault:
+                    taken.read()  # … and the end of it stand behind a last answer
+                if not taken.fault:
+                    self._have(taken, loop)
+                    return taken
+            return None
         if channel.silent_for(now) > self.timeout:
             self._read(loop)  # perhaps it was us who did not look
             if self.channel is None:

@@ -175,7 +175,7 @@ class Node:
             return None
         with self._lock:
             channel = self._owing.pop(nonce, None)
-            if channel is not None and not (channel.fault or channel.spoiled):
+            if channel is not None and not (channel.fault or channel.spoiled or channel is mine):
                 return channel if _owes(channel, nonce) else None
             return self._lent_owing(nonce, mine)
 

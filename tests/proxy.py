@@ -92,8 +92,8 @@ class Proxy:
             if select.select([self._listener], [], [], 0.02)[0]:
                 client = self._listener.accept()[0]
                 thread = threading.Thread(target=self._serve, args=(client,))
-                self._threads.insert(1, thread)
                 thread.start()
+                self._threads.insert(1, thread)  # only what was started can be joined
 
     def _serve(self, client: socket.socket) -> None:
         with ExitStack() as stack, suppress(OSError):

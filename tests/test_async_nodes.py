@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import select
 import socket
 import threading
 import time
@@ -22,6 +23,7 @@ from django_redlock.nodes import Nodes
 from django_redlock.testing import EmbeddedNodes
 
 from .loops import connections, faults_noted, group_of, keys_on, out_of_step, soon, template
+from .waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -263,6 +265,27 @@ def test_a_loop_reconnects(three, how):
 
     asyncio.run(main())
     assert keys_on(three) == [[]] * 3
+
+
+def all_readable(group: Nodes) -> bool:
+    """Whether something has arrived on every idle connection: an answer, or the end."""
+    idle = [channel.socket for node in group.nodes for channel in node._free]
+    return len(select.select(idle, [], [], 0)[0]) == len(idle) >= 3
+
+
+def test_connections_that_were_closed_while_idle_cost_a_loop_no_vote(three):
+    """Whatever a node closed between two loops, the first lease of the next stands on all nodes."""
+    redlock = template(group := group_of(three.urls, 2))
+    asyncio.run(connect(redlock, group))
+    for turn in range(5):
+        redlock("more").acquire().release()
+        for node in three:
+            with closing(node.client()) as client:
+                client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        # The end arrives a moment after the node has said that it closes them.
+        eventually(functools.partial(all_readable, group))
+        assert asyncio.run(stands_on_all(redlock, three, f"idle:{turn}"))
+    group.close()
 
 
 def test_a_hung_node_costs_only_the_first_question(three):
