@@ -76,18 +76,16 @@ def count(ballot: Ballot) -> Count:
 
 def granted_or_not(ballot: Ballot, majority: int) -> bool:
     """Whether a grant's outcome is clear: granted; or not, and whether taken or unavailable."""
-    yes, no, unheard = count(ballot)
+    yes, no, rest = count(ballot)
     if yes >= majority:
         return True
-    hopeless = yes + unheard < majority
-    return hopeless and (yes + no >= majority or yes + no + unheard < majority)
+    hopeless = yes + rest < majority
+    return hopeless and (yes + no >= majority or yes + no + rest < majority)
 
 
-def granted_or_queued(ballot: Ballot, majority: int, queue: int) -> bool:
-    """The same for those who will wait: a refusal by the queue's node saves them a look at it."""
-    if not granted_or_not(ballot, majority):
-        return False
-    return ballot[queue] is not None or count(ballot).yes >= majority
+def unheard(ballot: Ballot, queue: int, majority: int) -> bool:
+    """Whether a refusal by the queue's node may still come; it saves a look at that node."""
+    return ballot[queue] is None and count(ballot).yes < majority
 
 
 def _milliseconds(seconds: float) -> int:
@@ -199,9 +197,7 @@ def attempt(
     nonce = policy.nonce()
     touched = policy.everyone()
     queue = target.queue_place(policy.size)
-    decided = partial(granted_or_not, majority=policy.majority)
-    if patient:
-        decided = partial(granted_or_queued, majority=policy.majority, queue=queue)
+    worth = partial(unheard, queue=queue, majority=policy.majority) if patient else None
     try:
         start = policy.clock()
         votes = yield Ask(
@@ -219,8 +215,9 @@ def attempt(
                 *target.fields,
                 *target.names,
             ),
-            decided,
+            partial(granted_or_not, majority=policy.majority),
             first=queue,
+            worth=worth,
         )
         touched = frozenset(
             i for i, vote in enumerate(votes) if vote.sent and vote.answer is not Answer.NO

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from .channel import Owed, nobody
-from .question import HANDSHAKE, LEAST_LINGER, Question
+from .question import HANDSHAKE, Question
 
 if TYPE_CHECKING:
     import asyncio
@@ -131,22 +131,20 @@ class Inquiry:
         majority ends with the first node. Undoing waits for prompt nodes as well.
         """
         question, timeout = self.question, self._lanes.timeout
+        now = time.monotonic()
+        seconds = question.linger(now)
         if question.undoing:
             worth = any(
                 each.silent_for(question.start) <= timeout for each in self._unheard.values()
             )
+        elif self._awaited:
+            worth, seconds = True, max(0.0, question.start + timeout - now)
         else:
-            worth = bool(self._awaited)
+            worth = question.ask.worth is not None and question.ask.worth(question.ballot)
         if not worth:
             self._end()
         elif not self._lingering:
             self._lingering = True
-            now = time.monotonic()
-            seconds = (
-                max(now - question.start, LEAST_LINGER)
-                if question.undoing
-                else max(0.0, question.start + timeout - now)
-            )
             self._stop()
             self._timer = self._loop.call_later(seconds, self._end)
 

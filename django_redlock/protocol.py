@@ -88,6 +88,8 @@ class Ask(NamedTuple):
         to: indices of the nodes to ask; None is all of them.
         each: one more last argument for each asked node, by its index.
         first: index of the node to be written to first; the others follow in order.
+        worth: told the ballot once it is decided; True while it is worth waiting for more, for
+            about as long again. Undoing always waits so for the nodes that are prompt.
     """
 
     command: Command
@@ -98,6 +100,7 @@ class Ask(NamedTuple):
     to: frozenset[int] | None = None
     each: dict[int, int] | None = None
     first: int = 0
+    worth: Callable[[Ballot], bool] | None = None
 
 
 class Wait(NamedTuple):

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from .channel import Channel
     from .node import Node
 
-LEAST_LINGER: Final = 0.001  # seconds
+LEAST_LINGER: Final = 0.001  # seconds, of undoing
+LEAST_WORTH: Final = 0.01  # seconds, of what the asker says is worth waiting for
 HANDSHAKE: Final = 4  # node timeouts that connecting, several round trips, may take at the most
 VOTING: Final = frozenset({Command.GRANT, Command.RAISE, Command.EXTEND})
 
@@ -45,6 +46,11 @@ class Question:
             self.asked = [place for place in self.asked if place in ask.to]
             for place in set(range(len(nodes))) - ask.to:
                 self.lose(place, "")
+
+    def linger(self, now: float) -> float:
+        """Seconds to wait for more, having heard enough: as long again."""
+        least = LEAST_LINGER if self.undoing else LEAST_WORTH
+        return max(now - self.start, least)
 
     def packed(self, place: int) -> bytes:
         """What goes over the wire to this node."""

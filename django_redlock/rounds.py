@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from .channel import Channel, Owed
 from .protocol import Command
-from .question import HANDSHAKE, LEAST_LINGER, Question
+from .question import HANDSHAKE, Question
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,17 +155,22 @@ class Round:
         """Read answers as they arrive until the asker has heard enough."""
         end, lingering = self.deadline, False
         self._count(tuple(self.unheard))
-        while self.prompt if lingering else self.unheard:
+        while self._worth() if lingering else self.unheard:
             if not lingering and self.ask.decided(self.ballot):
-                if not self.question.undoing:
-                    return
                 now = time.monotonic()
-                end, lingering = min(end, now + max(now - self.start, LEAST_LINGER)), True
+                end, lingering = min(end, now + self.question.linger(now)), True
                 continue
             ready = self.poll.poll(max(0.0, end - time.monotonic()) * 1000)
             if not ready:
                 return
             self._count([self._read(fileno) for fileno, _ in ready])
+
+    def _worth(self) -> bool:
+        """Whether those who were not heard yet are worth a moment more."""
+        if self.question.undoing:
+            return bool(self.prompt)
+        worth = self.ask.worth
+        return worth is not None and bool(self.unheard) and worth(self.ballot)
 
     def _read(self, fileno: int) -> int:
         i = self.awaited[fileno]

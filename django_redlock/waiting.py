@@ -125,7 +125,7 @@ def _at_the_nodes(
     stood_before, broken = False, 0
     while (left := until - policy.clock()) > 0:
         if place is None:
-            place, ends = yield from _look(policy, target, which, order, everywhere=stood_before)
+            place, ends = yield from _look(policy, target, which, order)
             if place is None:
                 yield Wait(min(left, policy.uniform(0.05, 0.1)))
                 return ""
@@ -149,34 +149,37 @@ def _at_the_nodes(
 
 
 def _look(
-    policy: Policy, target: Target, which: int, order: list[int], *, everywhere: bool
+    policy: Policy, target: Target, which: int, order: list[int]
 ) -> Steps[tuple[int | None, float | None]]:
-    """Where to stand, and the seconds until the key there is gone: 0 none, None never.
-
-    Asks the first node alone unless ``everywhere``, and the others if that one does not answer.
-    """
-    for places in [order] if everywhere else [order[:1], order]:
-        votes = yield Ask(
-            Command.LOOK,
-            policy.nonce(),
-            (target.waits, target.keys[which]),
-            (int(NEWS * 1000), target.names[which]),
-            partial(_first_heard, places=places),
-            frozenset(places),
-        )
-        for place in places:
-            if votes[place].answer is Answer.YES:
-                return place, votes[place].left
+    """Where to stand, and the seconds until the key there is gone: 0 none, None never."""
+    votes = yield Ask(
+        Command.LOOK,
+        policy.nonce(),
+        (target.waits, target.keys[which]),
+        (int(NEWS * 1000), target.names[which]),
+        partial(_heard, places=order),
+        frozenset(order),
+        worth=partial(_first_unheard, places=order),
+    )
+    for place in order:
+        if votes[place].answer is Answer.YES:
+            return place, votes[place].left
     return None, None
 
 
-def _first_heard(ballot: Ballot, places: list[int]) -> bool:
-    """Whether the first of these nodes that is not lost has answered."""
+def _heard(ballot: Ballot, places: list[int]) -> bool:
+    """Whether one of these nodes has answered, or none will."""
+    votes = [ballot[place] for place in places]
+    return None not in votes or any(vote and vote.answer is Answer.YES for vote in votes)
+
+
+def _first_unheard(ballot: Ballot, places: list[int]) -> bool:
+    """Whether one of these nodes may still answer that comes before all that have."""
     for place in places:
         vote = ballot[place]
         if vote is None or vote.answer is Answer.YES:
-            return vote is not None
-    return True
+            return vote is None
+    return False
 
 
 def _order(policy: Policy, target: Target, which: int, votes: tuple[Vote, ...]) -> list[int]:

@@ -244,7 +244,7 @@ def test_who_waits_does_not_poll(redlock_nodes):
         held.release()
     looks, renewals = sent["zremrangebyscore"], 5 * math.ceil(seconds / (MAX_TTL / 3))
     assert 0 < looks <= 5 * math.ceil(seconds / waiting.LOOK_EVERY[0])
-    assert sent["eval"] <= looks + renewals
+    assert sent["evalsha"] <= looks + renewals
     assert sent["blpop"] <= 1
 
 

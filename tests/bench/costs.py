@@ -32,7 +32,7 @@ class Meter(NamedTuple):
     def read(cls, client: redis.Redis) -> Meter:
         """As they stand now."""
         info: Mapping[str, Any] = client.info("everything")
-        evaluated = info.get("cmdstat_eval", {"calls": 0, "usec": 0})
+        evaluated = info.get("cmdstat_evalsha", {"calls": 0, "usec": 0})
         seconds = info["used_cpu_user_main_thread"] + info["used_cpu_sys_main_thread"]
         return cls(
             info["used_memory"],

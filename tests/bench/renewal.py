@@ -103,7 +103,7 @@ def _now(nodes: EmbeddedNodes) -> tuple[float, float, float, float]:
     for node in nodes:
         with closing(node.client()) as client:
             stats = client.info("commandstats")
-            scripts += stats.get("cmdstat_eval", {}).get("calls", 0)
+            scripts += stats.get("cmdstat_evalsha", {}).get("calls", 0)
             prolonged += stats.get("cmdstat_pexpire", {}).get("calls", 0)
     count = len(nodes.urls)
     return time.monotonic(), time.process_time(), scripts / count, prolonged / count
