@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import re
 import select
 import socket
@@ -12,15 +13,18 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from django_redlock.testing import EmbeddedNodes
-from tests.bench import goals, report
+from tests.bench import goals, handover, report
 from tests.bench.__main__ import PARTS
 from tests.bench.cast import Block
+from tests.bench.crowds import Turn, Turns, no_answer, quantile
 from tests.bench.delay import Delay
 from tests.bench.goals import Goal, Verdict
+from tests.bench.programs import crowd
 from tests.bench.results import Result
 from tests.bench.stage import HUNG, TINY, Stage
 from tests.bench.turns import Spread, failures, ratio, spread
@@ -71,8 +75,13 @@ def test_every_goal_is_for_a_figure_that_is_measured(measured):
     """No goal is missed in silence because no part has a figure of its name."""
     parts = json.loads((measured / "out.json").read_text())["parts"]
     figures = {name for part in parts.values() for name in part["figures"]}
-    tiny = f"{TINY.tasks[-1]} tasks"
-    assert {goal.figure.replace("1000 tasks", tiny) for goal in goals.GOALS} <= figures
+    few, many = TINY.waiters
+    tiny = {"1000 tasks": f"{TINY.tasks[-1]} tasks", "10,000 leases": f"{TINY.leases} leases"}
+    tiny |= {"50 waiters ÷ 8": f"{many} waiters ÷ {few}"}
+    tiny |= {"50 waiters:": f"{many} waiters:", "8 waiters:": f"{few} waiters:"}
+    for goal in goals.GOALS:
+        small = [goal.figure.replace(*words) for words in tiny.items() if words[0] in goal.figure]
+        assert (small or [goal.figure])[0] in figures
 
 
 @pytest.mark.slow
@@ -132,6 +141,72 @@ def test_what_failed_is_told():
     assert failures([good, bad]) == "3 of 8: TimeoutError"
     assert failures([good]) == "0"
     assert bad.rate is None
+
+
+def test_what_a_crowd_did_is_read_from_its_turns():
+    """Rate, waits, gaps and fairness follow from when each process asked, had and released."""
+    one = [Turn(0.0, 0.1, 0.2), Turn(0.2, 0.5, 0.6), Turn(0.6, 1.5, 1.6)]
+    other = [Turn(0.0, 0.25, 0.4)]
+    turns = Turns([one, other], 0.0, 1.0, 0, "", 40, 0.2, 0.1)
+    assert turns.rate == 3  # the fourth was had too late
+    assert turns.waits == pytest.approx([0.1, 0.25, 0.3, 0.9])
+    assert turns.gaps == pytest.approx([0.05, 0.1, 0.9])
+    assert turns.evenness == pytest.approx(1 / 3)
+    assert (turns.fewest(0.2, 0.6), turns.fewest(0.3, 0.6), turns.fewest()) == (1, 0, 1)
+    assert turns.each(turns.messages) == 10
+    assert (quantile(turns.waits, 0.5), quantile(turns.waits, 1.0)) == (0.3, 0.9)
+
+
+def test_a_crowd_that_is_not_heard_of_meets_no_goal():
+    """Whoever dies or hangs leaves no waits and no turns, rather than good ones, and is told."""
+    silent = no_answer(8, 5.0)
+    found = handover.figures(8, [silent]) | handover.ill(silent, (0.0, 1.0), [silent])
+    assert found["8 waiters: turns ÷ the ideal"] == Spread(0, 0, 0)
+    assert found["8 waiters: wait, p99, ms"] is None
+    assert found["8 waiters: fewest ÷ most turns"] == Spread(0, 0, 0)
+    assert found["queue's node hung: longest wait, s more"] is None
+    assert found["queue's node hung: fewest turns of a process meanwhile"] == Spread(0, 0, 0)
+    assert handover.growth([silent], [silent]) is None
+
+
+def test_a_hung_node_is_blamed_for_what_was_longer():
+    """What a node's hanging costs is the longest wait beyond the usual one, and turns meanwhile."""
+    usual = Turns([[Turn(0.0, 0.1, 0.2)]], 0.0, 1.0, 0, "", 0, 0, 0)
+    hung = Turns([[Turn(0.0, 1.4, 1.5)], [Turn(0.0, 0.6, 0.7)]], 0.0, 2.0, 0, "", 0, 0, 0)
+    found = handover.ill(hung, (0.5, 1.0), [usual])
+    longer = found["queue's node hung: longest wait, s more"]
+    assert longer is not None
+    assert longer.median == pytest.approx(1.3)
+    assert found["queue's node hung: fewest turns of a process meanwhile"] == Spread(0, 0, 0)
+
+
+def test_a_crowd_takes_turns():
+    """Processes that a program forks ask, hold and release; what they raise is counted."""
+    mutex = multiprocessing.get_context("fork").Lock()
+
+    def acquire(name: str, seconds: float) -> str:
+        assert mutex.acquire(timeout=seconds)
+        return name
+
+    def release(name: str) -> None:
+        mutex.release()
+        if name == "broken":
+            raise ValueError(name)
+
+    asked: dict[str, Any] = {"processes": 3, "hold": 0.001, "seconds": 0.2}
+    standing: list[int] = []
+    said = crowd.gather(crowd.Crowd(acquire, release), asked | {"name": "x"}, standing.append)
+    assert standing == [3]
+    turns = Turns(
+        [[Turn(*turn) for turn in each] for each in said["turns"]], 0, 0.2, 0, "", 0, 0, 0
+    )
+    assert turns.fewest() >= 1
+    assert turns.gaps[0] >= 0  # nobody had it before the one before let go
+    assert (said["failed"], said["error"]) == (0, "")
+    said = crowd.gather(crowd.Crowd(acquire, release), asked | {"name": "broken"}, standing.append)
+    assert said["turns"] == [[], [], []]
+    assert said["failed"] >= 3
+    assert said["error"] == "ValueError: broken"
 
 
 @pytest.mark.parametrize(

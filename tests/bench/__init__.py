@@ -8,6 +8,9 @@
     turns        everybody in turns; medians, quartiles, ratios of neighbours
     results      what a part of the bench hands over
     scenarios    the parts, each a function: a stage and its effort in, a result out
+    crowds       processes that want one name: their turns, and what waiting was like
+    handover     the part about that: few, many, other clients, the queue's node ill
+    renewal      the part about leases that are kept alive; also a command of its own
     costs        the part about one held lock: bytes, messages, server time
     goals        what was to be reached
     report       the same results for a terminal, as JSON, as Markdown

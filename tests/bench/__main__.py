@@ -22,7 +22,7 @@ from rich.console import Console
 
 from django_redlock.testing import EmbeddedNodes
 
-from . import costs, decorators, goals, report, scenarios
+from . import costs, decorators, goals, handover, renewal, report, scenarios
 from .results import Result
 from .stage import FULL, NODES, PROCESSORS, QUICK, TINY, Stage
 
@@ -36,6 +36,8 @@ PARTS: Mapping[str, Callable[[Stage], Result]] = {
     "decorators": decorators.decorators,
     "held": costs.held,
     "traffic": costs.traffic,
+    "handover": handover.hand_over,
+    "renewal": renewal.part,
 }
 EFFORTS = {"full": FULL, "quick": QUICK, "tiny": TINY}
 

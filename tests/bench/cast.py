@@ -57,7 +57,7 @@ class Program:
         )
         self._blocks = 0
         self._prefix = f"bench:{secrets.token_hex(4)}"  # nobody meets what others left behind
-        said = self._hear(START_SECONDS)
+        said = self.hear(START_SECONDS)
         if said is None:
             self._errors.seek(0)
             said_last = [line for line in self._errors.read().splitlines() if "Error" in line][-1:]
@@ -71,16 +71,20 @@ class Program:
         self._blocks += 1
         order = {"style": style, "pairs": pairs, "tasks": tasks, "seconds": seconds}
         order["name"] = f"{self._prefix}:{self._blocks}"
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(f"{json.dumps(order)}\n")
-            self._process.stdin.flush()
-        said = self._hear(seconds + GRACE_SECONDS)
+        self.tell(order)
+        said = self.hear(seconds + GRACE_SECONDS)
         if said is None:
             return Block(None, None, seconds + GRACE_SECONDS, 0.0, 0, pairs, "no answer")
         return Block(**said)
 
-    def _hear(self, seconds: float) -> dict[str, Any] | None:
+    def tell(self, order: Mapping[str, object]) -> None:
+        """Say something; one that has ended will be heard to say nothing."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(f"{json.dumps(order)}\n")
+            self._process.stdin.flush()
+
+    def hear(self, seconds: float) -> dict[str, Any] | None:
         """The next line; a process that does not say it in time is ended."""
         assert self._process.stdout is not None
         timer = threading.Timer(seconds, self._process.kill)
@@ -162,5 +166,9 @@ class Cast:
         self, contestant: Contestant, pairs: int, *, tasks: int = 1, seconds: float = 20.0
     ) -> Block:
         """One turn of one contestant."""
-        program = self._running[contestant.program]
+        program = self.program(contestant)
         return program.block(contestant.style, pairs=pairs, tasks=tasks, seconds=seconds)
+
+    def program(self, contestant: Contestant) -> Program:
+        """The process of one who is present."""
+        return self._running[contestant.program]

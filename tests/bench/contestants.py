@@ -50,6 +50,14 @@ LOCKS = (
     NODE_REDLOCK_4,
     NODE_REDLOCK_5,
 )
+CROWD = Contestant("django-redlock, threads", "ours", "crowd")
+CROWDS = (
+    CROWD,
+    Contestant("redis-py Lock, one node", "redis-py", "crowd"),
+    Contestant("python-redis-lock, one node", "python-redis-lock", "crowd"),
+    Contestant("redlock-py", "redlock-py", "crowd"),
+    Contestant("pottery, threads", "pottery", "crowd"),
+)
 CONCURRENT = (ASYNCIO, REDLOCK_NG_ASYNCIO, POTTERY_ASYNCIO, NODE_REDLOCK_4, NODE_REDLOCK_5)
 
 
@@ -61,6 +69,8 @@ def command(program: str) -> tuple[list[str], Mapping[str, object]]:
     """
     if program == "ours":
         return _module(sys.executable, "ours"), {}
+    if program == "redis-py":
+        return _module(str(python("redis")), "redis_py"), {}
     if program == "redlock-py without":
         return _module(str(python("redlock-py")), "redlock_py"), {"hiredis": False}
     if program in {"redlock", "redlock-4"}:

@@ -24,6 +24,12 @@ from django_redlock.nodes import Nodes
 from django_redlock.protocol import Policy
 from django_redlock.testing import EmbeddedNodes
 
+from .contestants import ASYNCIO, THREADS
+from .results import Result
+from .stage import Stage
+from .turns import spread
+
+PREFIX = "renewal:"
 GOAL = 0.15  # of a core, for 10,000 leases with a ttl of 30 s
 
 
@@ -50,6 +56,24 @@ def main() -> int:
     return 0
 
 
+def part(stage: Stage) -> Result:
+    """The part of `make bench`: the thread, then the timer of a loop."""
+    effort = stage.effort
+    result = Result(
+        f"Renewal of {effort.leases:,} held leases, ttl {effort.ttl:g} s",
+        "Processor time is that of the whole process, which does nothing else meanwhile.",
+    )
+    for each in (THREADS, ASYNCIO):
+        found = renewal(
+            stage.nodes, effort.leases, effort.ttl, effort.renewing, in_loop=each is ASYNCIO
+        )
+        lost = int(found.pop("leases lost"))
+        result.rows.append({"": each.label, **found, "failed": f"{lost} lost" if lost else "0"})
+        share = spread([found["share of a core"]])
+        result.figures[f"{effort.leases:,} leases, {each.style}: share of a core"] = share
+    return result
+
+
 def renewal(
     nodes: EmbeddedNodes,
     leases: int = 10_000,
@@ -60,10 +84,8 @@ def renewal(
 ) -> dict[str, float]:
     """Hold so many leases, spread evenly over the time between two renewals, and measure."""
     urls = nodes.urls
-    group = Nodes([from_url(url) for url in urls], timeout=0.5, guard=0, prefix="renewal:")
-    backend = Backend(
-        "renewal", group, Policy(size=len(urls), max_ttl=ttl, prefix="renewal:"), ttl=ttl
-    )
+    group = Nodes([from_url(url) for url in urls], timeout=0.5, guard=0, prefix=PREFIX)
+    backend = Backend("renewal", group, Policy(size=len(urls), max_ttl=ttl, prefix=PREFIX), ttl=ttl)
     redlock = LockTemplate(lambda _: backend)
     with closing(group):
         if in_loop:
@@ -76,8 +98,7 @@ def renewal(
         before = _now(nodes)
         time.sleep(seconds)
         figures = _figures(before, _now(nodes), held)
-        for lease in held:
-            lease.release()
+        _let_go(held, nodes)
         return figures
 
 
@@ -92,9 +113,18 @@ async def _in_loop(
     before = await asyncio.to_thread(_now, nodes)
     await asyncio.sleep(seconds)
     figures = _figures(before, await asyncio.to_thread(_now, nodes), held)
-    for lease in held:
-        await lease.arelease()
+    _let_go(held, nodes)
     return figures
+
+
+def _let_go(held: Sequence[Lease], nodes: EmbeddedNodes) -> None:
+    """End renewal and belief, then delete all keys: to release them one by one takes longer."""
+    for lease in held:
+        if lease.held:
+            lease.handle()
+    for node in nodes:
+        with closing(node.client()) as client:
+            client.unlink(*client.scan_iter(f"{PREFIX}*", count=1000))
 
 
 def _now(nodes: EmbeddedNodes) -> tuple[float, float, float, float]:

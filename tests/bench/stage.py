@@ -23,6 +23,13 @@ class Effort(NamedTuple):
         tasks: how many at once, where that is what is measured.
         patience: seconds that one contestant may spend on turns with an ill node.
         node_timeout: our NODE_TIMEOUT.
+        waiters: processes that want one name, few and many.
+        crowds: how often each such crowd gathers.
+        turns: seconds for which it begins new turns.
+        hang: seconds for which a node hangs under one.
+        leases: how many are held at one time, with
+        ttl: of so many seconds, and
+        renewing: the seconds for which their renewal is measured.
     """
 
     rounds: int
@@ -30,11 +37,33 @@ class Effort(NamedTuple):
     tasks: tuple[int, ...]
     patience: float
     node_timeout: float = 0.05
+    waiters: tuple[int, int] = (8, 50)
+    crowds: int = 2
+    turns: float = 5.0
+    hang: float = 2.0
+    leases: int = 10_000
+    ttl: float = 30.0
+    renewing: float = 10.0
 
 
 FULL = Effort(rounds=20, pairs=50, tasks=(1, 100, 1000), patience=3.0)
-QUICK = Effort(rounds=6, pairs=20, tasks=(1, 100, 1000), patience=1.5)
-TINY = Effort(rounds=2, pairs=4, tasks=(1, 5), patience=0.5, node_timeout=2.0)  # tries it out
+QUICK = Effort(
+    rounds=6, pairs=20, tasks=(1, 100, 1000), patience=1.5, crowds=1, turns=3.0, renewing=5.0
+)
+TINY = Effort(  # tries it out
+    rounds=2,
+    pairs=4,
+    tasks=(1, 5),
+    patience=0.5,
+    node_timeout=2.0,
+    waiters=(3, 6),
+    crowds=1,
+    turns=0.5,
+    hang=0.5,
+    leases=100,
+    ttl=3.0,
+    renewing=0.5,
+)
 
 
 class Stage:
@@ -71,6 +100,16 @@ class Stage:
             self.nodes.restart(HUNG)
             self.admit()
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Let all run on all processors: where many processes compete, one is not enough."""
+        for pid in (os.getpid(), *(node.pid for node in self.nodes)):
+            pin(pid, PROCESSORS)
+        try:
+            yield
+        finally:
+            apart(self.nodes)
+
 
 PROCESSORS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
@@ -88,6 +127,8 @@ def apart(nodes: EmbeddedNodes) -> None:
 
 
 def pin(pid: int, processors: list[int]) -> None:
-    """Let all threads of a process run on these processors only."""
+    """Let all threads of a process run on these processors only; no list is no change."""
+    if not processors:
+        return
     for task in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setaffinity(int(task.name), processors)

@@ -15,6 +15,7 @@ from django.test import RequestFactory, override_settings
 
 from django_redlock import redlock
 
+from .crowd import Crowd
 from .serve import Asyncio, Blocking, Call, Style, serve, settings
 from .sockets import Sockets, ping
 
@@ -31,6 +32,9 @@ def main() -> None:
         "with": Call(_block),
         "@single_flight": Call(_view()),
         "@locked_task": Call(_task()),
+        "crowd": Crowd(
+            lambda name, seconds: redlock(name).acquire(wait=seconds), lambda lease: lease.release()
+        ),
     }
     if hasattr(redlock("bench"), "aacquire"):
         styles["asyncio"] = _asyncio()

@@ -9,11 +9,12 @@ import redis
 import redis.asyncio
 from pottery import AIORedlock, Redlock
 
+from .crowd import Crowd
 from .serve import Asyncio, Blocking, serve, settings
 
 
 def main() -> None:
-    """Serve both styles."""
+    """Serve all styles."""
     told = settings()
     logging.disable()  # it logs every error with a trace
     timeouts = dict.fromkeys(("socket_timeout", "socket_connect_timeout"), told["timeout"])
@@ -28,11 +29,16 @@ def main() -> None:
         lock = AIORedlock(key=name, masters=amasters, auto_release_time=told["ttl"])
         return lock if await lock.acquire(blocking=False) else None
 
+    def wait(name: str, seconds: float) -> Redlock | None:
+        lock = Redlock(key=name, masters=masters, auto_release_time=told["ttl"])
+        return lock if lock.acquire(timeout=seconds) else None
+
     serve(
         f"{version('pottery')}, redis-py {version('redis')}",
         {
             "threads": Blocking(acquire, lambda lock: lock.release()),
             "asyncio": Asyncio(aacquire, lambda lock: lock.release()),
+            "crowd": Crowd(wait, lambda lock: lock.release()),
         },
     )
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+import time
 from importlib.metadata import version
+from typing import Any
 
+from .crowd import Crowd
 from .serve import Blocking, serve, settings
 
 
 def main() -> None:
-    """Serve the one style there is."""
+    """Serve both styles."""
     told = settings()
     if not told.get("hiredis", True):
         sys.modules["hiredis"] = None  # type: ignore[assignment] # as if it were not installed
@@ -21,7 +24,18 @@ def main() -> None:
     locks = Redlock([redis.Redis.from_url(url, **timeouts) for url in told["urls"]])
     ttl = int(told["ttl"] * 1000)
     threads = Blocking(lambda name: locks.lock(name, ttl) or None, locks.unlock)
-    serve(f"{version('redlock-py')}, redis-py {version('redis')}", {"threads": threads})
+
+    def wait(name: str, seconds: float) -> Any:
+        until = time.monotonic() + seconds  # it gives up after three tries of its own
+        while time.monotonic() < until:
+            if lock := locks.lock(name, ttl):
+                return lock
+        return None
+
+    serve(
+        f"{version('redlock-py')}, redis-py {version('redis')}",
+        {"threads": threads, "crowd": Crowd(wait, locks.unlock)},
+    )
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ It says {"ready": version of the library, "styles": its ways}. Then
 * it is asked {"style", "name": prefix of the names, "pairs": how many acquire + release in all,
   "tasks": by how many tasks at once, "seconds": after which to end};
 * it answers {"acquire", "pair": medians in µs, "seconds": of it all, "processor": seconds of ours
-  in that time, "pairs": that worked, "failed": that did not, "error": the first reason}.
+  in that time, "pairs": that worked, "failed": that did not, "error": the first reason};
+* or, of a style that is a crowd, what ``crowd`` says.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
+
+from .crowd import Crowd, gather
 
 
 class Blocking(NamedTuple):
@@ -39,7 +42,8 @@ class Call(NamedTuple):
     call: Callable[[], object]
 
 
-Style = Blocking | Asyncio | Call
+Pairs = Blocking | Asyncio | Call
+Style = Pairs | Crowd
 
 
 class NotHadError(Exception):
@@ -91,19 +95,36 @@ def settings() -> Any:
 
 def serve(version: str, styles: Mapping[str, Style]) -> None:
     """Do what is asked until nobody asks any more."""
-    print(json.dumps({"ready": version, "styles": list(styles)}), flush=True)
+    _say({"ready": version, "styles": list(styles)})
     with asyncio.Runner() as runner:
         for line in sys.stdin:
             asked = json.loads(line)
-            style, tally = styles[asked["style"]], Tally(asked["seconds"])
-            pairs, tasks, name = asked["pairs"], asked["tasks"], asked["name"]
-            if isinstance(style, Asyncio):
-                runner.run(_concurrently(style, tally, name, pairs, tasks))
-            elif isinstance(style, Blocking):
-                _in_turn(style, tally, name, pairs)
+            style = styles[asked["style"]]
+            if isinstance(style, Crowd):
+                _say(gather(style, asked, _standing))
             else:
-                _called(style, tally, pairs)
-            print(json.dumps(tally.answer()), flush=True)
+                _say(_block(style, asked, runner))
+
+
+def _block(style: Pairs, asked: Any, runner: asyncio.Runner) -> dict[str, object]:
+    tally, pairs = Tally(asked["seconds"]), asked["pairs"]
+    if isinstance(style, Asyncio):
+        runner.run(_concurrently(style, tally, asked["name"], pairs, asked["tasks"]))
+    elif isinstance(style, Blocking):
+        _in_turn(style, tally, asked["name"], pairs)
+    else:
+        _called(style, tally, pairs)
+    return tally.answer()
+
+
+def _standing(processes: int) -> None:
+    """Say that so many are there; return when they may begin."""
+    _say({"standing": processes})
+    sys.stdin.readline()
+
+
+def _say(said: object) -> None:
+    print(json.dumps(said), flush=True)
 
 
 def _in_turn(style: Blocking, tally: Tally, name: str, pairs: int) -> None:
