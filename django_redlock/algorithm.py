@@ -152,8 +152,12 @@ def _split(votes: Sequence[Vote], majority: int, *, surely: bool) -> bool:
 
 def _kept(votes: Sequence[Vote], majority: int) -> bool:
     """Whether a majority keeps the names for whoever is woken next."""
+    return _keeping(votes) >= majority
+
+
+def _keeping(votes: Sequence[Vote]) -> int:
     kept = [vote for vote in votes if vote.left is not None and not vote.owner]
-    return sum(vote.answer is Answer.NO for vote in kept) >= majority
+    return sum(vote.answer is Answer.NO for vote in kept)
 
 
 def adopt(policy: Policy, target: Target, *, old: str, label: str, ttl: float) -> Steps[Grant]:
@@ -227,7 +231,7 @@ def attempt(
         if fence is not None and policy.clock() < deadline:
             return Grant(target, nonce, fence, deadline, start, ttl, touched, votes), None
         refusal = _refusal(policy, target, evidence, in_time=fence is None)
-        if (touched or word) and not _owned(evidence, policy.majority):
+        if (touched or word) and not _spoken_for(evidence, word, policy.majority):
             yield undo(policy, target, nonce, _asked(votes))
         elif touched:
             yield undo(policy, target, nonce, touched, push=False)
@@ -239,10 +243,16 @@ def attempt(
     return None, refusal
 
 
-def _owned(votes: Sequence[Vote], majority: int) -> bool:
-    """Whether a majority has the same living owner."""
+def _spoken_for(votes: Sequence[Vote], word: str, majority: int) -> bool:
+    """Whether another will wake the next: a majority has the same living owner.
+
+    Who had no word and heard of no grant has met a hand-over, if some nodes keep the name: the
+    owner to be was woken. A second one woken now would find it taken, and lose its turn.
+    """
     owners = Counter(vote.owner for vote in votes if vote.answer is Answer.NO and vote.owner)
-    return max(owners.values(), default=0) >= majority
+    harmless = not word and all(vote.answer is not Answer.YES for vote in votes)
+    coming = _keeping(votes) if harmless else 0
+    return max(owners.values(), default=0) + coming >= majority
 
 
 def _asked(votes: Sequence[Vote]) -> frozenset[int]:

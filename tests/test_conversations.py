@@ -350,6 +350,10 @@ def test_every_attempt_has_a_value_of_its_own() -> None:
         ([NO, 5, LOST], {0, 1, 2}, True),
         (SPLIT, {0, 1, 2}, True),
         ([5, KEPT, KEPT], {0, 1, 2}, True),
+        ([LOST, KEPT, KEPT], {0}, False),
+        ([LOST, KEPT, NO], {0}, False),
+        ([LOST, Held(owner="a"), Held(owner="b")], {0, 1, 2}, True),
+        ([LOST, LOST, KEPT], {0, 1, 2}, True),
         ([LOST, LOST, LOST], {0, 1, 2}, True),
     ],
 )
@@ -358,8 +362,8 @@ def test_a_failed_attempt_is_undone_where_it_may_have_been_granted(
 ) -> None:
     """Where it was granted or silent; and wherever it was sent, to wake whoever waits.
 
-    Unless a majority has one living owner, who will wake them. Nodes that were not reached are
-    never asked.
+    Unless a majority has one living owner, who will wake them, or nothing was heard granted and
+    a majority is that owner's to be. Nodes that were not reached are never asked.
     """
     table = Table(3)
     with pytest.raises(RedlockError):
