@@ -48,7 +48,15 @@ class Effort(NamedTuple):
 
 FULL = Effort(rounds=20, pairs=50, tasks=(1, 100, 1000), patience=3.0)
 QUICK = Effort(
-    rounds=6, pairs=20, tasks=(1, 100, 1000), patience=1.5, crowds=1, turns=3.0, renewing=5.0
+    rounds=6,
+    pairs=20,
+    tasks=(1, 100, 1000),
+    patience=1.5,
+    crowds=1,
+    turns=3.0,
+    leases=2000,
+    ttl=6.0,
+    renewing=4.0,
 )
 TINY = Effort(  # tries it out
     rounds=2,
@@ -61,7 +69,7 @@ TINY = Effort(  # tries it out
     turns=0.5,
     hang=0.5,
     leases=100,
-    ttl=3.0,
+    ttl=1.5,
     renewing=0.5,
 )
 
