@@ -87,6 +87,18 @@ class Parked:
             self.channel.close("left the queue")
         self.node.give(self.channel, None, time.monotonic())
 
+    def abandon(self) -> None:
+        """Leave, since whoever stood here is gone; any thread may come to know."""
+        if self._given:
+            return
+        if self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self.end)
+            except RuntimeError:  # the loop is closed, and has forgotten the connection
+                self._loop, self.channel.looped = None, False
+        if self._loop is None:
+            self.end()
+
     def unblock(self) -> Owed | None:
         """What must be sent over another connection to make the node answer now, if anything."""
         if self.vote is not None or not self.channel.client:

@@ -63,13 +63,19 @@ class Standing:
             channel = self._connection(self._nodes[stand.place])
             if channel is None:
                 return Stood(broken=True)
-            parked = self._parked[stand.ticket] = Parked(self._nodes[stand.place], channel, stand)
+            parked = self._park(channel, stand)
         parked.wait(stand.seconds)
         stood = parked.stood()
         if parked.vote is not None:
             parked.end()
             self._stood(stand.ticket, stood)
         return stood
+
+    def _park(self, channel: Channel, stand: Stand) -> Parked:
+        parked = self._parked[stand.ticket] = Parked(self._nodes[stand.place], channel, stand)
+        # A ghost would be handed the word.
+        weakref.finalize(stand.ticket, parked.abandon).atexit = False
+        return parked
 
     def _stood(self, ticket: Ticket, stood: Stood) -> None:
         """Out of the queue; a word stays until it is taken along, or left behind."""
@@ -166,7 +172,7 @@ class Standing:
     def _apark(
         self, channel: Channel, stand: Stand, once: _Once, loop: asyncio.AbstractEventLoop
     ) -> None:
-        parked = self._parked[stand.ticket] = Parked(self._nodes[stand.place], channel, stand)
+        parked = self._park(channel, stand)
         parked.watch(loop)
         self._await(parked, stand, once, loop)
 

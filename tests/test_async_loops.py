@@ -18,7 +18,6 @@ from asgiref.sync import async_to_sync
 from django_redlock import LockTaken
 from django_redlock.locks import LockTemplate
 from django_redlock.nodes import Nodes
-from django_redlock.protocol import Policy
 from django_redlock.testing import EmbeddedNodes
 
 from .loops import connections, group_of, keys_on, open_files, soon, template, threads
@@ -116,12 +115,11 @@ def test_loops_that_come_and_go_leave_nothing(nodes, how):
 def test_loops_that_follow_each_other_use_the_same_connections(nodes):
     """A hundred requests, each with a loop of its own, connect once to each node.
 
-    And once more to the one with the queue, where in each of them a task waits for the other.
+    And once more where in a loop a task waits for the other, as a rule the queue's node.
     """
     group = group_of(nodes.urls, 5)
     redlock = template(group)
     by_run(redlock, "again")
-    queue = Policy(size=3).target(["again"]).queue_place(3)
 
     def names() -> list[set[str]]:
         found = []
@@ -131,13 +129,17 @@ def test_loops_that_follow_each_other_use_the_same_connections(nodes):
                 found.append({each["id"] for each in client.client_list()} - {str(mine)})
         return found
 
+    def same(before: list[set[str]]) -> bool:
+        """Nobody connected anew but for waiting."""
+        pairs = zip(before, names(), strict=True)
+        return all(earlier <= now and len(now) <= 2 for earlier, now in pairs)
+
     before = names()
-    assert [len(each) for each in before] == [1 + (place == queue) for place in range(3)]
     for number in range(100):
         (by_run if number % 2 else by_async_to_sync)(redlock, "again")
-    assert names() == before
+    assert same(before)
     redlock("thread").acquire().release()  # and a thread after them
-    assert names() == before
+    assert same(before)
     end(group, nodes)
 
 
@@ -227,6 +229,7 @@ def test_a_lease_that_a_task_forgets_is_released(nodes):
         with pytest.raises(LockTaken):
             await redlock("forgotten").aacquire()
         nodes[0].pause()  # blocking would show
+        gc.collect()  # of everybody else's, which may take long
         start = asyncio.get_running_loop().time()
         del lock
         gc.collect()
