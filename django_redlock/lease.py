@@ -314,10 +314,13 @@ class Lease:
     def _denied(self, votes: Sequence[Vote]) -> bool:
         """Whether a majority said that the lease was not ours any more.
 
-        That says nothing where we freed a key and woke somebody, who may then have been faster
-        at the other nodes than our release.
+        That says nothing where we woke somebody, who may then have been faster at the other
+        nodes than our release; unless it was at a node that had our key and has it no more.
         """
-        woken = any(vote.answer is Answer.YES and vote.number for vote in votes)
+        woken = any(
+            vote.number and (vote.answer is Answer.YES or had.answer is not Answer.YES)
+            for vote, had in zip(votes, self._grant.votes, strict=False)
+        )
         return not woken and majority_denies(self._backend.policy, votes)
 
     # -- loss -----------------------------------------------------------------------------------

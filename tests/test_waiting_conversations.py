@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from django_redlock import algorithm, waiting
+from django_redlock.backend import Backend
 from django_redlock.errors import LockTaken
+from django_redlock.lease import Lease
 from django_redlock.protocol import Ask, Command, Leave, Line, Stand, Stood, Wait
+from django_redlock.testing.memory import MemoryNodes
 
 from .test_conversations import KEPT, LOST, NO, SPLIT, UNSENT, Found, Held, Seen, Table, to, vote
 from .worlds.mutants import Edit, Mutant
@@ -280,6 +283,35 @@ def test_stands_that_break_do_not_spin() -> None:
     assert len(grants(table)) == 2
     assert table.now - 100 > 45
     assert table.waited[:3] == pytest.approx([0.02, 0.04, 0.08])
+
+
+# -- letting go ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("had", "said", "lost"),
+    [
+        ([NO, NO, 5, 5, 5], [(NO, 1)] * 5, False),  # woken where it never had the key
+        ([LOST, 5, 5, 5, NO], [(NO, 1)] * 5, False),
+        ([5] * 5, [(5, 1), *[(NO, 1)] * 4], False),  # woken by the key that it freed
+        ([5] * 5, [(NO, 1)] * 5, True),  # gone even where those who wait are woken
+        ([NO, NO, 5, 5, 5], [(NO, 0)] * 5, True),  # nobody was woken
+    ],
+)
+def test_a_release_that_a_woken_waiter_overtook_is_no_loss(
+    had: list[object], said: list[tuple[object, int]], lost: bool
+) -> None:
+    """Whoever we woke may have taken our keys before our release came to them."""
+    table = Table(5)
+    held = table.grant()._replace(votes=[vote(i, word) for i, word in enumerate(had)])
+    lease = Lease(Backend("x", MemoryNodes([]), table.policy), held)
+    steps = lease._releasing()
+    ask = steps.send(None)
+    assert isinstance(ask, Ask)
+    assert ask.command is Command.RELEASE
+    with pytest.raises(StopIteration):
+        steps.send([vote(i, word)._replace(number=n) for i, (word, n) in enumerate(said)])
+    assert lease.lost is lost
 
 
 # -- not waiting --------------------------------------------------------------------------------
