@@ -53,10 +53,10 @@ class Loops:
         loop = asyncio.get_running_loop()
         return Inquiry(self._of(loop), ask, loop).answered
 
-    def put(self, place: int, data: bytes, owed: Owed) -> bool:
+    def put(self, place: int, owed: Owed) -> bool:
         """Send something else over the running loop's connection to a node, if there is one."""
         loop = asyncio.get_running_loop()
-        return self._of(loop).lanes[place].put(data, owed, loop)
+        return self._of(loop).lanes[place].put(owed, loop)
 
     def _of(self, loop: asyncio.AbstractEventLoop) -> Lanes:
         reference = self._lanes.get(loop)
@@ -196,9 +196,9 @@ class Lane:
         """Put the question when there is a connection."""
         self._waiting.append((inquiry, place))
 
-    def put(self, packed: bytes, owed: Owed, loop: asyncio.AbstractEventLoop) -> bool:
+    def put(self, owed: Owed, loop: asyncio.AbstractEventLoop) -> bool:
         """Put a question into the stream, to leave with all others of this tick."""
-        if self.channel is None or not self.channel.put(packed, owed):
+        if self.channel is None or not self.channel.put(owed):
             return False
         if not (self._flushing or self._blocked):
             self._flushing = True

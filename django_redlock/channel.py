@@ -51,7 +51,7 @@ class Owed(NamedTuple):
     Attributes:
         hear: called with ``place`` and the vote.
         since: ``time.monotonic`` when it was sent.
-        size: bytes.
+        packed: the question's bytes, as ``pack`` made them.
     """
 
     command: Command
@@ -59,7 +59,7 @@ class Owed(NamedTuple):
     hear: Callable[[int, Vote], object]
     place: int
     since: float
-    size: int
+    packed: bytes
 
 
 class Channel:
@@ -125,17 +125,18 @@ class Channel:
         except IndexError:
             return 0.0
 
-    def put(self, packed: bytes, owed: Owed) -> bool:
+    def put(self, owed: Owed) -> bool:
         """Note a question as asked, to be sent by ``flush``; False if there is no room for it."""
+        packed = owed.packed
         if owed.command is Command.GRANT:
             packed = packed[: -len(NO_EPOCH)] + self._epoch
         room = UNDO_BACKLOG if owed.command in UNDO else BACKLOG
         if self.looped:
             room = LOOP_BACKLOG
         with self._writing:
-            if self.fault or self._backlog + owed.size > room:
+            if self.fault or self._backlog + len(owed.packed) > room:
                 return False
-            self._backlog += owed.size
+            self._backlog += len(owed.packed)
             self._unasked = self._unasked or not self.owed
             self.owed.append(owed)  # before sending: an answer must never find no question
             self._unsent.append(packed)
@@ -174,10 +175,10 @@ class Channel:
         for each in owed:
             each.hear(each.place, Vote(self.label, Answer.LOST, why=why))
 
-    def send(self, packed: bytes, owed: Owed) -> bool:
+    def send(self, owed: Owed) -> bool:
         """Put a question on the wire without waiting; False if it cannot have arrived whole."""
         with self._writing:
-            if not self.put(packed, owed):
+            if not self.put(owed):
                 return False
             if not self.flush() and not self.looped:
                 self.close("takes no more data")
@@ -213,11 +214,14 @@ class Channel:
         if not self.owed:
             self.close("sent an answer to nothing")
             return
-        command, nonce, hear, place, _, size = self.owed.popleft()
-        self._backlog -= size
+        owed = self.owed.popleft()
+        command, nonce, hear, place, _, packed = owed
+        self._backlog -= len(packed)
         self._heard = time.monotonic()
         vote: Vote | None
         if isinstance(answer, hiredis.ReplyError):
+            if str(answer).startswith("NOSCRIPT") and self._ask_in_full(owed):
+                return
             vote = Vote(self.label, Answer.LOST, why=complaint(answer))
         else:
             vote = answers.vote(self.label, command, nonce, answer)
@@ -227,6 +231,19 @@ class Channel:
         if vote.why is answers.EMPTIED:
             self.close(vote.why)
         hear(place, vote)
+
+    def _ask_in_full(self, owed: Owed) -> bool:
+        """Ask once more, with the script's text: the node has forgotten it (SCRIPT FLUSH).
+
+        A grant that is being undone already is not: it would come behind its undoing.
+        """
+        if owed.command is Command.GRANT and any(each.nonce == owed.nonce for each in self.owed):
+            return False
+        text = scripts.TEXT[owed.command].encode()
+        words, _, _, _, _, rest = owed.packed.split(b"\r\n", 5)
+        in_full = b"%b\r\n$4\r\nEVAL\r\n$%d\r\n%b\r\n%b" % (words, len(text), text, rest)
+        asked = self.send(owed._replace(packed=in_full, since=time.monotonic()))
+        return asked or bool(self.fault)  # closed: its asker was told
 
     def close(self, fault: str) -> None:
         """End the connection; whatever it still owes is lost."""
@@ -247,7 +264,8 @@ def nobody(place: int, vote: Vote) -> None:
 
 def pack(ask: Ask) -> dict[int | None, bytes]:
     """The bytes of a question: one text for all nodes (key None), or one for each index."""
-    head = ("EVAL", scripts.TEXT[ask.command], len(ask.keys), *ask.keys, ask.nonce, *ask.args)
+    digest = scripts.DIGEST[ask.command]
+    head = ("EVALSHA", digest, len(ask.keys), *ask.keys, ask.nonce, *ask.args)
     if ask.command is Command.GRANT:
         head = (*head, "")  # where each channel puts its node's epoch
     if ask.each is None:

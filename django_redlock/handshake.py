@@ -38,21 +38,22 @@ def open_channel(
     try:
         connection.connect()
         start = time.monotonic()
-        connection.send_command("INFO", "server")
-        connection.send_command("INFO", "replication")
-        info = connection.read_response(disable_decoding=True)
+        _send(connection, ("INFO", "server"), ("INFO", "replication"))
+        info = _answer(connection)
         round_trip = time.monotonic() - start
-        info += b"\n" + connection.read_response(disable_decoding=True)
+        info += b"\n" + _answer(connection)
         facts = admission.parse(info)
         refusal = admission.objection(facts)
         if refusal:
             raise Refused(refusal)  # noqa: TRY301 - the connection must be closed below
         age = admission.age(facts, earlier)
         nonce = secrets.token_hex(16)
-        milliseconds = math.ceil(guard * 1000), int(age * 1000)
-        answer = _call(
-            connection, "EVAL", scripts.ADMIT, 1, fences, nonce, *milliseconds, secrets.token_hex(8)
-        )
+        admit = ("EVAL", scripts.ADMIT, 1, fences, nonce, math.ceil(guard * 1000), int(age * 1000))
+        load = [("SCRIPT LOAD", text) for text in scripts.TEXT.values()]
+        _send(connection, *load, (*admit, secrets.token_hex(8)), ("CLIENT ID",))
+        for _ in load:
+            _answer(connection)
+        answer = _answer(connection)
         if not isinstance(answer, list) or answer[:2] != [nonce.encode(), b"ADMITTED"]:
             raise Refused("answered another question")  # noqa: TRY301 - as above
         guard_left = max(admission.guard_left(age, guard), answer[2] / 1000)
@@ -73,11 +74,17 @@ def open_channel(
 def _number(connection: Connection | UnixDomainSocketConnection) -> int:
     """The node's number for this connection, by which it can be unblocked; 0 if forbidden."""
     try:
-        return int(_call(connection, "CLIENT", "ID"))
+        return int(_answer(connection))
     except ResponseError:
         return 0
 
 
-def _call(connection: Connection | UnixDomainSocketConnection, *words: str | int) -> Any:
-    connection.send_command(*words)
+def _send(
+    connection: Connection | UnixDomainSocketConnection, *commands: tuple[str | int, ...]
+) -> None:
+    """Send commands at once: their answers take one round trip."""
+    connection.send_packed_command(connection.pack_commands(commands))
+
+
+def _answer(connection: Connection | UnixDomainSocketConnection) -> Any:
     return connection.read_response(disable_decoding=True)

@@ -75,8 +75,7 @@ class Inquiry:
         if channel is None:
             return False
         packed, now = question.packed(place), time.monotonic()
-        owed = Owed(question.ask.command, question.nonce, nobody, place, now, len(packed))
-        channel.send(packed, owed)
+        channel.send(Owed(question.ask.command, question.nonce, nobody, place, now, packed))
         question.lose(place, "it has not answered the grant yet", sent=True)
         return True
 
@@ -85,16 +84,15 @@ class Inquiry:
         if channel is None:
             question.lose(place, lane.node.trouble or "no connection")
         elif not question.barred(place, channel):
-            packed = question.packed(place)
             owed = Owed(
                 question.ask.command,
                 question.nonce,
                 question.timed(self._hear, late=True),
                 place,
                 time.monotonic(),
-                len(packed),
+                question.packed(place),
             )
-            if lane.put(packed, owed, self._loop):
+            if lane.put(owed, self._loop):
                 self._unheard[place] = channel
             else:
                 question.lose(place, "has too much to answer already")

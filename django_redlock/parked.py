@@ -37,11 +37,10 @@ class Parked:
         self.told: Callable[[], object] | None = None
         queue = stand.ticket.queue
         data = packed("BLPOP", queue, f"{max(LEAST, stand.longest):.3f}")
-        now = time.monotonic()
-        owed = Owed(Command.STAND, queue.encode(), self._hear, 0, now, len(data))
+        owed = Owed(Command.STAND, queue.encode(), self._hear, 0, time.monotonic(), data)
         self._given = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        if not channel.send(data, owed) and self.vote is None:
+        if not channel.send(owed) and self.vote is None:
             self.vote = Vote(channel.label, Answer.LOST, why=channel.fault or "owes too much")
 
     def _hear(self, _: int, vote: Vote) -> None:
@@ -88,9 +87,9 @@ class Parked:
             self.channel.close("left the queue")
         self.node.give(self.channel, None, time.monotonic())
 
-    def unblock(self) -> tuple[bytes, Owed] | None:
+    def unblock(self) -> Owed | None:
         """What must be sent over another connection to make the node answer now, if anything."""
         if self.vote is not None or not self.channel.client:
             return None
         data = packed("CLIENT", "UNBLOCK", self.channel.client)
-        return data, Owed(Command.UNBLOCK, b"", nobody, 0, time.monotonic(), len(data))
+        return Owed(Command.UNBLOCK, b"", nobody, 0, time.monotonic(), data)

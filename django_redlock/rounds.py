@@ -145,8 +145,8 @@ class Round:
                 if not channel.owed:
                     self.prompt.add(i)
             packed = self.question.packed(i)
-            owed = Owed(self.ask.command, self.question.nonce, hear, i, now, len(packed))
-            if not channel.send(packed, owed) and self.ballot[i] is None:
+            owed = Owed(self.ask.command, self.question.nonce, hear, i, now, packed)
+            if not channel.send(owed) and self.ballot[i] is None:
                 # With a fault it may have arrived; else it was not tried.
                 why = channel.fault or "has too much to answer already"
                 self.question.lose(i, why, sent=bool(channel.fault))

@@ -1,7 +1,7 @@
 """The Lua that runs on a node, one constant each, and what its answers mean.
 
-All text goes out with ``EVAL`` (never ``EVALSHA``: measured at the same cost, and the case
-"script unknown after a restart" does not exist). Every script is atomic on its node.
+Whoever opens a connection loads them all; from then on their digests are sent (``EVALSHA``). A
+node that has forgotten one (``SCRIPT FLUSH``) is sent the text. Every script is atomic on its node.
 
 Keys of one deployment, all under one prefix (see ``protocol.Target``):
 
@@ -31,6 +31,7 @@ a double, exact up to 2^53 microseconds since 1970, which is the year 2255.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 from .protocol import Command
@@ -272,4 +273,9 @@ TEXT: Final = {
     Command.LOOK: LOOK,
     Command.CLAIM: CLAIM,
     Command.SURVEY: SURVEY,
+}
+
+DIGEST: Final = {
+    command: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    for command, text in TEXT.items()
 }

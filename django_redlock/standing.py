@@ -102,7 +102,7 @@ class Standing:
             asking = parked.unblock()
             other = parked.node.take(time.monotonic()) if asking else None
             if asking and other is not None:
-                other.send(*asking)
+                other.send(asking)
                 parked.wait(self._timeout)
                 parked.node.give(other, None, time.monotonic())
         finally:
@@ -202,7 +202,7 @@ class Standing:
             told()
 
         asking = parked.unblock()
-        if asking is None or not self._loops.put(parked.place, *asking):
+        if asking is None or not self._loops.put(parked.place, asking):
             late()
             return
         parked.told = told

@@ -587,7 +587,16 @@ def test_the_acl_line_grants_no_more_than_is_used():
     """The commands of the reference are those of the scripts, of connecting and of waiting."""
     text = "".join([scripts.ADMIT, *scripts.TEXT.values()])
     used = {name.lower() for name in re.findall(r"redis\.p?call\('(\w+)'", text)}
-    connecting = {"eval", "info", "select", "client|id", "client|setname", "client|setinfo"}
+    connecting = {
+        "eval",
+        "evalsha",
+        "script|load",
+        "info",
+        "select",
+        "client|id",
+        "client|setname",
+        "client|setinfo",
+    }
     waiting = {"blpop", "client|unblock"}
     granted = {rule.removeprefix("+") for rule in acl_rules() if rule.startswith("+")}
     assert granted == used | connecting | waiting

@@ -743,7 +743,7 @@ def test_rights_taken_away_later_are_no_vote():
         with in_force([node, nodes.urls[1]]):
             warm()
             with asking(nodes[0]) as client:
-                client.execute_command("ACL", "SETUSER", "us", "-set", "-eval")
+                client.execute_command("ACL", "SETUSER", "us", "-set", "-evalsha")
             assert "NOPERM" in why()
             assert holders(nodes) == []
 

@@ -1,0 +1,130 @@
+"""The nodes' memory of our scripts: they are called by digest, and may be forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from django_redlock import NodesUnavailable, scripts
+from django_redlock.nodes import Nodes
+from django_redlock.protocol import Command
+from django_redlock.testing import EmbeddedNode, EmbeddedNodes
+
+from .loops import group_of, keys_on, template
+from .waiting import eventually
+
+
+@pytest.fixture
+def three() -> Iterator[EmbeddedNodes]:
+    """Three nodes without the guard."""
+    with EmbeddedNodes(3) as nodes:
+        nodes.settings(RESTART_GUARD=False)
+        yield nodes
+
+
+@pytest.fixture
+def group(three) -> Iterator[Nodes]:
+    """The same as a process knows them."""
+    with closing(group_of(three.urls, 1)) as group:
+        yield group
+
+
+def forget_scripts(nodes: EmbeddedNodes) -> None:
+    """What an operator can do."""
+    for node in nodes:
+        with closing(node.client()) as admin:
+            assert admin.script_flush()
+
+
+def calls(node: EmbeddedNode) -> dict[str, int]:
+    """How often each command of scripts was called since it was last asked."""
+    with closing(node.client()) as admin:
+        told = admin.info("commandstats")
+        admin.config_resetstat()
+    named = {name.removeprefix("cmdstat_"): facts["calls"] for name, facts in told.items()}
+    return {name: count for name, count in named.items() if name.startswith(("eval", "script"))}
+
+
+def test_a_script_goes_over_the_wire_once_per_connection(three, group):
+    """Locks are asked for and released by the digests of scripts that the connection loaded."""
+    redlock = template(group)
+    redlock("name").acquire().release()
+    for node in three:
+        first = calls(node)
+        assert first == {"script|load": len(scripts.TEXT), "eval": 1, "evalsha": 2}
+    for _ in range(10):
+        redlock("name").acquire().release()
+    assert [calls(node) for node in three] == [{"evalsha": 20}] * 3
+
+
+def test_forgotten_scripts_cost_no_lock(three, group):
+    """After SCRIPT FLUSH on all nodes a lease is renewed and released, and the next is had.
+
+    A node that nobody waited for is asked again when its connection is next used.
+    """
+    redlock = template(group)
+
+    def free_everywhere() -> bool:
+        """Whether no node has a key, after a question that uses every connection."""
+        redlock("other").acquire().release()
+        return keys_on(three) == [[]] * 3
+
+    for _ in range(3):
+        lease = redlock("name").acquire()
+        forget_scripts(three)
+        lease.extend()
+        lease.release()
+        redlock("name").acquire().release()
+        eventually(free_everywhere)
+        forget_scripts(three)
+
+
+def test_forgotten_scripts_cost_no_lock_in_a_task(three, group):
+    """The same for the tasks of a loop, with hundreds of questions in the stream."""
+    redlock = template(group)
+
+    async def turns(number: int) -> None:
+        for turn in range(5):
+            async with redlock(f"{number}:{turn}") as lease:
+                await lease.aextend()
+
+    async def main() -> None:
+        async with redlock("warm"):
+            pass
+        tasks = asyncio.gather(*(turns(number) for number in range(200)))
+        for _ in range(10):
+            forget_scripts(three)
+            await asyncio.sleep(0)
+        await tasks
+        assert keys_on(three) == [[]] * 3
+
+    asyncio.run(main())
+    assert any(calls(node).get("eval", 0) > 1 for node in three)
+
+
+def test_a_forgotten_grant_is_not_asked_again_behind_its_undoing(three, group):
+    """F8: the node knows RELEASE only, so the undoing is carried out first; no key may follow."""
+    redlock = template(group)
+    redlock("name").acquire().release()
+    forget_scripts(three)
+    for node in three:
+        with closing(node.client()) as admin:
+            admin.script_load(scripts.TEXT[Command.RELEASE])
+    for index in range(3):
+        three.pause(index)
+    with pytest.raises(NodesUnavailable):
+        redlock("name").acquire()
+    for index in range(3):
+        three.resume(index)
+
+    def settled() -> bool:
+        """Whether every answer that was owed has been read, by later questions."""
+        redlock("other").acquire().release()
+        channels = [channel for node in group.nodes for channel in (*node._free, *node._aside)]
+        return len(channels) >= 3 and not any(channel.owed for channel in channels)
+
+    eventually(settled)
+    assert not any("redlock:lock:name" in keys for keys in keys_on(three))
