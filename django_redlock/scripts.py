@@ -45,7 +45,7 @@ from .protocol import Command
 # If refused and ``waits`` is not 0, notes for so many milliseconds that somebody waits.
 # ``epoch`` is what the node had when the connection was opened: one that was emptied since, or
 # got another's data, has none or another. The first write is one that a node which is out of
-# memory refuses, so that it refuses all.
+# memory refuses, so that it refuses all. Now and then the index is rid of what has expired.
 # Returns nonce, GRANTED, g | nonce, HELD, pttl, label, owner, i | nonce, GONE | nonce, EMPTY
 GRANT: Final = """\
 local nonce, n, old, word = ARGV[1], #KEYS - 3, ARGV[6], ARGV[7]
@@ -84,7 +84,9 @@ for i = 1, n do
   redis.call('SET', KEYS[i + 3], nonce .. ':' .. g .. ':' .. ARGV[5], 'PX', ARGV[4])
   redis.call('ZADD', KEYS[2], due, ARGV[8 + n + i])
 end
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', math.floor(now / 1000)))
+if t[2] % 64 == 0 then
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', math.floor(now / 1000)))
+end
 return {nonce, 'GRANTED', g}
 """
 

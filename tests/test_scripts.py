@@ -474,6 +474,20 @@ def test_the_index_tells_the_first_due_and_no_more_than_asked_for(pair):
     assert pair.survey([], limit=0)[2] == []
 
 
+def test_the_index_forgets_what_has_expired(pair):
+    """Names whose holders never released do not pile up: some grants sweep them out."""
+    dead = {f"dead:{number}": 1 for number in range(1000)}
+    pair.client.zadd(HELD, dead)
+
+    def swept() -> bool:
+        """Whether one more grant and release found nothing expired, or left nothing."""
+        pair.grant(NONCES[0], ["a"])
+        pair.release(NONCES[0], ["a"])
+        return int(pair.client.zcard(HELD)) == 0
+
+    assert any(swept() for _ in range(2000))
+
+
 def test_the_survey_shows_no_nonce(pair):
     """What the survey tells is not the power to release; equal owners have equal digests."""
     pair.grant(NONCES[0], ["a", "b"], label="me")
