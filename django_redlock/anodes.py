@@ -18,8 +18,9 @@ import asyncio
 import contextlib
 import time
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from .alarms import Alarms
 from .inquiry import Inquiry
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from .channel import Channel, Owed
     from .node import Node, Opening
     from .protocol import Ask, Vote
+
+PLENTY: Final = 65536  # bytes: what a hundred tasks ask in one tick leaves in one write
 
 
 class Loops:
@@ -76,6 +79,7 @@ class Lanes:
         self.timeout = timeout
         self.majority = len(nodes) // 2 + 1
         self.lanes = [Lane(self, node) for node in nodes]
+        self.alarms = Alarms()
         self._ending: AsyncGenerator[None] | None = None
 
     def end_with_loop(self) -> None:
@@ -112,6 +116,7 @@ class Lane:
         self._waiting: list[tuple[Inquiry, int]] = []  # for a connection
         self._flushing = False
         self._blocked = False  # whether the socket takes no more for now
+        self._plenty = PLENTY  # unsent bytes with which not to wait for the end of the tick
 
     # -- the connection -------------------------------------------------------------------------
 
@@ -129,7 +134,7 @@ class Lane:
                     return taken
             return None
         if channel.silent_for(now) > self.timeout:
-            self._read(loop)  # perhaps it was us who did not look
+            self.read(loop)  # perhaps it was us who did not look
             if self.channel is None:
                 return None
             if channel.silent_for(now) > self.timeout:
@@ -170,7 +175,7 @@ class Lane:
         self.channel, self._blocked, self._silent = channel, False, False
         channel.looped = True
         self.node.lend(channel)
-        loop.add_reader(channel.fileno, self._read, loop)
+        loop.add_reader(channel.fileno, self.read, loop)
 
     def _drop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have no connection any more; a closed one leaves the loop before its number is new."""
@@ -200,16 +205,23 @@ class Lane:
         self._waiting.append((inquiry, place))
 
     def put(self, owed: Owed, loop: asyncio.AbstractEventLoop) -> bool:
-        """Put a question into the stream, to leave with all others of this tick."""
-        if self.channel is None or not self.channel.put(owed):
+        """Put a question into the stream, to leave with all others of this tick.
+
+        In a tick with very many the first leave at once: the node works while we go on.
+        """
+        channel = self.channel
+        if channel is None or not channel.put(owed):
             return False
+        if channel.unsent >= self._plenty and not self._blocked:
+            channel.flush()
+            self._plenty = channel.unsent + PLENTY  # more, where the socket is full
         if not (self._flushing or self._blocked):
             self._flushing = True
             loop.call_soon(self._flush, loop)
         return True
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._flushing = False
+        self._flushing, self._plenty = False, PLENTY
         channel = self.channel
         if channel is None:
             return
@@ -223,7 +235,8 @@ class Lane:
             else:
                 loop.remove_writer(channel.fileno)
 
-    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+    def read(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Settle every answer that has arrived."""
         channel = self.channel
         if channel is None:
             return

@@ -74,6 +74,7 @@ class Channel:
         fault: why the channel is of no more use; "" while it is.
         spoiled: an interruption may have put it out of step; only an undo may still use it.
         looped: an event loop has it, and sends later what the socket does not take at once.
+        unsent: bytes that are still to be sent.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Channel:
         self._tls = isinstance(self.socket, ssl.SSLSocket)
         self._reader = hiredis.Reader()
         self._unsent: list[bytes] = []
+        self.unsent = 0
         self._backlog = 0  # bytes of questions without an answer
         self._heard = -math.inf  # time.monotonic of the last answer, or of the first question
         self._unasked = False  # whether nothing of what is owed has been sent yet
@@ -121,9 +123,10 @@ class Channel:
         if self._unasked:
             return 0.0
         try:
-            return now - max(self.owed[0].since, self._heard)
+            since = self.owed[0].since
         except IndexError:
             return 0.0
+        return now - max(since, self._heard)
 
     def put(self, owed: Owed) -> bool:
         """Note a question as asked, to be sent by ``flush``; False if there is no room for it."""
@@ -140,6 +143,7 @@ class Channel:
             self._unasked = self._unasked or not self.owed
             self.owed.append(owed)  # before sending: an answer must never find no question
             self._unsent.append(packed)
+            self.unsent += len(packed)
         return True
 
     def flush(self) -> bool:
@@ -154,19 +158,15 @@ class Channel:
                 sent = 0
             except OSError as error:
                 if self.looped:  # reading tells as well, and in the loop's own thread
-                    self._unsent = []
+                    self._unsent, self.unsent = [], 0
                 else:
                     self.close(f"connection lost: {error.strerror or error}")
                 return True
             if sent and self._unasked:
                 self._unasked, self._heard = False, time.monotonic()
             self._unsent = [data[sent:]] if sent < len(data) else []
-            return not self._unsent
-
-    @property
-    def unsent(self) -> bool:
-        """Whether something is still to be sent."""
-        return bool(self._unsent)
+            self.unsent = len(data) - sent
+            return not self.unsent
 
     def disown(self, why: str) -> None:
         """Tell those who wait for an answer that they hear none; what still comes is settled."""

@@ -8,17 +8,20 @@ for a node that is busy, and no longer for one that is hung.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from .channel import Owed, nobody
 from .question import HANDSHAKE, Question
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from .anodes import Lane, Lanes
     from .channel import Channel
     from .protocol import Ask, Vote
+
+    Hear: TypeAlias = Callable[[int, Vote], object]
 
 PATIENCE: Final = 20  # node timeouts that a question may last, however busy the nodes are
 
@@ -39,26 +42,28 @@ class Inquiry:
         self._awaited: set[int] = set()  # places of nodes without a connection yet
         self._lingering = False
         self._until = self.question.start + lanes.timeout
-        self._timer: asyncio.TimerHandle | None = None
+        self._patience = self.question.start + PATIENCE * lanes.timeout
         self._ask_all()
         self._look()
-        if not self.answered.done():
-            self._timer = loop.call_later(self._until - self.question.start, self._expire)
+        if not self._lingering:
+            self._look_at(self._until)
 
     # -- asking ---------------------------------------------------------------------------------
 
     def _ask_all(self) -> None:
         now, question = self.question.start, self.question
-        usable = {i: self._lanes.lanes[i].usable(now, self._loop) for i in question.asked}
-        urgent = sum(channel is not None for channel in usable.values()) < self._lanes.majority
+        lanes = self._lanes.lanes
+        usable = [lanes[place].usable(now, self._loop) for place in question.asked]
+        urgent = len(usable) - usable.count(None) < self._lanes.majority
         if urgent:
             self._until = now + HANDSHAKE * self._lanes.timeout
-        for place, channel in usable.items():
-            lane = self._lanes.lanes[place]
+        hear = question.timed(self._hear, late=True)
+        for place, channel in zip(question.asked, usable, strict=True):
+            lane = lanes[place]
             if question.undoing and self._put_elsewhere(place, lane):
                 continue
             if channel is not None or (question.undoing and lane.channel is not None):
-                self._put(place, lane)
+                self._put(place, lane, hear, now)
                 continue
             known_down = bool(lane.node.trouble)
             coming = lane.open(now, self._loop, urgent=urgent)
@@ -79,19 +84,13 @@ class Inquiry:
         question.lose(place, "it has not answered the grant yet", sent=True)
         return True
 
-    def _put(self, place: int, lane: Lane) -> None:
+    def _put(self, place: int, lane: Lane, hear: Hear, now: float) -> None:
         channel, question = lane.channel, self.question
         if channel is None:
             question.lose(place, lane.node.trouble or "no connection")
         elif not question.barred(place, channel):
-            owed = Owed(
-                question.ask.command,
-                question.nonce,
-                question.timed(self._hear, late=True),
-                place,
-                time.monotonic(),
-                question.packed(place),
-            )
+            packed = question.packed(place)
+            owed = Owed(question.ask.command, question.nonce, hear, place, now, packed)
             if lane.put(owed, self._loop):
                 self._unheard[place] = channel
             else:
@@ -104,8 +103,9 @@ class Inquiry:
         """
         self._awaited.discard(place)
         if not self.answered.done() or self.question.undoing:
-            self._put(place, lane)
-            self._until = max(self._until, time.monotonic() + self._lanes.timeout)
+            now = time.monotonic()
+            self._put(place, lane, self.question.timed(self._hear, late=True), now)
+            self._until = max(self._until, now + self._lanes.timeout)
         self._look()
 
     # -- hearing --------------------------------------------------------------------------------
@@ -118,8 +118,8 @@ class Inquiry:
     def _look(self) -> None:
         """End when the asker has heard enough, and what else is worth a moment has been done."""
         if self.answered.done():
-            self._stop()
-        elif not (self._unheard or self._awaited):
+            return
+        if not (self._unheard or self._awaited):
             self._end()
         elif self._lingering or self.question.ask.decided(self.question.ballot):
             self._linger()
@@ -145,31 +145,46 @@ class Inquiry:
             self._end()
         elif not self._lingering:
             self._lingering = True
-            self._stop()
-            self._timer = self._loop.call_later(seconds, self._end)
+            self._look_at(now + seconds)
 
-    def _expire(self) -> None:
-        """End, unless a node that we wait for is answering others."""
-        now = time.monotonic()
-        if not self.answered.done() and now < self.question.start + PATIENCE * self._lanes.timeout:
-            left = [
-                self._lanes.timeout - channel.silent_for(now) for channel in self._unheard.values()
-            ]
-            if self._awaited:
-                left.append(self._until - now)
-            longest = max(left, default=0.0)
+    # -- time -----------------------------------------------------------------------------------
+
+    def _look_at(self, when: float) -> None:
+        self._due = when
+        self._lanes.alarms.set(when, self, self._loop)
+
+    def look_again(self, when: float, now: float) -> None:
+        """End, unless a node that we wait for is answering others; called by an alarm.
+
+        Whatever the alarm is late is the loop's own delay, and makes no node silent.
+        """
+        if when != self._due:
+            return  # set anew meanwhile
+        timeout = self._lanes.timeout
+        late = now - when
+        self._patience += late
+        if not self._lingering and now < self._patience:
+            if self._awaited and late > timeout / 2:
+                self._until = max(self._until, now + min(late, HANDSHAKE * timeout))
+            longest = self._until - now if self._awaited else 0.0
+            for place, channel in tuple(self._unheard.items()):
+                longest = max(longest, timeout - self._silence(place, channel, now))
+            if self.answered.done() or when != self._due:
+                return  # ended, or lingers, by what was read
             if longest > 0:
-                self._timer = self._loop.call_later(longest, self._expire)
+                self._look_at(now + longest)
                 return
         self._end()
 
-    def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _silence(self, place: int, channel: Channel, now: float) -> float:
+        """For how long a node that we wait for has been silent."""
+        lane, silent = self._lanes.lanes[place], channel.silent_for(now)
+        if silent > self._lanes.timeout and channel is lane.channel:
+            lane.read(self._loop)  # perhaps it was us who did not look
+            silent = channel.silent_for(now)
+        return silent
 
     def _end(self) -> None:
-        self._stop()
         if not self.answered.done():
             for place in self._awaited:
                 node, why = (

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from django_redlock import LockTaken, NodesUnavailable
+from django_redlock import LockTaken, NodesUnavailable, channel, question
 from django_redlock.lease import Lease
 from django_redlock.locks import LockTemplate
 from django_redlock.nodes import Nodes
+from django_redlock.protocol import Ask
 from django_redlock.testing import EmbeddedNodes
 
 from .loops import connections, faults_noted, group_of, keys_on, out_of_step, soon, template
@@ -207,6 +208,46 @@ def lanes_of(group: Nodes) -> list[Any]:
     lanes = group._loops._lanes[asyncio.get_running_loop()]()
     assert lanes is not None
     return lanes.lanes
+
+
+def test_a_burst_makes_no_node_look_silent(five, monkeypatch):
+    """Two thousand tasks on a fresh loop get their locks, however long the loop writes."""
+    redlock = template(group_of(five.urls, 0.05))
+
+    def pack_slowly(ask: Ask) -> Any:
+        time.sleep(0.0008)  # together more than a node may be silent, or a question last
+        return channel.pack(ask)
+
+    monkeypatch.setattr(question, "pack", pack_slowly)
+
+    async def turn(number: int) -> int:
+        async with redlock(f"burst:{number}") as lease:
+            return lease.fence
+
+    async def main() -> list[int]:
+        return await asyncio.gather(*(turn(number) for number in range(2000)))
+
+    assert all(asyncio.run(main()))
+
+
+def test_a_node_works_while_a_burst_is_written(five, monkeypatch):
+    """In a tick with very many questions the first leave, and are answered, before its end."""
+    redlock = template(group := group_of(five.urls, 2))
+
+    async def main() -> None:
+        await connect(redlock, group)
+        sockets = [lane.channel.socket for lane in lanes_of(group)]
+        burst = [asyncio.ensure_future(redlock(f"w:{n}").aacquire()) for n in range(1000)]
+
+        async def answering() -> int:
+            return len(select.select(sockets, [], [], 5)[0])
+
+        assert await asyncio.ensure_future(answering()) > 0  # runs in the tick in which all ask
+        leases = await asyncio.gather(*burst)
+        await asyncio.gather(*(lease.arelease() for lease in leases))
+        await soon(lambda: keys_on(five) == [[]] * 5)
+
+    asyncio.run(main())
 
 
 def test_a_task_that_keeps_the_loop_busy_makes_no_node_look_silent(five):

@@ -1,0 +1,64 @@
+"""When to look at the questions of an event loop again: one timer of the loop for all of them.
+
+Nearly every question is answered long before its alarm, and a timer of its own, made, sorted in
+and cancelled, would cost more than its answers. An alarm is only dropped when its time comes,
+or when those that are void have become many.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .inquiry import Inquiry
+
+FEW: Final = 1024  # alarms that are not worth tidying
+
+
+class Alarms:
+    """The alarms of one event loop."""
+
+    def __init__(self) -> None:
+        self._alarms: list[tuple[float, int, Inquiry]] = []
+        self._order = itertools.count()
+        self._many = FEW
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings = math.inf  # when the timer does
+
+    def set(self, when: float, inquiry: Inquiry, loop: asyncio.AbstractEventLoop) -> None:
+        """Have ``inquiry.look_again`` called at that ``time.monotonic``, unless it has ended."""
+        if len(self._alarms) >= self._many:
+            self._alarms = [alarm for alarm in self._alarms if not alarm[2].answered.done()]
+            heapq.heapify(self._alarms)
+            self._many = max(FEW, 2 * len(self._alarms))
+        heapq.heappush(self._alarms, (when, next(self._order), inquiry))
+        if when < self._rings:
+            self._arm(loop)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._rings = self._alarms[0][0]
+        self._timer = loop.call_later(max(0.0, self._rings - time.monotonic()), self._ring, loop)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        now, self._rings = time.monotonic(), -math.inf  # what is set meanwhile needs no timer yet
+        try:
+            while self._alarms:
+                when, _, inquiry = self._alarms[0]
+                over = inquiry.answered.done()
+                if when > now and not over:
+                    return
+                heapq.heappop(self._alarms)
+                if not over:
+                    inquiry.look_again(when, now)
+        finally:
+            self._timer, self._rings = None, math.inf
+            if self._alarms:
+                self._arm(loop)
