@@ -610,16 +610,17 @@ def test_the_acl_line_suffices_to_wait(confined):
         def blocked() -> bool:
             return any(int(admin.info("clients")["blocked_clients"]) for admin in admins)
 
-        held, fences = redlock("acl:wait", renew=False).acquire(), []
-        waiter = Thread(target=lambda: fences.append(redlock("acl:wait").acquire(wait=4).fence))
+        held, taken = redlock("acl:wait", renew=False).acquire(), []
+        waiter = Thread(target=lambda: taken.append(redlock("acl:wait").acquire(wait=4)))
         waiter.start()
         eventually(blocked)
         held.release()
         waiter.join(10)
-        assert fences[0] > held.fence
+        assert taken[0].fence > held.fence
         assert held.remaining() <= 0
         with pytest.raises(LockTaken):
             redlock("acl:wait").acquire(wait=0.2)
+        taken[0].release()
         eventually(lambda: not blocked())
         for admin in admins:  # as after a release for somebody who has gone since
             admin.set("redlock:lock:acl:claim", "next::", px=3000)

@@ -912,9 +912,13 @@ def test_flushing_scripts_costs_no_lease():
                     with asking(node) as client:
                         client.script_flush()
                 lease.extend()
-            with redlock("other"):
-                pass
-            eventually(lambda: holders(nodes) == [])
+
+            def freed() -> bool:
+                with redlock("other"):
+                    pass
+                return holders(nodes) == []
+
+            eventually(freed)
 
 
 # -- TLS --------------------------------------------------------------------------------------

@@ -203,7 +203,7 @@ def test_the_head_of_the_line_may_go(rig, how):
     waited = []
     people = rig.invite(4)
     for first, second in ((0, 1), (2, 3)):
-        held = redlock(NAME).acquire()
+        held = redlock(NAME, wait=5).acquire()  # the last one may be about to release
         rig.stand(people[first])
         rig.stand(people[second])
         people[first].signal(how)
