@@ -10,6 +10,8 @@ from .protocol import Answer, Command, Vote
 # An enum's member costs five times a name.
 GRANT: Final = Command.GRANT
 RELEASE: Final = Command.RELEASE
+STAND: Final = Command.STAND
+UNBLOCK: Final = Command.UNBLOCK
 YES: Final = Answer.YES
 EMPTIED: Final = "lost its data; the restart guard counts from now"
 DONE: Final = {
@@ -26,17 +28,15 @@ DONE: Final = {
 
 def vote(node: str, command: Command, nonce: bytes, answer: object) -> Vote | None:
     """What a node's answer to ``command`` is worth; None: it is not an answer to this question."""
-    if command is Command.UNBLOCK:
+    if command is UNBLOCK:
         return Vote(node, YES)
-    if command is Command.STAND and answer is None:
+    if command is STAND and answer is None:
         return Vote(node, Answer.NO)
     if not isinstance(answer, list) or len(answer) < 2 or answer[0] != nonce:  # noqa: PLR2004
         return None
-    if answer[1] == DONE.get(command):
-        return _yes(node, command, answer)
-    if command is Command.STAND:
+    if command is STAND:
         return Vote(node, YES, data=(answer[1].decode("ascii", "replace"),))
-    return _no(node, command, answer)
+    return _yes(node, command, answer) if answer[1] == DONE[command] else _no(node, command, answer)
 
 
 def _yes(node: str, command: Command, answer: list[Any]) -> Vote:
