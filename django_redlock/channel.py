@@ -42,6 +42,7 @@ BACKLOG: Final = 65536
 UNDO_BACKLOG: Final = 2 * BACKLOG
 LOOP_BACKLOG: Final = 256 * 1024 * 1024  # of all tasks of an event loop together
 NO_EPOCH: Final = b"$0\r\n\r\n"  # an empty word, as the last of a grant: see Channel.send
+GRANT: Final = Command.GRANT  # an enum's member costs five times a name
 BUSY: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -49,7 +50,7 @@ class Owed(NamedTuple):
     """A question whose answer is outstanding, and who is told the vote, once.
 
     Attributes:
-        hear: called with ``place`` and the vote.
+        hear: called with the node's place and the vote.
         since: ``time.monotonic`` when it was sent.
         packed: the question's bytes, as ``pack`` made them.
     """
@@ -57,7 +58,6 @@ class Owed(NamedTuple):
     command: Command
     nonce: bytes
     hear: Callable[[int, Vote], object]
-    place: int
     since: float
     packed: bytes
 
@@ -66,6 +66,7 @@ class Channel:
     """An open connection to a node.
 
     Attributes:
+        label, place: the node's, the latter in its group.
         facts: what the node said of itself when the connection was opened.
         client: the node's number for this connection; 0 if it would not tell.
         round_trip: seconds that took.
@@ -83,6 +84,7 @@ class Channel:
         label: str,
         facts: admission.Facts,
         *,
+        place: int,
         client: int,
         epoch: bytes,
         round_trip: float,
@@ -97,6 +99,7 @@ class Channel:
         self.socket.settimeout(0)
         self.fileno = self.socket.fileno()
         self.label = label
+        self.place = place
         self._epoch = b"$%d\r\n%b\r\n" % (len(epoch), epoch)
         self.facts = facts
         self.client = client
@@ -130,17 +133,18 @@ class Channel:
 
     def put(self, owed: Owed) -> bool:
         """Note a question as asked, to be sent by ``flush``; False if there is no room for it."""
-        packed = owed.packed
-        if owed.command is Command.GRANT:
+        packed, size = owed.packed, len(owed.packed)
+        if owed.command is GRANT:
             packed = packed[: -len(NO_EPOCH)] + self._epoch
         room = UNDO_BACKLOG if owed.command in UNDO else BACKLOG
         if self.looped:
             room = LOOP_BACKLOG
         with self._writing:
-            if self.fault or self._backlog + len(owed.packed) > room:
+            if self.fault or self._backlog + size > room:
                 return False
-            self._backlog += len(owed.packed)
-            self._unasked = self._unasked or not self.owed
+            self._backlog += size
+            if not self.owed:
+                self._unasked = True
             self.owed.append(owed)  # before sending: an answer must never find no question
             self._unsent.append(packed)
             self.unsent += len(packed)
@@ -173,7 +177,7 @@ class Channel:
         with self._writing:
             owed, self.owed = self.owed, deque(each._replace(hear=nobody) for each in self.owed)
         for each in owed:
-            each.hear(each.place, Vote(self.label, Answer.LOST, why=why))
+            each.hear(self.place, Vote(self.label, Answer.LOST, why=why))
 
     def send(self, owed: Owed) -> bool:
         """Put a question on the wire without waiting; False if it cannot have arrived whole."""
@@ -215,8 +219,7 @@ class Channel:
             self.close("sent an answer to nothing")
             return
         owed = self.owed.popleft()
-        command, nonce, hear, place, _, packed = owed
-        self._backlog -= len(packed)
+        self._backlog -= len(owed.packed)
         self._heard = time.monotonic()
         vote: Vote | None
         if isinstance(answer, hiredis.ReplyError):
@@ -224,20 +227,20 @@ class Channel:
                 return
             vote = Vote(self.label, Answer.LOST, why=complaint(answer))
         else:
-            vote = answers.vote(self.label, command, nonce, answer)
+            vote = answers.vote(self.label, owed.command, owed.nonce, answer)
         if vote is None:
             self.close("answered another question")
             vote = Vote(self.label, Answer.LOST, why=self.fault)
         if vote.why is answers.EMPTIED:
             self.close(vote.why)
-        hear(place, vote)
+        owed.hear(self.place, vote)
 
     def _ask_in_full(self, owed: Owed) -> bool:
         """Ask once more, with the script's text: the node has forgotten it (SCRIPT FLUSH).
 
         A grant that is being undone already is not: it would come behind its undoing.
         """
-        if owed.command is Command.GRANT and any(each.nonce == owed.nonce for each in self.owed):
+        if owed.command is GRANT and any(each.nonce == owed.nonce for each in self.owed):
             return False
         text = scripts.TEXT[owed.command].encode()
         words, _, _, _, _, rest = owed.packed.split(b"\r\n", 5)
@@ -250,7 +253,7 @@ class Channel:
         self.fault = self.fault or fault
         while self.owed:
             owed = self.owed.popleft()
-            owed.hear(owed.place, Vote(self.label, Answer.LOST, why=self.fault))
+            owed.hear(self.place, Vote(self.label, Answer.LOST, why=self.fault))
         if self.looped:  # the loop must forget the socket's number before it is closed
             with contextlib.suppress(OSError):
                 self.socket.shutdown(socket.SHUT_RDWR)
@@ -266,7 +269,7 @@ def pack(ask: Ask) -> dict[int | None, bytes]:
     """The bytes of a question: one text for all nodes (key None), or one for each index."""
     digest = scripts.DIGEST[ask.command]
     head = ("EVALSHA", digest, len(ask.keys), *ask.keys, ask.nonce, *ask.args)
-    if ask.command is Command.GRANT:
+    if ask.command is GRANT:
         head = (*head, "")  # where each channel puts its node's epoch
     if ask.each is None:
         return {None: packed(*head)}
@@ -277,5 +280,6 @@ def packed(*words: str | int) -> bytes:
     """A command as it goes over the wire."""
     # Bytes only: hiredis (3.5) turns numbers into text by a call in which a signal handler may
     # raise, does not look, and crashes the process.
-    whole: bytes = hiredis.pack_command(tuple(str(word).encode() for word in words))  # type: ignore[arg-type]
+    encoded = tuple([str(word).encode() for word in words])
+    whole: bytes = hiredis.pack_command(encoded)  # type: ignore[arg-type]
     return whole

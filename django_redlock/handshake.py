@@ -20,11 +20,18 @@ if TYPE_CHECKING:
 
 
 def open_channel(
-    address: Address, *, fences: str, guard: float, earlier: admission.Facts | None, timeout: float
+    address: Address,
+    *,
+    place: int,
+    fences: str,
+    guard: float,
+    earlier: admission.Facts | None,
+    timeout: float,
 ) -> Channel:
     """Connect, and find out whether and from when the node may vote.
 
     Args:
+        place: of the node in its group.
         fences: the key of the node's counters.
         guard: seconds a restarted or emptied node has no vote.
         earlier: what the node said at an earlier connection.
@@ -61,6 +68,7 @@ def open_channel(
             connection,
             address.label,
             facts,
+            place=place,
             client=_number(connection),
             epoch=answer[3],
             round_trip=round_trip,

@@ -8,20 +8,18 @@ for a node that is busy, and no longer for one that is hung.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from .channel import Owed, nobody
+from .channel import nobody
 from .question import HANDSHAKE, Question
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
 
     from .anodes import Lane, Lanes
     from .channel import Channel
     from .protocol import Ask, Vote
-
-    Hear: TypeAlias = Callable[[int, Vote], object]
+    from .question import Hear
 
 PATIENCE: Final = 20  # node timeouts that a question may last, however busy the nodes are
 
@@ -79,8 +77,7 @@ class Inquiry:
         channel = lane.node.elsewhere(question.ask.nonce, lane.channel)
         if channel is None:
             return False
-        packed, now = question.packed(place), time.monotonic()
-        channel.send(Owed(question.ask.command, question.nonce, nobody, place, now, packed))
+        channel.send(question.owed(place, nobody, time.monotonic()))
         question.lose(place, "it has not answered the grant yet", sent=True)
         return True
 
@@ -89,9 +86,7 @@ class Inquiry:
         if channel is None:
             question.lose(place, lane.node.trouble or "no connection")
         elif not question.barred(place, channel):
-            packed = question.packed(place)
-            owed = Owed(question.ask.command, question.nonce, hear, place, now, packed)
-            if lane.put(owed, self._loop):
+            if lane.put(question.owed(place, hear, now), self._loop):
                 self._unheard[place] = channel
             else:
                 question.lose(place, "has too much to answer already")
@@ -112,8 +107,9 @@ class Inquiry:
 
     def _hear(self, place: int, vote: Vote) -> None:
         self.question.ballot[place] = vote
-        self._unheard.pop(place, None)
-        self._look()
+        if not self.answered.done():
+            self._unheard.pop(place, None)
+            self._look()
 
     def _look(self) -> None:
         """End when the asker has heard enough, and what else is worth a moment has been done."""

@@ -87,6 +87,7 @@ class Node:
         self,
         address: Address,
         *,
+        place: int,
         fences: str,
         guard: float,
         timeout: float,
@@ -96,6 +97,7 @@ class Node:
         self.label = address.label
         self.alias = alias
         self._address = address
+        self._place = place
         self._fences = fences
         self._guard = guard
         self.timeout = timeout
@@ -274,6 +276,7 @@ class Node:
         try:
             channel = open_channel(
                 self._address,
+                place=self._place,
                 fences=self._fences,
                 guard=self._guard,
                 earlier=self.facts,

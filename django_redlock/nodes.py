@@ -48,13 +48,14 @@ class Nodes:
         self.nodes = tuple(
             Node(
                 address,
+                place=place,
                 fences=f"{prefix}fences",
                 guard=guard,
                 timeout=timeout,
                 welcomed=self._mark_twins,
                 alias=alias,
             )
-            for address in addresses
+            for place, address in enumerate(addresses)
         )
         self._loops = Loops(self.nodes, timeout)
         standing = Standing(self.nodes, self._loops, timeout)

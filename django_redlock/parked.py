@@ -37,7 +37,7 @@ class Parked:
         self.told: Callable[[], object] | None = None
         queue = stand.ticket.queue
         data = packed("BLPOP", queue, f"{max(LEAST, stand.longest):.3f}")
-        owed = Owed(Command.STAND, queue.encode(), self._hear, 0, time.monotonic(), data)
+        owed = Owed(Command.STAND, queue.encode(), self._hear, time.monotonic(), data)
         self._given = False
         self._loop: asyncio.AbstractEventLoop | None = None
         if not channel.send(owed) and self.vote is None:
@@ -104,4 +104,4 @@ class Parked:
         if self.vote is not None or not self.channel.client:
             return None
         data = packed("CLIENT", "UNBLOCK", self.channel.client)
-        return Owed(Command.UNBLOCK, b"", nobody, 0, time.monotonic(), data)
+        return Owed(Command.UNBLOCK, b"", nobody, time.monotonic(), data)

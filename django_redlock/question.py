@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from . import events
-from .channel import pack
+from .channel import Owed, pack
 from .protocol import UNDO, Answer, Ask, Command, Vote
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
     from .channel import Channel
     from .node import Node
+
+Hear: TypeAlias = "Callable[[int, Vote], object]"
 
 LEAST_LINGER: Final = 0.001  # seconds, of undoing
 LEAST_WORTH: Final = 0.01  # seconds, of what the asker says is worth waiting for
@@ -38,10 +41,11 @@ class Question:
         self.nonce = ask.nonce.encode()
         self.undoing = ask.command in UNDO
         self.ballot: list[Vote | None] = [None] * len(nodes)
-        self.asked: Sequence[int] = (*range(ask.first, len(nodes)), *range(ask.first))
+        self.asked: Sequence[int] = _places(len(nodes), ask.first)
         self.start = time.monotonic()
         self.over = False
         self._packed: dict[int | None, bytes] | None = None
+        self._owed: Owed | None = None
         if ask.to is not None:
             self.asked = [place for place in self.asked if place in ask.to]
             for place in set(range(len(nodes))) - ask.to:
@@ -52,12 +56,15 @@ class Question:
         least = LEAST_LINGER if self.undoing else LEAST_WORTH
         return max(now - self.start, least)
 
-    def packed(self, place: int) -> bytes:
-        """What goes over the wire to this node."""
-        if self._packed is None:
-            self._packed = pack(self.ask)
-        packed = self._packed
-        return packed[None] if None in packed else packed[place]
+    def owed(self, place: int, hear: Hear, now: float) -> Owed:
+        """What this node will owe; the same for all nodes, where they are asked alike."""
+        owed = self._owed
+        if owed is None or owed.hear is not hear or self.ask.each is not None:
+            if self._packed is None:
+                self._packed = pack(self.ask)
+            packed = self._packed[None if self.ask.each is None else place]
+            owed = self._owed = Owed(self.ask.command, self.nonce, hear, now, packed)
+        return owed
 
     def lose(self, place: int, why: str, *, sent: bool = False) -> None:
         """Note that this node gives no vote."""
@@ -92,9 +99,7 @@ class Question:
 
     # -- figures --------------------------------------------------------------------------------
 
-    def timed(
-        self, hear: Callable[[int, Vote], object], *, late: bool = False
-    ) -> Callable[[int, Vote], object]:
+    def timed(self, hear: Hear, *, late: bool = False) -> Hear:
         """``hear``; and if somebody watches the nodes, one who times the answers as well.
 
         Args:
@@ -119,3 +124,8 @@ class Question:
     def _tell(self, place: int, seconds: float | None, why: str = "") -> None:
         node = self.nodes[place]
         events.tell_of_node(events.Figure(node.alias, node.label, seconds, why))
+
+
+@functools.cache
+def _places(size: int, first: int) -> tuple[int, ...]:
+    return (*range(first, size), *range(first))

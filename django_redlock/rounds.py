@@ -15,7 +15,7 @@ import select
 import time
 from typing import TYPE_CHECKING
 
-from .channel import Channel, Owed
+from .channel import Channel
 from .protocol import Command
 from .question import HANDSHAKE, Question
 
@@ -144,8 +144,7 @@ class Round:
                 self.unheard.add(i)
                 if not channel.owed:
                     self.prompt.add(i)
-            packed = self.question.packed(i)
-            owed = Owed(self.ask.command, self.question.nonce, hear, i, now, packed)
+            owed = self.question.owed(i, hear, now)
             if not channel.send(owed) and self.ballot[i] is None:
                 # With a fault it may have arrived; else it was not tried.
                 why = channel.fault or "has too much to answer already"
