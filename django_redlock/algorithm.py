@@ -110,11 +110,11 @@ def acquire(policy: Policy, target: Target, *, label: str, ttl: float, wait: flo
         NodesUnavailable: at the end no majority could be asked.
     """
     give_up = policy.clock() + wait
-    word, splits, tries = "", 0, 0
+    word, woken, splits, tries = "", 0, 0, 0
     while True:
         patient = policy.clock() < give_up
         grant, refusal = yield from attempt(
-            policy, target, label=label, ttl=ttl, word=word, patient=patient
+            policy, target, label=label, ttl=ttl, word=word, woken=woken, patient=patient
         )
         if grant is not None:
             return grant  # no call stands between the grant and its owner: see attempt()
@@ -131,9 +131,11 @@ def acquire(policy: Policy, target: Target, *, label: str, ttl: float, wait: flo
             splits += 1
             yield Wait(policy.uniform(0.001, 0.01) * min(splits, 5))
         elif left > 0:
+            woken = waiting.waited_for(refusal)
             word = yield from waiting.stand(policy, target, refusal, give_up)
         elif not patient:
             if not carried and _kept(refusal.votes, policy.majority):
+                woken = waiting.waited_for(refusal)
                 word = yield from waiting.claim(policy, target, refusal)
             if not word:
                 raise refusal
@@ -152,12 +154,12 @@ def _split(votes: Sequence[Vote], majority: int, *, surely: bool) -> bool:
 
 def _kept(votes: Sequence[Vote], majority: int) -> bool:
     """Whether a majority keeps the names for whoever is woken next."""
-    return _keeping(votes) >= majority
+    return len(_keeping(votes)) >= majority
 
 
-def _keeping(votes: Sequence[Vote]) -> int:
+def _keeping(votes: Sequence[Vote]) -> list[Vote]:
     kept = [vote for vote in votes if vote.left is not None and not vote.owner]
-    return sum(vote.answer is Answer.NO for vote in kept)
+    return [vote for vote in kept if vote.answer is Answer.NO]
 
 
 def adopt(policy: Policy, target: Target, *, old: str, label: str, ttl: float) -> Steps[Grant]:
@@ -187,13 +189,15 @@ def attempt(
     ttl: float,
     old: str = "",
     word: str = "",
+    woken: int = 0,
     patient: bool = False,
 ) -> Steps[tuple[Grant | None, Refusal | None]]:
     """Ask all nodes once, with a value of its own; undo whatever was not enough.
 
-    With ``word``, what we were woken by, reserved names are free for us; ``patient`` says that
-    we shall wait if refused. Who was granted something or had the word, and ends without the
-    names, wakes the next, unless a majority has the same owner, who will do that.
+    With ``word``, what we were woken by for the name of index ``woken``, reserved names are free
+    for us; ``patient`` says that we shall wait if refused. Who was granted something or had the
+    word, and ends without the names, wakes the next, unless a majority has the same owner, who
+    will do that for what he has; see ``_ours_to_wake``.
 
     Returns the grant, or the reason why not. A signal handler may raise at any call: from
     the first message to the return there is none outside the ``try``.
@@ -231,10 +235,11 @@ def attempt(
         if fence is not None and policy.clock() < deadline:
             return Grant(target, nonce, fence, deadline, start, ttl, touched, votes), None
         refusal = _refusal(policy, target, evidence, in_time=fence is None)
-        if (touched or word) and not _spoken_for(evidence, word, policy.majority):
-            yield undo(policy, target, nonce, _asked(votes))
+        wake = _ours_to_wake(target, evidence, policy.majority, word, woken)
+        if (touched or word) and wake:
+            yield undo(policy, target, nonce, _asked(votes), wake=wake)
         elif touched:
-            yield undo(policy, target, nonce, touched, push=False)
+            yield undo(policy, target, nonce, touched, wake=())
     except GeneratorExit:
         raise
     except BaseException:
@@ -243,16 +248,36 @@ def attempt(
     return None, refusal
 
 
-def _spoken_for(votes: Sequence[Vote], word: str, majority: int) -> bool:
-    """Whether another will wake the next: a majority has the same living owner.
+def _ours_to_wake(
+    target: Target, votes: Sequence[Vote], majority: int, word: str, woken: int
+) -> set[int]:
+    """The indices of the names for which we wake, since nobody else will.
+
+    Of several names one may be spoken for. Those before it were free, and so was the one that we
+    were woken for. For no other is anybody woken: two who want the same names in another order,
+    of which each has another owner, would wake each other again and again.
+    """
+    others = _speaking(votes, word)
+    if len(others) < majority:
+        return set(range(len(target.names)))
+    taken = min(vote.which for vote in others)
+    free = set(range(taken)) | ({woken} if word else set())
+    return free - {taken}
+
+
+def _speaking(votes: Sequence[Vote], word: str) -> list[Vote]:
+    """The votes of those who say that another will wake the next: that of a living owner.
 
     Who had no word and heard of no grant has met a hand-over, if some nodes keep the name: the
     owner to be was woken. A second one woken now would find it taken, and lose its turn.
     """
-    owners = Counter(vote.owner for vote in votes if vote.answer is Answer.NO and vote.owner)
-    harmless = not word and all(vote.answer is not Answer.YES for vote in votes)
-    coming = _keeping(votes) if harmless else 0
-    return max(owners.values(), default=0) + coming >= majority
+    refusals = [vote for vote in votes if vote.answer is Answer.NO]
+    owners = Counter(vote.owner for vote in refusals if vote.owner)
+    speaking = {owner for owner, _ in owners.most_common(1)}
+    said = [vote for vote in refusals if vote.owner in speaking]
+    if not word and all(vote.answer is not Answer.YES for vote in votes):
+        said += _keeping(votes)
+    return said
 
 
 def _asked(votes: Sequence[Vote]) -> frozenset[int]:

@@ -141,10 +141,11 @@ return {ARGV[1], 'KEPT', kept}
 """
 
 # KEYS held, waits, lock × n, queue × n
-# ARGV nonce, reserve, push, name × n
+# ARGV nonce, reserve, wake, name × n
 # Frees each key that carries this nonce. If somebody waits for the name and ``reserve`` is not
-# 0, it is kept for whoever is woken next, for so many milliseconds. With ``push`` "1", and if
-# somebody waits, the nonce becomes the queue's only word, whether the key carried it or not.
+# 0, it is kept for whoever is woken next, for so many milliseconds. For the names with a "1"
+# in ``wake``, a digit for each, if somebody waits, the nonce becomes the queue's only word,
+# whether the key carried it or not.
 # Needs no write that a node which is out of memory refuses.
 # Returns nonce, FREED, number of names for which somebody waits | nonce, GONE, the same
 RELEASE: Final = """\
@@ -165,7 +166,7 @@ for i = 1, n do
     redis.call('ZREM', KEYS[1], name)
     word = 'FREED'
   end
-  if waited and ARGV[3] == '1' then
+  if waited and string.sub(ARGV[3], i, i) == '1' then
     woken = woken + 1
     redis.call('DEL', queue)
     redis.pcall('RPUSH', queue, nonce)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from .protocol import Ask, Ballot, Command
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from .protocol import Policy, Target
 
 RESERVED: Final = 0.05  # seconds for which a name is kept for whoever is woken
@@ -25,14 +27,18 @@ def undo(
     to: frozenset[int],
     *,
     reserve: float = 0.0,
-    push: bool = True,
+    wake: Container[int] | None = None,
 ) -> Ask:
-    """The question that deletes our keys and, with ``push``, wakes whoever waits next."""
+    """The question that deletes our keys, and wakes who waits next for the names ``wake``.
+
+    These are indices; None is all of them.
+    """
+    flags = ("1" if wake is None or i in wake else "0" for i in range(len(target.names)))
     return Ask(
         Command.RELEASE,
         nonce,
         (target.held, target.waits, *target.keys, *target.queues),
-        (int(reserve * 1000), int(push), *target.names),
+        (int(reserve * 1000), "".join(flags), *target.names),
         partial(heard, majority=policy.majority),
         to,
         first=target.queue_place(policy.size),

@@ -45,7 +45,7 @@ def stand(policy: Policy, target: Target, refusal: LockTaken, until: float) -> S
 
     Returns the word that woke us, to be carried into the attempt; "" where there is none.
     """
-    which, came = _refusing(refusal), policy.clock()
+    which, came = waited_for(refusal), policy.clock()
     order = _order(policy, target, which, refusal.votes)
     ticket = Ticket(target.queues[which])
     try:
@@ -79,7 +79,7 @@ def claim(policy: Policy, target: Target, refusal: LockTaken) -> Steps[str]:
 
     For those who do not wait, and find the name kept for somebody: perhaps nobody is there.
     """
-    which = _refusing(refusal)
+    which = waited_for(refusal)
     place = _order(policy, target, which, refusal.votes)[0]
     votes = yield Ask(
         Command.CLAIM,
@@ -93,8 +93,8 @@ def claim(policy: Policy, target: Target, refusal: LockTaken) -> Steps[str]:
     return word if WORD.fullmatch(word) else ""
 
 
-def _refusing(refusal: LockTaken) -> int:
-    """The index of the name that was refused."""
+def waited_for(refusal: LockTaken) -> int:
+    """The index of the name that was refused, and is waited for."""
     refused = [vote.which for vote in refusal.votes if vote.answer is Answer.NO]
     return Counter(refused).most_common(1)[0][0]
 

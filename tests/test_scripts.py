@@ -128,12 +128,12 @@ class Pair:
         return kept
 
     def release(
-        self, nonce: str, names: Sequence[str], *, reserve: int = 0, push: int = 0
+        self, nonce: str, names: Sequence[str], *, reserve: int = 0, wake: str = ""
     ) -> list[Any]:
         """Give back."""
         queues = [f"{QUEUE}{name}" for name in names]
         keys = [HELD, WAITS, *(f"{LOCK}{name}" for name in names), *queues]
-        return self.ask(Command.RELEASE, nonce, keys, reserve, push, *names)
+        return self.ask(Command.RELEASE, nonce, keys, reserve, wake or "0" * len(names), *names)
 
     def look(self, name: str, waits: int) -> list[Any]:
         """Note that somebody waits."""
@@ -257,8 +257,9 @@ class Walk:
 
     def release(self) -> None:
         """Give back: what we have or have not, and keep it for others, and wake them, or not."""
-        reserve, push = self.rng.choice([0, self.ttl]), self.rng.choice([0, 1])
-        self.pair.release(self.nonce, self.names, reserve=reserve, push=push)
+        reserve = self.rng.choice([0, self.ttl])
+        wake = "".join(self.rng.choice("01") for _ in self.names)
+        self.pair.release(self.nonce, self.names, reserve=reserve, wake=wake)
 
     def adopt(self) -> None:
         """Ask for the names of another nonce, or of what is none."""
@@ -517,7 +518,7 @@ def test_a_release_without_waiters_deletes(pair):
             pair.look("a", note)
             time.sleep(0.006)
             pair.fleeting = False
-        assert pair.release(NONCES[0], ["a"], reserve=STEP, push=1)[1] == b"FREED"
+        assert pair.release(NONCES[0], ["a"], reserve=STEP, wake="1")[1] == b"FREED"
         assert pair.client.get(f"{LOCK}a") is None
         assert not pair.client.exists(f"{QUEUE}a")
     assert pair.client.zcard(WAITS) == 0  # the release removed what was old news
@@ -531,7 +532,7 @@ def test_a_release_keeps_the_name_for_whoever_waits(pair):
     ):
         pair.grant(NONCES[0], ["a"])
         wait()
-        assert pair.release(NONCES[0], ["a"], reserve=STEP, push=1)[1] == b"FREED"
+        assert pair.release(NONCES[0], ["a"], reserve=STEP, wake="1")[1] == b"FREED"
         assert pair.client.get(f"{LOCK}a") == NEXT.encode()
         assert pair.client.lrange(f"{QUEUE}a", 0, -1) == [NONCES[0].encode()]
         assert pair.grant(NONCES[1], ["a"])[1] == b"HELD"
@@ -548,7 +549,7 @@ def test_a_reservation_is_nobodys(pair):
         assert pair.grant(NONCES[1], ["a"], old=nonce)[1] == b"GONE"
         assert pair.extend((nonce, ["a"], 60_000)) == [0]
         assert pair.rest(nonce, ["a"], STEP)[1] == b"GONE"
-        assert pair.release(nonce, ["a"], push=1)[1] == b"GONE"
+        assert pair.release(nonce, ["a"], wake="1")[1] == b"GONE"
         assert pair.raise_(nonce, ["a"], 9, 5)[1] == b"GONE"
     assert pair.survey([])[2] == pair.survey(["a"])[2] == []
     assert pair.grant(NONCES[0], ["a"])[3:] == [b"", b"", 0]
@@ -586,7 +587,7 @@ def test_a_word_is_no_nonce(pair):
 def test_a_release_wakes_also_where_it_holds_nothing(pair):
     """Who waits may stand at a node that the holder never reached."""
     pair.look("a", STEP)
-    assert pair.release(NONCES[0], ["a"], push=1)[1] == b"GONE"
+    assert pair.release(NONCES[0], ["a"], wake="1")[1] == b"GONE"
     assert pair.client.lrange(f"{QUEUE}a", 0, -1) == [NONCES[0].encode()]
 
 
@@ -595,7 +596,7 @@ def test_a_queue_has_one_word_and_an_expiry(pair):
     pair.look("a", 60_000)
     pair.put("a", "foreign", 40_000)
     for nonce in NONCES:
-        pair.release(nonce, ["a"], push=1)
+        pair.release(nonce, ["a"], wake="1")
         assert pair.client.lrange(f"{QUEUE}a", 0, -1) == [nonce.encode()]
         assert slot(pair.client.pttl(f"{QUEUE}a")) == 2
     pair.release(NONCES[0], ["a"])

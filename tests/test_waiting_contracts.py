@@ -262,7 +262,7 @@ def _blocked(nodes: EmbeddedNodes) -> int:
 @pytest.mark.parametrize(
     ("edit", "proof"),
     [
-        (Edit(MemoryNode, "_release", "if waited and push:", "if False:"), "wakes_whoever"),
+        (Edit(MemoryNode, "_release", 'if waited and flag == "1":', "if False:"), "wakes_whoever"),
         (
             Edit(MemoryNode, "_grant", "if waits:", "if False:"),
             "wakes_whoever",

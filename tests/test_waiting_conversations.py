@@ -179,7 +179,7 @@ def test_a_word_that_is_not_used_is_passed_on() -> None:
         table = Table(3)
         table.talk(table.acquire(wait=5), NO, Stood(WORD), answer, 0, *_until_granted(answer))
         release = table.asked[2]
-        assert (release.command, release.args[1]) == (Command.RELEASE, 1)
+        assert (release.command, release.args[1]) == (Command.RELEASE, "1")
         assert release.nonce == table.asked[1].nonce  # as a word, it opens what we may have left
 
 
@@ -187,6 +187,37 @@ def _until_granted(answer: object) -> list[object]:
     """What follows, up to the grant."""
     stands = answer in ([5, KEPT, KEPT], KEPT)
     return [Stood(WORD), 5] if stands else [5]
+
+
+@pytest.mark.parametrize(
+    ("waited_for", "refused_for", "woken"),
+    [(0, 1, "100"), (1, 0, "010"), (2, 1, "101"), (1, 1, "100"), (0, 0, None)],
+)
+def test_of_several_names_only_the_owned_one_is_left_to_its_owner(
+    waited_for: int, refused_for: int, woken: str | None
+) -> None:
+    """Who carries the word of one name and is refused for another wakes the next for the first.
+
+    And for those before the refused one, which were free. Nobody else will.
+    """
+    table = Table(3)
+    steps = table.acquire("a", "b", "c", wait=5)
+    refusals = [
+        [vote(i, Held(9.0))._replace(which=which) for i in range(3)]
+        for which in (waited_for, refused_for)
+    ]
+    steps.send(None)
+    steps.send(refusals[0])
+    steps.send(True)
+    ask = steps.send(Stood(WORD))
+    assert (ask.command, ask.args[5]) == (Command.GRANT, WORD)
+    then = steps.send(refusals[1])
+    if woken is None:
+        assert isinstance(then, Line)
+    else:
+        assert (then.command, then.nonce, to(then)) == (Command.RELEASE, ask.nonce, {0, 1, 2})
+        assert then.args == (0, woken, "a", "b", "c")
+        assert isinstance(steps.send([vote(i, NO) for i in range(3)]), Line)
 
 
 def test_a_word_that_came_when_we_left_is_carried() -> None:
@@ -203,7 +234,7 @@ def test_a_late_word_that_is_of_no_use_is_passed_on() -> None:
     with pytest.raises(LockTaken):
         table.talk(table.acquire(wait=0.5), NO, Stood(), KEPT)
     assert table.commands == ["grant", "grant", "release"]
-    assert table.asked[-1].args[:2] == (0, 1)
+    assert table.asked[-1].args[:2] == (0, "1")
 
 
 # -- time ---------------------------------------------------------------------------------------
@@ -342,7 +373,7 @@ def test_a_claimed_word_is_tried_once() -> None:
     with pytest.raises(LockTaken):
         table.talk(table.acquire(), KEPT, Found(WORD), KEPT, 0)
     assert table.commands == ["grant", "claim", "grant", "release"]
-    assert table.asked[-1].args[:2] == (0, 1)
+    assert table.asked[-1].args[:2] == (0, "1")
 
 
 def test_what_a_minority_keeps_is_not_claimed() -> None:
@@ -409,7 +440,7 @@ def test_who_is_interrupted_leaves_the_line_and_passes_the_turn_on(
         if word == WORD:
             ask = steps.send(word)
             assert (ask.command, ask.nonce, to(ask)) == (Command.RELEASE, WORD, {0, 1, 2})
-            assert ask.args[:2] == (0, 1)
+            assert ask.args[:2] == (0, "1")
             answer = [vote(i, 0) for i in range(3)]
         with pytest.raises(error) as caught:
             steps.send(answer)
@@ -427,7 +458,7 @@ def test_who_is_interrupted_with_the_word_in_hand_wakes_the_next() -> None:
         grant.nonce,
         {0, 1, 2},
     )
-    assert release.args[:2] == (0, 1)
+    assert release.args[:2] == (0, "1")
 
 
 def test_who_is_interrupted_while_undoing_with_the_word_wakes_the_next() -> None:
@@ -437,7 +468,7 @@ def test_who_is_interrupted_while_undoing_with_the_word_wakes_the_next() -> None
     first = steps.send([vote(i, KEPT) for i in range(3)])
     assert (first.command, to(first)) == (Command.RELEASE, {0, 1, 2})
     again = steps.throw(KeyboardInterrupt())
-    assert (again.command, to(again), again.args[:2]) == (Command.RELEASE, {0, 1, 2}, (0, 1))
+    assert (again.command, to(again), again.args[:2]) == (Command.RELEASE, {0, 1, 2}, (0, "1"))
 
 
 @pytest.mark.parametrize("reach", WAITERS)
@@ -496,7 +527,7 @@ def test_notes_outlast_the_time_between_two_looks() -> None:
             test_stands_that_break_do_not_spin,
         ),
         (
-            Edit(algorithm, "attempt", "if (touched or word) and not", "if touched and not"),
+            Edit(algorithm, "attempt", "if (touched or word) and wake", "if touched and wake"),
             test_a_word_that_is_not_used_is_passed_on,
         ),
         (

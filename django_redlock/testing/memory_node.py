@@ -129,10 +129,10 @@ class MemoryNode:
         return 1
 
     def _release(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        reserve, push, names = int(args[0]), args[1] == "1", args[2:]
+        reserve, wake, names = int(args[0]), args[1], args[2:]
         told, woken = "GONE", 0
         locks, queues = keys[2 : 2 + len(names)], keys[2 + len(names) :]
-        for lock, queue, name in zip(locks, queues, names, strict=True):
+        for lock, queue, name, flag in zip(locks, queues, names, wake, strict=True):
             waited = self.waits.get(name, 0) > int(self.clock())
             if self._mine(lock, f"{nonce}:"):
                 del self.keys[lock]
@@ -140,7 +140,7 @@ class MemoryNode:
                     self._set(lock, NEXT, reserve)
                 self.held.pop(name, None)
                 told = "FREED"
-            if waited and push:
+            if waited and flag == "1":
                 woken += 1
                 self._push(queue, nonce, max(self.pttl(lock), 1000))
         return [told, woken]

@@ -11,6 +11,7 @@ from typing import Final
 
 from .checker import Broken, Violation
 from .profiles import MAX_TTL, PROFILES, SKEW, Profile, profile
+from .queued import WAITING
 from .world import World
 
 
@@ -217,7 +218,7 @@ LIMITS: Final = (
 
 EVERYWHERE: Final = {
     each.name: each
-    for each in (*PROFILES, *(side for at in LIMITS for side in (at.outside, at.inside)))
+    for each in (*PROFILES, *WAITING, *(side for at in LIMITS for side in (at.outside, at.inside)))
 }
 
 

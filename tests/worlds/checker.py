@@ -22,6 +22,9 @@ class Broken(enum.Enum):
     UPDATE = "an update lost"
     LATE = "a loss told late"
     UNTRUE = "a loss told that was none"
+    WAITING = "nobody takes a free name"
+    ORDER = "not in order of arrival"
+    BLOCKED = "somebody left in a queue"
 
 
 class Violation(AssertionError):  # noqa: N818 - what a world shows, not a fault of it
@@ -97,6 +100,10 @@ class Checker:
                 raise Violation(Broken.TOKENS, how)
             self._tokens[name][grant.fence] = client
             self._highest[name] = max(self._highest[name], grant.fence)
+        return self.believes(client, grant, until)
+
+    def believes(self, client: str, grant: Grant, until: float) -> Belief:
+        """The same for one who knows no tokens."""
         belief = Belief(client, grant, until)
         for name in grant.target.names:
             self._beliefs[name].append(belief)

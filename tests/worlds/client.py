@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -9,10 +10,12 @@ from django_redlock import algorithm
 from django_redlock.errors import LeaseLost, NodesUnavailable, RedlockError
 from django_redlock.protocol import Effect, Grant, Policy, Target, Wait
 
+from .patience import Wish
 from .profiles import MAX_TTL, SLACK
 
 if TYPE_CHECKING:
     from .checker import Belief
+    from .standing import Process
     from .world import World
 
 Acts: TypeAlias = Generator[Effect, Any, Any]
@@ -25,10 +28,11 @@ class Cancelled(BaseException):
 class Client:
     """One process with one thread, and clocks of its own."""
 
-    def __init__(self, world: World, number: int, size: int) -> None:
+    def __init__(self, world: World, number: int, size: int, process: Process) -> None:
         profile, random = world.profile, world.random
         self.world = world
         self.label = f"c{number}"
+        self.process = process
         self._rate = 1 + world.wrong() * profile.rate
         if not profile.trusted:
             self._rate *= 0.01  # the machine gets no time, so its owner believes for too long
@@ -50,11 +54,21 @@ class Client:
         self.nonces: set[str] = set()  # of this turn
         self.given: set[str] = set()
         self.belief: Belief | None = None
-        self.doomed = False  # disappears at its next step
+        self.trying = ""  # the nonce of the attempt that it is in the middle of
+        self.wish: Wish | None = None
+
+    @property
+    def doomed(self) -> bool:
+        """Whether it disappears at its next step."""
+        return self.process.doomed
 
     def clock(self) -> float:
         """Its own monotonic clock."""
         return self._offset + self.world.now * self._rate
+
+    def share_clock(self, other: Client) -> None:
+        """It is another thread of that one's process."""
+        self._rate, self._offset = other._rate, other._offset
 
     def _wall(self) -> int:
         if not self.world.profile.wishes:
@@ -64,6 +78,7 @@ class Client:
     def suspend(self, seconds: float) -> None:
         """The machine stops, and its steady clock goes on."""
         self.suspended += seconds
+        self.process.awake = max(self.process.awake, self.world.now + seconds)
         self._look_again()
 
     def set_wall(self, error: float) -> None:
@@ -91,7 +106,8 @@ class Client:
         random, profile = self.world.random, self.world.profile
         while True:
             try:
-                yield Wait(random.uniform(0, profile.think))
+                think = random.uniform(0, profile.think)
+                yield Wait(math.inf if self.world.closing else think)
                 yield from self._turn()
             except RedlockError as error:
                 self.world.note(type(error).__name__, self.label)
@@ -113,18 +129,12 @@ class Client:
             )
             self.world.note("adopted", self.label, grant.nonce)
         else:
-            grant = yield from algorithm.acquire(
-                self.policy,
-                self._target(),
-                label=self.label,
-                ttl=ttl,
-                wait=random.choice(profile.wait),
-            )
+            grant = yield from self._acquire(self._target(), ttl, random.choice(profile.wait))
         now, until = self.world.now, self.exact(grant.deadline)
         belief = self.belief = self.world.checker.granted(self.label, grant, now, until)
         self.world.note("granted", self.label, grant.nonce, grant.fence)
         if random.random() < profile.die:
-            self.doomed = True
+            self.process.die()
         try:
             yield from self._use(belief)
         except GeneratorExit:
@@ -133,6 +143,19 @@ class Client:
             yield from self._release(belief)
             raise
         yield from self._release(belief)
+
+    def _acquire(self, target: Target, ttl: float, wait: float) -> Generator[Effect, Any, Grant]:
+        since = self.world.now
+        self.wish = Wish(target, since, since + self.seconds(wait)) if wait else None
+        try:
+            grant = yield from algorithm.acquire(
+                self.policy, target, label=self.label, ttl=ttl, wait=wait
+            )
+        finally:
+            self.wish = None
+            self.trying = ""
+        self.world.patience.granted(self, grant, since)
+        return grant
 
     def _target(self) -> Target:
         """One name or two, of which each pair shares a counter."""

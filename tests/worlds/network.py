@@ -17,6 +17,7 @@ from .checker import Broken, Violation
 from .profiles import NODE_TIMEOUT
 
 if TYPE_CHECKING:
+    from .standing import Place
     from .world import World
 
 
@@ -67,12 +68,16 @@ class SimNode:
         )
         self.up = True
         self.hangs = False
+        self.stalled = 0.0  # until when it does nothing, and then all at once
+        self.places: list[Place] = []  # in its queues
         self.life = 0
         self.votes_from = 0.0
         self._saved = self._image()
 
-    def _image(self) -> tuple[dict, dict]:
-        return copy.copy(self.memory.keys), copy.copy(self.memory.fences)
+    def _image(self) -> tuple[dict, ...]:
+        memory = self.memory
+        kept: tuple[dict, ...] = (memory.keys, memory.fences, memory.waits, memory.words)
+        return tuple(map(copy.copy, kept))
 
     def save(self) -> None:
         """Write a snapshot to disk."""
@@ -82,20 +87,28 @@ class SimNode:
         """Go down, and with it every connection."""
         self.up = False
         self.life += 1
+        self.stalled = 0.0
+        self.memory.standing.clear()
+        for place in tuple(self.places):
+            place.fall()
 
     def start(self, how: str) -> None:
         """Come up ``with data``, with a ``stale`` snapshot, or ``empty``; and begin the guard."""
         self.up = True
         self.votes_from = self.world.now + self.guard()
         if how == "stale":
-            keys, fences = self._saved
-            self.memory.keys, self.memory.fences = dict(keys), dict(fences)
+            memory = self.memory
+            memory.keys, memory.fences, memory.waits, memory.words = map(copy.copy, self._saved)
         if how == "empty":
             self.flush()
 
     def flush(self) -> None:
-        """Lose the data without a restart; ``epoch`` comes back when it is admitted."""
+        """Lose the data without a restart; ``epoch`` comes back when it is admitted.
+
+        Who is blocked on a queue stays so.
+        """
         self.memory.keys, self.memory.fences, self.memory.held = {}, {}, {}
+        self.memory.waits, self.memory.words = {}, {}
         life = self.life
 
         def admit() -> None:
@@ -205,6 +218,10 @@ class Network:
         self, number: int, i: int, channel: Channel, *what: *tuple[Owed, Ask, Hearer]
     ) -> None:
         """A question is there; maybe it overtook another of the same client on its way."""
+        stalled = self.nodes[i].stalled
+        if stalled > self.world.now:
+            self.world.at(stalled, partial(self._reach, number, i, channel, *what))
+            return
         latest = self._latest[channel.client, i]
         if number < latest:
             self.world.note("overtaken", channel.client, i)

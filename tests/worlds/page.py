@@ -7,7 +7,7 @@ from typing import Final
 
 from .beyond import LIMITS, cross
 from .mutants import MUTANTS, hunt
-from .profiles import PROFILES
+from .world import KINDS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "mutants.md"
 
@@ -20,8 +20,11 @@ The tests drive the algorithm that production runs through simulated worlds: mes
 or repeated, clients are paused, cancelled and killed, nodes restart with their data or without,
 clocks are wrong. After every event at most one holder may believe that it has a name; fencing
 tokens are distinct and increase; a lease that is handed over is alive; and when an attempt is over,
-no key of it is left. A world is a function of its profile and a seed, and one that fails prints how
-to play it again. `make test` plays more than 2,000 worlds, `make soak` 200,000.
+no key of it is left. Where somebody waits, a free name is taken soon, without faults in order of
+arrival, and in the end nobody is left in a queue.
+
+A world is a function of its profile and a seed, and one that fails prints how to play it again.
+`make test` plays more than 2,000 worlds, `make soak` 200,000.
 """
 
 PROFILE_HEAD: Final = """\
@@ -57,7 +60,7 @@ seen broken outside the line, and that in worlds which differ in that one circum
 
 def profiles() -> str:
     """The table of profiles."""
-    return "".join(f"| {each.name} | {each.about} |\n" for each in PROFILES)
+    return "".join(f"| {each.name} | {each.about} |\n" for each in KINDS)
 
 
 def mutants() -> str:

@@ -53,6 +53,13 @@ class Profile:
         many: probability of locking two names at once.
         row: how holders change what the name stands for: ``naive``, ``refusing`` lower fences
             on writes, or ``claimed`` at entry; "": they do not.
+        threads: how many clients share a process.
+        dies_waiting: probability that one who stands in a queue dies there.
+        stalls: mean time until the node of a queue hangs, for up to ``stall``; 0 is never.
+        foreign: whether another program takes names, too.
+        patience: longest time for which a name may be free while somebody waits; 0: no matter.
+        orderly: by how much one who came later may have stood there less long and be served; 0:
+            no matter.
     """
 
     name: str
@@ -96,6 +103,13 @@ class Profile:
     names: int = 3
     many: float = 0.15
     row: str = ""
+    threads: int = 1
+    dies_waiting: float = 0.0
+    stalls: float = 0.0
+    stall: float = 0.6
+    foreign: bool = False
+    patience: float = 0.0
+    orderly: float = 0.0
 
 
 CALM: Final = Profile(

@@ -27,6 +27,7 @@ from .checker import Belief, Broken, Violation
 from .client import Acts, Client
 from .network import Channel, Hearer, Network
 from .profiles import CALM, Profile, profile
+from .standing import Process
 from .world import Driven, World
 
 CUTS: Final = 0.5  # mean seconds between two cuts of a client's connections
@@ -194,7 +195,7 @@ class Keeper(Client):
     """Half of a process; holds leases that are renewed."""
 
     def __init__(self, world: World, number: int, size: int, partner: Keeper | None) -> None:
-        super().__init__(world, number, size)
+        super().__init__(world, number, size, Process(world))
         if partner is not None:
             self._rate, self._offset = partner._rate, partner._offset
             self.policy = partner.policy

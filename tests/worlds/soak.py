@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from .beyond import EVERYWHERE
 from .checker import Violation
 from .mutants import MUTANTS, broken
-from .profiles import PROFILES, profile
-from .world import play
+from .world import KINDS, play
 
 HERE: Final = Path(__file__).parent
 HOUSE: Final = HERE.parent.parent / "django_redlock"
@@ -33,7 +33,11 @@ TESTED: Final = (
     "extending",
     "protocol",
     "scripts",
+    "lines",
     "testing/memory",
+    "testing/memory_node",
+    "undoing",
+    "waiting",
 )
 CHUNK: Final = 50  # worlds that a process plays at a time
 EVERY: Final = 20.0  # seconds between lines of progress where nobody watches
@@ -106,7 +110,7 @@ def chunk(plan: Plan, number: int) -> tuple[int, str]:
         for mutant in MUTANTS:
             if mutant.name == plan.mutant:
                 stack.enter_context(broken(mutant))
-                where = profile(mutant.profile)
+                where = EVERYWHERE[mutant.profile]
         for seed in range(first, first + CHUNK):
             try:
                 play(seed, where)
@@ -147,7 +151,7 @@ def soak(plan: Plan) -> int:
             print("interrupted; the same command goes on from here", flush=True)
             return INTERRUPTED
     line.end(progress.worlds)
-    print(f"{total} worlds in {len(PROFILES)} profiles, and no promise was broken", flush=True)
+    print(f"{total} worlds in {len(KINDS)} profiles, and no promise was broken", flush=True)
     return 0
 
 

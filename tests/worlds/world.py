@@ -10,28 +10,38 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from django_redlock.protocol import (
+    UNDO,
     Answer,
     Ask,
     Command,
     Leave,
     Line,
+    Policy,
     Stand,
-    Stood,
     Target,
     Vote,
     Wait,
 )
+from django_redlock.question import LEAST_LINGER, LEAST_WORTH
 
+from . import standing
 from .checker import Broken, Checker, Violation
 from .client import Acts, Cancelled, Client
+from .foreign import Foreign
 from .network import Network, SimNode
+from .patience import Patience
 from .profiles import NODE_TIMEOUT, PROFILES, Profile
+from .queued import WAITING
 from .row import Row
+from .standing import Place, Process
 
 EVENTS_KEPT = 40
+CLOSING = 1.5  # seconds until everybody must have left
+
+TRYING: Final = frozenset({Command.GRANT, Command.RAISE})
 
 T = TypeVar("T")
 
@@ -46,7 +56,10 @@ class Driven:
     turn: int = 0  # grows with every step; what belongs to an earlier one comes too late
     ask: Ask | None = None
     ballot: list[Vote | None] = field(default_factory=list)
+    asked: float = 0.0  # when
+    lingering: bool = False  # enough has been heard, and more may come
     cancelling: bool = False
+    place: Place | None = None  # in a queue
 
     def step(self, turn: int, value: Any = None, error: BaseException | None = None) -> None:
         """Let the client go on, unless it has already."""
@@ -58,11 +71,9 @@ class Driven:
             self.world.note("gone for ever", self.client.label)
             return
         effect = self.steps.send(value) if error is None else self.steps.throw(error)
-        if isinstance(effect, Line | Leave):
-            self.step(self.turn, isinstance(effect, Line) or "")
-        elif isinstance(effect, Stand):
-            delay = self.client.seconds(effect.seconds) + self._pause()
-            self.world.after(delay, partial(self.step, self.turn, Stood()))
+        if isinstance(effect, Line | Stand | Leave):
+            standing.begin(self, effect)
+            self.maybe_die()
         elif isinstance(effect, Wait):
             self.cancelling = False
             delay = self.client.seconds(effect.seconds) + self._pause()
@@ -70,9 +81,33 @@ class Driven:
         else:
             self._begin(effect)
 
+    def resume(self, turn: int, value: object) -> None:
+        """Let the client go on with this, unless it has already; it may be suspended first."""
+        if turn != self.turn:
+            return
+        pause = self._pause()
+        if pause:
+            self.world.after(pause, partial(self.step, turn, value))
+        else:
+            self.step(turn, value)
+
+    def maybe_die(self) -> None:
+        """Perhaps it will not live to see its turn."""
+        if self.place is not None and self.world.chance(self.world.profile.dies_waiting):
+            soon = self.world.random.expovariate(1 / 0.1)
+            self.world.note("dies", self.client.label)
+            self.world.after(soon, self.client.process.die)
+
+    def forget_place(self) -> None:
+        """Stand in no queue."""
+        if self.place is not None:
+            self.place.close()
+            self.place = None
+
     def _begin(self, ask: Ask) -> None:
         world = self.world
         world.asked[ask.command] += 1
+        self.client.trying = ask.nonce if ask.command in TRYING else ""
         if ask.command is Command.GRANT:
             names = tuple(key.rpartition(":")[2] for key in ask.keys[3:])
             world.checker.attempt(ask.nonce, names)
@@ -80,7 +115,7 @@ class Driven:
             world.network.begun(ask.nonce)
             if world.chance(world.profile.cancel):
                 soon = world.random.choice((0.02, 0.2))  # while it is granted, or held
-                world.after(world.random.expovariate(1 / soon), self._cancel)
+                world.after(world.random.expovariate(1 / soon), self.cancel)
         pause = self._pause()
         if pause:
             world.after(pause, partial(self._send, self.turn, ask))
@@ -91,19 +126,34 @@ class Driven:
         if turn != self.turn:
             return
         self.ask, self.ballot = ask, [None] * len(self.world.network.nodes)
+        self.asked, self.lingering = self.world.now, False
         self.world.network.send(self.client.label, ask, Hearing(self, turn))
         self.decide(turn)
         delay = self.client.seconds(NODE_TIMEOUT)
         self.world.after(delay, partial(self._finish, turn))
 
     def decide(self, turn: int) -> None:
-        """Go on if the asker has heard enough."""
-        if (
-            turn == self.turn
-            and self.ask
-            and (None not in self.ballot or self.ask.decided(self.ballot))
-        ):
+        """Go on if the asker has heard enough, perhaps a moment later, as production does."""
+        if turn != self.turn or self.ask is None:
+            return
+        if None not in self.ballot or (self.lingering and not self._worth()):
             self._finish(turn)
+        elif not self.lingering and self.ask.decided(self.ballot):
+            self.lingering = self._worth()
+            if self.lingering:
+                undoing = self.ask.command in UNDO
+                least = LEAST_LINGER if undoing else LEAST_WORTH
+                delay = max(self.world.now - self.asked, least)
+                self.world.after(delay, partial(self._finish, turn))
+            else:
+                self._finish(turn)
+
+    def _worth(self) -> bool:
+        """Whether those who were not heard yet are worth a moment more."""
+        assert self.ask is not None
+        if self.ask.command in UNDO:
+            return True
+        return self.ask.worth is not None and self.ask.worth(self.ballot)
 
     def _finish(self, turn: int) -> None:
         """Hand over the votes; who was not heard is lost."""
@@ -115,11 +165,7 @@ class Driven:
             vote or Vote(node.label, Answer.LOST, why="no answer")
             for vote, node in zip(self.ballot, nodes, strict=True)
         ]
-        pause = self._pause()
-        if pause:
-            self.world.after(pause, partial(self.step, turn, votes))
-        else:
-            self.step(turn, votes)
+        self.resume(turn, votes)
 
     def _pause(self) -> float:
         """How long the client stands still at this step."""
@@ -143,7 +189,7 @@ class Driven:
             how = f"{self.client.label} went on while it was closed: {error}"
             raise Violation(Broken.CLOSED, how) from None
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
         """Interrupt whatever the client does; once, until it sleeps again."""
         if not self.cancelling and not self.client.doomed:
             self.cancelling = True
@@ -179,6 +225,8 @@ class World:
         self.asked: Counter[Command] = Counter()
         self.offers: list[tuple[Target, str]] = []
         self.checker = Checker(exclusive=profile.exclusive, reachable=profile.reachable)
+        self.patience = Patience(self)
+        self.closing = False
         names = [f"name{i}" for i in range(profile.names)] if profile.row else []
         self.rows = {name: Row(profile.row) for name in names}
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
@@ -187,7 +235,13 @@ class World:
         size = self.random.choice(profile.nodes)
         self.network = Network(self, size)
         count = self.random.randint(*profile.clients)
-        self.clients = [Client(self, number, size) for number in range(count)]
+        self.clients: list[Client] = []
+        for number in range(count):
+            fellow = number % profile.threads
+            process = self.clients[-1].process if fellow else Process(self)
+            self.clients.append(Client(self, number, size, process))
+            if fellow:
+                self.clients[-1].share_clock(self.clients[-2])
         self._driven = [Driven(self, client, client.life()) for client in self.clients]
         majority = size // 2 + 1
         absent = {"": 0, "minority": size - majority, "majority": size - majority + 1}
@@ -204,10 +258,9 @@ class World:
             self.after(0.0, partial(driven.step, 0))
         self._misfortunes()
         try:
-            while self._queue and self._queue[0][0] <= self.profile.seconds:
-                self.now, _, action = heapq.heappop(self._queue)
-                action()
-                self.checker.look(self.now)
+            self._until(self.profile.seconds)
+            if self.profile.patience:
+                self._close()
             for driven in self._driven:
                 driven.close()
         except Violation as violation:
@@ -220,6 +273,23 @@ class World:
             for driven in self._driven:
                 with suppress(Violation):  # one is enough
                     driven.close()
+
+    def _until(self, end: float) -> None:
+        while self._queue and self._queue[0][0] <= end:
+            self.now, _, action = heapq.heappop(self._queue)
+            action()
+            self.checker.look(self.now)
+            if self.profile.patience:
+                self.patience.look(self.now)
+
+    def _close(self) -> None:
+        """Everybody is interrupted and comes no more; then nobody may be left in a queue."""
+        self.note("closing")
+        self.closing = True
+        for driven in self._driven:
+            driven.cancel()
+        self._until(self.profile.seconds + CLOSING)
+        self.patience.closed(self._driven)
 
     # -- time and chance ------------------------------------------------------------------------
 
@@ -253,6 +323,14 @@ class World:
 
     def _misfortunes(self) -> None:
         profile = self.profile
+        places = {
+            Policy(size=1).target([name]).queue_place(len(self.network.nodes))
+            for name in self.clients[0].names
+        }
+        for place in sorted(places):
+            self._again(profile.stalls, self._stall, self.network.nodes[place])
+        if profile.foreign:
+            Foreign(self)
         for node in self.network.nodes:
             self._again(profile.jumps, self._jump, node)
             self._again(profile.restarts, self._restart, node)
@@ -277,6 +355,13 @@ class World:
     def _jump(self, node: SimNode) -> None:
         node.error += self.random.uniform(*self.profile.jump)
         self.note("clock jumps", node.label)
+
+    def _stall(self, node: SimNode) -> None:
+        """Do nothing for a while; what was sent lies there meanwhile."""
+        if node.stalled > self.now:
+            return
+        node.stalled = self.now + self.random.uniform(0, self.profile.stall)
+        self.note("hangs", node.label)
 
     def _vanish(self, node: SimNode) -> None:
         """A key is evicted, or deleted by hand; the counters stay."""
@@ -317,8 +402,11 @@ class World:
         )
 
 
+KINDS: Final = (*PROFILES, *WAITING)
+
+
 def play(seed: int, profile: Profile | None = None) -> World:
     """One world, to its end; the seed chooses the profile if none is given."""
-    world = World(seed, profile or PROFILES[seed % len(PROFILES)])
+    world = World(seed, profile or KINDS[seed % len(KINDS)])
     world.run()
     return world

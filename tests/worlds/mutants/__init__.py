@@ -13,7 +13,8 @@ from .edits import Edit, Mutant, broken, hunt
 from .fencing import FENCES, GUARD
 from .holding import LEASE, VOTES
 from .undoing import NONCE, UNDO
+from .waiting import WAITING
 
-MUTANTS: Final = (*VOTES, *LEASE, *NONCE, *UNDO, *GUARD, *FENCES)
+MUTANTS: Final = (*VOTES, *LEASE, *NONCE, *UNDO, *GUARD, *FENCES, *WAITING)
 
 __all__ = ["MUTANTS", "Edit", "Mutant", "broken", "hunt"]

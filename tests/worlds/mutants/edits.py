@@ -14,8 +14,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tests.worlds.beyond import EVERYWHERE
 from tests.worlds.checker import Violation
-from tests.worlds.profiles import profile
 from tests.worlds.world import World
 
 
@@ -89,7 +89,7 @@ def hunt(mutant: Mutant, *, worlds: int, first: int = 0) -> tuple[int, Violation
     with broken(mutant):
         for count in range(1, worlds + 1):
             try:
-                World(first + count - 1, profile(mutant.profile)).run()
+                World(first + count - 1, EVERYWHERE[mutant.profile]).run()
             except Violation as violation:
                 return count, violation
     return None

@@ -73,7 +73,7 @@ VOTES: Final = (
         "any-answer",
         "The answer to another question counts, too.",
         "slipping",
-        700,  # it takes 90 worlds in the mean
+        600,  # it takes 90 worlds in the mean
         (answers, "vote", " or answer[0] != nonce", ""),
     ),
     mutant(

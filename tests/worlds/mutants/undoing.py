@@ -96,7 +96,7 @@ UNDO: Final = (
         "A failed attempt is not undone.",
         "calm",
         10,
-        (algorithm, "attempt", "if (touched or word) and not", "if word and not"),
+        (algorithm, "attempt", "if (touched or word) and wake", "if word and wake"),
         (algorithm, "attempt", "elif touched:", "elif False:"),
     ),
     mutant(

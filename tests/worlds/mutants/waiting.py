@@ -1,0 +1,166 @@
+"""Broken variants of waiting: of words, of reservations, of looking and of leaving."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django_redlock import algorithm, waiting
+from django_redlock.lines import Lines
+from django_redlock.testing import memory_node
+from django_redlock.testing.memory import MemoryNode
+from tests.worlds import standing
+
+from .edits import mutant
+
+WAITING: Final = (
+    mutant(
+        "wakes-nobody",
+        "A release wakes nobody.",
+        "queued",
+        10,
+        (algorithm, "hand_over", "reserve=RESERVED", "reserve=RESERVED, wake=()"),
+    ),
+    mutant(
+        "wakes-if-it-was-ours",
+        "A release wakes only where the key was still its own.",
+        "queued-giving-up",
+        400,
+        (
+            MemoryNode,
+            "_release",
+            'if waited and flag == "1":',
+            'if told == "FREED" and waited and flag == "1":',
+        ),
+    ),
+    mutant(
+        "unnoticed",
+        "Neither a refusal nor a look notes that somebody waits.",
+        "queued",
+        10,
+        (MemoryNode, "_grant", "if waits:", "if False:"),
+        (MemoryNode, "_look", "self.waits[args[1]] = now + int(args[0])", "pass"),
+    ),
+    mutant(
+        "looks-before-it-is-noted",
+        "A refusal does not note that somebody waits, and passes for a look.",
+        "queued",
+        20,
+        (MemoryNode, "_grant", "if waits:", "if False:"),
+    ),
+    mutant(
+        "jumps-the-queue",
+        "Anybody takes a name that is kept for who is woken.",
+        "queued",
+        120,
+        (MemoryNode, "_grant", "not (word and _free_with(word, value))", "value != NEXT"),
+    ),
+    mutant(
+        "keeps-nothing",
+        "A release does not keep the name for who is woken.",
+        "queued",
+        60,
+        (algorithm, "hand_over", "reserve=RESERVED", "reserve=0.0"),
+    ),
+    mutant(
+        "word-opens-all",
+        "Whoever has been woken takes the name from anybody.",
+        "queued-lossy",
+        20,
+        (memory_node, "_free_with", 'value == NEXT or value.startswith(f"{word}:")', "True"),
+    ),
+    mutant(
+        "wears-the-dead-nonce",
+        "Whoever has been woken takes the dead nonce for its own.",
+        "queued-lossy",
+        20,
+        (algorithm, "attempt", "nonce = policy.nonce()", "nonce = word or policy.nonce()"),
+    ),
+    mutant(
+        "counts-what-is-kept",
+        "A name that is kept for somebody counts as granted.",
+        "queued",
+        20,
+        (
+            MemoryNode,
+            "_grant",
+            "if waits:",
+            'if value == NEXT:\n                return ["GRANTED", "1"]\n            if waits:',
+        ),
+    ),
+    mutant(
+        "keeps-it-longer",
+        "Each refusal keeps the name for longer.",
+        "queued-dying",
+        150,
+        (
+            MemoryNode,
+            "_grant",
+            "if waits:",
+            "if value == NEXT:\n                self._set(key, NEXT, 2000)\n            if waits:",
+        ),
+    ),
+    mutant(
+        "swallows-the-word",
+        "An attempt with the word that fails wakes nobody.",
+        "queued-for-two",
+        400,
+        (algorithm, "attempt", "if (touched or word) and wake", "if False and wake"),
+    ),
+    mutant(
+        "leaves-it-to-any-owner",
+        "Who waits for two names leaves it to the owner of one to wake for the other.",
+        "queued-for-two",
+        400,
+        (algorithm, "_ours_to_wake", "return free - {taken}", "return set()"),
+    ),
+    mutant(
+        "leaves-with-the-word",
+        "Who is interrupted with the word wakes nobody.",
+        "queued-giving-up",
+        1200,
+        (waiting, "stand", "yield undo(policy, target, word, policy.everyone())", "pass"),
+        (algorithm, "attempt", "policy.everyone() if word else touched", "touched"),
+    ),
+    mutant(
+        "short-lived-word",
+        "A word that nobody stands there for is gone at once.",
+        "queued",
+        500,
+        (MemoryNode, "_push", "self.clock() + px", "self.clock()"),
+    ),
+    mutant(
+        "never-looks",
+        "Who stands in a queue relies on being woken.",
+        "queued-beside-others",
+        500,
+        (waiting, "_at_the_nodes", "policy.uniform(*LOOK_EVERY)", "math.inf"),
+    ),
+    mutant(
+        "sleeps-through-the-end",
+        "Who stands in a queue does not look when the key's time is up.",
+        "queued-after-deaths",
+        60,
+        (waiting, "_at_the_nodes", "math.inf if ends is None else ends + 0.001", "math.inf"),
+    ),
+    mutant(
+        "stays-in-the-queue",
+        "Who gives up does not leave the queue.",
+        "queued-giving-up",
+        10,
+        (standing, "_leave", "_unpark(driven, place, left)", 'left("")'),
+    ),
+    mutant(
+        "closes-without-a-word",
+        "Who gives up closes its connection and does not look whether it was its turn.",
+        "queued-giving-up",
+        1200,
+        (standing, "_unpark", 'place.stood.word if place.stood else ""', '""'),
+    ),
+    mutant(
+        "calls-nobody",
+        "Who leaves the line of its process does not call the next.",
+        "queued",
+        60,
+        (Lines, "_remove", "_called(next(iter(line.values()))):", "True:\n            return"),
+    ),
+)
