@@ -12,8 +12,8 @@ from django_redlock.waiting import LOOK_EVERY
 from .worlds.checker import Broken, Violation
 from .worlds.mutants import Mutant, broken
 from .worlds.mutants.waiting import WAITING as MUTANTS
-from .worlds.profiles import Profile
-from .worlds.queued import LATE, SOON, WAITING
+from .worlds.profiles import LATE, SOON, Profile
+from .worlds.queued import WAITING
 from .worlds.standing import Place, Process
 from .worlds.world import World, play
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from django_redlock.testing.memory_node import NEXT
 
 from .checker import Broken, Violation
+from .profiles import LATE
 
 if TYPE_CHECKING:
     from django_redlock.protocol import Grant, Target
@@ -42,6 +43,7 @@ class Patience:
         self._next = 0.0
         self._free: dict[tuple[str, ...], float] = {}
         self.longest = 0.0
+        self.lost = -LATE  # when a word last came to somebody who had just closed his connection
 
     def look(self, now: float) -> None:
         """Whether nobody has waited too long for what is free.
@@ -62,9 +64,13 @@ class Patience:
             free = self._free.get(wish.target.keys, now)
             waited = now - max(free, wish.since, client.process.awake)
             self.longest = max(self.longest, waited)
-            if waited > self._world.profile.patience:
+            if waited > (LATE if self._bereft(now) else self._world.profile.patience):
                 how = f"{client.label} has waited {waited:.3f} s for {wish.target.name}, free"
                 raise Violation(Broken.WAITING, how)
+
+    def _bereft(self, now: float) -> bool:
+        """Whether a word was lost that only a look makes up for."""
+        return now - self.lost < LATE
 
     def _watch(self, wanted: set[tuple[str, ...]], now: float) -> None:
         self._free = {
@@ -79,14 +85,19 @@ class Patience:
     def granted(self, client: Client, grant: Grant, since: float) -> None:
         """Somebody got what others may have stood in line for, longer.
 
+        In his own line, if he stood in one: a holder without the queue's node makes those who
+        come meanwhile stand elsewhere, and the release then wakes one at each.
+
         Raises:
-            Violation: somebody has, at the same node.
+            Violation: somebody has.
         """
         profile = self._world.profile
-        if not profile.orderly or len(grant.target.names) > 1:
+        alone = len(grant.target.names) == 1
+        if not profile.orderly or not alone or self._bereft(self._world.now):
             return
         queue = grant.target.queues[0]
-        for node in self._world.network.nodes:
+        stood = [place.node for place in client.process.places if place.label == client.label]
+        for node in stood or self._world.network.nodes:
             for place in node.places:
                 if place.queue == queue and (place.entered or 0.0) < since - profile.orderly:
                     how = f"{place.label} has stood there since {place.entered:.3f}"

@@ -9,6 +9,8 @@ NODE_TIMEOUT: Final = 0.05  # seconds, as all of these
 MAX_TTL: Final = 0.8
 SKEW: Final = 0.2
 SLACK: Final = 0.1
+SOON: Final = 0.2  # a reservation and a few messages; less than waiting.LOOK_EVERY
+LATE: Final = 1.3  # a look, and node timeouts
 
 
 @dataclass(frozen=True, slots=True)

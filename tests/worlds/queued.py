@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from .profiles import CALM, profile
+from .profiles import CALM, LATE, SOON, profile
 
 WANTED: Final[dict[str, Any]] = {
     "nodes": (1, 2, 3, 3, 4, 5, 5, 6, 7),
@@ -24,8 +24,6 @@ WANTED: Final[dict[str, Any]] = {
 QUIET: Final = replace(CALM, **WANTED)
 LONG: Final = replace(QUIET, ttls=(3.0,), hold=0.05, think=0.6)  # nobody waits for a key's end
 ROUGH: Final = replace(profile("rough"), **{**WANTED, "pause": 0.0, "cancel": 0.02, "die": 0.0})
-SOON: Final = 0.2  # seconds: a reservation and a few messages; less than LOOK_EVERY
-LATE: Final = 1.3  # seconds: a look, and node timeouts
 
 WAITING: Final = (
     replace(

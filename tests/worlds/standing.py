@@ -103,6 +103,9 @@ class Place:
         if not self._closed and self.stood is None:
             self.stood = stood
             self.told()
+        elif stood.word:  # CLIENT UNBLOCK was slow, or overtook the BLPOP
+            self.world.note("word too late", stood.word, self.label)
+            self.world.patience.lost = self.world.now
 
     # -- on the wire ----------------------------------------------------------------------------
 
