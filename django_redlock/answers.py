@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Final
 
 from .protocol import Answer, Command, Vote
@@ -43,7 +42,7 @@ def _yes(node: str, command: Command, answer: list[Any]) -> Vote:
     if command is GRANT:
         return Vote(node, YES, int(answer[2]))
     if command is RELEASE:
-        return _freed(node, answer[2])
+        return Vote(node, YES, answer[2])
     if command is Command.SURVEY:
         return Vote(node, YES, answer[3], data=answer[2])
     if command is Command.EXTEND:
@@ -51,11 +50,6 @@ def _yes(node: str, command: Command, answer: list[Any]) -> Vote:
     if command is Command.CLAIM:
         return Vote(node, YES, data=(answer[2].decode("ascii", "replace"),))
     return Vote(node, YES, left=_left(answer[2]) if command is Command.LOOK else None)
-
-
-@functools.lru_cache(maxsize=256)
-def _freed(node: str, waited_for: int) -> Vote:
-    return Vote(node, YES, waited_for)
 
 
 def _no(node: str, command: Command, answer: list[Any]) -> Vote | None:
