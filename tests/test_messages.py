@@ -19,7 +19,7 @@ def scripts_run(nodes: Iterable[EmbeddedNode]) -> list[int]:
     counts = []
     for node in nodes:
         with node.client() as client:
-            counts.append(client.info("commandstats").get("cmdstat_eval", {}).get("calls", 0))
+            counts.append(client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0))
     return counts
 
 

@@ -95,7 +95,7 @@ def test_leases_that_are_due_together_share_a_message(nodes):
                 with closing(node.client()) as client:
                     stats = client.info("commandstats")
                     pexpire = stats.get("cmdstat_pexpire", {"calls": 0})
-                    found.append((stats["cmdstat_eval"]["calls"], pexpire["calls"]))
+                    found.append((stats["cmdstat_evalsha"]["calls"], pexpire["calls"]))
             return found
 
         before = counted()

@@ -181,7 +181,7 @@ def test_real_nodes(redlock_nodes):
         assert redlock_state("export:42").held
         for client in each:
             calls = client.info("commandstats")
-            assert calls["cmdstat_eval"]["calls"] == 1
+            assert calls["cmdstat_evalsha"]["calls"] == 1
             assert not {"cmdstat_keys", "cmdstat_scan"} & set(calls)
         redlock_nodes.pause(2)
         for _ in range(2):
