@@ -181,7 +181,7 @@ def test_a_loop_that_ends_lets_its_holders_clean_up():
 
 
 ENDINGS = """
-import asyncio, gc, sys, threading, time
+import asyncio, gc, os, sys, threading, time
 from django.conf import settings
 settings.configure(REDLOCK={"default": {
     "NODES": sys.argv[2].split(",") if len(sys.argv) > 2 else ["memory://a", "memory://b"],
@@ -191,7 +191,8 @@ from asgiref.sync import async_to_sync
 from django_redlock import redlock
 
 async def take(number):
-    return [await redlock(f"{number}:{each}").aacquire() for each in range(20)]
+    names = [f"{os.getpid()}:{number}:{each}" for each in range(20)]  # others leave theirs to end
+    return [await redlock(name).aacquire() for name in names]
 
 async def last():
     leases = await take(1)
