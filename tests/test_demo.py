@@ -207,7 +207,7 @@ class Terminal:
         self._pid, self._screen = pty.fork()
         if self._pid == 0:
             os.environ |= {"TMPDIR": str(home), "TERM": "xterm-256color"}
-            for name in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS"):  # of the make that runs the tests
+            for name in ("ARGS", "MAKELEVEL", "MAKEFLAGS", "MFLAGS"):  # of the make around
                 os.environ.pop(name, None)
             os.chdir(ROOT)
             os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
