@@ -112,8 +112,8 @@ class Lane:
         self.timeout = group.timeout
         self.channel: Channel | None = None
         self._silent = False
-        self._opening = False
-        self._waiting: list[tuple[Inquiry, int]] = []  # for a connection
+        self._opening: Opening | None = None
+        self._waiting: dict[Inquiry, int] = {}  # for a connection; with our place
         self._flushing = False
         self._blocked = False  # whether the socket takes no more for now
         self._plenty = PLENTY  # unsent bytes with which not to wait for the end of the tick
@@ -149,16 +149,16 @@ class Lane:
 
     def open(self, now: float, loop: asyncio.AbstractEventLoop, *, urgent: bool) -> bool:
         """Begin to connect; whether a connection is on its way."""
-        if not self._opening:
+        if self._opening is None:
 
             def arrived(opening: Opening) -> None:
                 loop.call_soon_threadsafe(self._opened, loop, opening)
 
-            self._opening = self.node.open(now, urgent=urgent, then=arrived) is not None
-        return self._opening
+            self._opening = self.node.open(now, urgent=urgent, then=arrived)
+        return self._opening is not None
 
     def _opened(self, loop: asyncio.AbstractEventLoop, opening: Opening) -> None:
-        self._opening = False
+        self._opening = None
         if opening.channel is not None:
             if self.channel is not None and self._silent:
                 self.channel.close("no answer")  # it answers on a new one
@@ -167,8 +167,8 @@ class Lane:
             else:
                 self._drop(loop)
                 self._have(opening.channel, loop)
-        waiting, self._waiting = self._waiting, []
-        for inquiry, place in waiting:
+        waiting, self._waiting = self._waiting, {}
+        for inquiry, place in waiting.items():
             inquiry.connected(place, self)
 
     def _have(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
@@ -190,6 +190,9 @@ class Lane:
 
     def give_back(self) -> None:
         """Return the connection to the process; the loop ends."""
+        for inquiry, place in tuple(self._waiting.items()):
+            if inquiry.question.undoing:
+                self.entrust(inquiry, place)
         channel = self.channel
         if channel is not None:
             self._drop(asyncio.get_running_loop())
@@ -202,7 +205,13 @@ class Lane:
 
     def wait(self, inquiry: Inquiry, place: int) -> None:
         """Put the question when there is a connection."""
-        self._waiting.append((inquiry, place))
+        self._waiting[inquiry] = place
+
+    def entrust(self, inquiry: Inquiry, place: int) -> None:
+        """The same, when nobody will wait for the answer, nor the loop go on for it perhaps."""
+        self._waiting.pop(inquiry, None)
+        if self._opening is not None:
+            self.node.entrust(self._opening, inquiry.errand(place))
 
     def put(self, owed: Owed, loop: asyncio.AbstractEventLoop) -> bool:
         """Put a question into the stream, to leave with all others of this tick.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from .anodes import Lane, Lanes
-    from .channel import Channel
+    from .channel import Channel, Owed
     from .protocol import Ask, Vote
     from .question import Hear
 
@@ -65,11 +65,13 @@ class Inquiry:
                 continue
             known_down = bool(lane.node.trouble)
             coming = lane.open(now, self._loop, urgent=urgent)
-            if coming and (question.undoing or urgent or not known_down):
+            if coming and (urgent or not known_down):
                 self._awaited.add(place)
                 lane.wait(self, place)
-            else:
-                question.lose(place, lane.node.trouble or "no connection")
+                continue
+            question.lose(place, lane.node.trouble or "no connection")
+            if question.undoing:
+                lane.entrust(self, place)
 
     def _put_elsewhere(self, place: int, lane: Lane) -> bool:
         """Undo on another's connection, if a thread or loop acquired there and is unanswered."""
@@ -77,7 +79,7 @@ class Inquiry:
         channel = lane.node.elsewhere(question.ask.nonce, lane.channel)
         if channel is None:
             return False
-        channel.send(question.owed(place, nobody, time.monotonic()))
+        channel.send(self.errand(place))
         question.lose(place, "it has not answered the grant yet", sent=True)
         return True
 
@@ -90,6 +92,10 @@ class Inquiry:
                 self._unheard[place] = channel
             else:
                 question.lose(place, "has too much to answer already")
+
+    def errand(self, place: int) -> Owed:
+        """The question, for a node that is connected when nobody waits for its answer."""
+        return self.question.owed(place, nobody, time.monotonic())
 
     def connected(self, place: int, lane: Lane) -> None:
         """Ask a node that has, or could not be given, a connection at last.
@@ -124,17 +130,18 @@ class Inquiry:
         """Having heard enough, do not leave out who is only a little late; or end.
 
         A node that is being connected shall be asked, too: a lease that stands on a bare
-        majority ends with the first node. Undoing waits for prompt nodes as well.
+        majority ends with the first node, and one that is not released there may be the one
+        at which others wait. Undoing waits for prompt nodes as well.
         """
         question, timeout = self.question, self._lanes.timeout
         now = time.monotonic()
         seconds = question.linger(now)
-        if question.undoing:
+        if self._awaited:
+            worth, seconds = True, max(0.0, question.start + timeout - now)
+        elif question.undoing:
             worth = any(
                 each.silent_for(question.start) <= timeout for each in self._unheard.values()
             )
-        elif self._awaited:
-            worth, seconds = True, max(0.0, question.start + timeout - now)
         else:
             worth = question.ask.worth is not None and question.ask.worth(question.ballot)
         if not worth:
@@ -182,11 +189,11 @@ class Inquiry:
 
     def _end(self) -> None:
         if not self.answered.done():
+            why = f"no connection within {self._lanes.timeout:g} s"
             for place in self._awaited:
-                node, why = (
-                    self._lanes.nodes[place],
-                    f"no connection within {self._lanes.timeout:g} s",
-                )
+                node = self._lanes.nodes[place]
                 self.question.lose(place, why)
                 node.trouble = node.trouble or why  # it is not waited for again
+                if self.question.undoing:
+                    self._lanes.lanes[place].entrust(self, place)
             self.answered.set_result(self.question.votes())

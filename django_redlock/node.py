@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from .addresses import Address
     from .admission import Facts
-    from .channel import Channel
+    from .channel import Channel, Owed
 
 SPARE: Final = 64  # idle channels kept per node
 LEAST_BACKOFF: Final = 0.05  # seconds between two tries of a node that is down …
@@ -61,6 +61,7 @@ class Opening:
     """A connection on its way; ``channel`` is there once ``done`` is set, if it worked.
 
     Attributes:
+        errands: questions that it begins with, whoever gets it.
         then: called by the thread that connects when it is done.
     """
 
@@ -68,6 +69,7 @@ class Opening:
         self.done = threading.Event()
         self.channel: Channel | None = None
         self.awaited = True
+        self.errands: list[Owed] = []
         self.then = then
 
 
@@ -292,6 +294,8 @@ class Node:
                 self.trouble = trouble
             else:
                 self._welcome(channel)
+                for owed in opening.errands:
+                    channel.send(owed)
                 if opening.awaited:
                     opening.channel = channel
                 else:
@@ -310,6 +314,14 @@ class Node:
         for silent in self._aside:  # their sockets are dead: the node answers on a new one
             silent.close("no answer")
         self._aside.clear()
+
+    def entrust(self, opening: Opening, owed: Owed) -> None:
+        """Have a question put that nobody waits for, as soon as there is a connection."""
+        with self._lock:
+            if opening.channel is None:
+                opening.errands.append(owed)
+            else:
+                opening.channel.send(owed)
 
     def forgo(self, opening: Opening) -> None:
         """Stop waiting; what still comes of it serves a later call."""

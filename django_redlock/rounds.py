@@ -15,7 +15,7 @@ import select
 import time
 from typing import TYPE_CHECKING
 
-from .channel import Channel
+from .channel import Channel, nobody
 from .protocol import Command
 from .question import HANDSHAKE, Question
 
@@ -101,7 +101,7 @@ class Round:
             known_down = bool(node.trouble)
             opening = node.open(self.start, urgent=urgent)
             if opening is not None and known_down and not urgent:
-                node.forgo(opening)
+                self._forgo(i, opening)
             elif opening is not None:
                 openings[i] = opening
                 patience[i] = self.timeout * (1 if known_down else HANDSHAKE)
@@ -113,7 +113,13 @@ class Round:
                 opening.done.wait(max(0.0, self.start + patience[i] - time.monotonic()))
                 self._join(i, opening)
             if i not in self.mine:
-                self.nodes[i].forgo(opening)
+                self._forgo(i, opening)
+
+    def _forgo(self, i: int, opening: Opening) -> None:
+        """Wait no longer; but what is to be undone there shall be, however late."""
+        if self.question.undoing:
+            self.nodes[i].entrust(opening, self.question.owed(i, nobody, time.monotonic()))
+        self.nodes[i].forgo(opening)
 
     def _enough(self) -> bool:
         return len(self.mine) + len(self.busy) >= self.majority

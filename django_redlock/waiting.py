@@ -14,8 +14,8 @@ program's and wakes nobody) is bounded by a look now and then, and by the time t
 All stand at one node, chosen by the name; where that one is down or owes us an answer, at the
 next. A release wakes on every node, so it does not matter who stands where.
 
-The wake-ups are our own (DESIGN: BLPOP in order of arrival is Redis's documented behaviour);
-what keeps them safe is in ``algorithm``: a word never makes anybody a holder.
+The wake-ups are our own, built on what Redis documents of BLPOP: it serves in order of arrival.
+What keeps them safe is in ``algorithm``: a word never makes anybody a holder.
 """
 
 from __future__ import annotations
@@ -125,18 +125,22 @@ def _at_the_nodes(
     stood_before, broken = False, 0
     while (left := until - policy.clock()) > 0:
         if place is None:
-            place, ends = yield from _look(policy, target, which, order)
+            looked = yield from _look(policy, target, which, order)
+            place = next((i for i in order if i in looked), None)
             if place is None:
                 yield Wait(min(left, policy.uniform(0.05, 0.1)))
                 return ""
-            if ends is not None and ends <= 0:
-                if not stood_before and place not in refusing:
-                    order = [i for i in order if i != place]
-                    place = None
-                    continue
+            ends = looked[place]
+            news = _is_gone(ends) and (stood_before or place in refusing)
+            # A release that was lost at this one node has freed the name all the same.
+            if news or sum(map(_is_gone, looked.values())) >= policy.majority:
                 if stood_before:  # everybody who waits may have seen that now
                     yield Wait(policy.uniform(0.0, 0.01))
                 return ""
+            if _is_gone(ends):
+                order = [i for i in order if i != place]
+                place = None
+                continue
         nap = min(left, policy.uniform(*LOOK_EVERY), math.inf if ends is None else ends + 0.001)
         stood: Stood = yield Stand(ticket, place, nap, min(left, LONGEST))
         if stood.word:
@@ -150,27 +154,32 @@ def _at_the_nodes(
 
 def _look(
     policy: Policy, target: Target, which: int, order: list[int]
-) -> Steps[tuple[int | None, float | None]]:
-    """Where to stand, and the seconds until the key there is gone: 0 none, None never."""
+) -> Steps[dict[int, float | None]]:
+    """The seconds until the key is gone, by node: 0 there is none, None never."""
     votes = yield Ask(
         Command.LOOK,
         policy.nonce(),
         (target.waits, target.keys[which]),
         (int(NEWS * 1000), target.names[which]),
-        partial(_heard, places=order),
-        frozenset(order),
+        partial(_heard, majority=policy.majority),
+        policy.everyone(),
         worth=partial(_first_unheard, places=order),
+        first=order[0] if order else 0,
     )
-    for place in order:
-        if votes[place].answer is Answer.YES:
-            return place, votes[place].left
-    return None, None
+    return {i: vote.left for i, vote in enumerate(votes) if vote.answer is Answer.YES}
 
 
-def _heard(ballot: Ballot, places: list[int]) -> bool:
-    """Whether one of these nodes has answered, or none will."""
-    votes = [ballot[place] for place in places]
-    return None not in votes or any(vote and vote.answer is Answer.YES for vote in votes)
+def _is_gone(left: float | None) -> bool:
+    return left is not None and left <= 0
+
+
+def _heard(ballot: Ballot, majority: int) -> bool:
+    """Whether it is clear if the key is gone from a majority, or nobody else will answer."""
+    if None not in ballot:
+        return True
+    told = [vote for vote in ballot if vote and vote.answer is Answer.YES]
+    gone = sum(_is_gone(vote.left) for vote in told)
+    return gone >= majority or len(told) - gone > len(ballot) - majority
 
 
 def _first_unheard(ballot: Ballot, places: list[int]) -> bool:

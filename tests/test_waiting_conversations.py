@@ -126,6 +126,18 @@ def test_a_node_that_did_not_refuse_us_is_no_reason_to_try_again(silent: int) ->
     assert [stand.place for stand in table.stood] == [(first + silent) % 5]
 
 
+@pytest.mark.parametrize("free", [2, 3])
+def test_a_name_that_a_majority_has_not_is_tried(free: int) -> None:
+    """A release that was lost at the queue's node costs a look, not the time the key has there."""
+    table = Table(5)
+    looked: list[object] = [Seen(9.0)] * 5  # at the queue's node, too
+    for i in range(free):
+        looked[(place(table) + 1 + i) % 5] = Seen(0.0)
+    then: list[object] = [Stood(WORD), 5] if free == 2 else [5]
+    table.talk(table.acquire(wait=50), NO, Stood(), looked, *then)
+    assert [carried(ask) for ask in grants(table)] == ["", WORD if free == 2 else ""]
+
+
 def test_of_several_names_the_one_that_was_refused_is_waited_for() -> None:
     """Its queue, at its node; a node that refused us for another name tells nothing of it."""
     table = Table(5)
@@ -519,8 +531,12 @@ def test_notes_outlast_the_time_between_two_looks() -> None:
             lambda: test_what_is_no_word_is_not_carried("next"),
         ),
         (
-            Edit(waiting, "_at_the_nodes", "place not in refusing", "False"),
+            Edit(waiting, "_at_the_nodes", "place in refusing", "True"),
             lambda: test_a_node_that_did_not_refuse_us_is_no_reason_to_try_again(1),
+        ),
+        (
+            Edit(waiting, "_at_the_nodes", "sum(map(_is_gone, looked.values()))", "0"),
+            lambda: test_a_name_that_a_majority_has_not_is_tried(3),
         ),
         (
             Edit(waiting, "_at_the_nodes", "broken + 1 if stood.broken else 0", "0"),
@@ -543,6 +559,7 @@ def test_notes_outlast_the_time_between_two_looks() -> None:
         "keeps-its-turn",
         "any-word",
         "believes-any-node",
+        "believes-one-node",
         "spins-when-broken",
         "spends-the-word",
         "interrupted-with-the-word",

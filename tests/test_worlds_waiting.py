@@ -25,6 +25,7 @@ MET = {
     "queued-after-deaths": {"gone for ever", "extended"},
     "queued-after-rests": {"rest"},
     "queued-lossy": {"lost word", "lost request", "moves", "suspended"},
+    "queued-losing-releases": {"lost request"},
     "queued-dying": {"dies"},
     "queue-hangs": {"hangs", "moves"},
     "queue-restarts": {"restarts", "flushed"},
@@ -50,9 +51,14 @@ def test_no_world_of_waiting_breaks_a_promise(profile: Profile) -> None:
 
 
 def test_bounds_tell_a_wake_up_from_a_timer() -> None:
-    """Soon is before anybody looks by himself; late is after everybody has, and some timeouts."""
+    """Soon is before anybody looks by himself; late is after everybody has, and some timeouts.
+
+    Where looks get lost as well it is after two, and long before a key that was left is gone.
+    """
     assert RESERVED < SOON < LOOK_EVERY[0] < LOOK_EVERY[1] < LATE
-    assert {each.patience for each in WAITING} == {SOON, LATE}
+    losing = where("queued-losing-releases")
+    assert LATE < losing.patience < min(losing.ttls) / 2
+    assert {each.patience for each in WAITING if each is not losing} == {SOON, LATE}
 
 
 def test_worlds_of_waiting_are_of_all_sizes() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from django_redlock import waiting
+
 from .profiles import CALM, LATE, SOON, profile
 
 WANTED: Final[dict[str, Any]] = {
@@ -83,6 +85,18 @@ WAITING: Final = (
         loss=0.05,
         pause=0.02,
         patience=LATE,
+    ),
+    replace(
+        LONG,
+        name="queued-losing-releases",
+        about="Messages are lost, releases as well; what they leave at a node lasts for long.",
+        loss=0.05,
+        clients=(2, 3),
+        ttls=(6.0,),
+        think=6.0,  # longer than anybody should have to wait, so that nobody else frees it
+        hold=0.2,
+        patience=LATE + waiting.LOOK_EVERY[1],  # the answers to one look may be lost as well
+        seconds=10.0,
     ),
     replace(
         LONG,

@@ -136,6 +136,13 @@ WAITING: Final = (
         (waiting, "_at_the_nodes", "policy.uniform(*LOOK_EVERY)", "math.inf"),
     ),
     mutant(
+        "believes-one-node",
+        "Who stands in a queue believes the node there that the name is held.",
+        "queued-losing-releases",
+        400,
+        (waiting, "_at_the_nodes", "sum(map(_is_gone, looked.values()))", "0"),
+    ),
+    mutant(
         "sleeps-through-the-end",
         "Who stands in a queue does not look when the key's time is up.",
         "queued-after-deaths",

@@ -1,0 +1,150 @@
+"""Releases that find no connection to a node: they reach it, however late it is there."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from typing import NamedTuple
+
+import pytest
+
+from django_redlock import NodesUnavailable
+from django_redlock.lease import Lease
+from django_redlock.locks import LockTemplate
+from django_redlock.testing import EmbeddedNodes
+
+from .loops import group_of, keys_on, template
+from .proxy import Proxy
+from .waiting import eventually
+
+NODE_TIMEOUT = 0.3
+TTL = 60.0  # nobody waits for that
+
+
+class Far(NamedTuple):
+    """Five nodes, of which the first two can be made to answer late."""
+
+    nodes: EmbeddedNodes
+    proxies: list[Proxy]
+    redlock: LockTemplate
+
+    def late(self, delay: float) -> None:
+        """Let every answer of two nodes take so many seconds more."""
+        for proxy in self.proxies:
+            proxy.delay = delay
+
+    def hang_up(self) -> None:
+        """Let all nodes close their connections."""
+        for node in self.nodes:
+            with closing(node.client()) as client:
+                client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    def free(self) -> bool:
+        """Whether no node stores a lock."""
+        return keys_on(self.nodes) == [[]] * 5
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[EmbeddedNodes]:
+    """Five nodes, without the guard."""
+    with EmbeddedNodes(5) as nodes:
+        nodes.settings(RESTART_GUARD=False)
+        yield nodes
+
+
+@pytest.fixture
+def far(nodes: EmbeddedNodes) -> Iterator[Far]:
+    """The nodes, and a process that is connected to each of them."""
+    with ExitStack() as stack:
+        proxies = [stack.enter_context(Proxy(node.port)) for node in nodes[:2]]
+        urls = [*(proxy.url for proxy in proxies), *(node.url for node in nodes[2:])]
+        far = Far(nodes, proxies, template(group := group_of(urls, NODE_TIMEOUT), ttl=TTL))
+        eventually(lambda: connected(far.redlock), within=20)
+        eventually(lambda: all(state.voting for state in group.states()))
+        for node in nodes:  # of a test that failed
+            with closing(node.client()) as client:
+                client.delete("redlock:lock:late", "redlock:lock:prompt")
+        eventually(far.free)
+        yield far
+
+
+def connected(redlock: LockTemplate) -> bool:
+    """Whether the nodes can be asked."""
+    with suppress(NodesUnavailable), redlock("warm"):
+        return True
+    return False
+
+
+def elsewhere(work: Callable[[], object]) -> None:
+    """Do it in a thread of its own."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(30)
+
+
+still: list[asyncio.AbstractEventLoop] = []
+
+
+def by_a_thread(lease: Lease) -> None:
+    """Release by blocking."""
+    elsewhere(lease.release)
+
+
+def by_a_loop(lease: Lease) -> None:
+    """Release in an event loop that ends with it."""
+    elsewhere(lambda: asyncio.run(lease.arelease()))
+
+
+def by_a_loop_that_stands_still(lease: Lease) -> None:
+    """Release in an event loop that does nothing else afterwards, nor is ended."""
+    still.append(asyncio.new_event_loop())
+    elsewhere(lambda: still[-1].run_until_complete(lease.arelease()))
+
+
+def by_a_task_that_is_cancelled(lease: Lease) -> None:
+    """Release in a task that is cancelled at once, in a loop that ends then."""
+
+    async def main() -> None:
+        task = asyncio.ensure_future(lease.arelease())
+        await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    elsewhere(lambda: asyncio.run(main()))
+
+
+@pytest.fixture(autouse=True)
+def nothing_stands() -> Iterator[None]:
+    """Close the loops that stand still."""
+    yield
+    while still:
+        still.pop().close()
+
+
+@pytest.mark.parametrize(
+    "release", [by_a_thread, by_a_loop, by_a_loop_that_stands_still, by_a_task_that_is_cancelled]
+)
+@pytest.mark.parametrize("delay", [0.02, 0.15], ids=["in time", "too late"])
+def test_a_release_reaches_nodes_that_are_connected_late(far, release, delay):
+    """A handshake that takes longer than at the others, or than the node timeout, loses nothing."""
+    lease = far.redlock("late").acquire()
+    assert keys_on(far.nodes) == [["redlock:lock:late"]] * 5
+    far.hang_up()
+    far.late(delay)
+    start = time.monotonic()
+    release(lease)
+    assert time.monotonic() - start < 5
+    eventually(far.free, within=10)
+
+
+def test_a_release_waits_for_nodes_that_are_being_connected(far):
+    """A loop without connections returns when all prompt nodes have freed the name."""
+    lease = far.redlock("prompt").acquire()
+    far.hang_up()
+    far.late(0.005)
+    asyncio.run(lease.arelease())
+    assert far.free()
