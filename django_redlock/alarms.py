@@ -2,7 +2,7 @@
 
 Nearly every question is answered long before its alarm, and a timer of its own, made, sorted in
 and cancelled, would cost more than its answers. An alarm is only dropped when its time comes,
-or when those that are void have become many.
+or when those that are void have become many; its question is, when it is over.
 """
 
 from __future__ import annotations
@@ -11,35 +11,45 @@ import heapq
 import itertools
 import math
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     import asyncio
 
     from .inquiry import Inquiry
 
+Alarm: TypeAlias = list[Any]  # when; which of those; the question, or None when it is over
+
 FEW: Final = 1024  # alarms that are not worth tidying
+
+
+def dismiss(alarm: Alarm | None) -> None:
+    """Let it ring for nobody."""
+    if alarm is not None:
+        alarm[2] = None
 
 
 class Alarms:
     """The alarms of one event loop."""
 
     def __init__(self) -> None:
-        self._alarms: list[tuple[float, int, Inquiry]] = []
+        self._alarms: list[Alarm] = []
         self._order = itertools.count()
         self._many = FEW
         self._timer: asyncio.TimerHandle | None = None
         self._rings = math.inf  # when the timer does
 
-    def set(self, when: float, inquiry: Inquiry, loop: asyncio.AbstractEventLoop) -> None:
-        """Have ``inquiry.look_again`` called at that ``time.monotonic``, unless it has ended."""
+    def set(self, when: float, inquiry: Inquiry, loop: asyncio.AbstractEventLoop) -> Alarm:
+        """Have ``inquiry.look_again`` called at that ``time.monotonic``."""
         if len(self._alarms) >= self._many:
-            self._alarms = [alarm for alarm in self._alarms if not alarm[2].answered.done()]
+            self._alarms = [alarm for alarm in self._alarms if alarm[2] is not None]
             heapq.heapify(self._alarms)
             self._many = max(FEW, 2 * len(self._alarms))
-        heapq.heappush(self._alarms, (when, next(self._order), inquiry))
+        alarm: Alarm = [when, next(self._order), inquiry]
+        heapq.heappush(self._alarms, alarm)
         if when < self._rings:
             self._arm(loop)
+        return alarm
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is not None:
@@ -52,7 +62,7 @@ class Alarms:
         try:
             while self._alarms:
                 when, _, inquiry = self._alarms[0]
-                over = inquiry.answered.done()
+                over = inquiry is None or inquiry.answered.done()
                 if when > now and not over:
                     return
                 heapq.heappop(self._alarms)

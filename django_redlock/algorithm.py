@@ -47,6 +47,9 @@ __all__ = ["acquire", "adopt", "extend", "extend_many", "release", "undo"]
 
 Refusal: TypeAlias = LockTaken | NodesUnavailable
 
+# An enum's member costs five times a name.
+YES: Final = Answer.YES
+NO: Final = Answer.NO
 SPLITS: Final = 3  # how often those who do not wait try again after a split
 
 
@@ -67,9 +70,9 @@ def count(ballot: Ballot) -> Count:
     for vote in ballot:
         if vote is None:
             unheard += 1
-        elif vote.answer is Answer.YES:
+        elif vote.answer is YES:
             yes += 1
-        elif vote.answer is Answer.NO:
+        elif vote.answer is NO:
             no += 1
     return Count(yes, no, unheard)
 
@@ -228,7 +231,7 @@ def attempt(
             worth=worth,
         )
         touched = frozenset(
-            i for i, vote in enumerate(votes) if vote.sent and vote.answer is not Answer.NO
+            i for i, vote in enumerate(votes) if vote.sent and vote.answer is not NO
         )
         fence, evidence = yield from _token(policy, target, nonce, votes)
         deadline = start + policy.validity(ttl)
@@ -292,7 +295,7 @@ def _token(
     A grant acknowledges its own number. When a majority granted but no number has a majority,
     the largest is the token and the nodes below are raised to it.
     """
-    numbers = {i: vote.number for i, vote in enumerate(votes) if vote.answer is Answer.YES}
+    numbers = {i: vote.number for i, vote in enumerate(votes) if vote.answer is YES}
     if len(numbers) < policy.majority:
         return None, votes
     token, agreeing = Counter(numbers.values()).most_common(1)[0]

@@ -109,9 +109,9 @@ class Backend:
         """Carry out steps of the algorithm on these nodes."""
         return run(steps, self._perform)
 
-    async def arun(self, steps: Steps[T]) -> T:
+    def arun(self, steps: Steps[T]) -> Awaitable[T]:
         """The same in a task."""
-        return await arun(steps, self._aperform)
+        return arun(steps, self._aperform)
 
     def _perform(self, effect: Effect) -> Any:
         if isinstance(effect, Ask):

@@ -136,9 +136,9 @@ class Channel:
         packed, size = owed.packed, len(owed.packed)
         if owed.command is GRANT:
             packed = packed[: -len(NO_EPOCH)] + self._epoch
-        room = UNDO_BACKLOG if owed.command in UNDO else BACKLOG
-        if self.looped:
-            room = LOOP_BACKLOG
+        room = LOOP_BACKLOG
+        if not self.looped:
+            room = UNDO_BACKLOG if owed.command in UNDO else BACKLOG
         with self._writing:
             if self.fault or self._backlog + size > room:
                 return False
@@ -208,8 +208,10 @@ class Channel:
     def _take_in(self, data: bytes) -> None:
         self._reader.feed(data)
         self._incomplete += len(data)
+        now = time.monotonic()
         while not self.fault and (answer := self._reader.gets()) is not False:
             self._incomplete = 0
+            self._heard = now
             self._settle(answer)
         if self._incomplete > LONGEST:
             self.close("sent an answer without end")
@@ -220,7 +222,6 @@ class Channel:
             return
         owed = self.owed.popleft()
         self._backlog -= len(owed.packed)
-        self._heard = time.monotonic()
         vote: Vote | None
         if isinstance(answer, hiredis.ReplyError):
             if str(answer).startswith("NOSCRIPT") and self._ask_in_full(owed):

@@ -43,15 +43,14 @@ async def arun(steps: Steps[T], perform: Callable[[Effect], Awaitable[Any]]) -> 
     A cancellation is handed to the generator, which says what to undo. ``perform`` sends before
     it is awaited, so what undoes is on its way even if a second cancellation ends the waiting.
     """
-    step: Callable[[Any], Effect] = steps.send
     value: Any = None
+    error: BaseException | None = None
     while True:
         try:
-            effect = step(value)
+            effect = steps.send(value) if error is None else steps.throw(error)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         try:
-            value = await perform(effect)
-            step = steps.send
-        except BaseException as error:  # noqa: BLE001 - rule: undo on every interruption
-            step, value = steps.throw, error
+            value, error = await perform(effect), None
+        except BaseException as raised:  # noqa: BLE001 - rule: undo on every interruption
+            error = raised

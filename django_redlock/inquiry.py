@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from .alarms import Alarm, dismiss
 from .channel import nobody
 from .question import HANDSHAKE, Question
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .protocol import Ask, Vote
     from .question import Hear
 
+NOWHERE: Final[frozenset[int]] = frozenset()
 PATIENCE: Final = 20  # node timeouts that a question may last, however busy the nodes are
 
 
@@ -37,13 +39,15 @@ class Inquiry:
         self._lanes = lanes
         self._loop = loop
         self._unheard: dict[int, Channel] = {}  # asked, by place
-        self._awaited: set[int] = set()  # places of nodes without a connection yet
+        self._awaited: frozenset[int] = NOWHERE  # nodes without a connection yet
+        self._few = lanes.majority - 1  # with more that are still to be heard nothing is clear
         self._lingering = False
+        self._alarm: Alarm | None = None
         self._until = self.question.start + lanes.timeout
         self._patience = self.question.start + PATIENCE * lanes.timeout
         self._ask_all()
         self._look()
-        if not self._lingering:
+        if not (self._lingering or self.answered.done()):
             self._look_at(self._until)
 
     # -- asking ---------------------------------------------------------------------------------
@@ -55,22 +59,22 @@ class Inquiry:
         urgent = len(usable) - usable.count(None) < self._lanes.majority
         if urgent:
             self._until = now + HANDSHAKE * self._lanes.timeout
-        hear = question.timed(self._hear, late=True)
+        hear, undoing = question.timed(self._hear, late=True), question.undoing
         for place, channel in zip(question.asked, usable, strict=True):
             lane = lanes[place]
-            if question.undoing and self._put_elsewhere(place, lane):
+            if undoing and self._put_elsewhere(place, lane):
                 continue
-            if channel is not None or (question.undoing and lane.channel is not None):
+            if channel is not None or (undoing and lane.channel is not None):
                 self._put(place, lane, hear, now)
                 continue
             known_down = bool(lane.node.trouble)
             coming = lane.open(now, self._loop, urgent=urgent)
             if coming and (urgent or not known_down):
-                self._awaited.add(place)
+                self._awaited |= {place}
                 lane.wait(self, place)
                 continue
             question.lose(place, lane.node.trouble or "no connection")
-            if question.undoing:
+            if undoing:
                 lane.entrust(self, place)
 
     def _put_elsewhere(self, place: int, lane: Lane) -> bool:
@@ -102,7 +106,7 @@ class Inquiry:
 
         What is over by now is asked no more; but undoing is never over.
         """
-        self._awaited.discard(place)
+        self._awaited -= {place}
         if not self.answered.done() or self.question.undoing:
             now = time.monotonic()
             self._put(place, lane, self.question.timed(self._hear, late=True), now)
@@ -112,9 +116,11 @@ class Inquiry:
     # -- hearing --------------------------------------------------------------------------------
 
     def _hear(self, place: int, vote: Vote) -> None:
+        if self.answered.done():
+            return
         self.question.ballot[place] = vote
-        if not self.answered.done():
-            self._unheard.pop(place, None)
+        self._unheard.pop(place, None)
+        if len(self._unheard) <= self._few:
             self._look()
 
     def _look(self) -> None:
@@ -133,36 +139,35 @@ class Inquiry:
         majority ends with the first node, and one that is not released there may be the one
         at which others wait. Undoing waits for prompt nodes as well.
         """
-        question, timeout = self.question, self._lanes.timeout
-        now = time.monotonic()
-        seconds = question.linger(now)
-        if self._awaited:
-            worth, seconds = True, max(0.0, question.start + timeout - now)
-        elif question.undoing:
-            worth = any(
-                each.silent_for(question.start) <= timeout for each in self._unheard.values()
-            )
-        else:
-            worth = question.ask.worth is not None and question.ask.worth(question.ballot)
-        if not worth:
+        if not self._worth():
             self._end()
         elif not self._lingering:
             self._lingering = True
-            self._look_at(now + seconds)
+            now = time.monotonic()
+            until = self.question.start + self._lanes.timeout
+            self._look_at(until if self._awaited else now + self.question.linger(now))
+
+    def _worth(self) -> bool:
+        question = self.question
+        if self._awaited:
+            return True
+        if question.undoing:
+            start, timeout = question.start, self._lanes.timeout
+            return any(each.silent_for(start) <= timeout for each in self._unheard.values())
+        return question.ask.worth is not None and question.ask.worth(question.ballot)
 
     # -- time -----------------------------------------------------------------------------------
 
     def _look_at(self, when: float) -> None:
         self._due = when
-        self._lanes.alarms.set(when, self, self._loop)
+        dismiss(self._alarm)
+        self._alarm = self._lanes.alarms.set(when, self, self._loop)
 
     def look_again(self, when: float, now: float) -> None:
         """End, unless a node that we wait for is answering others; called by an alarm.
 
         Whatever the alarm is late is the loop's own delay, and makes no node silent.
         """
-        if when != self._due:
-            return  # set anew meanwhile
         timeout = self._lanes.timeout
         late = now - when
         self._patience += late
@@ -196,4 +201,5 @@ class Inquiry:
                 node.trouble = node.trouble or why  # it is not waited for again
                 if self.question.undoing:
                     self._lanes.lanes[place].entrust(self, place)
+            dismiss(self._alarm)
             self.answered.set_result(self.question.votes())

@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 from .background import start_thread
 from .complaints import Refused, describe
 from .handshake import open_channel
+from .protocol import Answer, Vote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +84,7 @@ class Node:
         trouble: why it is known to be down, or "".
         twin: the label of an earlier node that is the same server, or "".
         facts: what it said when last connected.
+        unheard: its vote where the asker had heard enough without it.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Node:
     ) -> None:
         self.label = address.label
         self.alias = alias
+        self.unheard = Vote(self.label, Answer.LOST, why="not waited for")
         self._address = address
         self._place = place
         self._fences = fences

@@ -62,6 +62,8 @@ Ballot = Sequence[Vote | None]  # None: not heard yet
 class Command(enum.StrEnum):
     """What can be asked of a node; each is one script of ``scripts``, but for the last two."""
 
+    __hash__ = str.__hash__  # that of an enum is Python code, run for every answer
+
     GRANT = "grant"
     RAISE = "raise"
     EXTEND = "extend"
@@ -221,6 +223,11 @@ def _steady_clock() -> Callable[[], float]:
 boottime: Final = _steady_clock()
 
 
+@functools.cache
+def _everyone(size: int) -> frozenset[int]:
+    return frozenset(range(size))
+
+
 def microseconds() -> int:
     """The wall clock, in microseconds since 1970: a wish for a token, never a decision."""
     return time.time_ns() // 1000
@@ -256,7 +263,7 @@ class Policy:
 
     def everyone(self) -> frozenset[int]:
         """The indices of all nodes."""
-        return frozenset(range(self.size))
+        return _everyone(self.size)
 
     def validity(self, ttl: float) -> float:
         """Seconds that a holder may believe in a ttl, counted from before the first message."""

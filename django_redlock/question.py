@@ -35,6 +35,19 @@ class Question:
         over: whether the asker has heard enough.
     """
 
+    __slots__ = (
+        "_owed",
+        "_packed",
+        "ask",
+        "asked",
+        "ballot",
+        "nodes",
+        "nonce",
+        "over",
+        "start",
+        "undoing",
+    )
+
     def __init__(self, nodes: Sequence[Node], ask: Ask) -> None:
         self.nodes = nodes
         self.ask = ask
@@ -46,7 +59,7 @@ class Question:
         self.over = False
         self._packed: dict[int | None, bytes] | None = None
         self._owed: Owed | None = None
-        if ask.to is not None:
+        if ask.to is not None and len(ask.to) < len(nodes):
             self.asked = [place for place in self.asked if place in ask.to]
             for place in set(range(len(nodes))) - ask.to:
                 self.lose(place, "")
@@ -87,14 +100,12 @@ class Question:
         self.over = True
         if None in self.ballot:
             waited = time.monotonic() - self.start
-            late = f"no answer within {waited:.3f} s"
             for place, vote in enumerate(self.ballot):
                 if vote is None:
-                    label = self.nodes[place].label
-                    self.ballot[place] = Vote(label, Answer.LOST, why=late)
-                    # Before the node timeout it is the asker who did not wait.
-                    if events.nodes_watched() and waited >= self.nodes[place].timeout:
-                        self._tell(place, None, late)
+                    node = self.nodes[place]
+                    self.ballot[place] = node.unheard
+                    if waited >= node.timeout:  # before that it is the asker who did not wait
+                        self.lose(place, f"no answer within {waited:.3f} s", sent=True)
         return list(self.ballot)  # type: ignore[arg-type] # none is None
 
     # -- figures --------------------------------------------------------------------------------

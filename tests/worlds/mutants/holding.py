@@ -35,7 +35,7 @@ VOTES: Final = (
         "An answer that did not come counts as a yes.",
         "rough",
         10,
-        (algorithm, "_token", "is Answer.YES}", "is not Answer.NO}"),
+        (algorithm, "_token", "is YES}", "is not Answer.NO}"),
         (algorithm, "_token", "agreeing + count(raised).yes", "policy.size - count(raised).no"),
     ),
     mutant(

@@ -107,7 +107,7 @@ UNDO: Final = (
         (
             algorithm,
             "attempt",
-            "vote.sent and vote.answer is not Answer.NO",
+            "vote.sent and vote.answer is not NO",
             "vote.answer is Answer.YES",
         ),
     ),
