@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from .alarms import Alarms
 from .event_loops import PerLoop
 from .inquiry import Inquiry
+from .protocol import majority_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -66,7 +67,7 @@ class Lanes:
     def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
         self.nodes = nodes
         self.timeout = timeout
-        self.majority = len(nodes) // 2 + 1
+        self.majority = majority_of(len(nodes))
         self.lanes = [Lane(self, node) for node in nodes]
         self.alarms = Alarms()
         # An asynchronous generator that is in its body is what a loop closes before it ends.

@@ -226,6 +226,11 @@ def microseconds() -> int:
     return time.time_ns() // 1000
 
 
+def majority_of(size: int) -> int:
+    """More than half, for even sizes too: two majorities always share a node."""
+    return size // 2 + 1
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The constants of one group of nodes, and where time and chance come from.
@@ -251,8 +256,8 @@ class Policy:
 
     @property
     def majority(self) -> int:
-        """More than half, for even sizes too: two majorities always share a node."""
-        return self.size // 2 + 1
+        """How many of the nodes must agree."""
+        return majority_of(self.size)
 
     def everyone(self) -> frozenset[int]:
         """The indices of all nodes."""
