@@ -226,6 +226,14 @@ def microseconds() -> int:
     return time.time_ns() // 1000
 
 
+def milliseconds(seconds: float) -> int:
+    """Whole ones, as nodes count; what is left over is dropped.
+
+    So a key ends less than one earlier than asked, which ``LEAST_DRIFT`` allows for.
+    """
+    return int(seconds * 1000)
+
+
 def majority_of(size: int) -> int:
     """More than half, for even sizes too: two majorities always share a node."""
     return size // 2 + 1

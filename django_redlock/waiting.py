@@ -26,7 +26,19 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from .protocol import Answer, Ask, Command, Leave, Line, Stand, Stood, Ticket, Vote, Wait
+from .protocol import (
+    Answer,
+    Ask,
+    Command,
+    Leave,
+    Line,
+    Stand,
+    Stood,
+    Ticket,
+    Vote,
+    Wait,
+    milliseconds,
+)
 from .undoing import undo
 
 if TYPE_CHECKING:
@@ -160,7 +172,7 @@ def _look(
         Command.LOOK,
         policy.nonce(),
         (target.waits, target.keys[which]),
-        (int(NEWS * 1000), target.names[which]),
+        (milliseconds(NEWS), target.names[which]),
         partial(_heard, majority=policy.majority),
         policy.everyone(),
         worth=partial(_first_unheard, places=order),
