@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import functools
 import random
+import re
 import secrets
 import time
 import zlib
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 COUNTERS: Final = 1024  # counters per node; names share them, so their number is bounded
+NONCE: Final = re.compile(r"[0-9a-f]{32}")  # what ``Policy.nonce`` makes
 LEAST_DRIFT: Final = 0.002  # seconds: the expiry's own granularity (redis.io's figure)
 
 
