@@ -55,7 +55,7 @@ from .undoing import hand_over, heard, undo
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["acquire", "adopt", "extend", "extend_many", "release", "undo"]
+__all__ = ["acquire", "adopt", "extend", "extend_many", "release"]
 
 Refusal: TypeAlias = LockTaken | NodesUnavailable
 
