@@ -41,6 +41,7 @@ def open_channel(
     Raises:
         Refused: the node is there, but it may not vote or refuses us.
         RedisError, OSError: there is no such node.
+        ValueError: it is no Redis or Valkey server.
     """
     connection = address.connection(timeout)
     try:

@@ -1,6 +1,6 @@
 """The words that the algorithm and whoever runs it share: votes, questions, tenancies.
 
-Data only; what they are used for stands in ``algorithm``.
+No decisions: what the words are used for stands in ``algorithm``.
 """
 
 from __future__ import annotations
