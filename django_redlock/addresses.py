@@ -152,13 +152,3 @@ def _arguments(connection_class: type) -> set[str]:
         vars(base)["__init__"] for base in connection_class.__mro__[:-1] if "__init__" in vars(base)
     ]
     return {name for init in inits for name in inspect.signature(init).parameters} - {"self"}
-
-
-__all__ = [
-    "Address",
-    "Connection",
-    "SSLConnection",
-    "UnixDomainSocketConnection",
-    "from_options",
-    "from_url",
-]

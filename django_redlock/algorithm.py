@@ -37,13 +37,25 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from . import waiting
 from .errors import LeaseLost, LockTaken, NodesUnavailable
 from .extending import extend, extend_many
-from .protocol import Answer, Ask, Ballot, Command, Grant, Policy, Steps, Target, Vote, Wait
+from .protocol import (
+    Answer,
+    Ask,
+    Ballot,
+    Command,
+    Grant,
+    Policy,
+    Steps,
+    Target,
+    Vote,
+    Wait,
+    milliseconds,
+)
 from .undoing import hand_over, heard, undo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["acquire", "adopt", "extend", "extend_many", "release", "undo"]
+__all__ = ["acquire", "adopt", "extend", "extend_many", "release"]
 
 Refusal: TypeAlias = LockTaken | NodesUnavailable
 
@@ -89,10 +101,6 @@ def granted_or_not(ballot: Ballot, majority: int) -> bool:
 def unheard(ballot: Ballot, queue: int, majority: int) -> bool:
     """Whether a refusal by the queue's node may still come; it saves a look at that node."""
     return ballot[queue] is None and count(ballot).yes < majority
-
-
-def _milliseconds(seconds: float) -> int:
-    return int(seconds * 1000)
 
 
 def _micro(seconds: float) -> int:
@@ -218,11 +226,11 @@ def attempt(
             (
                 policy.wall(),
                 _micro(policy.slack),
-                _milliseconds(ttl),
+                milliseconds(ttl),
                 label,
                 old,
                 word,
-                _milliseconds(waiting.NEWS) if patient else 0,
+                milliseconds(waiting.NEWS) if patient else 0,
                 *target.fields,
                 *target.names,
             ),
@@ -366,7 +374,7 @@ def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Seq
     Else, if somebody waits, they are kept for a moment for whoever is first in line; every node
     is asked, since any of them may have the line.
     """
-    rest = _milliseconds(grant.since + min_hold - policy.clock())
+    rest = milliseconds(grant.since + min_hold - policy.clock())
     target = grant.target
     ask = hand_over(policy, target, grant.nonce)
     if rest > 0:

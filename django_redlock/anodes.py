@@ -17,11 +17,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from .alarms import Alarms
+from .event_loops import PerLoop
 from .inquiry import Inquiry
+from .protocol import majority_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -43,10 +45,7 @@ class Loops:
 
     def reset(self) -> None:
         """Forget all loops, as a forked child must."""
-        # Weak both ways: a loop keeps its lanes, by what it waits for, and nothing keeps it.
-        self._lanes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Lanes]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._lanes = PerLoop(partial(Lanes, self._nodes, self._timeout))
 
     def ask(self, ask: Ask) -> asyncio.Future[list[Vote]]:
         """Put a question to the nodes; the votes, one for each, in order.
@@ -54,44 +53,30 @@ class Loops:
         What can be sent is on its way, in order, when this returns.
         """
         loop = asyncio.get_running_loop()
-        return Inquiry(self._of(loop), ask, loop).answered
+        return Inquiry(self._lanes.of(loop), ask, loop).answered
 
     def put(self, place: int, owed: Owed) -> bool:
         """Send something else over the running loop's connection to a node, if there is one."""
         loop = asyncio.get_running_loop()
-        return self._of(loop).lanes[place].put(owed, loop)
-
-    def _of(self, loop: asyncio.AbstractEventLoop) -> Lanes:
-        reference = self._lanes.get(loop)
-        lanes = reference() if reference else None
-        if lanes is None:
-            lanes = Lanes(self._nodes, self._timeout)
-            self._lanes[loop] = weakref.ref(lanes)
-            lanes.end_with_loop()
-        return lanes
+        return self._lanes.of(loop).lanes[place].put(owed, loop)
 
 
 class Lanes:
-    """One event loop's connections."""
+    """The connections of the event loop that runs where this is made."""
 
     def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
         self.nodes = nodes
         self.timeout = timeout
-        self.majority = len(nodes) // 2 + 1
+        self.majority = majority_of(len(nodes))
         self.lanes = [Lane(self, node) for node in nodes]
         self.alarms = Alarms()
-        self._ending: AsyncGenerator[None] | None = None
-
-    def end_with_loop(self) -> None:
-        """Return the connections when the running loop is shut down.
-
-        An asynchronous generator that is in its body is what a loop closes before it ends.
-        """
+        # An asynchronous generator that is in its body is what a loop closes before it ends.
         self._ending = self._until_shutdown()
         with contextlib.suppress(StopIteration):  # "has yielded"
             self._ending.__anext__().send(None)
 
     async def _until_shutdown(self) -> AsyncGenerator[None]:
+        """Return the connections when the loop is shut down."""
         try:
             yield
         finally:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .drivers import arun, run
+from .event_loops import running_loop
 from .protocol import Ask, Wait
 from .seconds import check_seconds
 
@@ -65,7 +66,7 @@ def refuse_event_loop() -> None:
     Raises:
         RuntimeError: one does.
     """
-    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public one raises, slowly
+    if running_loop() is not None:
         msg = "this would block the event loop: use 'async with', or aacquire, aadopt …"
         raise RuntimeError(msg)
 

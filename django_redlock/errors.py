@@ -77,12 +77,16 @@ class NodesUnavailable(RedlockError):  # noqa: N818 - the contract's name
     """
 
     def __str__(self) -> str:
-        silent = [f"{vote.node}: {vote.why}" for vote in self.votes if vote.why]
-        return "; ".join([super().__str__(), *silent])
+        return "; ".join([super().__str__(), *why_not(self.votes)])
 
 
 class LeaseLost(RedlockError):  # noqa: N818 - the contract's name
     """The lease is over: its time ran out, or a majority of nodes no longer has it."""
+
+
+def why_not(votes: Sequence[Vote]) -> list[str]:
+    """For each node that says why it did not agree, or could not be heard: that."""
+    return [f"{vote.node}: {vote.why}" for vote in votes if vote.why]
 
 
 def _rebuild(kind: type[RedlockError], state: dict[str, Any]) -> RedlockError:

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from .errors import RedlockError
+from .errors import RedlockError, why_not
 from .protocol import Answer, Vote
 
 if TYPE_CHECKING:
@@ -200,7 +200,9 @@ def _log(event: Event) -> None:
         return
     fence = "" if event.fence is None else f" fence={event.fence}"
     # With %r, for what a node says of a holder may have line breaks in it.
-    why = "" if event.error is None else f" why={_why(event.error)!r}"
+    why = ""
+    if event.error is not None:
+        why = f" why={'; '.join([event.error.reason, *why_not(event.error.votes)])!r}"
     logger.log(
         level,
         "lock %s: alias=%r name=%r%s seconds=%.6f votes=%d/%d/%d%s",
@@ -220,9 +222,3 @@ def _log(event: Event) -> None:
             votes=event.votes._asdict(),
         ),
     )
-
-
-def _why(error: RedlockError) -> str:
-    """The reason, and for each node that gave no vote, why."""
-    silent = [f"{vote.node}: {vote.why}" for vote in error.votes if vote.why]
-    return "; ".join([error.reason, *silent])

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from .errors import LeaseLost, NodesUnavailable
-from .protocol import Answer, Ask, Ballot, Command, Grant, Policy, Steps, Vote
+from .protocol import Answer, Ask, Ballot, Command, Grant, Policy, Steps, Vote, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,7 @@ def _question(policy: Policy, asked: Sequence[tuple[Grant, float]]) -> Ask:
     for grant, ttl in asked:
         names = grant.target.names
         keys += grant.target.keys
-        args += [grant.nonce, int(ttl * 1000), len(names), *names]
+        args += [grant.nonce, milliseconds(ttl), len(names), *names]
     return Ask(
         Command.EXTEND,
         policy.nonce(),

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-import re
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from .naming import check_names
-
-NONCE: Final = re.compile(r"[0-9a-f]{32}")
+from .protocol import NONCE
 
 
 class Handle(NamedTuple):

@@ -12,6 +12,7 @@ from redis.exceptions import ResponseError
 from . import admission, scripts
 from .channel import Channel
 from .complaints import Refused
+from .protocol import milliseconds
 
 if TYPE_CHECKING:
     from redis.connection import Connection, UnixDomainSocketConnection
@@ -40,6 +41,7 @@ def open_channel(
     Raises:
         Refused: the node is there, but it may not vote or refuses us.
         RedisError, OSError: there is no such node.
+        ValueError: it is no Redis or Valkey server.
     """
     connection = address.connection(timeout)
     try:
@@ -55,7 +57,8 @@ def open_channel(
             raise Refused(refusal)  # noqa: TRY301 - the connection must be closed below
         age = admission.age(facts, earlier)
         nonce = secrets.token_hex(16)
-        admit = ("EVAL", scripts.ADMIT, 1, fences, nonce, math.ceil(guard * 1000), int(age * 1000))
+        longest = math.ceil(guard * 1000)  # the one time to round up
+        admit = ("EVAL", scripts.ADMIT, 1, fences, nonce, longest, milliseconds(age))
         load = [("SCRIPT LOAD", text) for text in scripts.TEXT.values()]
         _send(connection, *load, (*admit, secrets.token_hex(8)), ("CLIENT ID",))
         for _ in load:

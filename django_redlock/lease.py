@@ -7,7 +7,6 @@ holder that still believes while its key is already gone would be a second holde
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import functools
 import logging
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from . import algorithm, events
 from .errors import LeaseLost, NodesUnavailable
+from .event_loops import running_loop
 from .events import Event, Kind, Tally, log_fields
 from .extending import majority_denies
 from .handles import Handle
@@ -46,7 +46,7 @@ def _release_forgotten(
             del _forgotten[key]
     if pid != os.getpid():
         return
-    loop = asyncio._get_running_loop()  # noqa: SLF001 - the public one raises
+    loop = running_loop()
     if loop is None:
         backend.run(algorithm.release(backend.policy, grant))
     else:  # later, since this may be in the middle of anything; and never blocking

@@ -69,12 +69,13 @@ class Lock:
         """Take the lock.
 
         Args:
-            wait: seconds to keep trying; 0 tries once, ``float("inf")`` for ever, None as the
-                Lock was made.
+            wait: seconds to stand in line while somebody else has it, woken by the release,
+                and to try again while no majority of the nodes can be asked. 0 does not wait,
+                ``float("inf")`` waits for ever, None as the Lock was made.
 
         Raises:
-            LockTaken: somebody else held it all the time.
-            NodesUnavailable: no majority of the nodes could be asked.
+            LockTaken: somebody else still had it at the end.
+            NodesUnavailable: no majority of the nodes could be asked at the end.
             ValueError: a bad name, or a ttl that the alias does not allow.
             SynchronousOnlyOperation: an event loop runs in this thread; without Django it
                 is a RuntimeError.
@@ -266,7 +267,8 @@ class LockTemplate:
                 or none. Braces are fields of a decorator's template.
             ttl: seconds after which the nodes forget a holder that was not heard of; at most
                 MAX_TTL. None: the alias's TTL.
-            wait: seconds to keep trying; 0 tries once. None: the alias's WAIT.
+            wait: seconds to stand in line while somebody else has it; see ``Lock.acquire``.
+                None: the alias's WAIT.
             renew: whether a watchdog prolongs the lease while it is held. None: RENEW.
             max_hold: seconds after which it no longer does. None: MAX_HOLD.
             min_hold: seconds for which the name stays taken at least, counted from the

@@ -79,13 +79,15 @@ def check_fields(names: Sequence[str], signature: inspect.Signature) -> None:
             msg = f"the lock name {name!r} is not a template: {error}"
             raise ValueError(msg) from None
         for _, field, _, _ in parts:
-            if field is None:
-                continue
-            root = field.replace("[", ".").split(".", 1)[0]
-            if root not in signature.parameters:
+            if field is not None and root(field) not in signature.parameters:
                 known = ", ".join(signature.parameters) or "none"
                 msg = f"the lock name {name!r} uses {{{field}}}; the parameters are: {known}"
                 raise ValueError(msg)
+
+
+def root(field: str) -> str:
+    """The parameter with which a field begins: ``request`` of ``request.user.pk``."""
+    return field.replace("[", ".").split(".", 1)[0]
 
 
 def fill(template: str, arguments: Mapping[str, object]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .channel import Owed, nobody, packed
 from .protocol import Answer, Command, Stood, Vote
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .node import Node
     from .protocol import Stand
 
-LEAST: float = 0.05  # seconds: 0 would be for ever
+LEAST: Final = 0.05  # seconds: 0 would be for ever
 
 
 class Parked:

@@ -1,6 +1,6 @@
 """The words that the algorithm and whoever runs it share: votes, questions, tenancies.
 
-Data only; what they are used for stands in ``algorithm``.
+No decisions: what the words are used for stands in ``algorithm``.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import functools
 import random
+import re
 import secrets
 import time
 import zlib
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 COUNTERS: Final = 1024  # counters per node; names share them, so their number is bounded
+NONCE: Final = re.compile(r"[0-9a-f]{32}")  # what ``Policy.nonce`` makes
 LEAST_DRIFT: Final = 0.002  # seconds: the expiry's own granularity (redis.io's figure)
 
 
@@ -233,6 +235,19 @@ def microseconds() -> int:
     return time.time_ns() // 1000
 
 
+def milliseconds(seconds: float) -> int:
+    """Whole ones, as nodes count; what is left over is dropped.
+
+    So a key ends less than one earlier than asked, which ``LEAST_DRIFT`` allows for.
+    """
+    return int(seconds * 1000)
+
+
+def majority_of(size: int) -> int:
+    """More than half, for even sizes too: two majorities always share a node."""
+    return size // 2 + 1
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The constants of one group of nodes, and where time and chance come from.
@@ -258,8 +273,8 @@ class Policy:
 
     @property
     def majority(self) -> int:
-        """More than half, for even sizes too: two majorities always share a node."""
-        return self.size // 2 + 1
+        """How many of the nodes must agree."""
+        return majority_of(self.size)
 
     def everyone(self) -> frozenset[int]:
         """The indices of all nodes."""

@@ -19,17 +19,16 @@ A daemon thread, silent at exit; a forked child begins with no leases.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import os
 import threading
-import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from .background import Crew, start_thread
 from .batch import Renewal, batches
+from .event_loops import PerLoop, running_loop
 from .loopwatch import LoopWatchdog
 from .protocol import boottime
 from .rota import Rota
@@ -62,21 +61,13 @@ class Watchdog:
         self._crew = Crew()
         self._sleeps_until = math.inf
         self._running = False
-        # Weak both ways: a loop keeps its watchdog, and nothing keeps the loop.
-        self._loops: weakref.WeakKeyDictionary[
-            asyncio.AbstractEventLoop, weakref.ref[LoopWatchdog]
-        ] = weakref.WeakKeyDictionary()
+        self._in_loops = PerLoop(LoopWatchdog)
 
     def watch(self, lease: Lease) -> None:
         """Look after a lease until it ends."""
-        loop = asyncio._get_running_loop()  # noqa: SLF001 - the public one raises
+        loop = running_loop()
         if loop is not None:
-            reference = self._loops.get(loop)
-            in_loop = reference() if reference else None
-            if in_loop is None:
-                in_loop = LoopWatchdog()
-                self._loops[loop] = weakref.ref(in_loop)
-            in_loop.watch(lease, loop)
+            self._in_loops.of(loop).watch(lease, loop)
         with self._woken:
             (self._own if loop is None else self._of_loops).add(lease)
             self._wake()

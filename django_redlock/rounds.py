@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .channel import Channel, nobody
-from .protocol import Command
+from .protocol import Command, majority_of
 from .question import HANDSHAKE, Question
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Round:
         self.ballot = self.question.ballot
         self.start = self.question.start
         self.timeout = timeout
-        self.majority = len(nodes) // 2 + 1
+        self.majority = majority_of(len(nodes))
         self.mine: dict[int, Channel] = {}  # ours alone until given back
         self.busy: dict[int, Channel] = {}  # another thread's: written to, never read
         self.deadline = self.start + timeout

@@ -23,6 +23,7 @@ from asgiref.sync import iscoroutinefunction
 from django.dispatch import Signal
 
 from . import events
+from .event_loops import running_loop
 from .events import Event, Kind
 from .locks import Lock
 
@@ -82,7 +83,7 @@ class LockSignal(Signal):
         self.send_robust(Lock, **told)
         if not self._awaited.has_listeners(Lock):
             return
-        if asyncio._get_running_loop() is None:  # noqa: SLF001 - the public one raises
+        if running_loop() is None:
             self._awaited.send_robust(Lock, **told)
         else:
             task = asyncio.ensure_future(self._awaited.asend_robust(Lock, **told))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .lines import Lines
 from .parked import Parked
 from .protocol import Line, Stand, Stood, Ticket
+from .question import HANDSHAKE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,7 @@ class Standing:
         self._nodes = nodes
         self._loops = loops
         self._timeout = timeout
+        self._connecting = HANDSHAKE * timeout  # seconds that it may take
         self._lines = Lines()
         self._parked: weakref.WeakKeyDictionary[Ticket, Parked] = weakref.WeakKeyDictionary()
 
@@ -88,7 +90,7 @@ class Standing:
         now = time.monotonic()
         channel = node.take(now)
         if channel is None and (opening := node.open(now, urgent=True)) is not None:
-            opening.done.wait(4 * self._timeout)
+            opening.done.wait(self._connecting)
             channel = opening.channel
             if channel is None:
                 node.forgo(opening)
@@ -167,7 +169,7 @@ class Standing:
         if node.open(time.monotonic(), urgent=True, then=then) is None:
             once(Stood(broken=True))
         else:
-            once.after(loop, max(stand.seconds, 4 * self._timeout), result=Stood(broken=True))
+            once.after(loop, max(stand.seconds, self._connecting), result=Stood(broken=True))
 
     def _apark(
         self, channel: Channel, stand: Stand, once: _Once, loop: asyncio.AbstractEventLoop

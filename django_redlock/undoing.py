@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from .protocol import Ask, Ballot, Command
+from .protocol import Ask, Ballot, Command, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -38,7 +38,7 @@ def undo(
         Command.RELEASE,
         nonce,
         (target.held, target.waits, *target.keys, *target.queues),
-        (int(reserve * 1000), "".join(flags), *target.names),
+        (milliseconds(reserve), "".join(flags), *target.names),
         partial(heard, majority=policy.majority),
         to,
         first=target.queue_place(policy.size),

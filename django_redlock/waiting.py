@@ -21,12 +21,24 @@ What keeps them safe is in ``algorithm``: a word never makes anybody a holder.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from .protocol import Answer, Ask, Command, Leave, Line, Stand, Stood, Ticket, Vote, Wait
+from .protocol import (
+    NONCE,
+    Answer,
+    Ask,
+    Command,
+    Leave,
+    Line,
+    Stand,
+    Stood,
+    Ticket,
+    Vote,
+    Wait,
+    milliseconds,
+)
 from .undoing import undo
 
 if TYPE_CHECKING:
@@ -37,7 +49,6 @@ NEWS: Final = 1.5  # seconds for which a node believes that somebody waits
 FRESH: Final = 0.9  # seconds for which a refusal is as good as a look; less than a word lasts
 LOOK_EVERY: Final = (0.5, 0.9)  # seconds between two looks; less than NEWS
 LONGEST: Final = 10.0  # seconds after which a node may forget who stands there (half-open lines)
-WORD: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def stand(policy: Policy, target: Target, refusal: LockTaken, until: float) -> Steps[str]:
@@ -67,11 +78,11 @@ def stand(policy: Policy, target: Target, refusal: LockTaken, until: float) -> S
     except GeneratorExit:
         raise
     except BaseException:
-        word = yield Leave(ticket)
-        if WORD.fullmatch(word):  # our turn, which we do not take
+        word = _word((yield Leave(ticket)))
+        if word:  # our turn, which we do not take
             yield undo(policy, target, word, policy.everyone())
         raise
-    return word if WORD.fullmatch(word) else ""
+    return _word(word)
 
 
 def claim(policy: Policy, target: Target, refusal: LockTaken) -> Steps[str]:
@@ -89,14 +100,18 @@ def claim(policy: Policy, target: Target, refusal: LockTaken) -> Steps[str]:
         lambda ballot: ballot[place] is not None,
         frozenset({place}),
     )
-    word = str(votes[place].data[0]) if votes[place].answer is Answer.YES else ""
-    return word if WORD.fullmatch(word) else ""
+    return _word(str(votes[place].data[0])) if votes[place].answer is Answer.YES else ""
 
 
 def waited_for(refusal: LockTaken) -> int:
     """The index of the name that was refused, and is waited for."""
     refused = [vote.which for vote in refusal.votes if vote.answer is Answer.NO]
     return Counter(refused).most_common(1)[0][0]
+
+
+def _word(found: str) -> str:
+    """What was found in a queue, if it is the value of a tenancy; else ""."""
+    return found if NONCE.fullmatch(found) else ""
 
 
 def _refused(vote: Vote, which: int) -> bool:
@@ -144,7 +159,7 @@ def _at_the_nodes(
         nap = min(left, policy.uniform(*LOOK_EVERY), math.inf if ends is None else ends + 0.001)
         stood: Stood = yield Stand(ticket, place, nap, min(left, LONGEST))
         if stood.word:
-            return stood.word if WORD.fullmatch(stood.word) else ""
+            return _word(stood.word)
         broken = broken + 1 if stood.broken else 0
         if broken:
             yield Wait(min(left, policy.uniform(0.5, 1.0) * min(LOOK_EVERY[0], 0.01 * 2**broken)))
@@ -160,7 +175,7 @@ def _look(
         Command.LOOK,
         policy.nonce(),
         (target.waits, target.keys[which]),
-        (int(NEWS * 1000), target.names[which]),
+        (milliseconds(NEWS), target.names[which]),
         partial(_heard, majority=policy.majority),
         policy.everyone(),
         worth=partial(_first_unheard, places=order),

@@ -21,6 +21,7 @@ from django_redlock.admin import LockKeyAdmin
 from django_redlock.inspection import shown
 from django_redlock.models import LockKey
 from django_redlock.testing.memory import MemoryNodes
+from tests.passwords import SECRET, USER, with_passwords
 from tests.test_status import A, B, clients, group, in_memory, put
 from tests.urls_admin import site as operations
 
@@ -28,7 +29,6 @@ pytestmark = pytest.mark.django_db
 
 PAGE = "/admin/django_redlock/lockkey/"
 C = "c" * 32
-SECRET = "s3cr3t"
 IMG = "<img src=x onerror=alert(1)>"
 HOSTILE = [
     IMG,
@@ -639,30 +639,12 @@ def test_a_guarded_node(redlock_nodes, viewer):
 
 def test_no_password_anywhere(redlock_nodes, viewer):
     """FM-62: neither a right nor a wrong password is on the page."""
-    ports = [node.port for node in redlock_nodes]
-    places = [
-        f"redis://locker:{SECRET}@127.0.0.1:{ports[0]}/0",
-        {"URL": f"redis://127.0.0.1:{ports[1]}/0", "USERNAME": "locker", "PASSWORD": SECRET},
-        f"redis://:{SECRET}@127.0.0.1:{ports[2]}/0",  # wrong
-        {"URL": f"redis://127.0.0.1:{ports[3]}/0", "USERNAME": "no", "PASSWORD": SECRET},  # wrong
-        f"redis://locker:{SECRET}@127.0.0.1:1/0",  # nobody there
-    ]
-    alias = redlock_nodes.settings() | {"NODES": places}
-    with clients(redlock_nodes) as each:
-        for client in each[:2]:
-            client.acl_setuser(
-                "locker", enabled=True, passwords=[f"+{SECRET}"], keys=["*"], categories=["+@all"]
-            )
-        try:
-            with override_settings(REDLOCK={"default": alias}):
-                pages = [look(viewer), look(viewer, q="x"), look(viewer, alias="nope")]
-        finally:
-            for client in each[:2]:
-                client.acl_deluser("locker")
+    with with_passwords(redlock_nodes):
+        pages = [look(viewer), look(viewer, q="x"), look(viewer, alias="nope")]
     assert "2 of 5 nodes vote" in pages[0]
     for page in pages:
         assert SECRET not in page
-        assert "locker" not in page
+        assert USER not in page
         assert "redis://" not in page
 
 

@@ -206,9 +206,7 @@ def test_more_than_the_sockets_take(five):
 
 def lanes_of(group: Nodes) -> list[Any]:
     """The connections of the running loop."""
-    lanes = group._loops._lanes[asyncio.get_running_loop()]()
-    assert lanes is not None
-    return lanes.lanes
+    return group._loops._lanes.of(asyncio.get_running_loop()).lanes
 
 
 def test_a_burst_makes_no_node_look_silent(five, monkeypatch):

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import random
-import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pytest
 from django.http import HttpResponse
@@ -25,8 +19,7 @@ from django_redlock.views import single_flight
 
 from .loops import keys_on, soon
 from .proxy import Proxy
-from .test_double_submits import ROOT, SUBMITS, Shop, prepared
-from .waiting import eventually
+from .shop.served import SUBMITS, UVICORN, Shop, served
 
 NODE_TIMEOUT = 0.5
 CLIENTS = 400
@@ -134,37 +127,6 @@ def test_what_is_granted_after_the_client_left_is_given_back(nodes, times):
 # -- a real server ----------------------------------------------------------------------------
 
 
-@contextmanager
-def served(alias: dict[str, object], home: Path, port_of: socket.socket) -> Iterator[Shop]:
-    """A uvicorn on these nodes."""
-    prepared(home)
-    server = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "uvicorn", "tests.shop.asgi:application"),
-            *(f"--fd={port_of.fileno()}", "--lifespan=off", "--log-level=warning"),
-        ],
-        cwd=ROOT,
-        env=os.environ
-        | {
-            "DJANGO_SETTINGS_MODULE": "tests.shop.settings",
-            "SHOP_HOME": str(home),
-            "REDLOCK": json.dumps(alias),
-        },
-        pass_fds=[port_of.fileno()],
-    )
-    shop = Shop(home, port_of.getsockname()[1])
-    try:
-        eventually(shop.answers, within=60, every=0.1, what="the server")
-        yield shop
-    finally:
-        server.terminate()
-        try:
-            server.wait(30)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait(30)
-
-
 async def visit(shop: Shop, name: str, stay: float) -> int:
     """Ask for something that takes long, and leave after so many seconds; the status, or 0."""
     reader, writer = await asyncio.open_connection("127.0.0.1", shop.port)
@@ -205,8 +167,7 @@ def test_clients_that_disconnect_from_a_real_server_leave_nothing(servers, tmp_p
 
     with (
         far_away(servers, 0.01) as alias,
-        socket.create_server(("127.0.0.1", 0), backlog=64) as listener,
-        served(alias, tmp_path, listener) as shop,
+        served(UVICORN, tmp_path, alias) as shop,
     ):
         asyncio.run(crowd(shop))
         entered = len(list(tmp_path.glob("entered-*")))
@@ -222,10 +183,8 @@ def test_clients_that_disconnect_from_a_real_server_leave_nothing(servers, tmp_p
 @pytest.mark.slow
 def test_a_double_submit_to_an_async_view_makes_one_order(servers, tmp_path):
     """FM-42: 300 overlapping double submits make 300 orders; without the decorator, 600."""
-    with (
-        socket.create_server(("127.0.0.1", 0), backlog=64) as listener,
-        served(servers.settings(RESTART_GUARD=False, NODE_TIMEOUT=2), tmp_path, listener) as shop,
-    ):
+    alias = servers.settings(RESTART_GUARD=False, NODE_TIMEOUT=2)
+    with served(UVICORN, tmp_path, alias) as shop:
         statuses, orders = shop.double_submits("/alocked/")
         assert (orders, statuses) == (SUBMITS, {201: SUBMITS, 409: SUBMITS})
         statuses, orders = shop.double_submits("/aunlocked/")

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import threading
 from collections.abc import Iterator
 
 import pytest
-from django.test import override_settings
 
-from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, events, otel, redlock
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, events, redlock
 from django_redlock.events import Event, Figure, Kind, Tally
-from django_redlock.testing.memory import MemoryNodes
 
+from .listening import memory, nobody
 from .waiting import eventually
 
-NUMBERS = itertools.count()
+__all__ = ["memory", "nobody"]
+
 SHORT = 0.2  # seconds: a ttl that a test outlives
 HOSTILE = "a%sb %(x)s \u2028 \u2029 \u202e '\"\\"
 
@@ -30,16 +29,6 @@ class Told(list[Event]):
         return [event.kind for event in self]
 
 
-@pytest.fixture(autouse=True)
-def memory() -> Iterator[MemoryNodes]:
-    """Five nodes in memory that hold nothing."""
-    urls = [f"memory://events-{next(NUMBERS)}" for _ in range(5)]
-    with override_settings(REDLOCK={"default": {"NODES": urls, "MAX_TTL": 2, "TTL": 2}}):
-        group = conf.backend("default").group
-        assert isinstance(group, MemoryNodes)
-        yield group
-
-
 @pytest.fixture
 def told() -> Iterator[Told]:
     """What a listener to everything is told."""
@@ -47,15 +36,6 @@ def told() -> Iterator[Told]:
     events.subscribe(heard.append)
     yield heard
     events.unsubscribe(heard.append)
-
-
-@pytest.fixture
-def nobody(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Nobody listens: no log, and no metrics, which the app switches on."""
-    caplog.set_level(logging.CRITICAL, logger="django_redlock")
-    otel.uninstrument()
-    yield
-    otel.instrument()
 
 
 # -- what is told ---------------------------------------------------------------------------------

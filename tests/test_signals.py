@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -12,9 +11,8 @@ from typing import Any
 
 import pytest
 from django.dispatch import Signal
-from django.test import override_settings
 
-from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, events, otel, redlock
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, events, redlock
 from django_redlock.events import Kind
 from django_redlock.locks import Lock
 from django_redlock.signals import (
@@ -24,11 +22,12 @@ from django_redlock.signals import (
     lock_refused,
     lock_released,
 )
-from django_redlock.testing.memory import MemoryNodes
 
+from .listening import memory, nobody
 from .waiting import eventually
 
-NUMBERS = itertools.count()
+__all__ = ["memory", "nobody"]
+
 SIGNALS = {
     "acquired": lock_acquired,
     "refused": lock_refused,
@@ -37,16 +36,6 @@ SIGNALS = {
     "lost": lease_lost,
 }
 ARGUMENTS = {"alias", "name", "fence", "seconds", "lease", "error"}
-
-
-@pytest.fixture(autouse=True)
-def memory() -> Iterator[MemoryNodes]:
-    """Five nodes in memory that hold nothing."""
-    urls = [f"memory://signals-{next(NUMBERS)}" for _ in range(5)]
-    with override_settings(REDLOCK={"default": {"NODES": urls, "MAX_TTL": 2, "TTL": 2}}):
-        group = conf.backend("default").group
-        assert isinstance(group, MemoryNodes)
-        yield group
 
 
 @contextlib.contextmanager
@@ -241,15 +230,6 @@ def test_a_receiver_that_fails_does_not_end_the_watchdog():
 
 
 # -- without receivers ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def nobody(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """No log, and no metrics, which the app switches on."""
-    caplog.set_level(logging.CRITICAL, logger="django_redlock")
-    otel.uninstrument()
-    yield
-    otel.instrument()
 
 
 def test_signals_listen_while_they_have_receivers(nobody):

@@ -17,9 +17,9 @@ from django_redlock import conf, redlock
 from django_redlock.inspection import age
 from django_redlock.management.commands import redlock_status
 from django_redlock.testing.memory import MemoryNodes
+from tests.passwords import SECRET, USER, with_passwords
 
 A, B = "a" * 32, "b" * 32
-SECRET = "s3cr3t"
 _number = count()
 
 
@@ -380,35 +380,13 @@ def test_a_hung_node_costs_nothing_once_it_is_known(redlock_nodes):
 
 def test_no_password_anywhere(redlock_nodes):
     """FM-62: neither a right nor a wrong password is in what the command prints."""
-    ports = [node.port for node in redlock_nodes]
-    places = [
-        f"redis://locker:{SECRET}@127.0.0.1:{ports[0]}/0",
-        {
-            "URL": f"redis://127.0.0.1:{ports[1]}/0",
-            "USERNAME": "locker",
-            "PASSWORD": SECRET,
-        },
-        f"redis://:{SECRET}@127.0.0.1:{ports[2]}/0",  # wrong
-        {"URL": f"redis://127.0.0.1:{ports[3]}/0", "USERNAME": "no", "PASSWORD": SECRET},  # wrong
-        f"redis://locker:{SECRET}@127.0.0.1:1/0",  # nobody there
-    ]
-    alias = redlock_nodes.settings() | {"NODES": places}
-    with clients(redlock_nodes) as each:
-        for client in each[:2]:
-            client.acl_setuser(
-                "locker", enabled=True, passwords=[f"+{SECRET}"], keys=["*"], categories=["+@all"]
-            )
-        try:
-            with override_settings(REDLOCK={"default": alias}):
-                printed = [status(), status("--json"), status("x", force_color=True)]
-        finally:
-            for client in each[:2]:
-                client.acl_deluser("locker")
+    with with_passwords(redlock_nodes):
+        printed = [status(), status("--json"), status("x", force_color=True)]
     assert [code for code, _ in printed] == [4, 4, 4]
     for _, out in printed:
-        assert f"127.0.0.1:{ports[0]}/0" in out
+        assert f"127.0.0.1:{redlock_nodes[0].port}/0" in out
         assert SECRET not in out
-        assert "locker" not in out
+        assert USER not in out
         assert "redis://" not in out
 
 

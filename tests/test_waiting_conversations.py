@@ -522,12 +522,7 @@ def test_notes_outlast_the_time_between_two_looks() -> None:
             ),
         ),
         (
-            Edit(
-                waiting,
-                "_at_the_nodes",
-                'stood.word if WORD.fullmatch(stood.word) else ""',
-                "stood.word",
-            ),
+            Edit(waiting, "_word", 'found if NONCE.fullmatch(found) else ""', "found"),
             lambda: test_what_is_no_word_is_not_carried("next"),
         ),
         (

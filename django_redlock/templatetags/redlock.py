@@ -10,6 +10,7 @@ from django import template
 from django_redlock import conf
 from django_redlock.inspection import HeldLock, Kind, shown, survey
 from django_redlock.naming import check_names, check_no_fields
+from django_redlock.protocol import majority_of
 
 register = template.Library()
 
@@ -69,5 +70,5 @@ def _until_free(lock: HeldLock) -> float | None:
         for cell in lock.cells
         if cell is not None and cell.owner == owner
     )
-    last = left[-(lock.of // 2 + 1)]
+    last = left[-majority_of(lock.of)]
     return None if last == math.inf else last

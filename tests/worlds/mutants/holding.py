@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from django_redlock import algorithm, answers, extending
+from django_redlock import algorithm, answers, extending, protocol
 from django_redlock.protocol import Policy
 from django_redlock.testing.memory import MemoryNode
 from tests.worlds.client import Client
@@ -28,7 +28,7 @@ VOTES: Final = (
         "Half of the nodes count as a majority.",
         "contended",
         10,
-        (Policy, "majority", "self.size // 2 + 1", "max(1, self.size // 2)"),
+        (protocol, "majority_of", "size // 2 + 1", "max(1, size // 2)"),
     ),
     mutant(
         "lost-is-yes",

@@ -1,0 +1,34 @@
+"""For tests of who is told what: nodes in memory, and nobody who listens."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator
+
+import pytest
+from django.test import override_settings
+
+from django_redlock import conf, otel
+from django_redlock.testing.memory import MemoryNodes
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def memory() -> Iterator[MemoryNodes]:
+    """Five nodes in memory that hold nothing, in every test of the module that imports this."""
+    urls = [f"memory://listening-{next(NUMBERS)}" for _ in range(5)]
+    with override_settings(REDLOCK={"default": {"NODES": urls, "MAX_TTL": 2, "TTL": 2}}):
+        group = conf.backend("default").group
+        assert isinstance(group, MemoryNodes)
+        yield group
+
+
+@pytest.fixture
+def nobody(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Nobody listens: no log, and no metrics, which the app switches on."""
+    caplog.set_level(logging.CRITICAL, logger="django_redlock")
+    otel.uninstrument()
+    yield
+    otel.instrument()
