@@ -137,7 +137,8 @@ class Inquiry:
 
         A node that is being connected shall be asked, too: a lease that stands on a bare
         majority ends with the first node, and one that is not released there may be the one
-        at which others wait. Undoing waits for prompt nodes as well.
+        at which others wait. Undoing waits for prompt nodes as well: those that had not been
+        silent for longer than the majority took.
         """
         if not self._worth():
             self._end()
@@ -152,8 +153,8 @@ class Inquiry:
         if self._awaited:
             return True
         if question.undoing:
-            start, timeout = question.start, self._lanes.timeout
-            return any(each.silent_for(start) <= timeout for each in self._unheard.values())
+            start, patience = question.start, question.linger(time.monotonic())
+            return any(each.silent_for(start) <= patience for each in self._unheard.values())
         return question.ask.worth is not None and question.ask.worth(question.ballot)
 
     # -- time -----------------------------------------------------------------------------------

@@ -363,6 +363,28 @@ def test_a_hung_node_costs_only_the_first_question(three):
     asyncio.run(main())
 
 
+def test_releases_wait_for_a_node_that_hangs_once(three, monkeypatch):
+    """Who has been silent for longer than a majority took is not waited for by later releases."""
+    moment = 0.3  # seconds that a release waits for a node which was prompt before
+    monkeypatch.setattr(question, "LEAST_LINGER", moment)
+    redlock = template(group := group_of(three.urls, 30))
+
+    async def turn(number: int) -> bool:
+        lease = await redlock(f"once:{number}").aacquire()
+        start = time.monotonic()
+        await lease.arelease()
+        return time.monotonic() - start >= moment
+
+    async def main() -> list[bool]:
+        await connect(redlock, group)
+        three.pause(0)
+        return [await turn(number) for number in range(20)]
+
+    waited = asyncio.run(main())
+    assert waited[0]
+    assert sum(waited) <= 3
+
+
 def test_a_hung_majority_is_told_in_time(three):
     """Two of three hung: refused as unavailable after the node timeout, and nothing stays."""
     redlock = template(group := group_of(three.urls, 0.2))
