@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,13 @@ from tests.bench.crowds import Turn, Turns, no_answer, quantile
 from tests.bench.delay import Delay
 from tests.bench.goals import Goal, Verdict
 from tests.bench.programs import crowd
+from tests.bench.programs.sockets import Sockets
 from tests.bench.results import Result
 from tests.bench.stage import HUNG, TINY, Stage
 from tests.bench.turns import Spread, failures, ratio, spread
+
+from .loops import group_of, keys_on, template
+from .waiting import eventually
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "docs/explanation/performance-figures.md"
@@ -101,6 +106,45 @@ def test_every_form_of_the_report_has_every_part(measured):
     assert readme.endswith("below\n")
     assert "| old |" not in readme
     assert "| threads ÷ sockets | " in readme
+
+
+def test_the_yardstick_does_the_same_work_on_the_wire():
+    """The sockets lock and free what our threads do: the same keys, scripts and (nearly) bytes."""
+    with EmbeddedNodes(3) as nodes:
+        nodes.settings(RESTART_GUARD=False)
+        by_hand = Sockets(nodes.urls, "redlock:", 30)
+        ours = template(group_of(nodes.urls))
+        with ours("warm"):
+            pass
+        styles: list[tuple[Callable[[str], Any], Callable[[Any], object]]] = [
+            (by_hand.acquire, by_hand.release),
+            (lambda name: ours(name).acquire(), lambda lease: lease.release()),
+        ]
+        bytes_of = []
+        for acquire, release in styles:
+            lease = acquire("name")
+            eventually(lambda: keys_on(nodes) == [["redlock:lock:name"]] * 3)
+            release(lease)
+            eventually(lambda: keys_on(nodes) == [[]] * 3)
+            before = _received(nodes, 0)
+            for number in range(50):
+                release(acquire(f"name:{number}"))
+            bytes_of.append(_received(nodes, 300 + before[0])[1] - before[1])
+        for each in by_hand.sockets:
+            each.close()
+        assert bytes_of[0] == pytest.approx(bytes_of[1], rel=0.1)
+
+
+def _received(nodes: EmbeddedNodes, least: int) -> tuple[int, int]:
+    """Scripts that all nodes have run, once they are so many; and bytes that they were sent."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(closing(node.client())) for node in nodes]
+
+        def scripts() -> int:
+            return sum(each.info("commandstats")["cmdstat_evalsha"]["calls"] for each in clients)
+
+        ran = eventually(lambda: (count := scripts()) >= least and count)
+        return ran, sum(each.info("stats")["total_net_input_bytes"] for each in clients)
 
 
 def test_the_readme_repeats_the_page():

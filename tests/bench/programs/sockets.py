@@ -1,6 +1,7 @@
 """The yardstick: blocking sockets, written by hand, that do the same work on the wire.
 
-The same scripts with the same arguments go to every node, then one answer is read from each.
+The same scripts, by the same digests, with the same arguments go to every node; then one answer
+is read from each.
 No early decision, no timeouts, no guard, no thread safety: what is left is the price of the
 wire itself.
 """
@@ -17,8 +18,10 @@ from urllib.parse import urlsplit
 import hiredis
 
 from django_redlock import scripts
+from django_redlock.protocol import Command
 
 EPOCH = "bench"
+KEYS = ("fences", "held", "waits")
 
 
 class Sockets:
@@ -27,26 +30,33 @@ class Sockets:
     def __init__(self, urls: list[str], prefix: str, ttl: float) -> None:
         self.sockets = [_connect(url) for url in urls]
         self.readers = [hiredis.Reader() for _ in self.sockets]
-        self.fences, self.held = f"{prefix}fences", f"{prefix}held"
-        self.lock, self.ttl = f"{prefix}lock:", int(ttl * 1000)
+        self.fences, self.held, self.waits = (f"{prefix}{key}" for key in KEYS)
+        self.lock, self.queue, self.ttl = f"{prefix}lock:", f"{prefix}queue:", int(ttl * 1000)
         self._round("HSET", self.fences, "epoch", EPOCH)
+        for command in (Command.GRANT, Command.RELEASE):
+            self._round("SCRIPT", "LOAD", scripts.TEXT[command])
 
     def acquire(self, name: str) -> tuple[str, str]:
         """Ask every node to grant ``name``."""
         nonce = secrets.token_hex(16)
         answers = self._round(
-            "EVAL", scripts.GRANT, 3, self.fences, self.held, self.lock + name,
-            nonce, time.time_ns() // 1000, 5_000_000, self.ttl, "bench", "",
+            "EVALSHA", scripts.DIGEST[Command.GRANT],
+            4, self.fences, self.held, self.waits, self.lock + name,
+            nonce, time.time_ns() // 1000, 5_000_000, self.ttl, "bench", "", "", 0,
             zlib.crc32(name.encode()) % 1024, name, EPOCH,
         )  # fmt: skip
-        if sum(answer[1] == b"GRANTED" for answer in answers) <= len(answers) // 2:
-            raise RuntimeError(answers)
+        _see(answers, b"GRANTED")
         return name, nonce
 
     def release(self, lease: tuple[str, str]) -> None:
         """Ask every node to forget it."""
         name, nonce = lease
-        self._round("EVAL", scripts.RELEASE, 2, self.held, self.lock + name, nonce, name)
+        answers = self._round(
+            "EVALSHA", scripts.DIGEST[Command.RELEASE],
+            4, self.held, self.waits, self.lock + name, self.queue + name,
+            nonce, 50, "1", name,
+        )  # fmt: skip
+        _see(answers, b"FREED")
 
     def _round(self, *words: str | int) -> list[list[bytes]]:
         packed = hiredis.pack_command(words)  # type: ignore[arg-type]
@@ -58,6 +68,12 @@ class Sockets:
                 reader.feed(each.recv(65536))
             answers.append(answer)
         return answers
+
+
+def _see(answers: list[list[bytes]], word: bytes) -> None:
+    """See that a majority said so."""
+    if sum(answer[1] == word for answer in answers) <= len(answers) // 2:
+        raise RuntimeError(answers)
 
 
 def ping(url: str) -> Callable[[], object]:
