@@ -143,8 +143,13 @@ class Standing:
     def _astand(self, stand: Stand, once: _Once, loop: asyncio.AbstractEventLoop) -> None:
         parked = self._parked.get(stand.ticket)
         if parked is not None and parked.place != stand.place:
+            parked.channel.read()
+            word = parked.stood().word  # it may have come just now
             parked.end()  # that node is down
             del self._parked[stand.ticket]
+            if word:
+                once(Stood(word))
+                return
             parked = None
         if parked is not None:
             self._await(parked, stand, once, loop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import select
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ from contextlib import closing, suppress
 
 import pytest
 
-from django_redlock import LockTaken
+from django_redlock import LockTaken, NodesUnavailable
+from django_redlock.protocol import Line, Stand, Stood, Ticket
 from django_redlock.testing import EmbeddedNodes
 
 from .loops import connections, group_of, keys_on, soon, template
@@ -20,6 +22,7 @@ from .waiting import eventually
 
 NAMES = ["a", "b", "c"]
 TASKS = 50
+WORD = "d" * 32
 
 
 @pytest.fixture
@@ -188,3 +191,23 @@ def test_a_cancelled_waiter_gives_its_connection_back(nodes):
 
     asyncio.run(main())
     group.close()
+
+
+def test_a_word_that_came_before_the_move_to_another_node_is_taken_along(nodes):
+    """The node of the queue looks dead, and its last word lies in the socket, unread."""
+    group, ticket = group_of(nodes.urls), Ticket("redlock:queue:moving")
+    with suppress(NodesUnavailable), template(group)("warm"):
+        pass
+    eventually(lambda: all(state.voting for state in group.states()))
+
+    async def main() -> object:
+        assert await group.aqueue(Line(ticket, 5)) is True
+        assert await group.aqueue(Stand(ticket, 0, 0.05, 10)) == Stood()
+        with closing(nodes[0].client()) as client:
+            client.rpush(ticket.queue, WORD)
+        arrived = group._standing._parked[ticket].channel.socket
+        assert select.select([arrived], [], [], 5)[0]
+        return await group.aqueue(Stand(ticket, 1, 0.05, 10))
+
+    assert asyncio.run(main()) == Stood(WORD)
+    eventually(lambda: blocked(nodes) == 0)
