@@ -42,7 +42,7 @@ class Round:
         self.deadline = self.start + timeout
         self.poll = select.poll()
         self.awaited: dict[int, int] = {}  # file descriptor -> index
-        self.unheard: set[int] = set()  # ours, asked, and not answered yet
+        self.unheard: dict[int, int] = {}  # ours, asked, not answered yet -> file descriptor
         self.prompt: set[int] = set()  # of these, the ones that owed nothing before
 
     # -- before writing -------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class Round:
             if self.ballot[i] is not None:
                 continue
             if i in self.mine:
-                self.unheard.add(i)
+                self.unheard[i] = channel.fileno
                 if not channel.owed:
                     self.prompt.add(i)
             owed = self.question.owed(i, hear, now)
@@ -165,10 +165,31 @@ class Round:
                 now = time.monotonic()
                 end, lingering = min(end, now + self.question.linger(now)), True
                 continue
-            ready = self.poll.poll(max(0.0, end - time.monotonic()) * 1000)
+            ready = self._ready(end, lingering=lingering)
             if not ready:
                 return
             self._count([self._read(fileno) for fileno, _ in ready])
+
+    def _ready(self, end: float, *, lingering: bool) -> list[tuple[int, int]]:
+        """The connections with something to read, once that may be enough; none: it is too late.
+
+        Each waking costs as much as many an answer. Of so many more answers that are needed one
+        at least comes from any set that leaves fewer of the nodes out: so the sleep is over when
+        the last nodes that were written to begin to answer.
+        """
+        few = len(self.nodes) - self.majority + 1  # nothing is clear before so many votes
+        needed = few + self.ballot.count(None) - len(self.nodes) - len(self.busy)
+        if lingering and self.question.undoing:
+            needed = len(self.unheard)  # all of them, but nobody has to answer any more
+        last = tuple(self.unheard.values())[max(0, needed - 1) :]
+        left = max(0.0, end - time.monotonic()) * 1000
+        if len(last) == len(self.unheard):
+            return self.poll.poll(left)
+        some = select.poll()
+        for fileno in last:
+            some.register(fileno, select.POLLIN)
+        some.poll(left)
+        return self.poll.poll(0)
 
     def _worth(self) -> bool:
         """Whether those who were not heard yet are worth a moment more."""
@@ -187,7 +208,7 @@ class Round:
     def _count(self, indices: Sequence[int]) -> None:
         for i in indices:
             if self.ballot[i] is not None:
-                self.unheard.discard(i)
+                self.unheard.pop(i, None)
                 self.prompt.discard(i)
 
     # -- afterwards -----------------------------------------------------------------------------
