@@ -98,9 +98,16 @@ def granted_or_not(ballot: Ballot, majority: int) -> bool:
     return hopeless and (yes + no >= majority or yes + no + rest < majority)
 
 
-def unheard(ballot: Ballot, queue: int, majority: int) -> bool:
-    """Whether a refusal by the queue's node may still come; it saves a look at that node."""
-    return ballot[queue] is None and count(ballot).yes < majority
+def unheard(ballot: Ballot, queue: int | None, majority: int) -> bool:
+    """Whether somebody may still be heard who matters, though the outcome is clear.
+
+    Where no majority can be asked, everybody: the error says who could vote. Else the node of
+    the queue, for who will wait: its refusal saves a look at it.
+    """
+    yes, no, rest = count(ballot)
+    if yes + no + rest < majority:
+        return rest > 0
+    return queue is not None and ballot[queue] is None and yes < majority
 
 
 def _micro(seconds: float) -> int:
@@ -216,7 +223,7 @@ def attempt(
     nonce = policy.nonce()
     touched = policy.everyone()
     queue = target.queue_place(policy.size)
-    worth = partial(unheard, queue=queue, majority=policy.majority) if patient else None
+    worth = partial(unheard, queue=queue if patient else None, majority=policy.majority)
     try:
         start = policy.clock()
         votes = yield Ask(

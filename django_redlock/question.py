@@ -100,11 +100,13 @@ class Question:
         self.over = True
         if None in self.ballot:
             waited = time.monotonic() - self.start
+            # Else it was the asker who did not wait, or who waited for a connection.
+            silent = waited >= self.nodes[0].timeout and not self.ask.decided(self.ballot)
             for place, vote in enumerate(self.ballot):
                 if vote is None:
                     node = self.nodes[place]
                     self.ballot[place] = node.unheard
-                    if waited >= node.timeout:  # before that it is the asker who did not wait
+                    if silent:
                         self.lose(place, f"no answer within {waited:.3f} s", sent=True)
         return list(self.ballot)  # type: ignore[arg-type] # none is None
 

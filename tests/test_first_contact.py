@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import ExitStack
 
@@ -51,6 +52,26 @@ def test_a_hung_majority_is_told_to_a_new_process(redlock_nodes):
     with pytest.raises(NodesUnavailable):
         redlock("name").acquire()
     assert time.monotonic() - start < 8 * TIMEOUT
+    group.close()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["thread", "task"])
+def test_who_could_vote_is_said_although_it_does_not_suffice(redlock_nodes, asynchronous):
+    """FM-4: without a majority the error counts those who answer, and accuses none of them."""
+    redlock_nodes.kill(0)
+    redlock_nodes.kill(2)
+    redlock_nodes.pause(4)
+    redlock, group = fresh(redlock_nodes.urls)
+
+    def attempt() -> object:
+        lock = redlock("name")
+        return asyncio.run(lock.aacquire()) if asynchronous else lock.acquire()
+
+    for _ in range(4):  # while connecting, and when everything about the nodes is known
+        with pytest.raises(NodesUnavailable) as caught:
+            attempt()
+        assert caught.value.reason == "2 of 5 nodes could vote, 3 are needed"
+        assert [bool(vote.why) for vote in caught.value.votes] == [True, False, True, False, True]
     group.close()
 
 
