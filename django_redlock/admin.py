@@ -14,6 +14,7 @@ import string
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
+import django
 from django.contrib import admin
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.core.paginator import Paginator
@@ -101,6 +102,7 @@ class LockKeyAdmin(ModelAdmin):
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "title": "Locks",
+            "listed": django.VERSION >= (6, 1),  # the path is a list since then
             **_look(Wish.of(request), self.list_per_page),
             **(extra_context or {}),
         }
