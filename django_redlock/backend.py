@@ -134,13 +134,14 @@ class Backend:
         Raises:
             ValueError: above MAX_TTL, or so short that nothing is left of it.
         """
+        ttl = check_seconds("ttl", ttl)
         if ttl > self.policy.max_ttl:
             msg = (
                 f"ttl={ttl:g} is above MAX_TTL ({self.policy.max_ttl:g} s) of the alias "
                 f"{self.alias!r}: lower it, or raise MAX_TTL on all processes first"
             )
             raise ValueError(msg)
-        if self.policy.validity(check_seconds("ttl", ttl)) <= 0:
+        if self.policy.validity(ttl) <= 0:
             msg = f"ttl={ttl:g} is too short: the allowance for clock drift eats it up"
             raise ValueError(msg)
         return ttl

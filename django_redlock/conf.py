@@ -235,10 +235,17 @@ def _address(node: object, options: Mapping[str, Any]) -> Address:
         if len(node) > 1:
             msg = "CACHE names a cache alias and goes with no other key"
             raise ValueError(msg)
+        if not isinstance(node["CACHE"], str):
+            msg = f"CACHE must be a cache alias, not {type(node['CACHE']).__name__}"
+            raise ValueError(msg)
         return _cache(node["CACHE"], options)
     if not isinstance(node.get("URL"), str):
         msg = "the dictionary needs a URL or a CACHE"
         raise ValueError(msg)  # noqa: TRY004 - the caller adds where and raises its own
+    for key in ("USERNAME", "PASSWORD"):
+        if not isinstance(node.get(key), str | None):
+            msg = f"{key} must be text, not {type(node[key]).__name__}"
+            raise ValueError(msg)  # noqa: TRY004 - the caller adds where and raises its own
     return from_url(
         node["URL"],
         username=node.get("USERNAME"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .seconds import check_seconds
@@ -49,6 +49,16 @@ class Options:
             raise TypeError(msg)
 
     def updated(self, **changes: Any) -> Options:
-        """A copy; what is None in ``changes`` stays as it is."""
+        """A copy; what is None in ``changes`` stays as it is.
+
+        Raises:
+            TypeError, ValueError: an option that there is not, or that makes no sense.
+        """
+        known = [option.name for option in fields(self)]
+        for key in changes:
+            if key not in known:
+                options = ", ".join(known[:-1])  # the last one is ours
+                msg = f"a lock has no option {key!r}; the options are: {options}"
+                raise TypeError(msg)
         given = {key: value for key, value in changes.items() if value is not None}
         return replace(self, **given) if given else self

@@ -20,9 +20,13 @@ def check_seconds(what: str, seconds: float, *, zero: bool = False, endless: boo
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         msg = f"{what} must be a number of seconds, not {type(seconds).__name__}"
         raise TypeError(msg)
+    try:
+        seconds = float(seconds)
+    except OverflowError:  # an integer of more than 308 digits
+        seconds, endless = (math.inf if seconds > 0 else -math.inf), False
     least = "0 or more" if zero else "more than 0"
     enough = seconds >= 0 if zero else seconds > 0
     if not enough or (math.isinf(seconds) and not endless):  # NaN is not enough
-        msg = f"{what} must be {least} seconds{'' if endless else ', finite'}, not {seconds!r}"
+        msg = f"{what} must be {least} seconds{'' if endless else ', finite'}, not {seconds:g}"
         raise ValueError(msg)
-    return float(seconds)
+    return seconds

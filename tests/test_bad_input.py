@@ -21,6 +21,7 @@ from django_redlock import LockTaken, NodesUnavailable, RedlockError, conf, redl
 from django_redlock.checks import check_settings
 
 NUMBERS = itertools.count()
+HUGE = pytest.param(10**400, id="huge")  # an int that is no float
 SECRET = "s3cr3t#x"  # '#' makes a URL unreadable: what follows is its fragment
 
 
@@ -100,7 +101,7 @@ def test_braces_outside_a_decorator(name):
 
 
 @pytest.mark.parametrize("option", ["ttl", "wait", "max_hold", "min_hold"])
-@pytest.mark.parametrize("seconds", [-1, -0.001, math.nan, -math.inf])
+@pytest.mark.parametrize("seconds", [-1, -0.001, math.nan, -math.inf, HUGE])
 def test_seconds_that_make_no_sense(option, seconds):
     """FM-15: negative and NaN seconds are a ValueError that names the option."""
     with pytest.raises(ValueError, match=option):
@@ -124,6 +125,21 @@ def test_a_ttl_that_the_alias_does_not_allow(ttl):
         redlock("name", ttl=ttl).acquire()
     with redlock("name", ttl=60):
         pass
+
+
+@pytest.mark.parametrize("ttl", ["5", b"5", [5], 5j, True, 0, -1, math.nan, HUGE])
+def test_a_ttl_given_to_extend(ttl):
+    """What ``extend`` refuses is called by its name, and costs no lease."""
+    with redlock("name") as lease:
+        with pytest.raises((TypeError, ValueError), match=r"^ttl must be"):
+            lease.extend(ttl)
+        lease.ensure()
+
+
+def test_an_option_that_there_is_not():
+    """A misspelt option is named, beside those that there are."""
+    with pytest.raises(TypeError, match=r"no option 'tll'; the options are: ttl, wait, .*durable$"):
+        redlock.using(tll=5)
 
 
 @pytest.mark.parametrize("wait", [-1, math.nan, True, "1"])
@@ -220,6 +236,9 @@ def test_an_unknown_setting(key):
         ({}, "URL"),
         ({"URL": None}, "URL"),
         ({"CACHE": "nowhere"}, "nowhere"),
+        ({"CACHE": None}, "CACHE must be a cache alias, not NoneType"),
+        ({"URL": "redis://a", "PASSWORD": ["p"]}, "PASSWORD must be text, not list"),
+        ({"URL": "redis://a", "USERNAME": 5}, "USERNAME must be text, not int"),
         ({"CACHE": "default"}, "django-redis: its BACKEND in CACHES"),
         (None, "NoneType"),
         (("redis://a",), "tuple"),
@@ -342,6 +361,7 @@ def test_memory_and_real_nodes_do_not_mix():
         ("TTL", True),
         ("TTL", 0.001),
         ("MAX_TTL", math.inf),
+        pytest.param("MAX_TTL", 10**400, id="MAX_TTL-huge"),
         ("MAX_TTL", math.nan),
         ("WAIT", -1),
         ("NODE_TIMEOUT", 0),
@@ -350,6 +370,7 @@ def test_memory_and_real_nodes_do_not_mix():
         ("CLOCK_SKEW", -1),
         ("CLOCK_SKEW", None),
         ("MAX_HOLD", 0),
+        pytest.param("MAX_HOLD", 10**400, id="MAX_HOLD-huge"),
         ("RENEW", 1),
         ("RESTART_GUARD", None),
         ("KEY_PREFIX", None),
