@@ -56,7 +56,7 @@ class Crew:
         while job := self._next(kind):
             try:
                 job()
-            except Exception:  # the other jobs are nobody's fault
+            except BaseException:  # an exit, too: here it ends no program, only later jobs
                 logger.exception("a job in the background failed")
 
     def _next(self, kind: object) -> Callable[[], object] | None:

@@ -111,11 +111,13 @@ class Watchdog:
             outcomes = backend.run(renewal.steps())
         except Exception:  # noqa: BLE001 - logged; the leases stand until their deadlines
             outcomes = renewal.unknown()
-        lost = renewal.settle(outcomes)
-        with self._woken:
-            for lease in renewal.leases:
-                rota.renew_later(lease)
-            self._wake()
+        try:
+            lost = renewal.settle(outcomes)
+        finally:  # a listener may want to exit; the leases are still to be looked after
+            with self._woken:
+                for lease in renewal.leases:
+                    rota.renew_later(lease)
+                self._wake()
         self._tell(lost)
 
     def _tell(self, lost: Sequence[Lease]) -> None:

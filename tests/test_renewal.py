@@ -227,6 +227,39 @@ def test_a_hung_group_delays_no_deadline_and_no_renewal_of_others(nodes):
             lease.release()
 
 
+def test_an_exit_in_the_background_ends_no_watchdog(memory, caplog):
+    """FM-6: an ``on_lost`` that calls ``sys.exit`` is logged; others are told all the same."""
+
+    def leave(_: Lease) -> None:
+        raise SystemExit(3)
+
+    told: list[Lease] = []
+    redlock = made(memory, ttl=0.3, renew=False)
+    leases = [redlock(f"name:{number}", on_lost=leave).acquire() for number in range(2)]
+    with caplog.at_level(logging.ERROR, logger="django_redlock"):
+        eventually(lambda: len([each for each in caplog.records if each.exc_info]) == 2, within=5)
+        leases.append(redlock("later", on_lost=told.append).acquire())
+        eventually(lambda: told == leases[2:], within=5)
+
+
+def test_a_listener_that_exits_ends_no_renewal(memory):
+    """A listener to extensions that calls ``sys.exit`` costs no lease of its message."""
+
+    def leave(_: events.Event) -> None:
+        raise SystemExit(3)
+
+    redlock = made(memory, ttl=0.6)
+    events.subscribe(leave, [events.Kind.EXTENDED])
+    try:
+        leases = [redlock(f"name:{number}").acquire() for number in range(3)]
+        for lease in leases:
+            hold(lease, 1.0)
+    finally:
+        events.unsubscribe(leave)
+    for lease in leases:
+        lease.release()
+
+
 def test_an_on_lost_that_blocks_stops_no_renewal(memory):
     """FM-6: a callback that does not return keeps no other lease from being renewed."""
     blocked, free = threading.Event(), threading.Event()
