@@ -13,7 +13,8 @@ class Refused(Exception):  # noqa: N818 - internal: why a connection is of no us
 
 
 ADVICE: Final = {
-    "WRONGTYPE": "WRONGTYPE: a key under the lock's name is not a lock; delete or rename it",
+    "WRONGTYPE": "WRONGTYPE: a key under KEY_PREFIX (the lock's own, fences or held) is somebody "
+    "else's; delete or rename it",
     "OOM": "OOM: out of memory; raise its maxmemory",
     "LOADING": "LOADING: still loading its data",
     "BUSY": "BUSY: running somebody's endless script (SCRIPT KILL ends it)",

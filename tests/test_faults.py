@@ -904,6 +904,17 @@ def test_a_key_of_another_type_under_the_locks_name(command):
         unavailable("name")
 
 
+def test_a_release_needs_no_index():
+    """F20: where the note of who waits is somebody else's key, a release frees all the same."""
+    with laboratory(3) as nodes:
+        with redlock("name", renew=False):
+            for node in nodes:
+                with asking(node) as client:
+                    client.execute_command("DEL", "redlock:waits")
+                    client.execute_command("SET", "redlock:waits", "x")
+        assert holders(nodes) == []
+
+
 def test_flushing_scripts_costs_no_lease():
     """F10: who forgot the scripts is asked again; who was not waited for, at the next question."""
     with laboratory(3) as nodes:
