@@ -153,7 +153,11 @@ class Lease:
 
     async def arelease(self) -> None:
         """``release`` in a task. Cancelling it ends the waiting, not the release."""
-        if not self._inherited():
+        if self._inherited():
+            return
+        if running_loop() is None:
+            self._backend.run(self._releasing())  # a coroutine is closed after its loop
+        else:
             await self._backend.arun(self._releasing())
 
     def handle(self) -> str:

@@ -243,6 +243,26 @@ def test_a_lease_that_a_task_forgets_is_released(nodes):
     end(group, nodes)
 
 
+def test_a_coroutine_that_is_closed_after_its_loop_releases(nodes):
+    """Its block ends without a loop, and gives the name back all the same."""
+    redlock = template(group := group_of(nodes.urls, 5))
+
+    async def hold() -> None:
+        async with redlock("closed"):
+            await asyncio.sleep(60)
+
+    loop, coroutine = asyncio.new_event_loop(), hold()
+    loop.set_exception_handler(lambda *_: None)  # "Task was destroyed but it is pending!"
+    task = loop.create_task(coroutine)
+    loop.run_until_complete(asyncio.sleep(0.1))
+    loop.close()
+    assert keys_on(nodes) != [[]] * 3
+    coroutine.close()
+    assert keys_on(nodes) == [[]] * 3
+    assert not task.done()
+    end(group, nodes)
+
+
 def test_an_abandoned_generator_that_holds_a_lock_is_closed_with_its_loop(nodes):
     """An asynchronous generator that was left in its block gives the name back with the loop."""
     redlock = template(group := group_of(nodes.urls, 1))
