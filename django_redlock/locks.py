@@ -17,6 +17,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from . import algorithm, context, events
+from .callables import finished, is_async
 from .errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
 from .events import Event, Kind, Tally
 from .handles import Handle
@@ -198,15 +199,11 @@ class Lock:
         """Run ``function`` under the lock; fields of the names are filled from its arguments.
 
         Raises:
-            TypeError: a generator function, whose body would run after the release.
+            TypeError: no function, or a generator function, whose body would run after the
+                release; at the call, a plain function that returns a coroutine.
             ValueError: a field that is no parameter of the function.
         """
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            msg = (
-                f"{function.__qualname__} is a generator function: its body would run after the "
-                "lock is released; use 'with' or 'async with' inside it"
-            )
-            raise TypeError(msg)
+        awaited = is_async(function)
         signature = inspect.signature(function)
         check_fields(self.names, signature)
 
@@ -218,14 +215,14 @@ class Lock:
         @functools.wraps(function)
         def locked(*args: Any, **kwargs: Any) -> Any:
             with lock_of(args, kwargs):
-                return function(*args, **kwargs)
+                return finished(function(*args, **kwargs), function)
 
         @functools.wraps(function)
         async def alocked(*args: Any, **kwargs: Any) -> Any:
             async with lock_of(args, kwargs):
                 return await function(*args, **kwargs)
 
-        return alocked if inspect.iscoroutinefunction(function) else locked  # type: ignore[return-value]
+        return alocked if awaited else locked  # type: ignore[return-value]
 
     def filled(self, arguments: Mapping[str, Any]) -> Lock:
         """This lock with the fields of its names filled in; braces in the values are text."""

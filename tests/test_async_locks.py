@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.test import override_settings
 
@@ -65,6 +66,43 @@ def test_a_decorated_coroutine_function_runs_under_the_lock():
         assert await is_free("report:2027")
 
     asyncio.run(main())
+
+
+def test_what_is_awaited_is_locked_while_it_is_awaited():
+    """Objects with ``async def __call__``, and Django's ``sync_to_async``, run under the lock."""
+
+    class Build:
+        async def __call__(self) -> bool:
+            return await is_free("name")
+
+    def plain() -> str:
+        return str(assert_locked("name").name)
+
+    async def main() -> None:
+        assert not await redlock("name")(Build())()
+        assert await redlock("name")(sync_to_async(plain))() == "name"
+        assert await is_free("name")
+
+    asyncio.run(main())
+    decorated = redlock("name")(Build())
+    assert asyncio.run(decorated()) is False  # called where no loop runs yet
+
+
+def test_a_function_that_returns_a_coroutine_is_refused():
+    """FM-3: its body would run after the release: TypeError, and it does not run."""
+    ran = []
+
+    async def later() -> None:
+        ran.append(1)
+
+    @redlock("name")
+    def build() -> Any:
+        return later()
+
+    with pytest.raises(TypeError, match=r"build returned a coroutine.* decorate the 'async def'"):
+        asyncio.run(build())
+    assert ran == []
+    assert asyncio.run(is_free("name"))
 
 
 def test_one_lock_is_entered_by_many_tasks():

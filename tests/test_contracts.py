@@ -1010,6 +1010,22 @@ def test_a_generator_function_is_refused():
         async def produce_later() -> Any:
             yield 1
 
+    class Produce:
+        def __call__(self) -> Iterator[int]:
+            yield 1
+
+    with pytest.raises(TypeError, match="generator"):
+        redlock("name")(Produce())
+
+
+@pytest.mark.parametrize(
+    "thing", [dict, property(), 5, None], ids=["class", "property", "number", "nothing"]
+)
+def test_what_is_no_function_is_refused(thing):
+    """FM-3: of a class only the making of an object would be locked: TypeError when decorated."""
+    with pytest.raises(TypeError, match="is no function"):
+        redlock("name")(thing)
+
 
 def test_a_field_that_is_no_parameter_is_refused():
     """A template that names what the function does not have is a ValueError when decorated."""
