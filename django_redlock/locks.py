@@ -291,7 +291,8 @@ class LockTemplate:
 
     def using(self, alias: str | None = None, **options: Any) -> LockTemplate:
         """A copy with another alias or other default options."""
-        return LockTemplate(self._source, alias or self.alias, self._options.updated(**options))
+        alias = self.alias if alias is None else alias  # "" is a mistake, and will be told
+        return LockTemplate(self._source, alias, self._options.updated(**options))
 
     def adopt(self, handle: str) -> Lease:
         """Become the holder of what ``Lease.handle`` gave away.

@@ -390,6 +390,8 @@ def test_an_unknown_alias():
         redlocks["payments"]
     with pytest.raises(ImproperlyConfigured, match="payments"):
         redlock.using("payments")("name").acquire()
+    with pytest.raises(ImproperlyConfigured, match="no alias ''"):  # an empty variable, say
+        redlock.using("")("name").acquire()
 
 
 @pytest.mark.parametrize("setting", [None, [], "redis://a", {"default": None}, {"default": []}])
