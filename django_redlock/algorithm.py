@@ -98,16 +98,16 @@ def granted_or_not(ballot: Ballot, majority: int) -> bool:
     return hopeless and (yes + no >= majority or yes + no + rest < majority)
 
 
-def unheard(ballot: Ballot, queue: int | None, majority: int) -> bool:
+def unheard(ballot: Ballot, majority: int, *, patient: bool) -> bool:
     """Whether somebody may still be heard who matters, though the outcome is clear.
 
-    Where no majority can be asked, everybody: the error says who could vote. Else the node of
-    the queue, for who will wait: its refusal saves a look at it.
+    Where no majority can be asked, everybody: the error says who could vote. And for who will
+    wait: a node that has refused needs no undoing, and no look if it is that of the queue.
     """
     yes, no, rest = count(ballot)
     if yes + no + rest < majority:
         return rest > 0
-    return queue is not None and ballot[queue] is None and yes < majority
+    return patient and rest > 0 and yes < majority
 
 
 def _micro(seconds: float) -> int:
@@ -223,7 +223,7 @@ def attempt(
     nonce = policy.nonce()
     touched = policy.everyone()
     queue = target.queue_place(policy.size)
-    worth = partial(unheard, queue=queue if patient else None, majority=policy.majority)
+    worth = partial(unheard, majority=policy.majority, patient=patient)
     try:
         start = policy.clock()
         votes = yield Ask(

@@ -395,6 +395,30 @@ def test_undoing_a_refusal_waits_for_nobody(size: int) -> None:
         assert ask.decided([None if i in to(ask) else unasked for i in range(size)])
 
 
+@pytest.mark.parametrize(
+    ("wait", "heard", "worth"),
+    [
+        (5, [NO, NO, NO], True),  # else the two others would have to be undone
+        (5, [NO, NO, NO, NO], True),
+        (5, [5, NO, NO, NO], True),
+        (5, [NO] * 5, False),
+        (5, [5, 5, 5], False),
+        (5, [5, 5, NO, 5], False),
+        (0, [NO, NO, NO], False),
+    ],
+)
+def test_who_will_wait_has_the_time_to_hear_every_refusal(
+    wait: float, heard: list[object], worth: bool
+) -> None:
+    """A node that is heard to refuse needs no undoing; who has the names waits for nobody."""
+    ask = Table(5).acquire(wait=wait).send(None)
+    ballot = [vote(i, word) for i, word in enumerate(heard)] + [None] * (5 - len(heard))
+    assert isinstance(ask, Ask)
+    assert ask.worth is not None
+    assert ask.decided(ballot)
+    assert ask.worth(ballot) is worth
+
+
 # -- the lease --------------------------------------------------------------------------------
 
 
