@@ -22,7 +22,9 @@ import redis
 from django.test import override_settings
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
+from django_redlock.channel import Channel
 from django_redlock.complaints import ADVICE
+from django_redlock.inspection import survey
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 
 from .proxy import Fault, Proxy
@@ -239,6 +241,26 @@ def test_a_hung_minority_costs_nothing():
         nodes.resume(0)
         nodes.resume(1)
         eventually(lambda: holders(nodes) == [], within=0.5)
+
+
+def test_a_node_that_hangs_is_known_however_slowly_it_was_asked(monkeypatch):
+    """FM-61: a process that is held up while it writes waits for a hung node once, not twice."""
+    asked: list[int] = []
+    flush: Any = Channel.flush
+
+    def dawdle(channel: Channel) -> bool:
+        asked.append(channel.place)
+        time.sleep(0.02)  # as on a busy machine
+        return bool(flush(channel))
+
+    with laboratory(3, NODE_TIMEOUT=0.2) as nodes:
+        warm()
+        nodes.pause(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(Channel, "flush", dawdle)
+            seen = survey(conf.backend("default"))
+        assert asked == [0, 1, 2]
+        assert seen.nodes[1].why.startswith("no answer")
 
 
 def test_a_full_backlog_has_room_for_undoing():
