@@ -168,11 +168,11 @@ def test_an_event_loop_is_not_held_up(memory):
 
 def test_real_nodes(redlock_nodes):
     """On real nodes: one question to each node, no SCAN, and a hung node costs NODE_TIMEOUT."""
-    alias = redlock_nodes.settings(NODE_TIMEOUT=0.5)
+    alias = redlock_nodes.settings(NODE_TIMEOUT=1, MAX_TTL=10, RESTART_GUARD=False)
     took = []
     with (
         override_settings(REDLOCK={"default": alias}),
-        redlock("export:42", ttl=2, renew=False),
+        redlock("export:42", renew=False),
         clients(redlock_nodes) as each,
     ):
         redlock_state("export:42")
@@ -190,5 +190,5 @@ def test_real_nodes(redlock_nodes):
             took.append(time.monotonic() - start)
             assert (state.known, state.held) == (True, True)
         redlock_nodes.resume(2)
-    assert took[0] < 0.5 + 0.2
-    assert took[1] < 0.2
+    assert 1 <= took[0] < 2 * 1
+    assert took[1] < 1
