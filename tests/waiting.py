@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def eventually(
-    condition: Callable[[], T], *, within: float = 5.0, every: float = 0.005, what: str = ""
+    condition: Callable[[], T], *, within: float = 20.0, every: float = 0.005, what: str = ""
 ) -> T:
     """Return the first true result of ``condition``, or fail when the seconds are over."""
     deadline = time.monotonic() + within
