@@ -98,9 +98,10 @@ class Proxy:
     def _serve(self, client: socket.socket) -> None:
         with ExitStack() as stack, suppress(OSError):
             stack.enter_context(client)
-            client.settimeout(0.5)
+            client.settimeout(10)
             if self._tls is not None:
                 client = stack.enter_context(self._tls.wrap_socket(client, server_side=True))
+            client.settimeout(0.5)
             with socket.create_connection(("127.0.0.1", self._target), 2) as node:
                 while not self._closing and self._pass_on(client, node):
                     pass

@@ -329,7 +329,7 @@ def test_connections_that_were_closed_while_idle_cost_a_loop_no_vote(three):
 
 def test_a_hung_node_costs_only_the_first_question(three):
     """SIGSTOP: no attempt waits for the node, or asks it while it is silent; and it comes back."""
-    redlock = template(group := group_of(three.urls, 1))
+    redlock = template(group := group_of(three.urls, 3))
     whole = functools.partial(stands_on_all, redlock, three)
 
     async def turn(number: int) -> float:
@@ -347,8 +347,9 @@ def test_a_hung_node_costs_only_the_first_question(three):
             while "no answer" not in group.states()[0].why:
                 took.append(await turn(len(took)))
                 assert time.monotonic() < silent
+                await asyncio.sleep(0.01)
             took += [await turn(number) for number in range(50)]
-            assert max(took) < 1  # nobody waited for the node timeout
+            assert max(took) < 3  # nobody waited for the node timeout
             three.resume(0)
             back = time.monotonic() + 20
             while group.states()[0].why:
