@@ -141,7 +141,6 @@ class Round:
     def write(self) -> None:
         """Put the question on every wire at once; nobody waits between two of them."""
         now = time.monotonic()
-        self.deadline = now + self.timeout  # connecting may have used up the first one
         hear = self.question.timed(self.ballot.__setitem__)
         for i, channel in (*self.mine.items(), *self.busy.items()):
             if self.ballot[i] is not None:
@@ -155,6 +154,9 @@ class Round:
                 # With a fault it may have arrived; else it was not tried.
                 why = channel.fault or "has too much to answer already"
                 self.question.lose(i, why, sent=bool(channel.fault))
+        # Anew, for connecting may have used it up; and not before the last question is written:
+        # a node's silence counts from there, and who waited for it must find it overdue.
+        self.deadline = time.monotonic() + self.timeout
 
     def listen(self) -> None:
         """Read answers as they arrive until the asker has heard enough."""

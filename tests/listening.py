@@ -19,7 +19,7 @@ NUMBERS = itertools.count()
 def memory() -> Iterator[MemoryNodes]:
     """Five nodes in memory that hold nothing, in every test of the module that imports this."""
     urls = [f"memory://listening-{next(NUMBERS)}" for _ in range(5)]
-    with override_settings(REDLOCK={"default": {"NODES": urls, "MAX_TTL": 2, "TTL": 2}}):
+    with override_settings(REDLOCK={"default": {"NODES": urls, "MAX_TTL": 30, "TTL": 30}}):
         group = conf.backend("default").group
         assert isinstance(group, MemoryNodes)
         yield group

@@ -58,7 +58,7 @@ def threads() -> int:
     return len(list(Path("/proc/self/task").iterdir()))
 
 
-async def soon(condition: Callable[[], object], *, within: float = 5.0, what: str = "") -> None:
+async def soon(condition: Callable[[], object], *, within: float = 20.0, what: str = "") -> None:
     """Wait until something is true, with the loop running meanwhile."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within

@@ -10,6 +10,7 @@ import ssl
 import struct
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Self
 
@@ -98,9 +99,10 @@ class Proxy:
     def _serve(self, client: socket.socket) -> None:
         with ExitStack() as stack, suppress(OSError):
             stack.enter_context(client)
-            client.settimeout(0.5)
+            client.settimeout(10)
             if self._tls is not None:
                 client = stack.enter_context(self._tls.wrap_socket(client, server_side=True))
+            client.settimeout(0.5)
             with socket.create_connection(("127.0.0.1", self._target), 2) as node:
                 while not self._closing and self._pass_on(client, node):
                     pass
@@ -124,9 +126,12 @@ class Proxy:
                 return False
             fault = self._next_fault()
             if fault is not None:
-                return _spoil(fault, client, reply)
+                return _spoil(fault, client, reply, self._is_ill)
             client.sendall(reply)
         return True
+
+    def _is_ill(self) -> bool:
+        return self._fault is not None and not self._closing
 
     def _next_fault(self) -> Fault | None:
         if self._fault is None or self._times <= 0:
@@ -136,7 +141,7 @@ class Proxy:
         return self._fault
 
 
-def _spoil(fault: Fault, client: socket.socket, reply: bytes) -> bool:
+def _spoil(fault: Fault, client: socket.socket, reply: bytes, is_ill: Callable[[], bool]) -> bool:
     if fault is Fault.SILENCE:
         return True
     if fault is Fault.RESET:
@@ -147,7 +152,7 @@ def _spoil(fault: Fault, client: socket.socket, reply: bytes) -> bool:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * ENDLESS_CHUNK)
         client.sendall(b"$2000000000\r\n")
         end = time.monotonic() + ENDLESS_SECONDS
-        while time.monotonic() < end:
+        while time.monotonic() < end and is_ill():
             client.sendall(b"x" * ENDLESS_CHUNK)
     elif fault in INSTEAD:
         client.sendall(INSTEAD[fault])

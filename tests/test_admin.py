@@ -591,17 +591,17 @@ def test_reads_the_index_and_changes_nothing(redlock_nodes, viewer):
 
 def test_one_dead_and_one_hung_node(redlock_nodes, viewer):
     """FM-61: a dead and a hung node are shown as down; a new process asks twice, no more."""
-    alias = redlock_nodes.settings(MAX_TTL=2, NODE_TIMEOUT=0.5)
+    alias = redlock_nodes.settings(MAX_TTL=10, NODE_TIMEOUT=0.8, RESTART_GUARD=False)
     look(viewer)  # so that the templates are read
-    with redlock("invoice:42", ttl=2, renew=False):
+    with override_settings(REDLOCK={"default": alias}), redlock("invoice:42", renew=False):
         redlock_nodes.kill(0)
         redlock_nodes.pause(4)
-        with override_settings(REDLOCK={"default": alias}):  # connections anew
-            start = time.monotonic()
-            page = look(viewer)
-            took = time.monotonic() - start
-    redlock_nodes.resume(4)
-    assert took < 2 * 0.5 + 0.4
+        conf.forget()  # connections anew
+        start = time.monotonic()
+        page = look(viewer)
+        took = time.monotonic() - start
+        redlock_nodes.resume(4)
+    assert took < 3 * 0.8  # a third question would wait for a third timeout
     assert "degraded (3 of 5 nodes vote, 3 are needed)" in page
     found = rows(page)
     assert found["1"][1].startswith("down ")
@@ -612,7 +612,7 @@ def test_one_dead_and_one_hung_node(redlock_nodes, viewer):
 
 def test_a_node_that_hangs_costs_one_timeout_and_then_nothing(redlock_nodes, viewer):
     """FM-61: who was connected and hangs costs NODE_TIMEOUT once, also in a search."""
-    alias = redlock_nodes.settings(NODE_TIMEOUT=0.5)
+    alias = redlock_nodes.settings(NODE_TIMEOUT=1)
     took = []
     with override_settings(REDLOCK={"default": alias}):
         look(viewer)
@@ -623,8 +623,8 @@ def test_a_node_that_hangs_costs_one_timeout_and_then_nothing(redlock_nodes, vie
             took.append(time.monotonic() - start)
             assert rows(page)["2"][1].startswith("down no answer")
         redlock_nodes.resume(1)
-    assert took[0] < 0.5 + 0.3
-    assert max(took[1:]) < 0.3
+    assert 1 <= took[0] < 2 * 1
+    assert max(took[1:]) < 1
 
 
 def test_a_guarded_node(redlock_nodes, viewer):

@@ -19,7 +19,7 @@ from .loops import connections, faults_noted, group_of, keys_on, out_of_step, so
 from .proxy import Proxy
 from .storm import Careless, Forgetful, Storm, Weather, calm
 
-NODE_TIMEOUT = 0.5
+NODE_TIMEOUT = 2.0  # of nodes that all answer; a key that nobody takes back stays for 30
 
 
 @pytest.fixture(scope="module")

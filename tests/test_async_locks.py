@@ -180,7 +180,7 @@ def test_a_timeout_around_acquire_leaves_nothing(how):
             start = time.monotonic()
             with pytest.raises(TimeoutError):
                 await impatient()
-            assert time.monotonic() - start < 1
+            assert time.monotonic() - start < 10
         assert await is_free("name")
         async with asyncio.timeout(20), redlock("name"):
             assert not await is_free("name")
@@ -277,8 +277,8 @@ def test_renewal_keeps_a_tasks_lease_while_the_loop_stands_still():
     """FM-6: a loop that a task blocks for longer than the ttl does not cost it the lease."""
 
     async def main() -> None:
-        async with redlock("name", ttl=0.5, renew=True) as lease:
-            time.sleep(1.0)  # noqa: ASYNC251 - what must not be done, and is done
+        async with redlock("name", ttl=1, renew=True) as lease:
+            time.sleep(1.5)  # noqa: ASYNC251 - what must not be done, and is done
             lease.ensure()
         assert not lease.lost
 

@@ -221,7 +221,7 @@ def test_what_a_dead_loop_is_owed_disturbs_nobody(nodes):
 
 def test_a_lease_that_a_task_forgets_is_released(nodes):
     """A block that is torn open before its end gives the name back, without blocking the loop."""
-    redlock = template(group := group_of(nodes.urls, 0.5))
+    redlock = template(group := group_of(nodes.urls, 5))
 
     async def main() -> None:
         lock = redlock("forgotten")
@@ -233,7 +233,7 @@ def test_a_lease_that_a_task_forgets_is_released(nodes):
         start = asyncio.get_running_loop().time()
         del lock
         gc.collect()
-        assert asyncio.get_running_loop().time() - start < 1
+        assert asyncio.get_running_loop().time() - start < 4
         async with redlock("forgotten", wait=5):
             pass
         nodes[0].resume()

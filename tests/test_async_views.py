@@ -21,7 +21,7 @@ from .loops import keys_on, soon
 from .proxy import Proxy
 from .shop.served import SUBMITS, UVICORN, Shop, served
 
-NODE_TIMEOUT = 0.5
+NODE_TIMEOUT = 2.0  # of nodes that all answer; a key that nobody takes back stays for 30
 CLIENTS = 400
 AT_ONCE = 20
 NAMES = 5

@@ -29,7 +29,7 @@ WORD = "d" * 32
 def nodes(redlock_nodes: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
     """Five nodes."""
     yield redlock_nodes
-    eventually(lambda: keys_on(redlock_nodes) == [[]] * 5, within=1, what="no key left")
+    eventually(lambda: keys_on(redlock_nodes) == [[]] * 5, within=5, what="no key left")
 
 
 def blocked(nodes: EmbeddedNodes) -> int:
@@ -82,7 +82,7 @@ def test_a_thousand_cancelled_waiters_leave_nothing(nodes, seed):
         for name in NAMES * 3:
             async with redlock(name, wait=5):
                 pass
-        assert time.monotonic() - start < 3
+        assert time.monotonic() - start < 4
 
     asyncio.run(main())
     assert overlaps == 0
@@ -127,7 +127,7 @@ def test_a_loop_that_ends_while_tasks_wait(nodes, farewell):
     start = time.monotonic()
     held.release()
     thread.join(20)
-    assert had[0] - start < 1.2
+    assert had[0] - start < 5
     assert group._standing._lines._lines == {}
     eventually(lambda: blocked(nodes) == 0)
     group.close()

@@ -15,6 +15,7 @@ import sys
 import textwrap
 from collections.abc import Container, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
@@ -281,8 +282,14 @@ def test_the_tutorial_runs(tmp_path):
             else:
                 assert _gist(someone.seen) == _gist(block.text)
                 someone.seen = ""
-        assert "restart guard" in someone.run("python manage.py redlock_status", codes=HEALTH)
+        eventually(partial(_is_guarded_at_first, someone), within=60)
         someone.tell("nodes", "", until="")  # "End the nodes with an empty line"
+
+
+def _is_guarded_at_first(someone: Reader) -> bool:
+    """Whether the status, asked in the three seconds after a restart, shows the guard."""
+    someone.tell("nodes", "restart 3", until="nodes> ")
+    return "restart guard" in someone.run("python manage.py redlock_status", codes=HEALTH)
 
 
 def _obey(someone: Reader, line: str) -> None:

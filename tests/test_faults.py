@@ -22,7 +22,9 @@ import redis
 from django.test import override_settings
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
+from django_redlock.channel import Channel
 from django_redlock.complaints import ADVICE
+from django_redlock.inspection import survey
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 
 from .proxy import Fault, Proxy
@@ -31,7 +33,7 @@ from .waiting import eventually
 
 SECRET = "s3cr3t"
 KEY = "redlock:lock:name"
-GUARDED = {"MAX_TTL": 0.5, "CLOCK_SKEW": 0.1, "RESTART_GUARD": True}  # a guard of 1.6 seconds
+GUARDED = {"MAX_TTL": 1, "CLOCK_SKEW": 0.1, "RESTART_GUARD": True}  # a guard of 2.1 seconds
 
 
 @contextmanager
@@ -107,7 +109,7 @@ def warm() -> None:
             pass
         return all(state.uptime is not None for state in conf.backend("default").group.states())
 
-    eventually(connected, within=5)
+    eventually(connected, within=20)
 
 
 def seconds_of(times: int) -> list[float]:
@@ -149,20 +151,20 @@ def test_nodes_that_were_never_there_are_not_noticed():
             start = time.monotonic()
             with redlock("name"):
                 assert holders(nodes) == [1, 2, 4]
-            assert time.monotonic() - start < 2
+            assert time.monotonic() - start < 5
             assert holders(nodes) == []
 
 
 def test_a_dead_majority_is_told_for_each_node():
     """FM-4: three of five nodes dead: NodesUnavailable at once, each node named, no key left."""
-    with laboratory(5) as nodes:
+    with laboratory(5, NODE_TIMEOUT=4) as nodes:
         warm()
         for index in range(3):
             nodes.kill(index)
         for _ in range(3):
             start = time.monotonic()
             error = unavailable()
-            assert time.monotonic() - start < 1.5
+            assert time.monotonic() - start < 4
             assert all(f"127.0.0.1:{nodes[index].port}/0" in str(error) for index in range(3))
             assert all(vote.why for vote in error.votes[:3])
             leave_nothing(nodes)
@@ -173,7 +175,7 @@ def test_a_dead_majority_is_told_for_each_node():
 def test_nodes_that_die_while_a_lease_is_held():
     """F1, F30: a holder notices no dead minority; without a majority it is unknown, then lost."""
     with laboratory(5) as nodes:
-        with redlock("name", ttl=1, renew=False) as lease:
+        with redlock("name", ttl=2, renew=False) as lease:
             nodes.kill(0)
             nodes.kill(1)
             lease.extend()
@@ -182,7 +184,7 @@ def test_nodes_that_die_while_a_lease_is_held():
                 lease.extend()
             assert not lease.lost
             lease.ensure()
-            eventually(lambda: lease.lost, within=3)
+            eventually(lambda: lease.lost, within=10)
             with pytest.raises(LeaseLost):
                 lease.extend()
         leave_nothing(nodes)
@@ -202,7 +204,7 @@ def test_a_dead_node_that_comes_back_serves_again():
             with redlock("name"):
                 return holders(nodes) == [0, 1, 2]
 
-        eventually(serves, within=5, every=0.05)
+        eventually(serves, within=20, every=0.05)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
@@ -226,19 +228,39 @@ def test_how_many_nodes_may_fail(count):
 
 def test_a_hung_minority_costs_nothing():
     """FM-1: with two of five nodes hung the median is at most 3 times the healthy one's."""
-    with laboratory(5) as nodes:
+    with laboratory(5, NODE_TIMEOUT=2) as nodes:
         warm()
         healthy = statistics.median(seconds_of(60))
         nodes.pause(0)
         nodes.pause(1)
         first, *others = seconds_of(60)
         hung = statistics.median(others)
-        assert first < 1
+        assert first < 2
         assert hung <= 3 * healthy + 0.002, (hung, healthy)
         assert holders(nodes) == []
         nodes.resume(0)
         nodes.resume(1)
-        eventually(lambda: holders(nodes) == [], within=0.5)
+        leave_nothing(nodes)
+
+
+def test_a_node_that_hangs_is_known_however_slowly_it_was_asked(monkeypatch):
+    """FM-61: a process that is held up while it writes waits for a hung node once, not twice."""
+    asked: list[int] = []
+    flush: Any = Channel.flush
+
+    def dawdle(channel: Channel) -> bool:
+        asked.append(channel.place)
+        time.sleep(0.02)  # as on a busy machine
+        return bool(flush(channel))
+
+    with laboratory(3, NODE_TIMEOUT=0.2) as nodes:
+        warm()
+        nodes.pause(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(Channel, "flush", dawdle)
+            seen = survey(conf.backend("default"))
+        assert asked == [0, 1, 2]
+        assert seen.nodes[1].why.startswith("no answer")
 
 
 def test_a_full_backlog_has_room_for_undoing():
@@ -256,20 +278,20 @@ def test_a_full_backlog_has_room_for_undoing():
 
 def test_a_hung_majority_is_told_in_time():
     """FM-4: with three of five nodes hung an attempt ends within a few node timeouts."""
-    with laboratory(5, NODE_TIMEOUT=0.1) as nodes:
+    with laboratory(5, NODE_TIMEOUT=0.3) as nodes:
         warm()
         for index in range(3):
             nodes.pause(index)
         for _ in range(4):
             start = time.monotonic()
             error = unavailable()
-            assert time.monotonic() - start < 1
+            assert time.monotonic() - start < 10 * 0.3
             assert "no answer" in error.votes[0].why
         leave_nothing(nodes)
         for index in range(3):
             nodes.resume(index)
-        eventually(lambda: holders(nodes) == [], within=0.5)
-        eventually(lambda: redlock("name").try_acquire(), within=5)
+        leave_nothing(nodes)
+        eventually(lambda: redlock("name").try_acquire(), within=20)
 
 
 def test_on_lost_is_told_when_no_packet_moves():
@@ -279,26 +301,47 @@ def test_on_lost_is_told_when_no_packet_moves():
         lease = redlock("name", ttl=0.5, renew=True, on_lost=lambda _: told.set()).acquire()
         for index in range(3):
             nodes.pause(index)
-        assert told.wait(2)
+        assert told.wait(10)
         assert lease.lost
         start = time.monotonic()
         lease.release()
-        assert time.monotonic() - start < 1.5
+        assert time.monotonic() - start < 5
         for index in range(3):
             nodes.resume(index)
         leave_nothing(nodes)
+
+
+def is_silent() -> bool:
+    """Whether the first node is known to hang, after one more lock."""
+    redlock("other", renew=False).acquire().release()
+    return "no answer" in conf.backend("default").group.states()[0].why
+
+
+def wakes_up_clean(node: EmbeddedNode) -> None:
+    """See that the lock's key goes within 100 ms in which the node works, and does not come back.
+
+    That are fifty questions, 2 ms apart: a machine that lets the node wait makes them longer.
+    """
+    with asking(node) as client:
+        for _ in range(50):
+            if not client.exists(KEY):
+                break
+            time.sleep(0.002)
+        for _ in range(10):
+            assert not client.exists(KEY)
+            time.sleep(0.005)
 
 
 @pytest.mark.parametrize("moment", ["held", "acquiring", "refused"])
 @pytest.mark.parametrize("traffic", [0, 30])
 def test_a_frozen_node_that_resumes_keeps_no_zombie(moment, traffic):
     """F7: at most 100 ms after a frozen node goes on, what it was asked meanwhile is undone."""
-    with laboratory(3, NODE_TIMEOUT=0.1) as nodes:
+    with laboratory(3) as nodes:
         warm()
         if moment == "refused":
             for node in nodes[1:]:
                 with asking(node) as client:
-                    client.set(KEY, "foreign", px=9000)
+                    client.set(KEY, "foreign", px=60_000)
         if moment != "held":
             nodes.pause(0)
         lease = redlock("name", ttl=10, renew=False).try_acquire()
@@ -310,10 +353,10 @@ def test_a_frozen_node_that_resumes_keeps_no_zombie(moment, traffic):
         for _ in range(traffic):
             with redlock("other", renew=False):
                 time.sleep(0.002)
+        if traffic:
+            eventually(is_silent)
         nodes.resume(0)
-        eventually(lambda: not has_key(nodes[0]), within=0.1, every=0.002)
-        time.sleep(0.05)
-        assert not has_key(nodes[0])
+        wakes_up_clean(nodes[0])
         assert not has_key(nodes[0], "redlock:lock:other")
 
 
@@ -331,8 +374,7 @@ def test_a_node_frozen_for_longer_than_reconnecting_takes_keeps_no_zombie():
                 with redlock("other", renew=False):
                     time.sleep(0.005)
             nodes.resume(0)
-            eventually(lambda: not has_key(nodes[0]), within=0.1, every=0.002)
-            time.sleep(0.1)
+            wakes_up_clean(nodes[0])
             assert holders(nodes) == []
             assert not has_key(nodes[0], "redlock:lock:other")
 
@@ -358,7 +400,7 @@ def behind_proxies(count: int, proxied: int, **options: Any) -> Iterator[Any]:
     with laboratory(count) as nodes, ExitStack() as stack:
         proxies = [stack.enter_context(Proxy(node.port)) for node in nodes[:proxied]]
         urls = [proxy.url for proxy in proxies] + nodes.urls[proxied:]
-        with in_force(urls, NODE_TIMEOUT=0.2, **options):
+        with in_force(urls, **{"NODE_TIMEOUT": 0.2} | options):
             warm()
             # Late replies must not be taken for those to be spoiled.
             eventually(lambda: time.monotonic() - max(proxy.moved for proxy in proxies) > 0.05)
@@ -375,13 +417,13 @@ def test_a_spoiled_reply_of_a_minority(fault, times):
         start = time.monotonic()
         lease = redlock("name", renew=False).acquire()
         votes = time.monotonic() - start
-        assert votes < 1.5
+        assert votes < 3
         lease.ensure()
         assert {1, 2} <= set(holders(nodes))
         eventually(lambda: proxies[0].inflicted)
         time.sleep(0.02)  # what is left of the connection has arrived
         lease.release()
-        assert time.monotonic() - start < 3
+        assert time.monotonic() - start < 6
         assert {1, 2}.isdisjoint(holders(nodes))
         proxies[0].heal()
         if times == 1 and fault is not Fault.ENDLESS:  # which leaves no way for a release
@@ -412,7 +454,7 @@ def test_a_spoiled_reply_of_a_majority(fault):
             proxy.inflict(fault, 1)
         start = time.monotonic()
         error = unavailable()
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 5
         assert [proxy.inflicted for proxy in proxies] == [1, 1]
         assert all(vote.why for vote in error.votes[:2])
         if fault is not Fault.ENDLESS:
@@ -423,7 +465,7 @@ def test_a_spoiled_reply_of_a_majority(fault):
                 return True
             return False
 
-        eventually(works, within=5, every=0.05)
+        eventually(works, within=20, every=0.05)
 
 
 def test_lost_replies_leave_no_key():
@@ -438,14 +480,14 @@ def test_lost_replies_leave_no_key():
 
 def test_a_late_reply_serves_the_next_question():
     """F27, F36: a node that is slow costs nothing, and no late answer is taken for another's."""
-    with behind_proxies(3, 1) as (nodes, proxies):
-        proxies[0].delay = 0.05
+    with behind_proxies(3, 1, NODE_TIMEOUT=1) as (nodes, proxies):
+        proxies[0].delay = 0.1
         fences = []
         start = time.monotonic()
         for number in range(40):
             with redlock(f"name:{number % 3}", renew=False) as lease:
                 fences.append(lease.fence)
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 40 * 0.1
         assert fences == sorted(set(fences))
         proxies[0].delay = 0.0
         keys = [f"redlock:lock:name:{number}" for number in range(3)]
@@ -504,7 +546,7 @@ def test_a_node_that_restarted_empty_has_no_vote_until_the_guard_is_over():
     """FM-11, F22, K5: a restarted node grants nothing while somebody may still believe."""
     with laboratory(3, **GUARDED) as nodes:
         warm()
-        with redlock("name", ttl=0.5, renew=False) as lease:
+        with redlock("name", ttl=1, renew=False) as lease:
             nodes.restart(1)
             nodes.kill(2)
             restarted = time.monotonic()
@@ -513,8 +555,8 @@ def test_a_node_that_restarted_empty_has_no_vote_until_the_guard_is_over():
             assert "restart guard" in error.votes[1].why
             assert "s left" in str(error)
             assert lease.fence
-        got = eventually(lambda: attempt("name"), within=6, every=0.02)
-        assert time.monotonic() - restarted > 1.5
+        got = eventually(lambda: attempt("name"), within=20, every=0.02)
+        assert time.monotonic() - restarted > 2
         assert got.fence > lease.fence
         got.release()
 
@@ -523,12 +565,12 @@ def test_a_node_that_restarted_empty_has_no_vote_until_the_guard_is_over():
 def test_all_nodes_restarted_empty_grant_nothing_before_the_guard_is_over():
     """FM-11: while a lease of an earlier life may be believed in, nobody gets its name."""
     with laboratory(3, **GUARDED) as nodes:
-        lease = redlock("name", ttl=0.5, renew=False).acquire()
+        lease = redlock("name", ttl=1, renew=False).acquire()
         for index in range(3):
             nodes.restart(index)
         while lease.remaining() > 0:
             assert attempt("name") is None
-        got = eventually(lambda: attempt("name"), within=6, every=0.02)
+        got = eventually(lambda: attempt("name"), within=20, every=0.02)
         assert got.fence > lease.fence
         got.release()
 
@@ -536,7 +578,7 @@ def test_all_nodes_restarted_empty_grant_nothing_before_the_guard_is_over():
 def attempt(name: str) -> Any:
     """A lease, or None when it is not to be had, for whatever reason."""
     with suppress(NodesUnavailable):
-        return redlock(name, ttl=0.5, renew=False).try_acquire()
+        return redlock(name, ttl=1, renew=False).try_acquire()
     return None
 
 
@@ -550,15 +592,15 @@ def test_an_emptied_node_has_no_vote_until_the_guard_is_over():
         emptied = time.monotonic()
         assert "lost its data" in why()
         assert "restart guard" in why()
-        lease = eventually(lambda: attempt("name"), within=6, every=0.02)
-        assert time.monotonic() - emptied > 1.5
+        lease = eventually(lambda: attempt("name"), within=20, every=0.02)
+        assert time.monotonic() - emptied > 2
         lease.release()
 
 
 def test_an_emptied_node_is_found_out_through_an_open_connection():
     """FM-11: a majority emptied under a holder does not grant its name to a second one."""
     with laboratory(3, **GUARDED) as nodes:
-        with redlock("name", ttl=0.5, renew=False) as lease:
+        with redlock("name", ttl=1, renew=False) as lease:
             for node in nodes:
                 with asking(node) as client:
                     client.flushall()
@@ -813,11 +855,11 @@ def test_release_works_out_of_memory():
 def test_a_name_kept_by_min_hold_survives_out_of_memory():
     """F12, FM-34: out of memory a release with min_hold leaves the name taken, not for ever."""
     with laboratory(1) as nodes:
-        lease = redlock("name", ttl=1, min_hold=0.6, renew=False).acquire()
+        lease = redlock("name", ttl=10, min_hold=6, renew=False).acquire()
         with asking(nodes[0]) as client:
             client.config_set("maxmemory", 1)
             lease.release()
-            assert 0 < client.pttl(KEY) <= 1000
+            assert 0 < client.pttl(KEY) <= 10_000
             client.config_set("maxmemory", 0)
 
 
@@ -837,7 +879,7 @@ def test_a_node_that_runs_an_endless_script_has_no_vote():
                 client.script_kill()
                 endless.join(5)
         leave_nothing(nodes, within=1)
-        lease = eventually(lambda: attempt("name"), within=5, every=0.02)
+        lease = eventually(lambda: attempt("name"), within=20, every=0.02)
         lease.release()
 
 
@@ -886,7 +928,7 @@ def test_a_node_that_refuses_writes_or_clients_has_no_vote(setting, value, healt
         client.config_set(setting, value)
         eventually(lambda: pattern in complaint(), within=2, every=0.02)
         client.config_set(setting, healthy)
-        lease = eventually(lambda: attempt("name"), within=5, every=0.02)
+        lease = eventually(lambda: attempt("name"), within=20, every=0.02)
         lease.release()
         assert holders(nodes) == []
 
@@ -1012,13 +1054,13 @@ def work():
         told["warned"] = [f"{each.category.__name__} {each.message}" for each in caught]
     told["taken"] = redlock("name").try_acquire() is None
     renewed = threading.Event()
-    with redlock("own", ttl=0.4, renew=True) as own:
+    with redlock("own", ttl=1, renew=True) as own:
         told["own"] = own.fence > 0
-        renewed.wait(0.8)
+        renewed.wait(1.2)
         told["renewed"] = not own.lost
     return told
 
-with redlock("name", ttl=1, renew=True) as lease:
+with redlock("name", ttl=2, renew=True) as lease:
     first, second = in_child(work), in_child(work)
     lease.extend()
     told = {"held": redlock("name").try_acquire() is None, "lost": lease.lost}

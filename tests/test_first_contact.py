@@ -17,7 +17,7 @@ from django_redlock.protocol import Policy
 
 from .proxy import Proxy
 
-TIMEOUT = 0.1
+TIMEOUT = 0.4
 
 
 def fresh(urls: list[str]) -> tuple[LockTemplate, Nodes]:

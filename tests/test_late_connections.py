@@ -20,7 +20,7 @@ from .loops import group_of, keys_on, template
 from .proxy import Proxy
 from .waiting import eventually
 
-NODE_TIMEOUT = 0.3
+NODE_TIMEOUT = 0.8
 TTL = 60.0  # nobody waits for that
 
 
@@ -128,11 +128,11 @@ def nothing_stands() -> Iterator[None]:
 @pytest.mark.parametrize(
     "release", [by_a_thread, by_a_loop, by_a_loop_that_stands_still, by_a_task_that_is_cancelled]
 )
-@pytest.mark.parametrize("delay", [0.02, 0.15], ids=["in time", "too late"])
+@pytest.mark.parametrize("delay", [0.02, 0.35], ids=["in time", "too late"])
 def test_a_release_reaches_nodes_that_are_connected_late(far, release, delay):
     """A handshake that takes longer than at the others, or than the node timeout, loses nothing."""
     lease = far.redlock("late").acquire()
-    assert keys_on(far.nodes) == [["redlock:lock:late"]] * 5
+    eventually(lambda: keys_on(far.nodes) == [["redlock:lock:late"]] * 5)
     far.hang_up()
     far.late(delay)
     start = time.monotonic()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,7 @@ from opentelemetry.trace import StatusCode
 
 from django_redlock import NodesUnavailable, events, otel, redlock
 
-from .waiting import eventually
+from .waiting import eventually, release_under_a_waiter
 
 
 class Telemetry:
@@ -77,9 +76,8 @@ def by(attribute: str, points: list[Any]) -> dict[Any, Any]:
 
 def test_waiting_and_holding_are_measured(telemetry):
     """The wait of a lock and its hold are in the histograms, in seconds, by alias and outcome."""
-    first = redlock("name").acquire()
-    threading.Timer(0.1, first.release).start()
-    redlock("name").acquire(wait=5).release()
+    release_under_a_waiter(redlock("name", renew=False).acquire(), 0.1)
+    redlock("name").acquire(wait=20).release()
     assert redlock("a").acquire().handle()
     with redlock("b"):
         assert redlock("b").try_acquire() is None
@@ -88,14 +86,14 @@ def test_waiting_and_holding_are_measured(telemetry):
         "acquired": 4,
         "refused": 1,
     }
-    assert 0.1 <= waits["acquired"].sum < 5
+    assert 0.1 <= waits["acquired"].sum < 20
     assert waits["acquired"].attributes["redlock.alias"] == "default"
     holds = by("outcome", telemetry.points("redlock.hold.duration"))
     assert {outcome: point.count for outcome, point in holds.items()} == {
         "released": 3,
         "given": 1,
     }
-    assert 0.1 <= holds["released"].max < 5
+    assert 0.1 <= holds["released"].max < 20
     (refusals,) = telemetry.points("redlock.refusals")
     assert (refusals.value, dict(refusals.attributes)) == (1, {"redlock.alias": "default"})
 
@@ -151,7 +149,7 @@ def test_nodes_are_measured(telemetry, redlock_nodes):
     assert dict(failed.attributes) == {"redlock.alias": "default", "redlock.node": labels[4]}
     trips = by("node", telemetry.points("redlock.node.duration"))
     assert set(labels[:4]) <= set(trips)
-    assert all(0 < trips[label].min <= trips[label].max < 1 for label in labels[:4])
+    assert all(0 < trips[label].min <= trips[label].max < 10 for label in labels[:4])
 
 
 def test_a_name_is_no_attribute_of_a_metric(telemetry):
@@ -171,10 +169,9 @@ def test_a_name_is_no_attribute_of_a_metric(telemetry):
 
 def test_a_span_is_made_of_waiting(telemetry):
     """The span ends when the lock is had, has begun when it was asked for, and says what it got."""
-    first = redlock("name").acquire()
-    threading.Timer(0.1, first.release).start()
+    release_under_a_waiter(redlock("name", renew=False).acquire(), 0.1)
     with telemetry.tracers.get_tracer("test").start_as_current_span("caller"):
-        second = redlock("name").acquire(wait=5)
+        second = redlock("name").acquire(wait=20)
         second.release()
     _, span, caller = telemetry.spans()
     assert (span.name, caller.name) == ("redlock.acquire", "caller")
@@ -183,7 +180,7 @@ def test_a_span_is_made_of_waiting(telemetry):
     assert span.parent.span_id == caller.context.span_id
     assert span.start_time is not None
     assert span.end_time is not None
-    assert 0.1e9 <= span.end_time - span.start_time < 5e9
+    assert 0.1e9 <= span.end_time - span.start_time < 20e9
     facts = dict(span.attributes or {})
     votes = [facts.pop(f"redlock.votes.{answer}") for answer in ("yes", "no", "lost")]
     assert votes[0] >= 3

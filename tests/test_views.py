@@ -275,7 +275,7 @@ def test_the_lease_is_in_the_request():
         requests.append(request)
         assert current_lease() is request.lease
         assert assert_locked("orders") is request.lease
-        assert 6 < request.lease.remaining() <= 7
+        assert 3 < request.lease.remaining() <= 7
         return HttpResponse("ran")
 
     view(asked())

@@ -76,20 +76,37 @@ def stands(world: World, name: str) -> bool:
     return standing(world, name) == 1
 
 
+@contextmanager
+def rare_looks() -> Iterator[None]:
+    """Only once in four seconds does who waits look: who has it sooner was woken."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waiting, "LOOK_EVERY", (4.0, 4.0))
+        patch.setattr(waiting, "NEWS", 30.0)  # longer than that, and than any delay
+        yield
+
+
+@pytest.fixture
+def looks_are_rare() -> Iterator[None]:
+    """See ``rare_looks``."""
+    with rare_looks():
+        yield
+
+
 def test_a_release_wakes_whoever_waits(world):
     """Soon after the release, not at the next look: half of the times in less than 50 ms."""
     times = []
     for name in "abcdefg":  # each with its first waiter
         held = redlock(name).acquire()
-        with waiters(1, name) as had:
+        with rare_looks(), waiters(1, name) as had:
             eventually(partial(stands, world, name))
             start = time.monotonic()
             held.release()
         times.append(had[0] - start)
+        assert times[-1] < 3
     assert statistics.median(times) < 0.05
-    assert max(times) < 1.2
 
 
+@pytest.mark.usefixtures("looks_are_rare")
 def test_many_threads_of_a_process_stand_once(world):
     """One goes to the nodes; the others cost nothing, and are served in order."""
     held = redlock("name").acquire()
@@ -100,10 +117,11 @@ def test_many_threads_of_a_process_stand_once(world):
         assert standing(world) == 1
         start = time.monotonic()
         held.release()
-    assert max(had) - start < 2
+    assert max(had) - start < 3
     eventually(lambda: standing(world) == 0)
 
 
+@pytest.mark.usefixtures("looks_are_rare")
 def test_a_release_for_several_names_wakes_who_waits_for_one(world):
     """Whoever waits for a list is woken by the release of the one name that was held."""
     held = redlock(["b", "c"]).acquire()
@@ -120,19 +138,19 @@ def test_a_release_for_several_names_wakes_who_waits_for_one(world):
     start = time.monotonic()
     held.release()
     thread.join(20)
-    assert got[0] - start < 1
+    assert got[0] - start < 3
     for name in "abc":
         test_contracts.is_free(world, name)
 
 
 def test_a_foreign_release_is_noticed(world):
     """Who wakes nobody is noticed by a look, long before the key's time is up."""
-    assert world.seize("name", "foreign", 10_000) == 5
+    assert world.seize("name", "foreign", 60_000) == 5
     with waiters(1) as had:
         eventually(lambda: standing(world) == 1)
         start = time.monotonic()
         world.let_go("name", "foreign")
-    assert had[0] - start < waiting.LOOK_EVERY[1] + 0.5
+    assert had[0] - start < 10 * waiting.LOOK_EVERY[1]
 
 
 def test_a_reservation_for_nobody_keeps_nobody_out(world):
@@ -148,6 +166,7 @@ def test_a_reservation_for_nobody_keeps_nobody_out(world):
     lease.release()
 
 
+@pytest.mark.usefixtures("looks_are_rare")
 def test_who_gives_up_passes_on(world):
     """Waiters whose time is over leave the line; who is behind them is woken by the release."""
     held = redlock("name").acquire()
@@ -164,9 +183,10 @@ def test_who_gives_up_passes_on(world):
         eventually(lambda: standing(world) == 1)
         start = time.monotonic()
         held.release()
-    assert had[0] - start < 1
+    assert had[0] - start < 3
 
 
+@pytest.mark.usefixtures("looks_are_rare")
 def test_waiting_for_a_name_that_rests(world):
     """`min_hold` wakes nobody before its time, and then the name is had at once."""
     start = time.monotonic()
@@ -174,17 +194,17 @@ def test_waiting_for_a_name_that_rests(world):
     with waiters(3) as had:
         pass
     assert min(had) - start >= 0.4
-    assert min(had) - start < 1.4
-    assert max(had) - min(had) < 1
+    assert max(had) - start < 0.4 + 3
 
 
+@pytest.mark.usefixtures("looks_are_rare")
 def test_waiting_for_ever_outlives_a_holder_that_never_comes_back(world):
     """No release, no push: the key's own time ends the wait."""
     redlock("name", ttl=0.5, renew=False).acquire()
     start = time.monotonic()
     with waiters(2, wait=math.inf) as had:
         pass
-    assert max(had) - start < 0.5 + 1
+    assert max(had) - start < 0.5 + 3
 
 
 # -- messages -------------------------------------------------------------------------------------
@@ -222,9 +242,11 @@ def test_a_lock_that_nobody_disputes_costs_ten_messages(in_memory, asked, wait):
         assert asked == {"grant": 5, "release": 5}
 
 
-def test_who_waits_does_not_poll(redlock_nodes):
+def test_who_waits_does_not_poll(redlock_nodes, settings):
     """Twenty threads that wait for two seconds send looks, of one of them, two a second at most."""
-    held = redlock("name").acquire()
+    alias = redlock_nodes.settings(MAX_TTL=60, RESTART_GUARD=False, NODE_TIMEOUT=5)
+    settings.REDLOCK = {"default": alias}
+    held = redlock("name", renew=False).acquire()
 
     def commands() -> Counter[str]:
         found: Counter[str] = Counter()
@@ -242,9 +264,9 @@ def test_who_waits_does_not_poll(redlock_nodes):
         sent = commands() - before
         seconds = time.monotonic() - start
         held.release()
-    looks, renewals = sent["zremrangebyscore"], 5 * math.ceil(seconds / (MAX_TTL / 3))
+    looks = sent["zremrangebyscore"]
     assert 0 < looks <= 5 * math.ceil(seconds / waiting.LOOK_EVERY[0])
-    assert sent["evalsha"] <= looks + renewals
+    assert sent["evalsha"] == looks
     assert sent["blpop"] <= 1
 
 

@@ -84,7 +84,10 @@ def test_messages_overtake_each_other_on_different_connections() -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_broken_rule_is_caught(mutant: Mutant) -> None:
     """A simulation that would not notice a broken rule proves nothing about it."""
-    assert hunt(mutant, worlds=mutant.worlds) is not None, mutant.does
+    last = {row[0]: int(row[4]) for row in rows_below(MUTANT_HEAD)}.get(mutant.name, 1)
+    # The world in which it was caught when the page was written; where it is not any more, all.
+    found = hunt(mutant, worlds=1, first=last - 1) or hunt(mutant, worlds=mutant.worlds)
+    assert found is not None, mutant.does
 
 
 def test_a_belief_that_lasts_longer_than_it_should_is_noticed() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from django_redlock.lease import Lease
 
 T = TypeVar("T")
 
 
 def eventually(
-    condition: Callable[[], T], *, within: float = 5.0, every: float = 0.005, what: str = ""
+    condition: Callable[[], T], *, within: float = 20.0, every: float = 0.005, what: str = ""
 ) -> T:
     """Return the first true result of ``condition``, or fail when the seconds are over."""
     deadline = time.monotonic() + within
@@ -21,3 +24,24 @@ def eventually(
             return result
         assert not late, f"not within {within:g} s: {what or condition}; it was {result!r}"
         time.sleep(every)
+
+
+def release_under_a_waiter(lease: Lease, seconds: float) -> None:
+    """Release in a thread, once somebody of this process has waited for the name for so long."""
+    group: Any = lease.backend.group
+    lines = group.queue.__self__._lines._lines
+
+    def release() -> None:
+        eventually(lambda: lines.get(f"redlock:queue:{lease.name}"))
+        time.sleep(seconds)
+        lease.release()
+
+    threading.Thread(target=release).start()
+
+
+def slowness() -> float:
+    """How many seconds of the clock a second of work takes here, now: 1 where nobody else works."""
+    clock, worked = time.monotonic(), time.thread_time()
+    while time.thread_time() < worked + 0.25:
+        pass
+    return (time.monotonic() - clock) / 0.25

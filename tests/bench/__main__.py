@@ -84,7 +84,7 @@ def _options() -> argparse.Namespace:
 
 
 def _about(stage: Stage, effort: str) -> dict[str, str]:
-    with closing(stage.nodes[0].client()) as client:
+    with closing(stage.nodes[0].client(socket_timeout=30)) as client:
         server = client.info("server")
     name = server.get("server_name", "redis")
     return {

@@ -83,7 +83,10 @@ def held(stage: Stage) -> Result:
     names = [f"bench:held:{number:04}" for number in range(HELD)]
     patient = stage.alias | {"NODE_TIMEOUT": 2}  # bytes are counted here, not time
     quiet = redlock.using(renew=False)
-    with override_settings(REDLOCK={"default": patient}), closing(node.client()) as client:
+    with (
+        override_settings(REDLOCK={"default": patient}),
+        closing(node.client(socket_timeout=30)) as client,
+    ):
         for name in names:  # connections, counters and buffers are there from now on
             quiet(name).acquire().release()
         watch = Watch(client)
@@ -118,7 +121,7 @@ def traffic(stage: Stage) -> Result:
     count = max(20, 5 * stage.effort.pairs)
     with (
         Cast(stage, (SOCKETS, *LOCKS)) as cast,
-        closing(stage.nodes[0].client()) as client,
+        closing(stage.nodes[0].client(socket_timeout=30)) as client,
     ):
         for each in cast.present:
             cast.block(each, count // 5)

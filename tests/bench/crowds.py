@@ -151,7 +151,7 @@ def _read(nodes: EmbeddedNodes, kinds: Iterable[str]) -> tuple[float, float]:
     messages = worked = 0.0
     for node in nodes:
         if node.is_running:
-            with closing(node.client()) as client:
+            with closing(node.client(socket_timeout=30)) as client:
                 info = client.info("everything")
             messages += sum(info.get(f"cmdstat_{kind}", {}).get("calls", 0) for kind in kinds)
             worked += info["used_cpu_user"] + info["used_cpu_sys"]

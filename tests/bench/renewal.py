@@ -128,7 +128,7 @@ def _let_go(held: Sequence[Lease], nodes: EmbeddedNodes) -> None:
         if lease.held:
             lease.handle()
     for node in nodes:
-        with closing(node.client()) as client:
+        with closing(node.client(socket_timeout=30)) as client:
             client.unlink(*client.scan_iter(f"{PREFIX}*", count=1000))
 
 
@@ -136,7 +136,7 @@ def _now(nodes: EmbeddedNodes) -> tuple[float, float, float, float]:
     """The time, the processor time, and what each node did so far: scripts, keys prolonged."""
     scripts = prolonged = 0
     for node in nodes:
-        with closing(node.client()) as client:
+        with closing(node.client(socket_timeout=30)) as client:
             stats = client.info("commandstats")
             scripts += stats.get("cmdstat_evalsha", {}).get("calls", 0)
             prolonged += stats.get("cmdstat_pexpire", {}).get("calls", 0)
