@@ -17,7 +17,7 @@ demo: $(VENV)/.has-demo ## A site on five nodes, a crowd, dying nodes; ONCE=1: w
 	$(BIN)/python -m example_project.demo $(if $(filter-out 0,$(ONCE)),--once) $(ARGS)
 
 test: $(VENV)/.has-dev ## The tests that take at most three minutes
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/.has-dev ## Kills, many processes, long runs
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow --timeout 600 $(ARGS)
