@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final
 from .alarms import Alarms
 from .event_loops import PerLoop
 from .inquiry import Inquiry
-from .protocol import majority_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -67,7 +66,6 @@ class Lanes:
     def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
         self.nodes = nodes
         self.timeout = timeout
-        self.majority = majority_of(len(nodes))
         self.lanes = [Lane(self, node) for node in nodes]
         self.alarms = Alarms()
         # An asynchronous generator that is in its body is what a loop closes before it ends.

@@ -40,7 +40,6 @@ class Inquiry:
         self._loop = loop
         self._unheard: dict[int, Channel] = {}  # asked, by place
         self._awaited: frozenset[int] = NOWHERE  # nodes without a connection yet
-        self._few = lanes.majority - 1  # with more that are still to be heard nothing is clear
         self._lingering = False
         self._alarm: Alarm | None = None
         self._until = self.question.start + lanes.timeout
@@ -56,7 +55,7 @@ class Inquiry:
         now, question = self.question.start, self.question
         lanes = self._lanes.lanes
         usable = [lanes[place].usable(now, self._loop) for place in question.asked]
-        urgent = len(usable) - usable.count(None) < self._lanes.majority
+        urgent = len(usable) - usable.count(None) < question.majority
         if urgent:
             self._until = now + HANDSHAKE * self._lanes.timeout
         hear, undoing = question.timed(self._hear, late=True), question.undoing
@@ -120,7 +119,7 @@ class Inquiry:
             return
         self.question.ballot[place] = vote
         self._unheard.pop(place, None)
-        if len(self._unheard) <= self._few:
+        if self.question.needed() <= 0:
             self._look()
 
     def _look(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from . import events
 from .channel import Owed, pack
-from .protocol import UNDO, Answer, Ask, Command, Vote
+from .protocol import UNDO, Answer, Ask, Command, Vote, majority_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +33,7 @@ class Question:
         asked: the places of the nodes to ask.
         start: ``time.monotonic`` when it began.
         over: whether the asker has heard enough.
+        majority: more than half of the nodes.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class Question:
         "ask",
         "asked",
         "ballot",
+        "majority",
         "nodes",
         "nonce",
         "over",
@@ -55,6 +57,7 @@ class Question:
         self.undoing = ask.command in UNDO
         self.ballot: list[Vote | None] = [None] * len(nodes)
         self.asked: Sequence[int] = _places(len(nodes), ask.first)
+        self.majority = majority_of(len(nodes))
         self.start = time.monotonic()
         self.over = False
         self._packed: dict[int | None, bytes] | None = None
@@ -63,6 +66,13 @@ class Question:
             self.asked = [place for place in self.asked if place in ask.to]
             for place in set(range(len(nodes))) - ask.to:
                 self.lose(place, "")
+
+    def needed(self) -> int:
+        """How many more votes there must be, at least, before anything can be clear.
+
+        As long as a majority has not voted, it may still decide either way.
+        """
+        return self.ballot.count(None) - self.majority + 1
 
     def linger(self, now: float) -> float:
         """Seconds to wait for more, having heard enough: as long again."""

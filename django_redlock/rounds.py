@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .channel import Channel, nobody
-from .protocol import Command, majority_of
+from .protocol import Command
 from .question import HANDSHAKE, Question
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ class Round:
         self.ballot = self.question.ballot
         self.start = self.question.start
         self.timeout = timeout
-        self.majority = majority_of(len(nodes))
         self.mine: dict[int, Channel] = {}  # ours alone until given back
         self.busy: dict[int, Channel] = {}  # another thread's: written to, never read
         self.deadline = self.start + timeout
@@ -122,7 +121,7 @@ class Round:
         self.nodes[i].forgo(opening)
 
     def _enough(self) -> bool:
-        return len(self.mine) + len(self.busy) >= self.majority
+        return len(self.mine) + len(self.busy) >= self.question.majority
 
     def _join(self, i: int, opening: Opening) -> None:
         channel = opening.channel
@@ -179,11 +178,12 @@ class Round:
         at least comes from any set that leaves fewer of the nodes out: so the sleep is over when
         the last nodes that were written to begin to answer.
         """
-        few = len(self.nodes) - self.majority + 1  # nothing is clear before so many votes
-        needed = few + self.ballot.count(None) - len(self.nodes) - len(self.busy)
+        awaited = list(self.unheard.values())
+        needed = self.question.needed() - len(self.busy)
         if lingering and self.question.undoing:
-            needed = len(self.unheard)  # all of them, but nobody has to answer any more
-        last = tuple(self.unheard.values())[max(0, needed - 1) :]
+            awaited = [fileno for i, fileno in self.unheard.items() if i in self.prompt]
+            needed = len(awaited)
+        last = awaited[max(0, needed - 1) :]
         left = max(0.0, end - time.monotonic()) * 1000
         if len(last) == len(self.unheard):
             return self.poll.poll(left)

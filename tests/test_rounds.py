@@ -7,7 +7,7 @@ import select
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
@@ -21,6 +21,7 @@ from .waiting import eventually
 from .worlds.mutants import Edit, Mutant, broken
 
 STEP = 0.02  # seconds from one node's answer to the next one's, of the first three
+T = TypeVar("T")
 LATE = 1.0  # seconds until the others'
 
 
@@ -77,8 +78,8 @@ def seconds_to_acquire(spread: Spread, ranks: list[int]) -> float:
     return took
 
 
-def as_written(spread: Spread, ranks: list[int]) -> list[int]:
-    """Ranks in the order in which the nodes are written to, in the order of the nodes."""
+def as_written(spread: Spread, ranks: list[T]) -> list[T]:
+    """What is said in the order in which the nodes are written to, in the order of the nodes."""
     first = spread.redlock._source("default").policy.target(["ranked"]).queue_place(5)
     return ranks[-first:] + ranks[:-first]
 
@@ -121,3 +122,19 @@ def test_a_thread_sleeps_once_for_a_majority_and_once_for_the_rest(spread, monke
         to_acquire = sum(slept)
     # The two that still owe their answers to the grant are not waited for.
     assert (to_acquire, sum(slept)) == (1, 2)
+
+
+def test_a_release_waits_for_the_prompt_not_for_who_hangs_beside_them(spread):
+    """Also if the one that hangs was written to last: it ends with the last prompt answer."""
+    lease = spread.redlock("ranked").acquire()
+    for proxy, seconds in zip(spread.proxies, as_written(spread, [0, 0, 0, 0, 1.5]), strict=True):
+        proxy.delay = seconds
+    with spread.redlock("owed"):  # from now on the last one owes an answer
+        pass
+    for proxy, seconds in zip(
+        spread.proxies, as_written(spread, [0.2, 0.4, 0.6, 0.7, 1.5]), strict=True
+    ):
+        proxy.delay = seconds
+    start = time.monotonic()
+    lease.release()
+    assert 0.7 <= time.monotonic() - start < 1.0
