@@ -75,6 +75,7 @@ class Channel:
         fault: why the channel is of no more use; "" while it is.
         spoiled: an interruption may have put it out of step; only an undo may still use it.
         looped: an event loop has it, and sends later what the socket does not take at once.
+        undone: told what was to be undone and not answered, when the channel is closed.
         unsent: bytes that are still to be sent.
     """
 
@@ -111,6 +112,7 @@ class Channel:
         self.fault = ""
         self.spoiled = False
         self.looped = False
+        self.undone: Callable[[list[Owed]], object] | None = None
         self._tls = isinstance(self.socket, ssl.SSLSocket)
         self._reader = hiredis.Reader()
         self._unsent: list[bytes] = []
@@ -252,6 +254,7 @@ class Channel:
     def close(self, fault: str) -> None:
         """End the connection; whatever it still owes is lost."""
         self.fault = self.fault or fault
+        undoing = [each for each in self.owed if each.command in UNDO and each.hear is not again]
         while self.owed:
             owed = self.owed.popleft()
             owed.hear(self.place, Vote(self.label, Answer.LOST, why=self.fault))
@@ -260,6 +263,12 @@ class Channel:
                 self.socket.shutdown(socket.SHUT_RDWR)
         else:
             self._connection.disconnect()
+        if undoing and self.undone is not None:
+            self.undone(undoing)
+
+
+def again(place: int, vote: Vote) -> None:
+    """Hear the vote on what was put once more; it is not put a third time."""
 
 
 def nobody(place: int, vote: Vote) -> None:

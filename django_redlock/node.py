@@ -12,11 +12,13 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redis.exceptions import RedisError
 
 from .background import start_thread
+from .channel import again
 from .complaints import Refused, describe
 from .handshake import open_channel
 from .protocol import Answer, Vote
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 SPARE: Final = 64  # idle channels kept per node
 LEAST_BACKOFF: Final = 0.05  # seconds between two tries of a node that is down …
 MOST_BACKOFF: Final = 2.0  # … growing to this
+MOST_UNDONE: Final = 4096  # questions to be put again
 OPEN_TIMEOUT: Final = 1.0  # seconds for each step of a handshake, in the background
 LONGEST_OPENING: Final = 10 * OPEN_TIMEOUT
 
@@ -117,6 +120,7 @@ class Node:
         self._aside: list[Channel] = []
         self._owing: dict[str, Channel] = {}
         self._lent: weakref.WeakSet[Channel] = weakref.WeakSet()  # to event loops
+        self._undone: deque[Owed] = deque(maxlen=MOST_UNDONE)
         self._openings = 0
         self._backoff = 0.0
         self._tried = self._retry_at = float("-inf")
@@ -129,6 +133,7 @@ class Node:
             idle = [*self._free, *self._aside, *self._owing.values()]
             self._free, self._aside, self._owing = [], [], {}
         for channel in idle:
+            channel.undone = None
             channel.close("closed")
 
     # -- lending channels -----------------------------------------------------------------------
@@ -297,8 +302,10 @@ class Node:
                 self.trouble = trouble
             else:
                 self._welcome(channel)
+                while self._undone:
+                    opening.errands.append(self._undone.popleft())
                 for owed in opening.errands:
-                    channel.send(owed)
+                    channel.send(owed._replace(since=time.monotonic()))
                 if opening.awaited:
                     opening.channel = channel
                 else:
@@ -314,9 +321,19 @@ class Node:
         self.facts, self._last = channel.facts, channel
         self._welcomed()
         self.trouble, self._backoff = "", 0.0
+        channel.undone = self.undo_again
         for silent in self._aside:  # their sockets are dead: the node answers on a new one
             silent.close("no answer")
         self._aside.clear()
+
+    def undo_again(self, undone: list[Owed]) -> None:
+        """Put these questions once more, on a new connection: the old one broke before an answer.
+
+        The node may have acted or not; undoing twice harms nobody.
+        """
+        with self._lock:
+            self._undone.extend(owed._replace(hear=again) for owed in undone)
+        self.open(time.monotonic(), urgent=False, then=self.forgo)
 
     def entrust(self, opening: Opening, owed: Owed) -> None:
         """Have a question put that nobody waits for, as soon as there is a connection."""

@@ -45,6 +45,7 @@ class Proxy:
     Attributes:
         delay: seconds by which every reply is late.
         inflicted: how many replies were spoiled.
+        dropping: how many more questions are swallowed, each with its connection.
         moved: ``time.monotonic`` when something last came through.
     """
 
@@ -58,6 +59,7 @@ class Proxy:
         self._times = 0.0
         self.delay = 0.0
         self.inflicted = 0
+        self.dropping = 0
         self.moved = time.monotonic()
 
     @property
@@ -117,6 +119,9 @@ class Proxy:
         if client in ready:
             request = client.recv(CHUNK)
             if not request:
+                return False
+            if self.dropping > 0:
+                self.dropping -= 1
                 return False
             node.sendall(request)
         if node in ready:

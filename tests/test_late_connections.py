@@ -22,6 +22,7 @@ from .waiting import eventually
 
 NODE_TIMEOUT = 0.8
 TTL = 60.0  # nobody waits for that
+NAMES = ("late", "prompt", "lost:0", "lost:1", "lost:2")
 
 
 class Far(NamedTuple):
@@ -66,7 +67,7 @@ def far(nodes: EmbeddedNodes) -> Iterator[Far]:
         eventually(lambda: all(state.voting for state in group.states()))
         for node in nodes:  # of a test that failed
             with closing(node.client()) as client:
-                client.delete("redlock:lock:late", "redlock:lock:prompt")
+                client.delete(*(f"redlock:lock:{name}" for name in NAMES))
         eventually(far.free)
         yield far
 
@@ -139,6 +140,19 @@ def test_a_release_reaches_nodes_that_are_connected_late(far, release, delay):
     release(lease)
     assert time.monotonic() - start < 5
     eventually(far.free, within=10)
+
+
+@pytest.mark.parametrize("release", [by_a_thread, by_a_loop])
+def test_a_release_that_is_lost_with_its_connection_is_put_again(far, release):
+    """The question never reached two nodes; they get it again as soon as the process sees that."""
+    for turn in range(3):
+        lease = far.redlock(f"lost:{turn}").acquire()
+        eventually(lambda: keys_on(far.nodes) == [[f"redlock:lock:lost:{turn}"]] * 5)  # noqa: B023
+        for proxy in far.proxies:
+            proxy.dropping = 1
+        release(lease)
+        eventually(lambda: [proxy.dropping for proxy in far.proxies] == [0, 0])
+        eventually(lambda: connected(far.redlock) and far.free())
 
 
 def test_a_release_waits_for_nodes_that_are_being_connected(far):

@@ -70,7 +70,7 @@ class SimNode:
         self.hangs = False
         self.stalled = 0.0  # until when it does nothing, and then all at once
         self.places: list[Place] = []  # in its queues
-        self.life = 0
+        self.life = self.flushes = 0
         self.votes_from = 0.0
         self._saved = self._image()
 
@@ -109,10 +109,11 @@ class SimNode:
         """
         self.memory.keys, self.memory.fences, self.memory.held = {}, {}, {}
         self.memory.waits, self.memory.words = {}, {}
-        life = self.life
+        self.flushes += 1
+        then = self.life, self.flushes
 
         def admit() -> None:
-            if self.life == life:
+            if (self.life, self.flushes) == then:  # the guard counts from the last one
                 self.memory.fences.setdefault("epoch", int(self.world.now * 1000))
 
         self.world.after(self.guard(), admit)
