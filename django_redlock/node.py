@@ -327,13 +327,14 @@ class Node:
         self._aside.clear()
 
     def undo_again(self, undone: list[Owed]) -> None:
-        """Put these questions once more, on a new connection: the old one broke before an answer.
+        """Put these questions once more: their connection broke before an answer.
 
-        The node may have acted or not; undoing twice harms nobody.
+        The node may have acted or not; undoing twice harms nobody. They go over the next
+        connection that is opened, at the latest one of their own, which is closed at once.
         """
         with self._lock:
             self._undone.extend(owed._replace(hear=again) for owed in undone)
-        self.open(time.monotonic(), urgent=False, then=self.forgo)
+        self.open(time.monotonic(), urgent=False, then=_hang_up)
 
     def entrust(self, opening: Opening, owed: Owed) -> None:
         """Have a question put that nobody waits for, as soon as there is a connection."""
@@ -375,6 +376,12 @@ class Node:
             round_trip=last.round_trip,
             guard_left=guard_left,
         )
+
+
+def _hang_up(opening: Opening) -> None:
+    """Close a connection that has served its purpose; the node still reads what it was sent."""
+    if opening.channel is not None:
+        opening.channel.close("was opened to undo what is undone")
 
 
 def guarded(left: float) -> str:
