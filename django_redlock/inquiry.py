@@ -159,7 +159,6 @@ class Inquiry:
     # -- time -----------------------------------------------------------------------------------
 
     def _look_at(self, when: float) -> None:
-        self._due = when
         dismiss(self._alarm)
         self._alarm = self._lanes.alarms.set(when, self, self._loop)
 
@@ -168,7 +167,7 @@ class Inquiry:
 
         Whatever the alarm is late is the loop's own delay, and makes no node silent.
         """
-        timeout = self._lanes.timeout
+        timeout, alarm = self._lanes.timeout, self._alarm
         late = now - when
         self._patience += late
         if not self._lingering and now < self._patience:
@@ -177,7 +176,7 @@ class Inquiry:
             longest = self._until - now if self._awaited else 0.0
             for place, channel in tuple(self._unheard.items()):
                 longest = max(longest, timeout - self._silence(place, channel, now))
-            if self.answered.done() or when != self._due:
+            if self.answered.done() or self._alarm is not alarm:
                 return  # ended, or lingers, by what was read
             if longest > 0:
                 self._look_at(now + longest)

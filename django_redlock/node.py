@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SPARE: Final = 64  # idle channels kept per node
 LEAST_BACKOFF: Final = 0.05  # seconds between two tries of a node that is down …
 MOST_BACKOFF: Final = 2.0  # … growing to this
-MOST_UNDONE: Final = 4096  # questions to be put again
+MOST_UNDONE: Final = 4096  # questions that undo, kept until there is a connection
 OPEN_TIMEOUT: Final = 1.0  # seconds for each step of a handshake, in the background
 LONGEST_OPENING: Final = 10 * OPEN_TIMEOUT
 
@@ -65,7 +65,6 @@ class Opening:
     """A connection on its way; ``channel`` is there once ``done`` is set, if it worked.
 
     Attributes:
-        errands: questions that it begins with, whoever gets it.
         then: called by the thread that connects when it is done.
     """
 
@@ -73,7 +72,6 @@ class Opening:
         self.done = threading.Event()
         self.channel: Channel | None = None
         self.awaited = True
-        self.errands: list[Owed] = []
         self.then = then
 
 
@@ -120,7 +118,7 @@ class Node:
         self._aside: list[Channel] = []
         self._owing: dict[str, Channel] = {}
         self._lent: weakref.WeakSet[Channel] = weakref.WeakSet()  # to event loops
-        self._undone: deque[Owed] = deque(maxlen=MOST_UNDONE)
+        self._undone: deque[Owed] = deque(maxlen=MOST_UNDONE)  # for the next connection
         self._openings = 0
         self._backoff = 0.0
         self._tried = self._retry_at = float("-inf")
@@ -303,9 +301,7 @@ class Node:
             else:
                 self._welcome(channel)
                 while self._undone:
-                    opening.errands.append(self._undone.popleft())
-                for owed in opening.errands:
-                    channel.send(owed._replace(since=time.monotonic()))
+                    channel.send(self._undone.popleft()._replace(since=time.monotonic()))
                 if opening.awaited:
                     opening.channel = channel
                 else:
@@ -337,10 +333,10 @@ class Node:
         self.open(time.monotonic(), urgent=False, then=_hang_up)
 
     def entrust(self, opening: Opening, owed: Owed) -> None:
-        """Have a question put that nobody waits for, as soon as there is a connection."""
+        """Have something undone, which nobody waits for, as soon as there is a connection."""
         with self._lock:
             if opening.channel is None:
-                opening.errands.append(owed)
+                self._undone.append(owed)
             else:
                 opening.channel.send(owed)
 

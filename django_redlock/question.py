@@ -114,10 +114,10 @@ class Question:
             silent = waited >= self.nodes[0].timeout and not self.ask.decided(self.ballot)
             for place, vote in enumerate(self.ballot):
                 if vote is None:
-                    node = self.nodes[place]
-                    self.ballot[place] = node.unheard
                     if silent:
                         self.lose(place, f"no answer within {waited:.3f} s", sent=True)
+                    else:
+                        self.ballot[place] = self.nodes[place].unheard
         return list(self.ballot)  # type: ignore[arg-type] # none is None
 
     # -- figures --------------------------------------------------------------------------------

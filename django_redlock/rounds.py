@@ -72,9 +72,7 @@ class Round:
             channel = node.take(self.start)
         if channel is None:
             return False
-        self.mine[i] = channel
-        self.poll.register(channel.fileno, select.POLLIN)
-        self.awaited[channel.fileno] = i
+        self._have(i, channel)
         return True
 
     def _close_stale(self) -> list[int]:
@@ -124,11 +122,13 @@ class Round:
         return len(self.mine) + len(self.busy) >= self.question.majority
 
     def _join(self, i: int, opening: Opening) -> None:
-        channel = opening.channel
-        if channel is not None:
-            self.mine[i] = channel
-            self.poll.register(channel.fileno, select.POLLIN)
-            self.awaited[channel.fileno] = i
+        if opening.channel is not None:
+            self._have(i, opening.channel)
+
+    def _have(self, i: int, channel: Channel) -> None:
+        self.mine[i] = channel
+        self.poll.register(channel.fileno, select.POLLIN)
+        self.awaited[channel.fileno] = i
 
     def _drop(self, i: int) -> None:
         channel = self.mine.pop(i)
