@@ -17,9 +17,17 @@ from django_redlock.locks import LockTemplate
 from django_redlock.nodes import Nodes
 from django_redlock.options import Options
 from django_redlock.protocol import Policy
-from django_redlock.testing.embedded import EmbeddedNode
+from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 
 OUT_OF_STEP = ("answered another question", "sent an answer to nothing", "not the Redis protocol")
+
+
+@contextmanager
+def unguarded(count: int) -> Iterator[EmbeddedNodes]:
+    """So many nodes without the guard."""
+    with EmbeddedNodes(count) as nodes:
+        nodes.settings(RESTART_GUARD=False)
+        yield nodes
 
 
 def group_of(urls: Sequence[str], timeout: float = 0.5) -> Nodes:

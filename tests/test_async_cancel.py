@@ -15,7 +15,16 @@ from django_redlock.lease import Lease
 from django_redlock.locks import LockTemplate
 from django_redlock.testing import EmbeddedNodes
 
-from .loops import connections, faults_noted, group_of, keys_on, out_of_step, soon, template
+from .loops import (
+    connections,
+    faults_noted,
+    group_of,
+    keys_on,
+    out_of_step,
+    soon,
+    template,
+    unguarded,
+)
 from .proxy import Proxy
 from .storm import Careless, Forgetful, Storm, Weather, calm
 
@@ -25,8 +34,7 @@ NODE_TIMEOUT = 2.0  # of nodes that all answer; a key that nobody takes back sta
 @pytest.fixture(scope="module")
 def servers() -> Iterator[EmbeddedNodes]:
     """Three nodes without the guard."""
-    with EmbeddedNodes(3) as nodes:
-        nodes.settings(RESTART_GUARD=False)
+    with unguarded(3) as nodes:
         yield nodes
 
 

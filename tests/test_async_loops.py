@@ -20,7 +20,7 @@ from django_redlock.locks import LockTemplate
 from django_redlock.nodes import Nodes
 from django_redlock.testing import EmbeddedNodes
 
-from .loops import connections, group_of, keys_on, open_files, soon, template, threads
+from .loops import connections, group_of, keys_on, open_files, soon, template, threads, unguarded
 from .waiting import eventually
 
 AT_ONCE = 4  # loops
@@ -29,8 +29,7 @@ AT_ONCE = 4  # loops
 @pytest.fixture(scope="module")
 def servers() -> Iterator[EmbeddedNodes]:
     """Three nodes without the guard."""
-    with EmbeddedNodes(3) as nodes:
-        nodes.settings(RESTART_GUARD=False)
+    with unguarded(3) as nodes:
         yield nodes
 
 

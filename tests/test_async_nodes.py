@@ -23,23 +23,30 @@ from django_redlock.nodes import Nodes
 from django_redlock.protocol import Ask
 from django_redlock.testing import EmbeddedNodes
 
-from .loops import connections, faults_noted, group_of, keys_on, out_of_step, soon, template
+from .loops import (
+    connections,
+    faults_noted,
+    group_of,
+    keys_on,
+    out_of_step,
+    soon,
+    template,
+    unguarded,
+)
 from .waiting import eventually
 
 
 @pytest.fixture(scope="module")
 def five() -> Iterator[EmbeddedNodes]:
     """Five nodes that nobody ill-treats, without the guard."""
-    with EmbeddedNodes(5) as nodes:
-        nodes.settings(RESTART_GUARD=False)
+    with unguarded(5) as nodes:
         yield nodes
 
 
 @pytest.fixture
 def three() -> Iterator[EmbeddedNodes]:
     """Three nodes to ill-treat, without the guard."""
-    with EmbeddedNodes(3) as nodes:
-        nodes.settings(RESTART_GUARD=False)
+    with unguarded(3) as nodes:
         yield nodes
 
 

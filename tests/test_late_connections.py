@@ -16,7 +16,7 @@ from django_redlock.lease import Lease
 from django_redlock.locks import LockTemplate
 from django_redlock.testing import EmbeddedNodes
 
-from .loops import group_of, keys_on, template
+from .loops import group_of, keys_on, template, unguarded
 from .proxy import Proxy
 from .waiting import eventually
 
@@ -51,8 +51,7 @@ class Far(NamedTuple):
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[EmbeddedNodes]:
     """Five nodes, without the guard."""
-    with EmbeddedNodes(5) as nodes:
-        nodes.settings(RESTART_GUARD=False)
+    with unguarded(5) as nodes:
         yield nodes
 
 

@@ -15,7 +15,7 @@ from django_redlock.locks import LockTemplate
 from django_redlock.rounds import Round
 from django_redlock.testing import EmbeddedNodes
 
-from .loops import group_of, keys_on, template
+from .loops import group_of, keys_on, template, unguarded
 from .proxy import Proxy
 from .waiting import eventually
 from .worlds.mutants import Edit, Mutant, broken
@@ -47,8 +47,7 @@ class Spread(NamedTuple):
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[EmbeddedNodes]:
     """Five nodes, without the guard."""
-    with EmbeddedNodes(5) as nodes:
-        nodes.settings(RESTART_GUARD=False)
+    with unguarded(5) as nodes:
         yield nodes
 
 
