@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -23,6 +25,7 @@ MET = {
     "queued-giving-up": {"in line", "cancelled", "LockTaken"},
     "queued-for-two": {"served"},
     "queued-after-deaths": {"gone for ever", "extended"},
+    "queued-after-short-ttls": {"gone for ever"},
     "queued-after-rests": {"rest"},
     "queued-lossy": {"lost word", "lost request", "moves", "suspended"},
     "queued-losing-releases": {"lost request"},
@@ -59,6 +62,14 @@ def test_bounds_tell_a_wake_up_from_a_timer() -> None:
     losing = where("queued-losing-releases")
     assert LATE < losing.patience < min(losing.ttls) / 2
     assert {each.patience for each in WAITING if each is not losing} == {SOON, LATE}
+
+
+def test_after_a_holder_with_a_short_ttl_only_a_look_is_promised() -> None:
+    """Who was told of the time of the holder before it may find the name free later than soon."""
+    hasty = replace(where("queued-after-short-ttls"), patience=SOON)
+    with pytest.raises(Violation) as found:
+        list(map(partial(play, profile=hasty), range(300)))
+    assert found.value.promise is Broken.WAITING
 
 
 def test_worlds_of_waiting_are_of_all_sizes() -> None:

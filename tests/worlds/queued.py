@@ -68,7 +68,20 @@ WAITING: Final = (
         die=0.15,
         extend=0.3,
         clients=(4, 8),
+        ttls=(0.4,),  # one for all, so that nobody's end comes before his predecessor's
         patience=SOON,
+    ),
+    replace(
+        QUIET,
+        name="queued-after-short-ttls",
+        about="The same, and a holder may be dead sooner than the one before him said.",
+        die=0.15,
+        extend=0.3,
+        clients=(4, 8),
+        think=0.01,  # all stand there, and nobody who comes by finds the name free
+        ttls=(0.05, 0.8),
+        wait=(float("inf"),),
+        patience=LATE,
     ),
     replace(
         QUIET,
