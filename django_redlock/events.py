@@ -2,9 +2,10 @@
 
     subscribe(listener)    ``listener(event)`` for everything that happens to a lock
     watch_nodes(watcher)   ``watcher(figure)`` for every answer of a node, or the lack of one
+    expect(arrival)        ``arrival()`` before anybody is told, to subscribe when it is time
 
 The signals, the metrics and the log are such listeners. An event that nobody is told of is never
-made: those who could tell ask ``wanted`` first, which compares and calls nobody.
+made: those who could tell ask ``wanted`` first.
 
 Listeners run where the event happens: in the thread or task that holds the lock, or in the
 watchdog. What a listener raises is logged and goes no further: it must neither cost a holder the
@@ -108,10 +109,12 @@ class Figure(NamedTuple):
 
 Listener: TypeAlias = Callable[[Event], object]
 Watcher: TypeAlias = Callable[[Figure], object]
+Arrival: TypeAlias = Callable[[], object]
 
 # Tuples that are replaced, never changed: whoever is being told is told to the end.
 _listeners: dict[Kind, tuple[Listener, ...]] = dict.fromkeys(Kind, ())
 _watchers: tuple[Watcher, ...] = ()
+_arrivals: tuple[Arrival, ...] = ()
 _changing: Final = threading.RLock()
 
 
@@ -148,16 +151,36 @@ def unwatch_nodes(watcher: Watcher) -> None:
         _watchers = tuple(each for each in _watchers if each != watcher)
 
 
+def expect(arrival: Arrival) -> None:
+    """Call ``arrival`` whenever it is asked who listens: it may subscribe. It must be quick."""
+    global _arrivals  # noqa: PLW0603 - the state of this module
+    with _changing:
+        if arrival not in _arrivals:
+            _arrivals = (*_arrivals, arrival)
+
+
+def expect_no_more(arrival: Arrival) -> None:
+    """Call it no more."""
+    global _arrivals  # noqa: PLW0603 - the state of this module
+    with _changing:
+        _arrivals = tuple(each for each in _arrivals if each != arrival)
+
+
 # -- telling ------------------------------------------------------------------------------------
 
 
 def wanted(kind: Kind) -> bool:
     """Whether anybody is to be told; only then is an event worth making."""
-    return bool(_listeners[kind]) or logger.isEnabledFor(LEVELS[kind])
+    return listened_to(kind) or logger.isEnabledFor(LEVELS[kind])
 
 
 def listened_to(kind: Kind) -> bool:
     """Whether anybody but the log is to be told."""
+    for arrival in _arrivals:
+        try:
+            arrival()
+        except Exception:  # theirs; see the module's docstring
+            logger.exception("a listener failed: %r", arrival)
     return bool(_listeners[kind])
 
 

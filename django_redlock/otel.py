@@ -14,12 +14,13 @@ A span ``redlock.acquire`` is made when its end is known, with the beginning in 
 needs no hook around the waiting, and its parent is the span of the caller all the same, because
 the event is told in the caller's thread or task.
 
-The API alone does nothing; an SDK makes it work, and may be set up after us. The figures of the
-nodes are many, so they are asked for when the first lock meets an SDK, and not before.
+The API alone does nothing; an SDK makes it work, and may be set up after us. So we look for one
+now and then, which is all that it costs before, and listen from then on.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
 SCOPE: Final = "django_redlock"
+LOOK_EVERY: Final = 1.0  # seconds; looking costs as much as a vote
 FAST: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 SLOW: Final = (*FAST, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 ENTRIES: Final = {
@@ -50,7 +52,7 @@ class Instruments:
     def __init__(
         self, meter_provider: MeterProvider | None, tracer_provider: TracerProvider | None
     ) -> None:
-        self._meter_provider = meter_provider
+        self._providers = meter_provider, tracer_provider
         self._tracer = trace.get_tracer(SCOPE, __version__, tracer_provider)
         meter = metrics.get_meter(SCOPE, __version__, meter_provider)
         self._wait = _seconds(meter, "redlock.wait.duration", "Asking for a lock", SLOW)
@@ -70,26 +72,37 @@ class Instruments:
         self._failures = meter.create_counter(
             "redlock.node.failures", "{failure}", "Questions that a node gave no vote on"
         )
-        self._watching = False
+        self._listening = False
+        self._looked = -math.inf  # time.monotonic
 
     def start(self) -> None:
-        """Begin to listen."""
-        events.subscribe(self._on_event, [*ENTRIES, *ENDINGS])
-        self._watch_nodes()
+        """Listen as soon as there is somebody to measure for."""
+        events.expect(self._look)
+        self._look()
 
     def stop(self) -> None:
         """Listen no more."""
+        events.expect_no_more(self._look)
         events.unsubscribe(self._on_event)
         events.unwatch_nodes(self._on_figure)
 
-    def _watch_nodes(self) -> None:
-        if not self._watching and _works(self._meter_provider):
-            self._watching = True
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now < self._looked + LOOK_EVERY:
+            return
+        self._looked = now
+        meters, tracers = self._providers
+        measures = _works(metrics.get_meter_provider() if meters is None else meters)
+        traces = _works(trace.get_tracer_provider() if tracers is None else tracers)
+        if (measures or traces) and not self._listening:
+            self._listening = True
+            events.subscribe(self._on_event, [*ENTRIES, *ENDINGS])
+        if measures:
             events.watch_nodes(self._on_figure)
+        if measures and traces:
+            events.expect_no_more(self._look)
 
     def _on_event(self, event: Event) -> None:
-        if not self._watching:
-            self._watch_nodes()
         if event.kind in self._counters:
             self._counters[event.kind].add(1, {"redlock.alias": event.alias})
         if event.kind in ENTRIES:
@@ -136,10 +149,11 @@ def _seconds(meter: Meter, name: str, text: str, bounds: tuple[float, ...]) -> H
         return meter.create_histogram(name, "s", text)
 
 
-def _works(provider: MeterProvider | None) -> bool:
+def _works(provider: MeterProvider | TracerProvider) -> bool:
     """Whether anybody gets what is measured: the API's own providers throw it away."""
-    provider = metrics.get_meter_provider() if provider is None else provider
-    return not type(provider).__module__.startswith("opentelemetry.metrics")
+    return not type(provider).__module__.startswith(
+        ("opentelemetry.metrics", "opentelemetry.trace")
+    )
 
 
 _instruments: Instruments | None = None

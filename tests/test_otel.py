@@ -221,20 +221,47 @@ def test_a_span_of_a_task_has_its_parent(telemetry):
 # -- without ------------------------------------------------------------------------------------
 
 
-def test_nodes_are_not_watched_until_there_is_an_sdk(monkeypatch):
-    """With the API alone nobody watches nodes; an SDK that comes later is found by a lock."""
-    assert not events.nodes_watched()
+def listening() -> tuple[bool, bool]:
+    """Whether somebody is told of locks, and of nodes."""
+    return events.listened_to(events.Kind.ACQUIRED), events.nodes_watched()
+
+
+@pytest.mark.parametrize("kinds", [("metrics",), ("trace",), ("trace", "metrics")])
+def test_nobody_listens_until_there_is_an_sdk(monkeypatch, kinds):
+    """With the API alone an event is not even made; an SDK that comes later is found by a lock."""
+    assert listening() == (False, False)
+    monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
     sdk = Telemetry()
-    monkeypatch.setattr("opentelemetry.metrics.get_meter_provider", lambda: sdk.meters)
-    assert not events.nodes_watched()
+    providers = {
+        "metrics": ("get_meter_provider", sdk.meters),
+        "trace": ("get_tracer_provider", sdk.tracers),
+    }
+    for kind in kinds:
+        name, provider = providers[kind]
+        monkeypatch.setattr(f"opentelemetry.{kind}.{name}", lambda provider=provider: provider)
     with redlock("name"):
-        assert events.nodes_watched()
+        assert listening() == (True, "metrics" in kinds)
     otel.instrument()
+    assert listening() == (True, "metrics" in kinds)
     otel.uninstrument()
-    assert not events.nodes_watched()
+    assert listening() == (False, False)
     monkeypatch.undo()
     otel.instrument()
     sdk.meters.shutdown()
+
+
+def test_looking_for_an_sdk_harms_nobody(monkeypatch, caplog):
+    """What cannot say whether there is one is logged, and the lock is had."""
+    monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr("opentelemetry.metrics.get_meter_provider", lambda: 1 / 0)
+    with redlock("name") as lease:
+        lease.ensure()
+    assert "a listener failed" in caplog.text
+    monkeypatch.undo()
+    caplog.clear()
+    with redlock("name"):
+        assert listening() == (False, False)
+    assert not caplog.records
 
 
 def test_instrumenting_twice_counts_once(telemetry):
@@ -250,6 +277,10 @@ import os, sys
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 if "without" in sys.argv:
     sys.modules["opentelemetry"] = None
+if "sdk" in sys.argv:
+    from opentelemetry import metrics
+    from opentelemetry.sdk.metrics import MeterProvider
+    metrics.set_meter_provider(MeterProvider())
 import django
 django.setup()
 from django_redlock import events, redlock
@@ -260,6 +291,9 @@ print("django_redlock.otel" in sys.modules, events.wanted(events.Kind.ACQUIRED))
 ALONE = """
 import sys
 sys.modules["django"] = None
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+trace.set_tracer_provider(TracerProvider())
 import django_redlock.otel
 django_redlock.otel.instrument()
 from django_redlock import events
@@ -274,8 +308,9 @@ def said(script: str, *arguments: str) -> str:
 
 
 def test_the_app_switches_it_on_where_it_is_installed():
-    """With the API installed, Django's start is enough; without it nothing listens."""
-    assert said(SCRIPT) == "True True\n"
+    """With an SDK, Django's start is enough; with the API alone, or without, nothing listens."""
+    assert said(SCRIPT, "sdk") == "True True\n"
+    assert said(SCRIPT) == "True False\n"
     assert said(SCRIPT, "without") == "False False\n"
 
 
