@@ -103,7 +103,7 @@ def fill(template: str, arguments: Mapping[str, object]) -> str:
 def _objection(name: str) -> str:
     if not name:
         return "is empty"
-    if not all(map(_printable, name)):
+    if not (name.isprintable() or all(map(_printable, name))):
         return "has control characters"
     if len(name.encode()) > LONGEST:
         return f"is longer than {LONGEST} bytes"

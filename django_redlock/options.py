@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from .seconds import check_seconds
 
@@ -54,11 +54,13 @@ class Options:
         Raises:
             TypeError, ValueError: an option that there is not, or that makes no sense.
         """
-        known = [option.name for option in fields(self)]
         for key in changes:
-            if key not in known:
-                options = ", ".join(known[:-1])  # the last one is ours
+            if key not in KNOWN:
+                options = ", ".join(KNOWN[:-1])  # the last one is ours
                 msg = f"a lock has no option {key!r}; the options are: {options}"
                 raise TypeError(msg)
         given = {key: value for key, value in changes.items() if value is not None}
         return replace(self, **given) if given else self
+
+
+KNOWN: Final = tuple(option.name for option in fields(Options))
