@@ -188,7 +188,7 @@ class Network:
         channel.owed.append(owed)
         number = next(self._sent)
         if self.nodes[i].hangs or world.chance(profile.loss):
-            world.note("lost request", ask.nonce, ask.command.value, i)
+            self._lose("request", channel, i, ask)
             self._excuse(ask)
             return
         arrive = partial(self._reach, number, i, channel, owed, ask, hearer)
@@ -199,6 +199,11 @@ class Network:
             self._flying[ask.nonce] += 1
             world.note("comes again", ask.nonce, ask.command.value, i)
             world.at(channel.inbound + world.random.uniform(0, 0.06), arrive)
+
+    def _lose(self, what: str, channel: Channel, i: int, ask: Ask) -> None:
+        self.world.note(f"lost {what}", ask.nonce, ask.command.value, i)
+        if ask.command is Command.LOOK:
+            self.world.patience.missed(channel.client)
 
     def _read(self, channel: Channel, i: int, ask: Ask) -> Vote:
         """What the asker makes of an answer that was on the connection before the question."""
@@ -242,7 +247,7 @@ class Network:
         world.note(ask.command.value, ask.nonce, i, answer[1:])
         self.look_for_leftovers(ask.nonce)
         if world.chance(world.profile.loss):
-            world.note("lost reply", ask.nonce, ask.command.value, i)
+            self._lose("reply", channel, i, ask)
             return
         channel.outbound = max(channel.outbound, world.now + world.latency())
         slips = world.chance(world.profile.slip)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from django_redlock import waiting
-
 from .profiles import CALM, LATE, SOON, profile
 
 WANTED: Final[dict[str, Any]] = {
@@ -108,7 +106,7 @@ WAITING: Final = (
         ttls=(6.0,),
         think=6.0,  # longer than anybody should have to wait, so that nobody else frees it
         hold=0.2,
-        patience=LATE + waiting.LOOK_EVERY[1],  # the answers to one look may be lost as well
+        patience=LATE,
         seconds=10.0,
     ),
     replace(
