@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from . import waiting
@@ -48,6 +47,7 @@ from .protocol import (
     Target,
     Vote,
     Wait,
+    counting,
     milliseconds,
 )
 from .undoing import hand_over, heard, undo
@@ -223,7 +223,7 @@ def attempt(
     nonce = policy.nonce()
     touched = policy.everyone()
     queue = target.queue_place(policy.size)
-    worth = partial(unheard, majority=policy.majority, patient=patient)
+    worth = counting(unheard, policy.majority, patient=patient)
     try:
         start = policy.clock()
         votes = yield Ask(
@@ -241,7 +241,7 @@ def attempt(
                 *target.fields,
                 *target.names,
             ),
-            partial(granted_or_not, majority=policy.majority),
+            counting(granted_or_not, policy.majority),
             first=queue,
             worth=worth,
         )
@@ -390,7 +390,7 @@ def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Seq
             grant.nonce,
             (target.held, *target.keys),
             (rest, *target.names),
-            partial(heard, majority=policy.majority),
+            counting(heard, policy.majority),
             grant.touched,
         )
     try:

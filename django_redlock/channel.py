@@ -275,15 +275,14 @@ def nobody(place: int, vote: Vote) -> None:
     """Hear a vote that nobody waits for."""
 
 
-def pack(ask: Ask) -> dict[int | None, bytes]:
-    """The bytes of a question: one text for all nodes (key None), or one for each index."""
-    digest = scripts.DIGEST[ask.command]
-    head = ("EVALSHA", digest, len(ask.keys), *ask.keys, ask.nonce, *ask.args)
+def pack(ask: Ask, place: int) -> bytes:
+    """The bytes of a question for the node at that place."""
+    words = ["EVALSHA", scripts.DIGEST[ask.command], len(ask.keys), *ask.keys, ask.nonce, *ask.args]
     if ask.command is GRANT:
-        head = (*head, "")  # where each channel puts its node's epoch
-    if ask.each is None:
-        return {None: packed(*head)}
-    return {index: packed(*head, last) for index, last in ask.each.items()}
+        words.append("")  # where each channel puts its node's epoch
+    if ask.each is not None:
+        words.append(ask.each[place])
+    return packed(*words)
 
 
 def packed(*words: str | int) -> bytes:

@@ -248,6 +248,16 @@ def majority_of(size: int) -> int:
     return size // 2 + 1
 
 
+@functools.cache
+def counting(rule: Callable[..., bool], majority: int, **facts: bool) -> Callable[[Ballot], bool]:
+    """``rule`` for a ballot that this majority decides.
+
+    One for all questions: with thousands at once, one more for each is work for the garbage
+    collector, which looks at everything else that the process has as well.
+    """
+    return functools.partial(rule, majority=majority, **facts)
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The constants of one group of nodes, and where time and chance come from.

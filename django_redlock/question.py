@@ -60,7 +60,7 @@ class Question:
         self.majority = majority_of(len(nodes))
         self.start = time.monotonic()
         self.over = False
-        self._packed: dict[int | None, bytes] | None = None
+        self._packed = b""
         self._owed: Owed | None = None
         if ask.to is not None and len(ask.to) < len(nodes):
             self.asked = [place for place in self.asked if place in ask.to]
@@ -83,10 +83,9 @@ class Question:
         """What this node will owe; the same for all nodes, where they are asked alike."""
         owed = self._owed
         if owed is None or owed.hear is not hear or self.ask.each is not None:
-            if self._packed is None:
-                self._packed = pack(self.ask)
-            packed = self._packed[None if self.ask.each is None else place]
-            owed = self._owed = Owed(self.ask.command, self.nonce, hear, now, packed)
+            if not self._packed or self.ask.each is not None:
+                self._packed = pack(self.ask, place)
+            owed = self._owed = Owed(self.ask.command, self.nonce, hear, now, self._packed)
         return owed
 
     def lose(self, place: int, why: str, *, sent: bool = False) -> None:
@@ -129,8 +128,9 @@ class Question:
             late: whether answers are also read at once when the question is over. Else they
                 are read at the next use of the connection, which says nothing of the node.
         """
-        if not events.nodes_watched():
-            return hear
+        return self._timing(hear, late=late) if events.nodes_watched() else hear
+
+    def _timing(self, hear: Hear, *, late: bool) -> Hear:
         sent = time.monotonic()
 
         def hear_and_tell(place: int, vote: Vote) -> None:

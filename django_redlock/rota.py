@@ -24,20 +24,26 @@ Reference: TypeAlias = "weakref.ref[Lease]"
 
 
 class Entry(NamedTuple):
-    """One thing to do: at ``when``, but from ``earliest`` on if others are done then."""
+    """One thing to do: at ``when``, but from ``earliest`` on if others are done then.
+
+    Attributes:
+        first: whether the lease stands nowhere else.
+    """
 
     when: float
     order: int
     earliest: float
     lease: Reference
+    first: bool
 
 
 class Rota:
     """Leases by when there is something to do for them. Not thread-safe.
 
-    A lease stands among the deadlines until its end, and among the renewals but for the time
-    in which it is being renewed. Entries stay until they are due, also those of ended leases:
-    so a process that takes and releases all the time wakes nobody for every lease.
+    A lease stands among the renewals, but for the time in which it is being renewed; and among
+    the deadlines from its first renewal on, or at once if it has none: most are released before
+    that. Entries stay until they are due, also those of ended leases: so a process that takes and
+    releases all the time wakes nobody for every lease.
 
     Args:
         lag, grace: how much later than the lease says, as a part of its ttl for renewals and in
@@ -54,31 +60,41 @@ class Rota:
 
     def add(self, lease: Lease) -> None:
         """Look after a lease until it ends."""
-        deadline = lease.tenancy.deadline + self._grace
-        entry = Entry(deadline, next(self._order), deadline, weakref.ref(lease))
-        heapq.heappush(self._deadlines, entry)
-        self.renew_later(lease)
+        if not self._push_renewal(lease, first=True):
+            self._push_deadline(lease)
 
     def renew_later(self, lease: Lease) -> None:
         """Have it renewed when it says so, if it does."""
+        self._push_renewal(lease, first=False)
+
+    def _push_renewal(self, lease: Lease, *, first: bool) -> bool:
+        """Whether it is looked at before its deadline."""
         ttl = lease.tenancy.ttl
         when = lease.renew_at + self._lag * ttl
-        if lease.held and when < math.inf:
-            entry = Entry(when, next(self._order), when - EARLY * ttl, weakref.ref(lease))
-            heapq.heappush(self._renewals, entry)
+        if when == math.inf or not lease.held:
+            return False
+        entry = Entry(when, next(self._order), when - EARLY * ttl, weakref.ref(lease), first)
+        heapq.heappush(self._renewals, entry)
+        return when < lease.tenancy.deadline
+
+    def _push_deadline(self, lease: Lease) -> None:
+        when = lease.tenancy.deadline + self._grace
+        entry = Entry(when, next(self._order), when, weakref.ref(lease), first=False)
+        heapq.heappush(self._deadlines, entry)
 
     def next(self) -> float:
         """When there will be something to do; infinite: never."""
-        heaps = (self._renewals, self._deadlines)
-        return min((heap[0].when for heap in heaps if heap), default=math.inf)
+        renewal = self._renewals[0].when if self._renewals else math.inf
+        deadline = self._deadlines[0].when if self._deadlines else math.inf
+        return min(renewal, deadline)
 
     def take(self, now: float) -> tuple[list[Lease], list[Lease]]:
         """The leases whose time is up, and those to renew now, the most urgent first.
 
         The latter come back by ``renew_later``.
         """
-        over = self._take_over(now)
         due = self._take_due(now)
+        over = self._take_over(now)
         if len(self._renewals) + len(self._deadlines) > self._most:
             self._tidy_up()
         return over, due
@@ -107,9 +123,12 @@ class Rota:
             return due
         moved: list[Lease] = []
         while self._renewals and self._renewals[0].earliest <= now:
-            lease = heapq.heappop(self._renewals).lease()
+            entry = heapq.heappop(self._renewals)
+            lease = entry.lease()
             if lease is None or not lease.held:
                 continue
+            if entry.first:
+                self._push_deadline(lease)
             ttl = lease.tenancy.ttl
             early = now + EARLY * ttl >= lease.renew_at + self._lag * ttl
             (due if early else moved).append(lease)

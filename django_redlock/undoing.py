@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from .protocol import Ask, Ballot, Command, milliseconds
+from .protocol import Ask, Ballot, Command, counting, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -39,7 +38,7 @@ def undo(
         nonce,
         (target.held, target.waits, *target.keys, *target.queues),
         (milliseconds(reserve), "".join(flags), *target.names),
-        partial(heard, majority=policy.majority),
+        counting(heard, policy.majority),
         to,
         first=target.queue_place(policy.size),
     )

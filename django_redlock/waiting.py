@@ -37,6 +37,7 @@ from .protocol import (
     Ticket,
     Vote,
     Wait,
+    counting,
     milliseconds,
 )
 from .undoing import undo
@@ -176,7 +177,7 @@ def _look(
         policy.nonce(),
         (target.waits, target.keys[which]),
         (milliseconds(NEWS), target.names[which]),
-        partial(_heard, majority=policy.majority),
+        counting(_heard, policy.majority),
         policy.everyone(),
         worth=partial(_first_unheard, places=order),
         first=order[0] if order else 0,

@@ -221,9 +221,9 @@ def test_a_burst_makes_no_node_look_silent(five, monkeypatch):
     redlock = template(group_of(five.urls, 0.15))
     monkeypatch.setattr(inquiry, "PATIENCE", 8)  # 1.2 seconds
 
-    def pack_slowly(ask: Ask) -> Any:
+    def pack_slowly(ask: Ask, place: int) -> bytes:
         time.sleep(0.0008)  # together more than a node may be silent, or a question last
-        return channel.pack(ask)
+        return channel.pack(ask, place)
 
     monkeypatch.setattr(question, "pack", pack_slowly)
 

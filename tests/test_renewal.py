@@ -448,7 +448,7 @@ def test_a_rota_forgets_who_has_ended():
         turn.held = False
     del turns[1::2], turn
     rota.take(0.0)
-    assert len(rota._renewals) + len(rota._deadlines) == 2
+    assert len(rota._renewals) + len(rota._deadlines) == 1
     assert rota.take(200.0) == ([alive], [alive])
 
 
