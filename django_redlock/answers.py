@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
 from .protocol import Answer, Command, Vote
@@ -42,7 +43,7 @@ def _yes(node: str, command: Command, answer: list[Any]) -> Vote:
     if command is GRANT:
         return Vote(node, YES, int(answer[2]))
     if command is RELEASE:
-        return Vote(node, YES, answer[2])
+        return Vote(node, YES, answer[2]) if answer[2] else _freed(node)
     if command is Command.SURVEY:
         return Vote(node, YES, answer[3], data=answer[2])
     if command is Command.EXTEND:
@@ -50,6 +51,11 @@ def _yes(node: str, command: Command, answer: list[Any]) -> Vote:
     if command is Command.CLAIM:
         return Vote(node, YES, data=(answer[2].decode("ascii", "replace"),))
     return Vote(node, YES, left=_left(answer[2]) if command is Command.LOOK else None)
+
+
+@functools.cache  # one for all releases, as ``protocol.counting``
+def _freed(node: str) -> Vote:
+    return Vote(node, YES)
 
 
 def _no(node: str, command: Command, answer: list[Any]) -> Vote | None:

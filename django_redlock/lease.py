@@ -321,11 +321,10 @@ class Lease:
         That says nothing where we woke somebody, who may then have been faster at the other
         nodes than our release; unless it was at a node that had our key and has it no more.
         """
-        woken = any(
+        return majority_denies(self._backend.policy, votes) and not any(
             vote.number and (vote.answer is Answer.YES or had.answer is not Answer.YES)
             for vote, had in zip(votes, self._grant.votes, strict=False)
         )
-        return not woken and majority_denies(self._backend.policy, votes)
 
     # -- loss -----------------------------------------------------------------------------------
 
