@@ -289,6 +289,6 @@ def packed(*words: str | int) -> bytes:
     """A command as it goes over the wire."""
     # Bytes only: hiredis (3.5) turns numbers into text by a call in which a signal handler may
     # raise, does not look, and crashes the process.
-    encoded = tuple([str(word).encode() for word in words])
+    encoded = tuple([word.encode() if isinstance(word, str) else b"%d" % word for word in words])
     whole: bytes = hiredis.pack_command(encoded)  # type: ignore[arg-type]
     return whole
