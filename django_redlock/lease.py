@@ -320,9 +320,14 @@ class Lease:
 
         That says nothing where we woke somebody, who may then have been faster at the other
         nodes than our release; unless it was at a node that had our key and has it no more.
+        Where somebody waits, a node that was not heard may have woken him.
         """
-        return majority_denies(self._backend.policy, votes) and not any(
-            vote.number and (vote.answer is Answer.YES or had.answer is not Answer.YES)
+        if not majority_denies(self._backend.policy, votes):
+            return False
+        waited = any(vote.number for vote in votes)
+        return not any(
+            (vote.number and (vote.answer is Answer.YES or had.answer is not Answer.YES))
+            or (waited and vote.answer is Answer.LOST and vote.sent)
             for vote, had in zip(votes, self._grant.votes, strict=False)
         )
 

@@ -337,6 +337,8 @@ def test_stands_that_break_do_not_spin() -> None:
         ([NO, NO, 5, 5, 5], [(NO, 1)] * 5, False),  # woken where it never had the key
         ([LOST, 5, 5, 5, NO], [(NO, 1)] * 5, False),
         ([5] * 5, [(5, 1), *[(NO, 1)] * 4], False),  # woken by the key that it freed
+        ([5] * 5, [*[(NO, 1)] * 4, (LOST, 0)], False),  # perhaps woken where it was not heard
+        ([5] * 5, [*[(NO, 0)] * 4, (LOST, 0)], True),  # nobody was there to be woken
         ([5] * 5, [(NO, 1)] * 5, True),  # gone even where those who wait are woken
         ([NO, NO, 5, 5, 5], [(NO, 0)] * 5, True),  # nobody was woken
     ],
