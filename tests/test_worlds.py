@@ -11,11 +11,12 @@ import pytest
 from django_redlock import answers
 
 from .worlds.checker import Broken, Checker, Violation
+from .worlds.kinds import play
 from .worlds.mutants import MUTANTS, Edit, Mutant, broken, hunt
 from .worlds.page import MUTANT_HEAD, PAGE, PROFILE_HEAD, profiles, rows_below
 from .worlds.profiles import PROFILES, Profile, profile
 from .worlds.soak import Plan, chunk
-from .worlds.world import World, play
+from .worlds.world import World
 
 WORLDS = 136  # of each profile
 CHUNK = 34
@@ -117,7 +118,7 @@ def test_a_seed_replays_its_world() -> None:
 def test_a_seed_replays_its_world_in_another_process() -> None:
     """Nothing depends on how Python orders sets, which changes from process to process."""
     code = (
-        "from tests.worlds.profiles import PROFILES; from tests.worlds.world import play;"
+        "from tests.worlds.profiles import PROFILES; from tests.worlds.kinds import play;"
         "print([play(5, where).story() for where in PROFILES])"
     )
     stories = {

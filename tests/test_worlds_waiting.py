@@ -12,12 +12,13 @@ from django_redlock.undoing import RESERVED
 from django_redlock.waiting import LOOK_EVERY
 
 from .worlds.checker import Broken, Violation
+from .worlds.kinds import play
 from .worlds.mutants import Mutant, broken
 from .worlds.mutants.waiting import WAITING as MUTANTS
 from .worlds.profiles import LATE, SOON, Profile
 from .worlds.queued import WAITING
 from .worlds.standing import Place, Process
-from .worlds.world import World, play
+from .worlds.world import World
 
 WORLDS = 34  # of each profile
 MET = {

@@ -2,6 +2,7 @@
 
     profiles   what may go wrong in a world, and how often: all that the lock must bear
     queued     worlds in which everybody waits
+    renewing   worlds in which leases are renewed, and clients have a watchdog
     beyond     what it does not promise to bear, and that it does break there
     network    nodes that restart, connections that delay, lose, repeat and get out of step
     standing   lines and queues: who stands where, and how a word gets lost
@@ -11,6 +12,7 @@
     world      virtual time, and the driver: it pauses, cancels and kills
     checker    what must be true after every event
     patience   and what those who wait may expect
+    kinds      all of these worlds, by name
     mutants    broken variants of the code; each must be caught
     soak       many worlds, on all cores, in as many sittings as it takes
     page       the tables of docs/reference/mutants.md

@@ -7,12 +7,11 @@ import sys
 import time
 from pathlib import Path
 
-from .beyond import EVERYWHERE
 from .checker import Violation
+from .kinds import EVERYWHERE, play, quiet
 from .mutants import MUTANTS, hunt
 from .page import page
 from .soak import Plan, soak
-from .world import play
 
 
 def honest(first: int, worlds: int, only: str | None) -> int:
@@ -58,6 +57,7 @@ def main() -> int:
     parser.add_argument("--state", type=Path, default=Path(".soak.json"), help="what soaking keeps")
     parser.add_argument("--table", type=Path, metavar="PAGE", help="write the page of the docs")
     options = parser.parse_args()
+    quiet()
     if options.table:
         options.table.write_text(page())
         return 0

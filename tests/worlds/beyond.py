@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from .checker import Broken, Violation
-from .profiles import MAX_TTL, PROFILES, SKEW, Profile, profile
-from .queued import WAITING
+from .profiles import MAX_TTL, SKEW, Profile, profile
 from .world import World
 
 
@@ -215,11 +214,6 @@ LIMITS: Final = (
         1,
     ),
 )
-
-EVERYWHERE: Final = {
-    each.name: each
-    for each in (*PROFILES, *WAITING, *(side for at in LIMITS for side in (at.outside, at.inside)))
-}
 
 
 def limit(name: str) -> Limit:

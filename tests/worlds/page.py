@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from .beyond import LIMITS, cross
+from .kinds import KINDS
 from .mutants import MUTANTS, hunt
-from .world import KINDS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "mutants.md"
 

@@ -19,21 +19,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from .beyond import EVERYWHERE
 from .checker import Violation
+from .kinds import EVERYWHERE, KINDS, play, quiet
 from .mutants import MUTANTS, broken
-from .world import KINDS, play
 
 HERE: Final = Path(__file__).parent
 HOUSE: Final = HERE.parent.parent / "django_redlock"
 TESTED: Final = (
     "algorithm",
     "answers",
+    "batch",
     "errors",
     "extending",
-    "protocol",
-    "scripts",
+    "lease",
     "lines",
+    "protocol",
+    "rota",
+    "scripts",
     "testing/memory",
     "testing/memory_node",
     "undoing",
@@ -125,8 +127,10 @@ def _chunk(job: tuple[Plan, int]) -> tuple[int, str]:
     return chunk(*job)
 
 
-def _leave_ctrl_c_to_the_parent() -> None:
+def _begin() -> None:
+    """Leave Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    quiet()
 
 
 def soak(plan: Plan) -> int:
@@ -137,7 +141,7 @@ def soak(plan: Plan) -> int:
     if before := progress.worlds:
         print(f"{before} of {total} worlds were played before, by the same code", flush=True)
     line = Line(before, total)
-    with multiprocessing.Pool(plan.jobs, _leave_ctrl_c_to_the_parent) as pool:
+    with multiprocessing.Pool(plan.jobs, _begin) as pool:
         try:
             for number, story in pool.imap_unordered(_chunk, left):
                 if story:

@@ -33,8 +33,7 @@ from .client import Acts, Cancelled, Client
 from .foreign import Foreign
 from .network import Network, SimNode
 from .patience import Patience
-from .profiles import NODE_TIMEOUT, PROFILES, Profile
-from .queued import WAITING
+from .profiles import NODE_TIMEOUT, Profile
 from .row import Row
 from .standing import Place, Process
 
@@ -400,13 +399,3 @@ class World:
                 *(f"{now:10.6f}  {' '.join(map(str, what))}" for now, what in self.log),
             ]
         )
-
-
-KINDS: Final = (*PROFILES, *WAITING)
-
-
-def play(seed: int, profile: Profile | None = None) -> World:
-    """One world, to its end; the seed chooses the profile if none is given."""
-    world = World(seed, profile or KINDS[seed % len(KINDS)])
-    world.run()
-    return world

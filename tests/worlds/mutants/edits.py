@@ -14,8 +14,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tests.worlds.beyond import EVERYWHERE
 from tests.worlds.checker import Violation
+from tests.worlds.kinds import EVERYWHERE
 from tests.worlds.world import World
 
 
