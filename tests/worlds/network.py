@@ -202,7 +202,7 @@ class Network:
 
     def _lose(self, what: str, channel: Channel, i: int, ask: Ask) -> None:
         self.world.note(f"lost {what}", ask.nonce, ask.command.value, i)
-        if ask.command is Command.LOOK:
+        if ask.command not in UNDO:
             self.world.patience.missed(channel.client)
 
     def _read(self, channel: Channel, i: int, ask: Ask) -> Vote:

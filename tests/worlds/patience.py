@@ -4,7 +4,7 @@ A name is free for those who want it when a majority of the nodes vote and none 
 in the way: a holder's, a dead one's, a rest, or what an attempt that is over has left behind. A
 reservation is not in the way, nor is the key of an attempt that somebody is in the middle of.
 Then somebody must take it within the profile's ``patience``, unless all who want it are suspended.
-Whoever's look got lost on its way, or an answer to it, has to look again: he may wait from then on.
+Whoever's question got lost on its way, or an answer to it, has to ask again: he waits from then on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Patience:
         self._world = world
         self._next = 0.0
         self._free: dict[tuple[str, ...], float] = {}
-        self._missed: dict[str, float] = {}  # when somebody's look was lost
+        self._missed: dict[str, float] = {}  # when somebody's question was lost
         self.longest = 0.0
         self.lost = -LATE  # when a word last came to somebody who had just closed his connection
 
@@ -72,7 +72,7 @@ class Patience:
                 raise Violation(Broken.WAITING, how)
 
     def missed(self, label: str) -> None:
-        """A look of that client, or an answer to it, was lost."""
+        """A question of that client, or an answer to it, was lost."""
         self._missed[label] = self._world.now
 
     def _bereft(self, now: float) -> bool:
