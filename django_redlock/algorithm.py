@@ -245,9 +245,9 @@ def attempt(
             first=queue,
             worth=worth,
         )
-        granted = [i for i, vote in enumerate(votes) if vote.sent and vote.answer is not NO]
-        if len(granted) < policy.size:
-            touched = frozenset(granted)
+        reached = [i for i, vote in enumerate(votes) if vote.sent and vote.answer is not NO]
+        if len(reached) < policy.size:
+            touched = frozenset(reached)
         fence, evidence = yield from _token(policy, target, nonce, votes)
         deadline = start + policy.validity(ttl)
         if fence is not None and policy.clock() < deadline:

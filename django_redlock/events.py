@@ -2,7 +2,7 @@
 
     subscribe(listener)    ``listener(event)`` for everything that happens to a lock
     watch_nodes(watcher)   ``watcher(figure)`` for every answer of a node, or the lack of one
-    expect(arrival)        ``arrival()`` before anybody is told, to subscribe when it is time
+    expect(arrival)        ``arrival()`` before a lock tells anybody, to subscribe when it is time
 
 The signals, the metrics and the log are such listeners. An event that nobody is told of is never
 made: those who could tell ask ``wanted`` first.
@@ -152,7 +152,7 @@ def unwatch_nodes(watcher: Watcher) -> None:
 
 
 def expect(arrival: Arrival) -> None:
-    """Call ``arrival`` whenever it is asked who listens: it may subscribe. It must be quick."""
+    """Call ``arrival`` whenever a lock asks who listens: it may subscribe. It must be quick."""
     global _arrivals  # noqa: PLW0603 - the state of this module
     with _changing:
         if arrival not in _arrivals:

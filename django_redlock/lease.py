@@ -320,7 +320,8 @@ class Lease:
 
         That says nothing where we woke somebody, who may then have been faster at the other
         nodes than our release; unless it was at a node that had our key and has it no more.
-        Where somebody waits, a node that was not heard may have woken him.
+        Where somebody waits, a node without an answer may have woken him. So a release rather
+        misses a loss than makes one up.
         """
         if not majority_denies(self._backend.policy, votes):
             return False

@@ -43,8 +43,9 @@ def check_names(name: object) -> tuple[str, ...]:
         if not isinstance(each, str):
             msg = f"a lock's name must be a str, not {type(each).__name__}"
             raise TypeError(msg)
-        checked.append(each)
-        reason = _objection(each)
+        text = str(each)  # an enum's member is one text in an f-string and may hold another
+        checked.append(text)
+        reason = _objection(text)
         if reason:
             msg = f"the lock name {each[:READABLE]!r} {reason}"
             raise ValueError(msg)

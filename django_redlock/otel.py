@@ -21,6 +21,7 @@ now and then, which is all that it costs before, and listen from then on.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -72,30 +73,39 @@ class Instruments:
         self._failures = meter.create_counter(
             "redlock.node.failures", "{failure}", "Questions that a node gave no vote on"
         )
-        self._listening = False
         self._looked = -math.inf  # time.monotonic
+        self._changing = threading.RLock()  # re-entrant: a signal handler may take a lock, too
+        self._stopped = False
 
     def start(self) -> None:
         """Listen as soon as there is somebody to measure for."""
         events.expect(self._look)
         self._look()
+        self._looked = -math.inf  # the first lock shall look, however soon it comes
 
     def stop(self) -> None:
         """Listen no more."""
-        events.expect_no_more(self._look)
-        events.unsubscribe(self._on_event)
-        events.unwatch_nodes(self._on_figure)
+        with self._changing:
+            self._stopped = True
+            events.expect_no_more(self._look)
+            events.unsubscribe(self._on_event)
+            events.unwatch_nodes(self._on_figure)
 
     def _look(self) -> None:
         now = time.monotonic()
         if now < self._looked + LOOK_EVERY:
             return
         self._looked = now
+        with self._changing:
+            if not self._stopped:
+                self._listen()
+
+    def _listen(self) -> None:
+        """Subscribe to what somebody gets; again and again is once, should we be interrupted."""
         meters, tracers = self._providers
         measures = _works(metrics.get_meter_provider() if meters is None else meters)
         traces = _works(trace.get_tracer_provider() if tracers is None else tracers)
-        if (measures or traces) and not self._listening:
-            self._listening = True
+        if measures or traces:
             events.subscribe(self._on_event, [*ENTRIES, *ENDINGS])
         if measures:
             events.watch_nodes(self._on_figure)

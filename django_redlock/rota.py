@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     """One thing to do: at ``when``, but from ``earliest`` on if others are done then.
 
     Attributes:
-        first: whether the lease stands nowhere else.
+        first: of a renewal, whether the lease does not stand among the deadlines yet.
     """
 
     when: float
@@ -60,22 +60,24 @@ class Rota:
 
     def add(self, lease: Lease) -> None:
         """Look after a lease until it ends."""
-        if not self._push_renewal(lease, first=True):
+        first = self._renewal(lease) < lease.tenancy.deadline
+        if not first:
             self._push_deadline(lease)
+        self._push_renewal(lease, first=first)
 
     def renew_later(self, lease: Lease) -> None:
         """Have it renewed when it says so, if it does."""
         self._push_renewal(lease, first=False)
 
-    def _push_renewal(self, lease: Lease, *, first: bool) -> bool:
-        """Whether it is looked at before its deadline."""
-        ttl = lease.tenancy.ttl
-        when = lease.renew_at + self._lag * ttl
-        if when == math.inf or not lease.held:
-            return False
-        entry = Entry(when, next(self._order), when - EARLY * ttl, weakref.ref(lease), first)
-        heapq.heappush(self._renewals, entry)
-        return when < lease.tenancy.deadline
+    def _renewal(self, lease: Lease) -> float:
+        return lease.renew_at + self._lag * lease.tenancy.ttl
+
+    def _push_renewal(self, lease: Lease, *, first: bool) -> None:
+        when = self._renewal(lease)
+        if lease.held and when < math.inf:
+            earliest = when - EARLY * lease.tenancy.ttl
+            entry = Entry(when, next(self._order), earliest, weakref.ref(lease), first)
+            heapq.heappush(self._renewals, entry)
 
     def _push_deadline(self, lease: Lease) -> None:
         when = lease.tenancy.deadline + self._grace
@@ -129,8 +131,7 @@ class Rota:
                 continue
             if entry.first:
                 self._push_deadline(lease)
-            ttl = lease.tenancy.ttl
-            early = now + EARLY * ttl >= lease.renew_at + self._lag * ttl
+            early = now + EARLY * lease.tenancy.ttl >= self._renewal(lease)
             (due if early else moved).append(lease)
         for lease in moved:
             self.renew_later(lease)

@@ -1,3 +1,4 @@
+import enum
 import subprocess
 import sys
 import time
@@ -51,6 +52,18 @@ class Deployment:
 def nodes() -> Deployment:
     """Five nodes in memory."""
     return Deployment()
+
+
+class Kinds(str, enum.Enum):  # noqa: UP042 - one text in an f-string, and another in itself
+    """What names may be made of."""
+
+    A = "a"
+
+
+def test_a_name_that_is_an_enums_member_is_found(nodes):
+    """Key and index have the same name, the one that an f-string makes."""
+    with nodes.lock(Kinds.A) as lease:
+        assert nodes.only().name == lease.name == str(Kinds.A)
 
 
 def test_nothing_is_held(nodes):

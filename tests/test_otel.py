@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -222,46 +224,102 @@ def test_a_span_of_a_task_has_its_parent(telemetry):
 
 
 def listening() -> tuple[bool, bool]:
-    """Whether somebody is told of locks, and of nodes."""
-    return events.listened_to(events.Kind.ACQUIRED), events.nodes_watched()
+    """Whether somebody is told of locks, and of nodes; without asking, which looks for an SDK."""
+    return bool(events._listeners[events.Kind.ACQUIRED]), events.nodes_watched()
 
 
-@pytest.mark.parametrize("kinds", [("metrics",), ("trace",), ("trace", "metrics")])
-def test_nobody_listens_until_there_is_an_sdk(monkeypatch, kinds):
-    """With the API alone an event is not even made; an SDK that comes later is found by a lock."""
-    assert listening() == (False, False)
-    monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
+@contextmanager
+def sdk_for(*kinds: str) -> Iterator[Telemetry]:
+    """An SDK that the process is set up with, for a while."""
     sdk = Telemetry()
     providers = {
         "metrics": ("get_meter_provider", sdk.meters),
         "trace": ("get_tracer_provider", sdk.tracers),
     }
-    for kind in kinds:
-        name, provider = providers[kind]
-        monkeypatch.setattr(f"opentelemetry.{kind}.{name}", lambda provider=provider: provider)
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in kinds:
+            name, provider = providers[kind]
+            patch.setattr(f"opentelemetry.{kind}.{name}", lambda provider=provider: provider)
+        try:
+            yield sdk
+        finally:
+            otel.uninstrument()
+            sdk.meters.shutdown()
+    otel.instrument()
+
+
+@pytest.mark.parametrize("kinds", [("metrics",), ("trace",), ("trace", "metrics")])
+def test_nobody_listens_until_there_is_an_sdk(monkeypatch, kinds):
+    """With the API alone an event is not even made; an SDK that comes later is found by a lock."""
+    monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
     with redlock("name"):
+        assert listening() == (False, False)
+    with sdk_for(*kinds):
+        assert listening() == (False, False)
+        with redlock("name"):
+            assert listening() == (True, "metrics" in kinds)
+        otel.instrument()
         assert listening() == (True, "metrics" in kinds)
+        otel.uninstrument()
+        assert listening() == (False, False)
+
+
+def test_the_first_lock_looks_however_soon_it_comes():
+    """An SDK that is set up just after Django misses nothing."""
     otel.instrument()
-    assert listening() == (True, "metrics" in kinds)
-    otel.uninstrument()
-    assert listening() == (False, False)
-    monkeypatch.undo()
-    otel.instrument()
-    sdk.meters.shutdown()
+    with sdk_for("metrics"), redlock("name"):
+        assert listening() == (True, True)
 
 
 def test_looking_for_an_sdk_harms_nobody(monkeypatch, caplog):
     """What cannot say whether there is one is logged, and the lock is had."""
     monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
-    monkeypatch.setattr("opentelemetry.metrics.get_meter_provider", lambda: 1 / 0)
-    with redlock("name") as lease:
-        lease.ensure()
+    with monkeypatch.context() as patch:
+        patch.setattr("opentelemetry.metrics.get_meter_provider", lambda: 1 / 0)
+        with redlock("name") as lease:
+            lease.ensure()
     assert "a listener failed" in caplog.text
-    monkeypatch.undo()
     caplog.clear()
     with redlock("name"):
         assert listening() == (False, False)
     assert not caplog.records
+
+
+def test_a_look_that_is_interrupted_is_made_again(monkeypatch):
+    """Ctrl-C between finding an SDK and listening: the next lock listens, to all of it."""
+    monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with sdk_for("metrics", "trace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(events, "subscribe", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                redlock("name").acquire()
+        with redlock("name"):
+            assert listening() == (True, True)
+
+
+def test_a_look_of_another_thread_does_not_outlive_the_end(monkeypatch):
+    """Whoever looks while measuring is ended, listens no more."""
+    monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
+    looking, ended = threading.Event(), threading.Event()
+    with sdk_for("trace") as sdk, monkeypatch.context() as patch:
+
+        def slow() -> object:
+            looking.set()
+            ended.wait(0.2)  # for as long as it takes, or as somebody waits for us
+            return sdk.tracers
+
+        patch.setattr("opentelemetry.trace.get_tracer_provider", slow)
+        look = threading.Thread(target=events.wanted, args=(events.Kind.ACQUIRED,))
+        look.start()
+        assert looking.wait(20)
+        otel.uninstrument()
+        ended.set()
+        look.join(20)
+        assert listening() == (False, False)
 
 
 def test_instrumenting_twice_counts_once(telemetry):

@@ -462,3 +462,14 @@ def test_a_rota_that_lags_steps_in_only_where_nobody_else_did():
     assert rota.take(15.0) == ([], [left])
     assert rota.take(30.05) == ([], [kept])
     assert rota.take(30.1) == ([left], [])
+    left.held = False
+    assert rota.take(40.05) == ([], [])
+    assert rota.take(40.1) == ([kept], [])
+
+
+def test_a_rota_names_who_is_over_once():
+    """Also where the time to renew comes after the end, as with a ttl of few milliseconds."""
+    turn: Any = Turn()
+    rota = rota_of(turn, lag=1)
+    assert rota.next() == 30
+    assert rota.take(200.0) == ([turn], [turn])

@@ -76,7 +76,7 @@ with redlock("invoice", on_lost=lambda _: told.set()) as lease:
     except LeaseLost:
         ensured = False
     written = table.execute(
-        "UPDATE invoice SET total = 1, fence = ?1 WHERE fence <= ?1", (lease.fence,)
+        "UPDATE invoice SET total = 1, fence = ? WHERE fence <= ?", (lease.fence, lease.fence)
     )
     print(json.dumps([lost, ensured, written.rowcount, told.wait(10)]), flush=True)
 """  # noqa: S608 - no injection: a script
@@ -97,7 +97,7 @@ def test_a_frozen_holder_wakes_up_lost_and_its_write_is_refused(nodes, tmp_path)
             redlock = made(group, ttl=60, renew=False)
             lease = redlock("invoice", wait=60).acquire()
             claimed = table.execute(
-                "UPDATE invoice SET fence = ?1 WHERE fence <= ?1", (lease.fence,)
+                "UPDATE invoice SET fence = ? WHERE fence <= ?", (lease.fence, lease.fence)
             )
             assert claimed.rowcount == 1
             frozen.send_signal(signal.SIGCONT)

@@ -28,8 +28,10 @@ HOUSE: Final = HERE.parent.parent / "django_redlock"
 TESTED: Final = (
     "algorithm",
     "answers",
+    "backend",
     "batch",
     "errors",
+    "events",
     "extending",
     "lease",
     "lines",
@@ -128,7 +130,7 @@ def _chunk(job: tuple[Plan, int]) -> tuple[int, str]:
 
 
 def _begin() -> None:
-    """Leave Ctrl-C to the parent."""
+    """Leave Ctrl-C to the parent, and log nothing."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     quiet()
 
