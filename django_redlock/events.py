@@ -20,7 +20,7 @@ import enum
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from .errors import RedlockError, why_not
 from .protocol import Answer, Vote
@@ -107,6 +107,7 @@ class Figure(NamedTuple):
     why: str = ""
 
 
+T = TypeVar("T")
 Listener: TypeAlias = Callable[[Event], object]
 Watcher: TypeAlias = Callable[[Figure], object]
 Arrival: TypeAlias = Callable[[], object]
@@ -125,45 +126,50 @@ def subscribe(listener: Listener, kinds: Iterable[Kind] = tuple(Kind)) -> None:
     """Call ``listener`` with every event of these kinds; once, however often it is subscribed."""
     with _changing:
         for kind in kinds:
-            if listener not in _listeners[kind]:
-                _listeners[kind] = (*_listeners[kind], listener)
+            _listeners[kind] = _with(_listeners[kind], listener)
 
 
 def unsubscribe(listener: Listener, kinds: Iterable[Kind] = tuple(Kind)) -> None:
     """Call it no more."""
     with _changing:
         for kind in kinds:
-            _listeners[kind] = tuple(each for each in _listeners[kind] if each != listener)
+            _listeners[kind] = _without(_listeners[kind], listener)
 
 
 def watch_nodes(watcher: Watcher) -> None:
     """Call ``watcher`` with a figure for every question put to a node."""
     global _watchers  # noqa: PLW0603 - the state of this module
     with _changing:
-        if watcher not in _watchers:
-            _watchers = (*_watchers, watcher)
+        _watchers = _with(_watchers, watcher)
 
 
 def unwatch_nodes(watcher: Watcher) -> None:
     """Call it no more."""
     global _watchers  # noqa: PLW0603 - the state of this module
     with _changing:
-        _watchers = tuple(each for each in _watchers if each != watcher)
+        _watchers = _without(_watchers, watcher)
 
 
 def expect(arrival: Arrival) -> None:
     """Call ``arrival`` whenever a lock asks who listens: it may subscribe. It must be quick."""
     global _arrivals  # noqa: PLW0603 - the state of this module
     with _changing:
-        if arrival not in _arrivals:
-            _arrivals = (*_arrivals, arrival)
+        _arrivals = _with(_arrivals, arrival)
 
 
 def expect_no_more(arrival: Arrival) -> None:
     """Call it no more."""
     global _arrivals  # noqa: PLW0603 - the state of this module
     with _changing:
-        _arrivals = tuple(each for each in _arrivals if each != arrival)
+        _arrivals = _without(_arrivals, arrival)
+
+
+def _with(all_: tuple[T, ...], one: T) -> tuple[T, ...]:
+    return all_ if one in all_ else (*all_, one)
+
+
+def _without(all_: tuple[T, ...], one: T) -> tuple[T, ...]:
+    return tuple(each for each in all_ if each != one)
 
 
 # -- telling ------------------------------------------------------------------------------------

@@ -118,7 +118,6 @@ class Node:
         self._aside: list[Channel] = []
         self._owing: dict[str, Channel] = {}
         self._lent: weakref.WeakSet[Channel] = weakref.WeakSet()  # to event loops
-        self._lends = False  # whether it ever did; an empty set is slow to look through
         self._undone: deque[Owed] = deque(maxlen=MOST_UNDONE)  # for the next connection
         self._openings = 0
         self._backoff = 0.0
@@ -191,7 +190,7 @@ class Node:
             return self._lent_owing(nonce, mine)
 
     def _lent_owing(self, nonce: str, mine: Channel | None = None) -> Channel | None:
-        if not self._lends:
+        if not self._lent:  # looking through it is slow
             return None
         for channel in self._lent:
             if channel is not mine and not channel.fault and _owes(channel, nonce):
@@ -201,7 +200,6 @@ class Node:
     def lend(self, channel: Channel) -> None:
         """Note that an event loop has the channel."""
         with self._lock:
-            self._lends = True
             self._lent.add(channel)
 
     def take_back(self, channel: Channel) -> None:
