@@ -45,8 +45,9 @@ def calls(node: EmbeddedNode) -> dict[str, int]:
         told = admin.info("commandstats")
         admin.config_resetstat()
     named = {name.removeprefix("cmdstat_"): facts["calls"] for name, facts in told.items()}
-    whole = {name.partition("|")[0]: count for name, count in named.items()}  # as Redis 6.2 does
-    return {name: count for name, count in whole.items() if name.startswith(("eval", "script"))}
+    if "script" in named:  # Redis 6.2 counts all its subcommands as one
+        named["script|load"] = named.pop("script")
+    return {name: count for name, count in named.items() if name.startswith(("eval", "script"))}
 
 
 def test_a_script_goes_over_the_wire_once_per_connection(three, group):
@@ -55,7 +56,7 @@ def test_a_script_goes_over_the_wire_once_per_connection(three, group):
     redlock("name").acquire().release()
     for node in three:
         first = calls(node)
-        assert first == {"script": len(scripts.TEXT), "eval": 1, "evalsha": 2}
+        assert first == {"script|load": len(scripts.TEXT), "eval": 1, "evalsha": 2}
     for _ in range(10):
         redlock("name").acquire().release()
     assert [calls(node) for node in three] == [{"evalsha": 20}] * 3

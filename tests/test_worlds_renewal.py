@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from .worlds.mutants import Mutant
-from .worlds.mutants.renewing import RENEWAL, hunt
+from .worlds.kinds import play
+from .worlds.mutants import Mutant, hunt
+from .worlds.mutants.renewing import RENEWAL
 from .worlds.profiles import Profile
 from .worlds.renewing import PROFILES, KeepingWorld
 
@@ -36,9 +37,7 @@ def test_no_renewed_lease_breaks_a_promise(where: Profile) -> None:
     """FM-6: a loss is told at the deadline, and never to who has a majority and time left."""
     met: Counter[str] = Counter()
     for seed in range(WORLDS):
-        world = KeepingWorld(seed, where)
-        world.run()
-        met += world.met
+        met += play(seed, where).met
     assert MET[where.name] | {"granted", "extended", "renewal"} <= met.keys()
 
 

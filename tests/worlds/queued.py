@@ -24,6 +24,7 @@ WANTED: Final[dict[str, Any]] = {
 QUIET: Final = replace(CALM, **WANTED)
 LONG: Final = replace(QUIET, ttls=(3.0,), hold=0.05, think=0.6)  # nobody waits for a key's end
 ROUGH: Final = replace(profile("rough"), **{**WANTED, "pause": 0.0, "cancel": 0.02, "die": 0.0})
+DEADLY: Final = replace(QUIET, die=0.15, extend=0.3, clients=(4, 8), patience=SOON)
 
 WAITING: Final = (
     replace(
@@ -60,22 +61,15 @@ WAITING: Final = (
         patience=SOON,
     ),
     replace(
-        QUIET,
+        DEADLY,
         name="queued-after-deaths",
         about="Holders die; what is left of them is their keys, until the ttl is over.",
-        die=0.15,
-        extend=0.3,
-        clients=(4, 8),
         ttls=(0.4,),  # one for all, so that nobody's end comes before his predecessor's
-        patience=SOON,
     ),
     replace(
-        QUIET,
+        DEADLY,
         name="queued-after-short-ttls",
         about="The same, and a holder may be dead sooner than the one before him said.",
-        die=0.15,
-        extend=0.3,
-        clients=(4, 8),
         think=0.01,  # all stand there, and nobody who comes by finds the name free
         ttls=(0.05, 0.8),
         wait=(float("inf"),),

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.worlds.checker import Violation
-from tests.worlds.kinds import EVERYWHERE
-from tests.worlds.world import World
+from tests.worlds.kinds import EVERYWHERE, play
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ def hunt(mutant: Mutant, *, worlds: int, first: int = 0) -> tuple[int, Violation
     with broken(mutant):
         for count in range(1, worlds + 1):
             try:
-                World(first + count - 1, EVERYWHERE[mutant.profile]).run()
+                play(first + count - 1, EVERYWHERE[mutant.profile])
             except Violation as violation:
                 return count, violation
     return None

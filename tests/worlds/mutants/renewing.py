@@ -7,10 +7,8 @@ from typing import Final
 from django_redlock import algorithm, lease
 from django_redlock.lease import Lease
 from django_redlock.rota import Rota
-from tests.worlds.checker import Violation
-from tests.worlds.renewing import PROFILES, KeepingWorld
 
-from .edits import Mutant, broken, mutant
+from .edits import mutant
 
 RENEWAL: Final = (
     mutant(
@@ -71,15 +69,3 @@ RENEWAL: Final = (
         (algorithm, "extend_many", "counts[place] >= policy.majority", "counts[place] >= 1"),
     ),
 )
-
-
-def hunt(mutant: Mutant, *, worlds: int, first: int = 0) -> tuple[int, Violation] | None:
-    """After how many worlds of renewal the mutant was caught, and how; None: it was not."""
-    profile = next(each for each in PROFILES if each.name == mutant.profile)
-    with broken(mutant):
-        for count in range(1, worlds + 1):
-            try:
-                KeepingWorld(first + count - 1, profile).run()
-            except Violation as violation:
-                return count, violation
-    return None
