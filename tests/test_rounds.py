@@ -37,6 +37,16 @@ class Spread(NamedTuple):
         for proxy, rank in zip(self.proxies, ranks, strict=True):
             proxy.delay = LATE if rank > 3 else STEP * rank
 
+    def owing(self) -> list[int]:
+        """How many connections to each node owe answers, once those that have come are read."""
+        backend: Any = self.redlock._source("default")
+        counts = []
+        for node in backend.group.nodes:
+            for channel in node._free:
+                channel.read()
+            counts.append(sum(bool(channel.owed) for channel in node._free))
+        return counts
+
     def settle(self) -> None:
         """Wait until all nodes are free, and all answers have arrived."""
         self.ranked([0] * 5)
@@ -130,6 +140,7 @@ def test_a_release_waits_for_the_prompt_not_for_who_hangs_beside_them(spread):
         proxy.delay = seconds
     with spread.redlock("owed"):  # from now on the last one owes an answer
         pass
+    eventually(lambda: spread.owing() == as_written(spread, [0, 0, 0, 0, 1]))
     for proxy, seconds in zip(
         spread.proxies, as_written(spread, [0.2, 0.4, 0.6, 0.7, 1.5]), strict=True
     ):
