@@ -630,9 +630,9 @@ def test_the_core_stands_without_django():
     assert output == "done []\n"
 
 
-def test_the_core_stands_without_django_on_real_nodes(redlock_embedded):
+def test_the_core_stands_without_django_on_real_nodes(redlock_nodes):
     """A backend made by hand over real nodes needs no settings either."""
-    command = [sys.executable, "-W", "error", "-c", CORE, *redlock_embedded.urls[:3]]
+    command = [sys.executable, "-W", "error", "-c", CORE, *redlock_nodes.urls[:3]]
     assert subprocess.check_output(command, text=True) == "done []\n"
 
 
