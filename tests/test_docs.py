@@ -300,7 +300,7 @@ def _obey(someone: Reader, line: str) -> None:
         someone.seen = someone.hear("nodes", until="nodes> ")
         told = someone.home / "nodes.json"
         alias = json.loads(told.read_text())
-        told.write_text(json.dumps(alias | {"NODE_TIMEOUT": 2}))  # a stall makes no node silent
+        told.write_text(json.dumps(alias | {"NODE_TIMEOUT": 1}))  # a stall makes no node silent
     elif prompt == "nodes>":
         someone.tell("nodes", command, until="nodes> ")
     elif "redlock_status" in command:
