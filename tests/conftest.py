@@ -1,11 +1,34 @@
-"""For every test: Ctrl-C as a terminal sends it."""
+"""For every test: Ctrl-C as a terminal sends it. For many: nodes that may take their time."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+
+import pytest
+from django.test import override_settings
+
+from django_redlock.testing import EmbeddedNodes
+from django_redlock.testing.plugin import mend
+
+PATIENTLY = {"NODE_TIMEOUT": 10, "MAX_TTL": 60, "RESTART_GUARD": False}
 
 
 def pytest_configure() -> None:
     """A suite that a shell starts in the background ignores SIGINT, as all would that it starts."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def patient_nodes(redlock_embedded: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
+    """The nodes of `redlock_nodes`, for tests of something else than time, on whatever machine.
+
+    A node has ten seconds for an answer and a lease lasts for a minute, so that no stall makes a
+    node silent or ends a lease. Without the restart guard nobody waits until the nodes are old.
+    """
+    with override_settings(REDLOCK={"default": mend(redlock_embedded, **PATIENTLY)}):
+        yield redlock_embedded
+    for node in redlock_embedded:
+        if node.is_paused:
+            node.resume()

@@ -26,7 +26,7 @@ def with_passwords(nodes: EmbeddedNodes) -> Iterator[None]:
         {"URL": nodes[3].url, "USERNAME": "no", "PASSWORD": SECRET},  # wrong
         f"redis://{USER}:{SECRET}@127.0.0.1:1/0",  # nobody there
     ]
-    alias = nodes.settings() | {"NODES": places}
+    alias = nodes.settings(NODE_TIMEOUT=10, RESTART_GUARD=False) | {"NODES": places}
     with ExitStack() as stack:
         for node in nodes[:2]:
             client = stack.enter_context(closing(node.client()))

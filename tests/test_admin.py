@@ -1,6 +1,5 @@
 import hashlib
 import json
-import re
 import subprocess
 import sys
 import time
@@ -22,8 +21,18 @@ from django_redlock.inspection import shown
 from django_redlock.models import LockKey
 from django_redlock.testing.memory import MemoryNodes
 from tests.passwords import SECRET, USER, with_passwords
-from tests.test_status import A, B, clients, group, in_memory, put
+from tests.test_status import (
+    A,
+    B,
+    clients,
+    group,
+    in_memory,
+    new_to_a_dead_and_a_hung_node,
+    put,
+    stop_clocks,
+)
 from tests.urls_admin import site as operations
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 
@@ -265,15 +274,14 @@ def test_nothing_is_held(memory, viewer):
 
 def test_a_held_lock(memory, viewer):
     """A held lock is a row: what it is, on how many nodes, by whom, its fence, its seconds."""
+    stop_clocks(memory)
     with redlock("invoice:42", ttl=30, renew=False) as lease:
         page = look(viewer)
     kind, votes, holder, fence, left, *cells = rows(page)["invoice:42"]
     assert (kind, votes) == ("held", "5 of 5")
     assert holder == conf.backend("default").label()
     assert fence == str(lease.fence)
-    seconds = [float(each) for each in [*left.split("–"), *cells]]
-    assert 29 < min(seconds) <= max(seconds) <= 30
-    assert len(cells) == 5
+    assert [left, *cells] == ["30.0"] * 6
     assert "1 lock" in page
     assert "invoice:42" not in look(viewer)
 
@@ -338,12 +346,13 @@ def test_nodes_that_are_down(memory, viewer, down, words):
 
 def test_another_language(memory, viewer):
     """Numbers that the script reads are written the same in every language."""
+    stop_clocks(memory)
     with (
         redlock("x", ttl=30, renew=False),
         override_settings(LANGUAGE_CODE="de", USE_THOUSAND_SEPARATOR=True),
     ):
         page = look(viewer)
-    assert re.search(r'data-redlock-left="(29|30)\.\d">(29|30)\.\d<', page)
+    assert 'data-redlock-left="30.0">30.0<' in page
 
 
 @pytest.mark.parametrize("setting", [None, {}, {"default": {"NODES": []}}, {"default": {"X": 1}}])
@@ -552,9 +561,9 @@ def test_hostile_aliases_and_settings(memory, viewer, text):
 # -- real nodes -----------------------------------------------------------------------------------
 
 
-def test_reads_the_index_and_changes_nothing(redlock_nodes, viewer):
+def test_reads_the_index_and_changes_nothing(patient_nodes, viewer):
     """FM-60, FM-63: the page asks for no KEYS or SCAN, and whatever its address, writes nothing."""
-    with clients(redlock_nodes) as each, redlock("invoice:42", ttl=2, renew=False):
+    with clients(patient_nodes) as each, redlock("invoice:42", renew=False):
         for client in each:
             client.mset({f"foreign:{i}": "x" for i in range(100)})
         look(viewer)
@@ -589,18 +598,13 @@ def test_reads_the_index_and_changes_nothing(redlock_nodes, viewer):
     assert found["invoice:42"][:2] == ["held", "5 of 5"]
 
 
-def test_one_dead_and_one_hung_node(redlock_nodes, viewer):
+def test_one_dead_and_one_hung_node(patient_nodes, viewer):
     """FM-61: a dead and a hung node are shown as down; a new process asks twice, no more."""
-    alias = redlock_nodes.settings(MAX_TTL=10, NODE_TIMEOUT=0.8, RESTART_GUARD=False)
     look(viewer)  # so that the templates are read
-    with override_settings(REDLOCK={"default": alias}), redlock("invoice:42", renew=False):
-        redlock_nodes.kill(0)
-        redlock_nodes.pause(4)
-        conf.forget()  # connections anew
+    with redlock("invoice:42", renew=False), new_to_a_dead_and_a_hung_node(patient_nodes):
         start = time.monotonic()
         page = look(viewer)
         took = time.monotonic() - start
-        redlock_nodes.resume(4)
     assert took < 3 * 0.8  # a third question would wait for a third timeout
     assert "degraded (3 of 5 nodes vote, 3 are needed)" in page
     found = rows(page)
@@ -610,36 +614,37 @@ def test_one_dead_and_one_hung_node(redlock_nodes, viewer):
     assert [cell == "?" for cell in found["invoice:42"][5:]] == [True, False, False, False, True]
 
 
-def test_a_node_that_hangs_costs_one_timeout_and_then_nothing(redlock_nodes, viewer):
+def test_a_node_that_hangs_costs_one_timeout_and_then_nothing(patient_nodes, viewer):
     """FM-61: who was connected and hangs costs NODE_TIMEOUT once, also in a search."""
-    alias = redlock_nodes.settings(NODE_TIMEOUT=1)
+    alias = patient_nodes.settings(NODE_TIMEOUT=1.5, RESTART_GUARD=False)
     took = []
     with override_settings(REDLOCK={"default": alias}):
-        look(viewer)
-        redlock_nodes.pause(1)
+        eventually(lambda: "healthy" in look(viewer), what="connected to every node")
+        patient_nodes.pause(1)
         for query in ({"q": "nobody"}, {}, {"q": "nobody"}):
             start = time.monotonic()
             page = look(viewer, **query)
             took.append(time.monotonic() - start)
             assert rows(page)["2"][1].startswith("down no answer")
-        redlock_nodes.resume(1)
-    assert 1 <= took[0] < 2 * 1
-    assert max(took[1:]) < 1
+        patient_nodes.resume(1)
+    assert 1.5 <= took[0] < 2 * 1.5
+    assert max(took[1:]) < 1.5
 
 
 def test_a_guarded_node(redlock_nodes, viewer):
     """A node under the restart guard says so once, and its seconds stand where they count down."""
-    look(viewer)
-    redlock_nodes.restart(2)
-    label, state, *_, guard = rows(look(viewer))["3"]
+    with override_settings(REDLOCK={"default": redlock_nodes.settings(NODE_TIMEOUT=10)}):
+        look(viewer)
+        redlock_nodes.restart(2)
+        label, state, *_, guard = rows(look(viewer))["3"]
     assert label == f"127.0.0.1:{redlock_nodes[2].port}/0"
     assert state == "no vote restart guard"
     assert 0 < float(guard.removesuffix(" s")) <= 4
 
 
-def test_no_password_anywhere(redlock_nodes, viewer):
+def test_no_password_anywhere(patient_nodes, viewer):
     """FM-62: neither a right nor a wrong password is on the page."""
-    with with_passwords(redlock_nodes):
+    with with_passwords(patient_nodes):
         pages = [look(viewer), look(viewer, q="x"), look(viewer, alias="nope")]
     assert "2 of 5 nodes vote" in pages[0]
     for page in pages:
@@ -648,9 +653,9 @@ def test_no_password_anywhere(redlock_nodes, viewer):
         assert "redis://" not in page
 
 
-def test_no_nonce_anywhere(redlock_nodes, viewer):
+def test_no_nonce_anywhere(patient_nodes, viewer):
     """FM-62: the nonce, the power to release, is not on the page, nor is its digest."""
-    with redlock("invoice:42", ttl=2, renew=False) as lease:
+    with redlock("invoice:42", renew=False) as lease:
         page = look(viewer) + look(viewer, q="invoice:42")
     assert "invoice:42" in rows(page)
     assert lease._grant.nonce[:12] not in page

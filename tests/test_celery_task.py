@@ -22,7 +22,8 @@ from celery.app.trace import trace_task
 from celery.exceptions import SoftTimeLimitExceeded
 from celery.local import PromiseProxy, Proxy
 from django.test import override_settings
-from hypothesis import given
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from kombu.exceptions import OperationalError
 
@@ -34,6 +35,8 @@ from django_redlock.redelivery import HEADER
 from django_redlock.testing.memory import MemoryNodes
 
 NONCE_DIGITS = 32
+# Neither a stall in an example nor a slow machine says anything about keys.
+patiently = hypothesis(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Desk:
@@ -138,6 +141,7 @@ PLAIN = st.recursive(
 )
 
 
+@patiently
 @given(PLAIN, PLAIN)
 def test_two_values_have_one_canonical_form_exactly_if_they_are_one_value(first, second):
     """FM-31: the canonical form tells apart what JSON tells apart, and nothing else."""
@@ -146,6 +150,7 @@ def test_two_values_have_one_canonical_form_exactly_if_they_are_one_value(first,
     assert canonical(json.loads(json.dumps(first))) == canonical(first)
 
 
+@patiently
 @given(st.dictionaries(st.text(), PLAIN, max_size=4), st.randoms())
 def test_the_order_of_a_dictionary_and_of_a_set_does_not_count(value, chance):
     """FM-31: equal dictionaries and sets have one canonical form, whatever their history."""

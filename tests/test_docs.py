@@ -298,6 +298,9 @@ def _obey(someone: Reader, line: str) -> None:
     if command == "python nodes.py":
         someone.start("nodes", [sys.executable, "-u", "nodes.py"])
         someone.seen = someone.hear("nodes", until="nodes> ")
+        told = someone.home / "nodes.json"
+        alias = json.loads(told.read_text())
+        told.write_text(json.dumps(alias | {"NODE_TIMEOUT": 1}))  # a stall makes no node silent
     elif prompt == "nodes>":
         someone.tell("nodes", command, until="nodes> ")
     elif "redlock_status" in command:
@@ -476,11 +479,11 @@ def test_the_examples_of_signals_run(tmp_path):
         someone.type(TELLING)
     for told in (
         "invoice:42 is taken",
-        "import was lost after 0.0 s",
+        r"import was lost after \d+\.\d s",
         "the nodes of default could not be asked for invoice:43",
-        "acquired default invoice:42 0.",
+        r"acquired default invoice:42 \d+\.",
     ):
-        assert told in someone.seen
+        assert re.search(told, someone.seen)
 
 
 def test_the_examples_of_metrics_run(tmp_path):
@@ -546,7 +549,7 @@ def alias(nodes: EmbeddedNodes, database: int = 0) -> dict[str, Any]:
         ],
         "MAX_TTL": 5,
         "TTL": 5,
-        "NODE_TIMEOUT": 2,
+        "NODE_TIMEOUT": 10,
         "RESTART_GUARD": False,
         "OPTIONS": {"client_name": "tests"},
     }
@@ -565,7 +568,7 @@ def test_the_acl_line_suffices(confined):
         assert redlock("acl").try_acquire() is not None
         given = redlock(["acl:a", "acl:b"]).acquire().handle()
         redlock.adopt(given).release()
-        redlock("acl:rest", min_hold=0.2).acquire().release()
+        redlock("acl:rest", min_hold=4).acquire().release()
         assert redlock("acl:rest").try_acquire() is None
     with override_settings(REDLOCK={"default": alias(confined, database=1)}), redlock("acl:db"):
         pass
@@ -580,7 +583,7 @@ def test_the_acl_line_suffices_to_raise(confined):
         with redlock("acl:raised") as first:
             pass
         field = conf.backend("default").policy.target(["acl:raised"]).fields[0]
-        ahead = first.fence + 3_000_000
+        ahead = first.fence + 60_000_000
         with closing(confined[0].client()) as admin:
             admin.hset("redlock:fences", field, ahead)
         with redlock("acl:raised") as second:
@@ -618,11 +621,11 @@ def test_the_acl_line_suffices_to_wait(confined):
             return any(int(admin.info("clients")["blocked_clients"]) for admin in admins)
 
         held, taken = redlock("acl:wait", renew=False).acquire(), []
-        waiter = Thread(target=lambda: taken.append(redlock("acl:wait").acquire(wait=4)))
+        waiter = Thread(target=lambda: taken.append(redlock("acl:wait").acquire(wait=20)))
         waiter.start()
         eventually(blocked)
         held.release()
-        waiter.join(10)
+        waiter.join(30)
         assert taken[0].fence > held.fence
         assert held.remaining() <= 0
         with pytest.raises(LockTaken):

@@ -16,7 +16,7 @@ from .waiting import eventually, release_under_a_waiter
 
 __all__ = ["memory", "nobody"]
 
-SHORT = 0.2  # seconds: a ttl that a test outlives
+SHORT = 1.0  # seconds: a ttl that a test outlives, and no attempt
 HOSTILE = "a%sb %(x)s \u2028 \u2029 \u202e '\"\\"
 
 
@@ -78,8 +78,9 @@ def test_a_refusal_is_told_with_its_error_and_the_wait(told):
 
 def test_waiting_counts_from_the_first_attempt(told):
     """The seconds of an acquisition are those that the caller waited, not its last attempt's."""
-    release_under_a_waiter(redlock("name", renew=False).acquire(), 0.1)
+    first = release_under_a_waiter(redlock("name", renew=False).acquire(), 0.1)
     redlock("name").acquire(wait=20).release()
+    first.join()
     acquired = [event for event in told if event.kind is Kind.ACQUIRED]
     assert acquired[1].seconds >= 0.1
 
@@ -214,7 +215,7 @@ def test_no_event_is_made_for_nobody(nobody, monkeypatch):
     redlock.adopt(redlock("name").acquire().handle()).release()
 
 
-def test_nobody_is_told_of_nodes_for_nobody(nobody, redlock_nodes, monkeypatch):
+def test_nobody_is_told_of_nodes_for_nobody(nobody, patient_nodes, monkeypatch):
     """With nobody watching the nodes, their answers go where they went before."""
     with redlock("name"):
         pass
@@ -241,9 +242,8 @@ def test_a_listener_to_one_kind_costs_the_others_nothing(nobody):
 
 
 @pytest.fixture
-def figures(redlock_nodes, settings) -> Iterator[list[Figure]]:
+def figures(patient_nodes) -> Iterator[list[Figure]]:
     """What a watcher of the nodes is told."""
-    settings.REDLOCK = {"default": redlock_nodes.settings(NODE_TIMEOUT=1)}
     with redlock("warm"):
         pass
     seen: list[Figure] = []
@@ -252,9 +252,9 @@ def figures(redlock_nodes, settings) -> Iterator[list[Figure]]:
     events.unwatch_nodes(seen.append)
 
 
-def test_answers_of_nodes_are_timed(figures, redlock_nodes):
+def test_answers_of_nodes_are_timed(figures, patient_nodes):
     """A watcher is told which node answered, and after how many seconds, of each in its turn."""
-    labels = {f"{node.host}:{node.port}/0" for node in redlock_nodes}
+    labels = {f"{node.host}:{node.port}/0" for node in patient_nodes}
 
     def answered() -> bool:
         redlock("name").acquire().release()
@@ -263,19 +263,18 @@ def test_answers_of_nodes_are_timed(figures, redlock_nodes):
     eventually(answered)
     assert {figure.alias for figure in figures} == {"default"}
     for figure in figures:
-        if figure.seconds is None:  # a machine that is busy makes a node late
-            assert figure.why
-        else:
-            assert (0 < figure.seconds < 10, figure.why) == (True, "")
+        assert figure.seconds is not None
+        assert 0 < figure.seconds < 10
+        assert figure.why == ""
 
 
-def test_answers_of_nodes_are_timed_in_tasks(figures, redlock_nodes):
+def test_answers_of_nodes_are_timed_in_tasks(figures, patient_nodes):
     """A loop reads what arrives, so each answer of each node is timed, late ones, too."""
 
     async def work() -> None:
         lease = await redlock("name").aacquire()
         await lease.arelease()
-        while len(figures) < 2 * len(redlock_nodes):  # noqa: ASYNC110 - the deadline is pytest's
+        while len(figures) < 2 * len(patient_nodes):  # noqa: ASYNC110 - the deadline is pytest's
             await asyncio.sleep(0.001)
 
     asyncio.run(work())
@@ -284,10 +283,10 @@ def test_answers_of_nodes_are_timed_in_tasks(figures, redlock_nodes):
 
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
-def test_failures_of_nodes_are_told(figures, redlock_nodes, how):
+def test_failures_of_nodes_are_told(figures, patient_nodes, how):
     """Only the node that is dead or hung fails, and its figure says why."""
-    getattr(redlock_nodes, how)(2)
-    label = f"{redlock_nodes[2].host}:{redlock_nodes[2].port}/0"
+    getattr(patient_nodes, how)(2)
+    label = f"{patient_nodes[2].host}:{patient_nodes[2].port}/0"
 
     def failed() -> list[Figure]:
         redlock("name").acquire().release()

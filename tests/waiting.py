@@ -26,8 +26,11 @@ def eventually(
         time.sleep(every)
 
 
-def release_under_a_waiter(lease: Lease, seconds: float) -> None:
-    """Release in a thread, once somebody of this process has waited for the name for so long."""
+def release_under_a_waiter(lease: Lease, seconds: float) -> threading.Thread:
+    """Release in a thread, once somebody of this process has waited for the name for so long.
+
+    Whoever waited may have the name before the thread has told of its release: join it.
+    """
     group: Any = lease.backend.group
     lines = group.queue.__self__._lines._lines
 
@@ -36,7 +39,9 @@ def release_under_a_waiter(lease: Lease, seconds: float) -> None:
         time.sleep(seconds)
         lease.release()
 
-    threading.Thread(target=release).start()
+    thread = threading.Thread(target=release)
+    thread.start()
+    return thread
 
 
 def slowness() -> float:

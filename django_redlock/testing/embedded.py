@@ -37,6 +37,7 @@ HOST = "127.0.0.1"
 SERVER_VARIABLE = "REDLOCK_TEST_SERVER"
 START_TRIES = 5
 SIGNAL_SECONDS = 5.0  # within which a signalled process must have stopped or gone on
+ANSWER_SECONDS = 5.0  # within which a node that runs answers
 LATE_SECONDS = 5.0  # how much later than due a node may reach its voting age
 
 
@@ -103,13 +104,13 @@ class EmbeddedNode:
         return self._state() == "T"
 
     def client(self, **options: Any) -> redis.Redis:
-        """Return a new client that never retries and waits half a second at most."""
+        """Return a new client that never retries; it waits five seconds at most."""
         defaults: dict[str, Any] = {
             "host": self.host,
             "port": self.port,
             "retry": Retry(NoBackoff(), 0),
-            "socket_timeout": 0.5,
-            "socket_connect_timeout": 0.5,
+            "socket_timeout": ANSWER_SECONDS,
+            "socket_connect_timeout": ANSWER_SECONDS,
         }
         return redis.Redis(**defaults | options)
 
@@ -176,13 +177,13 @@ class EmbeddedNode:
         Never a second time, so that a node emptied by FLUSHALL stays under suspicion.
         """
         if key_prefix not in self.vouched:
-            with closing(self.client(socket_timeout=LATE_SECONDS)) as client:
+            with closing(self.client()) as client:
                 client.hsetnx(f"{key_prefix}fences", "epoch", secrets.token_hex(8))
             self.vouched.add(key_prefix)
 
     def uptime(self) -> int:
         """Return the server's own count of whole seconds since its start."""
-        with closing(self.client(socket_timeout=LATE_SECONDS)) as client:
+        with closing(self.client()) as client:
             return int(client.info("server")["uptime_in_seconds"])
 
     def _state(self) -> str:

@@ -10,7 +10,7 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -44,8 +44,10 @@ def redlock_nodes(redlock_embedded: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
             node.resume()  # costs nothing; dead nodes wait for the next test that wants them
 
 
-def mend(nodes: EmbeddedNodes) -> dict[str, object]:
+def mend(nodes: EmbeddedNodes, **options: Any) -> dict[str, object]:
     """Undo what a test did to the nodes; return the `REDLOCK` alias under which they can vote.
+
+    Options are those of `EmbeddedNodes.settings`.
 
     Lock keys are deleted one by one: FLUSHALL would take the epoch, and an emptied node counts
     as just restarted. A node that a test emptied all the same is restarted.
@@ -55,7 +57,7 @@ def mend(nodes: EmbeddedNodes) -> dict[str, object]:
             node.resume()
         if not node.is_running or _is_emptied(node):
             node.restart()
-    return nodes.settings()
+    return nodes.settings(**options)
 
 
 def _is_emptied(node: EmbeddedNode) -> bool:
