@@ -14,6 +14,7 @@ from django_redlock.addresses import from_url
 from django_redlock.backend import Backend
 from django_redlock.channel import Channel
 from django_redlock.locks import LockTemplate
+from django_redlock.node import Node
 from django_redlock.nodes import Nodes
 from django_redlock.options import Options
 from django_redlock.protocol import Policy
@@ -54,6 +55,14 @@ def connections(node: EmbeddedNode) -> int:
     """How many clients the node has, this question's apart."""
     with closing(node.client(socket_timeout=5)) as client:
         return int(client.info("clients")["connected_clients"]) - 1
+
+
+def owing(nodes: Sequence[Node]) -> list[int]:
+    """How many idle connections to each node owe answers, once those that have come are read."""
+    for node in nodes:
+        for channel in node._free:
+            channel.read()
+    return [sum(bool(channel.owed) for channel in node._free) for node in nodes]
 
 
 def open_files() -> int:
