@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 import pytest
 
 from django_redlock.locks import LockTemplate
+from django_redlock.nodes import Nodes
 from django_redlock.rounds import Round
 from django_redlock.testing import EmbeddedNodes
 
-from .loops import group_of, keys_on, template, unguarded
+from .loops import group_of, keys_on, owing, template, unguarded
 from .proxy import Proxy
 from .waiting import eventually
 from .worlds.mutants import Edit, Mutant, broken
@@ -31,21 +32,12 @@ class Spread(NamedTuple):
     nodes: EmbeddedNodes
     proxies: list[Proxy]
     redlock: LockTemplate
+    group: Nodes
 
     def ranked(self, ranks: list[int]) -> None:
         """Let the nodes answer in this order: 1 is the first; 0 is at once; 4 and 5 are late."""
         for proxy, rank in zip(self.proxies, ranks, strict=True):
             proxy.delay = LATE if rank > 3 else STEP * rank
-
-    def owing(self) -> list[int]:
-        """How many connections to each node owe answers, once those that have come are read."""
-        backend: Any = self.redlock._source("default")
-        counts = []
-        for node in backend.group.nodes:
-            for channel in node._free:
-                channel.read()
-            counts.append(sum(bool(channel.owed) for channel in node._free))
-        return counts
 
     def settle(self) -> None:
         """Wait until all nodes are free, and all answers have arrived."""
@@ -70,7 +62,7 @@ def spread(nodes: EmbeddedNodes) -> Iterator[Spread]:
         with redlock("warm"):
             pass
         eventually(lambda: all(state.voting for state in group.states()))
-        spread = Spread(nodes, proxies, redlock)
+        spread = Spread(nodes, proxies, redlock, group)
         spread.settle()
         yield spread
         spread.settle()
@@ -140,7 +132,8 @@ def test_a_release_waits_for_the_prompt_not_for_who_hangs_beside_them(spread):
         proxy.delay = seconds
     with spread.redlock("owed"):  # from now on the last one owes an answer
         pass
-    eventually(lambda: spread.owing() == as_written(spread, [0, 0, 0, 0, 1]))
+    nodes = spread.group.nodes
+    eventually(lambda: owing(nodes) == as_written(spread, [0, 0, 0, 0, 1]))
     for proxy, seconds in zip(
         spread.proxies, as_written(spread, [0.2, 0.4, 0.6, 0.7, 1.5]), strict=True
     ):
