@@ -30,23 +30,24 @@ def start_thread(function: Callable[..., object], *args: Any) -> None:
 
 
 class Crew:
-    """Jobs that must not hold up who orders them: those of one kind run one after the other.
+    """Jobs that must not hold up who orders them, done in the order in which they were ordered.
 
-    A kind has a thread for as long as it has jobs, and no longer.
+    A kind has threads for as long as it has jobs, and no longer.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._jobs: dict[object, deque[Callable[[], object]]] = {}
+        self._workers: dict[object, int] = {}
 
-    def do(self, kind: object, job: Callable[[], object]) -> None:
-        """Have ``job`` done, after all others of its kind."""
+    def do(self, kind: object, job: Callable[[], object], *, most: int = 1) -> None:
+        """Have ``job`` done, when at most so many of its kind are being done."""
         with self._lock:
-            jobs = self._jobs.get(kind)
-            if jobs is not None:
-                jobs.append(job)
+            self._jobs.setdefault(kind, deque()).append(job)
+            workers = self._workers.get(kind, 0)
+            if workers >= most:
                 return
-            self._jobs[kind] = deque([job])
+            self._workers[kind] = workers + 1
         try:
             start_thread(self._work, kind)
         except RuntimeError:  # out of threads, or the interpreter shuts down: late beats never
@@ -61,8 +62,11 @@ class Crew:
 
     def _next(self, kind: object) -> Callable[[], object] | None:
         with self._lock:
-            jobs = self._jobs[kind]
+            jobs = self._jobs.get(kind)
             if jobs:
                 return jobs.popleft()
-            del self._jobs[kind]
+            self._jobs.pop(kind, None)
+            self._workers[kind] -= 1
+            if not self._workers[kind]:
+                del self._workers[kind]
             return None

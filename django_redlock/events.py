@@ -38,6 +38,7 @@ class Kind(enum.StrEnum):
     REFUSED = "refused"  # somebody has it, or a handle was adopted too late
     UNAVAILABLE = "unavailable"  # no majority could be asked: nobody knows
     EXTENDED = "extended"
+    UNKNOWN = "not renewed"  # it stands until its deadline; told once, until a renewal succeeds
     RELEASED = "released"
     GIVEN = "given away"
     LOST = "lost"
@@ -48,6 +49,7 @@ LEVELS: Final = {
     Kind.REFUSED: logging.INFO,
     Kind.UNAVAILABLE: logging.WARNING,
     Kind.EXTENDED: logging.DEBUG,
+    Kind.UNKNOWN: logging.WARNING,
     Kind.RELEASED: logging.DEBUG,
     Kind.GIVEN: logging.DEBUG,
     Kind.LOST: logging.WARNING,
@@ -177,17 +179,12 @@ def _without(all_: tuple[T, ...], one: T) -> tuple[T, ...]:
 
 def wanted(kind: Kind) -> bool:
     """Whether anybody is to be told; only then is an event worth making."""
-    return listened_to(kind) or logger.isEnabledFor(LEVELS[kind])
-
-
-def listened_to(kind: Kind) -> bool:
-    """Whether anybody but the log is to be told."""
     for arrival in _arrivals:
         try:
             arrival()
         except Exception:  # theirs; see the module's docstring
             logger.exception("a listener failed: %r", arrival)
-    return bool(_listeners[kind])
+    return bool(_listeners[kind]) or logger.isEnabledFor(LEVELS[kind])
 
 
 def nodes_watched() -> bool:

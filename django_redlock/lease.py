@@ -89,6 +89,7 @@ class Lease:
         self._state = State.HELD
         self._lost = False
         self._told = False  # of its end
+        self._unknown = False  # since its renewal failed
         self._changing = threading.RLock()
         self._pid = os.getpid()
         self.name = grant.target.name
@@ -215,11 +216,18 @@ class Lease:
     def renewed(self, outcome: Outcome, asked: float) -> bool:
         """Take in what came of a renewal; whether the holder must be told of a loss.
 
-        What is unknown is tried again before the deadline.
+        What is unknown is told, once, and tried again before the deadline.
         """
-        kept = isinstance(outcome, Grant)
-        self._renew_at = asked + self._grant.ttl / (3 if kept else 20)
-        return self._take_in(outcome)
+        if isinstance(outcome, Grant):
+            self._renew_at = asked + self._grant.ttl / 3
+            self._unknown = False
+            return self._take_in(outcome)
+        self._renew_at = asked + self._grant.ttl / 20
+        lost = self._take_in(outcome)
+        if self.held and not self._unknown:
+            self._unknown = True
+            self.tell(Kind.UNKNOWN, votes=outcome.votes, error=outcome)
+        return lost
 
     def over(self) -> bool:
         """See whether its time has run out; whether the holder must be told of a loss."""

@@ -186,11 +186,14 @@ class Lock:
             raise LeaseLost("the lease was lost before the block ended", name=lease.name)
 
     def _innermost(self) -> Lease:
-        """The innermost of our leases in this thread or task; also one that was released."""
+        """The innermost of our leases in this thread or task; also one that was released.
+
+        A block that ends elsewhere than it began is not known: one that is over goes first.
+        """
         for lease in context.leases():
             if lease in self._entered:
                 return lease
-        ended = [lease for lease in self._entered if lease.ended]
+        ended = [lease for lease in self._entered if lease.ended or lease.lost]
         return (ended or self._entered)[-1]
 
     # -- decorating -----------------------------------------------------------------------------
@@ -345,8 +348,7 @@ def _holding(backend: Backend, steps: Steps[Grant], options: Options) -> Steps[L
             backend, grant, min_hold=min_hold, renew=renew, max_hold=max_hold, on_lost=on_lost
         )
         context.push(lease)
-        if renew or on_lost is not None or events.listened_to(Kind.LOST):
-            watchdog.watch(lease)
+        watchdog.watch(lease)
         lease.tell(Kind.ACQUIRED, since=began)  # inside: a listener may be interrupted, too
     except GeneratorExit:
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -46,6 +47,12 @@ class Options:
                 raise TypeError(msg)
         if not (self.on_lost in (None, "raise") or callable(self.on_lost)):
             msg = "on_lost must be 'raise' or something to call with the lease"
+            raise TypeError(msg)
+        if any(map(inspect.iscoroutinefunction, (self.on_lost, type(self.on_lost).__call__))):
+            msg = (
+                "on_lost must be a plain function: it may be called where no event loop runs; "
+                "let it wake a task, or connect an async receiver to the signal lease_lost"
+            )
             raise TypeError(msg)
 
     def updated(self, **changes: Any) -> Options:

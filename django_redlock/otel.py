@@ -5,6 +5,7 @@
     redlock.refusals        somebody else had the name
     redlock.unavailable     no majority could be asked
     redlock.losses          a holder lost its lease
+    redlock.unknown         a renewal failed: a lease stands, but only until its deadline
     redlock.node.duration   seconds of one question to one node
     redlock.node.failures   questions that a node gave no vote on
 
@@ -69,6 +70,9 @@ class Instruments:
             Kind.LOST: meter.create_counter(
                 "redlock.losses", "{loss}", "Leases that were lost while they were held"
             ),
+            Kind.UNKNOWN: meter.create_counter(
+                "redlock.unknown", "{lease}", "Leases that stand, but could not be renewed"
+            ),
         }
         self._failures = meter.create_counter(
             "redlock.node.failures", "{failure}", "Questions that a node gave no vote on"
@@ -106,7 +110,7 @@ class Instruments:
         measures = _works(metrics.get_meter_provider() if meters is None else meters)
         traces = _works(trace.get_tracer_provider() if tracers is None else tracers)
         if measures or traces:
-            events.subscribe(self._on_event, [*ENTRIES, *ENDINGS])
+            events.subscribe(self._on_event, [*ENTRIES, *ENDINGS, Kind.UNKNOWN])
         if measures:
             events.watch_nodes(self._on_figure)
         if measures and traces:
@@ -119,7 +123,7 @@ class Instruments:
             outcome = {"redlock.alias": event.alias, "redlock.outcome": ENTRIES[event.kind]}
             self._wait.record(event.seconds, outcome)
             self._span(event)
-        else:
+        elif event.kind in ENDINGS:
             outcome = {"redlock.alias": event.alias, "redlock.outcome": ENDINGS[event.kind]}
             self._hold.record(event.seconds, outcome)
 

@@ -5,8 +5,8 @@ taken there. A lease is prolonged at a third of its ttl, together with all other
 that are nearly due. At its own deadline, whatever the network does, it is told to be lost.
 
 The thread neither asks the nodes nor calls ``on_lost`` itself: a node that hangs or a callback
-that blocks would make it late for other leases. Both are jobs, one after the other for each
-group of nodes and for all callbacks.
+that blocks would make it late for other leases. Both are jobs: one after the other for each
+group of nodes; and several at once for callbacks, of which one may block for ever.
 
 In a loop nothing blocks but the loop, so it needs no jobs, and no task either: a task would be
 cancelled by ``asyncio.run`` before the holders' own clean-up, and complained about by a loop
@@ -45,6 +45,7 @@ logger = logging.getLogger("django_redlock")
 # The thread leaves the leases of an event loop to the loop …
 LAG: Final = 1 / 6  # … for this part of a ttl after they were due,
 GRACE: Final = 0.1  # … and for this many seconds after their deadline.
+MOST_TOLD: Final = 32  # holders that are being told of a loss at the same time
 
 
 class Watchdog:
@@ -122,7 +123,7 @@ class Watchdog:
 
     def _tell(self, lost: Sequence[Lease]) -> None:
         for lease in lost:
-            self._crew.do("tell", lease.tell_lost)
+            self._crew.do("tell", lease.tell_lost, most=MOST_TOLD)
 
 
 watchdog: Final = Watchdog()

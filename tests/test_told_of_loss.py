@@ -1,0 +1,242 @@
+"""Who is told of a loss, and of a renewal that failed: everybody, in time, and once."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import threading
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from django_redlock import LeaseLost, algorithm, events
+from django_redlock.backend import Backend
+from django_redlock.background import Crew
+from django_redlock.lease import Lease
+from django_redlock.locks import LockTemplate
+from django_redlock.protocol import Ask, Command, Policy, Vote
+from django_redlock.renewal import MOST_TOLD
+from django_redlock.testing.memory import MemoryNode, MemoryNodes
+
+from .loops import soon
+from .waiting import eventually
+
+
+class Deaf(MemoryNodes):
+    """Three nodes in memory, which prolong nothing while they are told not to."""
+
+    def __init__(self) -> None:
+        super().__init__([MemoryNode() for _ in range(3)])
+        self.renews = True
+
+    def ask(self, ask: Ask) -> list[Vote]:
+        """See ``MemoryNodes``."""
+        if ask.command is Command.EXTEND and not self.renews:
+            raise OSError("no network")
+        return super().ask(ask)
+
+
+def made(group: MemoryNodes, **options: Any) -> LockTemplate:
+    """What calls itself ``redlock`` over these nodes."""
+    backend = Backend("mine", group, Policy(size=3), **options)
+    return LockTemplate(lambda _: backend)
+
+
+@pytest.fixture
+def redlock() -> LockTemplate:
+    """Locks over nodes of this test alone."""
+    return made(Deaf())
+
+
+@contextmanager
+def heard(*kinds: events.Kind) -> Iterator[list[events.Event]]:
+    """The events of these kinds meanwhile."""
+    told: list[events.Event] = []
+    events.subscribe(told.append, kinds)
+    try:
+        yield told
+    finally:
+        events.unsubscribe(told.append, kinds)
+
+
+# -- of a loss ------------------------------------------------------------------------------------
+
+
+def test_callbacks_that_never_return_keep_nobody_else_from_being_told(redlock):
+    """FM-6: each holder is told at its own deadline, whatever the others do with the news."""
+    free, blocked, told = threading.Event(), [], threading.Event()
+
+    def block(lease: Lease) -> None:
+        blocked.append(lease)
+        free.wait(60)
+
+    try:
+        stuck = [
+            redlock(f"stuck {i}", ttl=1, renew=False, on_lost=block).acquire() for i in range(3)
+        ]
+        eventually(lambda: len(blocked) == 3)
+        lease = redlock("other", ttl=1, renew=False, on_lost=lambda _: told.set()).acquire()
+        assert told.wait(20)
+        assert lease.lost
+        assert all(each.lost for each in stuck)
+    finally:
+        free.set()
+
+
+def test_so_many_are_told_at_once_and_no_more(redlock):
+    """Ten thousand losses are no ten thousand threads."""
+    free, told = threading.Event(), []
+
+    def block(lease: Lease) -> None:
+        told.append(lease)
+        free.wait(60)
+
+    try:
+        lost = [
+            redlock(f"many {i}", ttl=1, renew=False, on_lost=block).acquire()
+            for i in range(MOST_TOLD + 8)
+        ]
+        eventually(lambda: len(told) == MOST_TOLD)
+    finally:
+        free.set()
+    eventually(lambda: len(told) == len(lost))
+
+
+def test_jobs_of_one_kind_are_done_in_turns():
+    """By one thread, unless more are allowed; and none is left when there is nothing to do."""
+    done: list[object] = []
+    crew, free = Crew(), threading.Event()
+    crew.do("one", lambda: free.wait(60))
+    for i in range(5):
+        crew.do("one", functools.partial(done.append, i))
+    crew.do("other", lambda: done.append("other"))
+    eventually(lambda: done == ["other"])
+    free.set()
+    eventually(lambda: done == ["other", 0, 1, 2, 3, 4])
+    eventually(lambda: not crew._workers and not crew._jobs)
+
+
+def test_the_log_tells_of_a_loss_that_nobody_asked_to_be_told_of(redlock, caplog):
+    """At the deadline, not at the release: also of a lease that is not renewed."""
+    with caplog.at_level(logging.WARNING, "django_redlock"):
+        lease = redlock("name", ttl=1, renew=False).acquire()
+        eventually(lambda: caplog.records)
+        assert lease.lost
+    assert [record.redlock_event for record in caplog.records] == ["lost"]
+
+
+async def lose(redlock: LockTemplate, told: list[events.Event]) -> Lease:
+    """Take a lease that ends, and wait until somebody is told."""
+    lease = await redlock("name", ttl=1, renew=False).aacquire()
+    await soon(lambda: told)
+    return lease
+
+
+def test_who_subscribes_after_the_acquisition_is_told_too(redlock):
+    """Of a loss in a thread, and in a task."""
+    logging.getLogger("django_redlock").setLevel(logging.CRITICAL)
+    try:
+        lease = redlock("early", ttl=1, renew=False).acquire()
+        with heard(events.Kind.LOST) as told:
+            eventually(lambda: told)
+            assert told[0].lease is lease
+        with heard(events.Kind.LOST) as told:
+            assert asyncio.run(lose(redlock, told)) is told[0].lease
+    finally:
+        logging.getLogger("django_redlock").setLevel(logging.NOTSET)
+
+
+class Awaited:
+    """Called like a function, but to be awaited."""
+
+    async def __call__(self, lease: Lease) -> None:
+        """Do nothing, if awaited."""
+
+
+async def awaited(lease: Lease) -> None:
+    """Do nothing, if awaited."""
+
+
+@pytest.mark.parametrize("on_lost", [awaited, Awaited(), functools.partial(awaited)])
+def test_a_callback_that_had_to_be_awaited_is_refused(redlock, on_lost):
+    """Nobody could await it where no event loop runs, and it would never run."""
+    with pytest.raises(TypeError, match=r"on_lost must be a plain function.*lease_lost"):
+        redlock("name", on_lost=on_lost)
+
+
+# -- of a renewal that failed ---------------------------------------------------------------------
+
+
+def renews_after(lease: Lease, when: float) -> bool:
+    """Whether its next renewal is later than then."""
+    return lease.renew_at > when
+
+
+def fails_and_recovers(
+    wait: Callable[[Callable[[], object]], Any],
+) -> Generator[Any, Lease, None]:
+    """A lease whose renewal fails for a while, twice; yields what to await."""
+    group = Deaf()
+    redlock = made(group, ttl=3)
+    lease = yield redlock("name")
+    with heard(events.Kind.UNKNOWN, events.Kind.EXTENDED, events.Kind.LOST) as told:
+        for outage in range(1, 3):
+            group.renews = False
+            yield wait(lambda: told and told[-1].kind is events.Kind.UNKNOWN)
+            yield wait(
+                functools.partial(renews_after, lease, lease.renew_at)
+            )  # once more, and is not told
+            group.renews = True
+            yield wait(lambda: told[-1].kind is events.Kind.EXTENDED)
+            unknown = [event for event in told if event.kind is events.Kind.UNKNOWN]
+            assert len(unknown) == outage
+            assert unknown[-1].lease is lease
+            assert "could not be asked" in str(unknown[-1].error)
+        assert not lease.lost
+
+
+def test_a_renewal_that_fails_is_told_once_for_each_outage(caplog):
+    """The lease is unknown, and stands: there is time to do something before it is lost."""
+    with caplog.at_level(logging.WARNING, "django_redlock"):
+        steps = fails_and_recovers(eventually)
+        with next(steps) as lease:
+            steps.send(lease)
+            for _ in steps:
+                pass
+    events_ = [getattr(record, "redlock_event", None) for record in caplog.records]
+    assert events_.count("not renewed") == 2
+
+
+def test_a_renewal_that_fails_in_a_loop_is_told_once_for_each_outage():
+    """The same for the timer of an event loop."""
+
+    async def main() -> None:
+        steps = fails_and_recovers(soon)
+        async with next(steps) as lease:
+            await steps.send(lease)
+            for waiting in steps:
+                await waiting
+
+    asyncio.run(main())
+
+
+# -- whose lease ends with a block ----------------------------------------------------------------
+
+
+def test_a_block_that_ends_in_another_thread_releases_nobody_elses_lease(redlock):
+    """One ``Lock`` for two: the end of a block whose lease was lost leaves the other's alone."""
+    lock = redlock("name")
+    first = lock.__enter__()
+    first.backend.run(algorithm.release(first.backend.policy, first.tenancy))  # by force
+    with pytest.raises(LeaseLost):
+        first.extend()
+    with ThreadPoolExecutor(1) as elsewhere, ThreadPoolExecutor(1) as knows_neither:
+        second = elsewhere.submit(lock.__enter__).result()
+        knows_neither.submit(lock.__exit__, None, None, None).result()
+        assert not second.ended
+        elsewhere.submit(lock.__exit__, None, None, None).result()
+    assert second.ended
