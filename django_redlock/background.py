@@ -11,7 +11,7 @@ from __future__ import annotations
 import _thread
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,35 +30,46 @@ def start_thread(function: Callable[..., object], *args: Any) -> None:
 
 
 class Crew:
-    """Jobs that must not hold up who orders them, done in the order in which they were ordered.
+    """Jobs that must not hold up who orders them, begun in the order in which they were ordered.
 
-    A kind has threads for as long as it has jobs, and no longer.
+    A kind has threads for as long as it has jobs, and no longer. They count themselves, so that
+    an interruption of who orders a job costs at most that job.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._jobs: dict[object, deque[Callable[[], object]]] = {}
-        self._workers: dict[object, int] = {}
+        self._workers: Counter[object] = Counter()
 
     def do(self, kind: object, job: Callable[[], object], *, most: int = 1) -> None:
         """Have ``job`` done, when at most so many of its kind are being done."""
+        if not self.offer(kind, job, most=most):
+            _do(job)  # late beats never
+
+    def offer(self, kind: object, job: Callable[[], object], *, most: int = 1) -> bool:
+        """The same; False where no thread can be had: while the interpreter shuts down, say."""
         with self._lock:
             self._jobs.setdefault(kind, deque()).append(job)
-            workers = self._workers.get(kind, 0)
-            if workers >= most:
-                return
-            self._workers[kind] = workers + 1
+            if self._workers[kind] >= most:
+                return True
         try:
-            start_thread(self._work, kind)
-        except RuntimeError:  # out of threads, or the interpreter shuts down: late beats never
-            self._work(kind)
+            start_thread(self._work, kind, most)
+        except RuntimeError:
+            with self._lock:
+                jobs = self._jobs.get(kind)
+                if not jobs or job not in jobs:
+                    return True  # somebody has begun it
+                jobs.remove(job)
+                return False
+        return True
 
-    def _work(self, kind: object) -> None:
+    def _work(self, kind: object, most: int) -> None:
+        with self._lock:
+            if self._workers[kind] >= most:
+                return
+            self._workers[kind] += 1
         while job := self._next(kind):
-            try:
-                job()
-            except BaseException:  # an exit, too: here it ends no program, only later jobs
-                logger.exception("a job in the background failed")
+            _do(job)
 
     def _next(self, kind: object) -> Callable[[], object] | None:
         with self._lock:
@@ -70,3 +81,10 @@ class Crew:
             if not self._workers[kind]:
                 del self._workers[kind]
             return None
+
+
+def _do(job: Callable[[], object]) -> None:
+    try:
+        job()
+    except BaseException:  # an exit, too: here it ends no program, only later jobs
+        logger.exception("a job in the background failed")

@@ -13,11 +13,12 @@ import threading
 import time
 import weakref
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from redis.exceptions import RedisError
 
-from .background import start_thread
+from .background import Crew
 from .channel import again
 from .complaints import Refused, describe
 from .handshake import open_channel
@@ -36,6 +37,7 @@ MOST_BACKOFF: Final = 2.0  # … growing to this
 MOST_UNDONE: Final = 4096  # questions that undo, kept until there is a connection
 OPEN_TIMEOUT: Final = 1.0  # seconds for each step of a handshake, in the background
 LONGEST_OPENING: Final = 10 * OPEN_TIMEOUT
+MOST_OPENING: Final = 8  # at the same time: more threads would keep all others from working
 
 
 class NodeState(NamedTuple):
@@ -72,6 +74,7 @@ class Opening:
         self.done = threading.Event()
         self.channel: Channel | None = None
         self.awaited = True
+        self.wanted = time.monotonic()
         self.then = then
 
 
@@ -120,8 +123,9 @@ class Node:
         self._lent: weakref.WeakSet[Channel] = weakref.WeakSet()  # to event loops
         self._undone: deque[Owed] = deque(maxlen=MOST_UNDONE)  # for the next connection
         self._openings = 0
+        self._crew = Crew()
         self._backoff = 0.0
-        self._tried = self._retry_at = float("-inf")
+        self._tried = self._retry_at = self._failed = float("-inf")
         self._last: Channel | None = None
         self.trouble = self.twin = ""
 
@@ -273,34 +277,17 @@ class Node:
             self._openings += 1
             self._tried = now
         opening = Opening(then)
-        try:
-            start_thread(self._open, opening)
-        except RuntimeError:  # the interpreter is shutting down, or out of threads
-            with self._lock:
-                self._openings -= 1
-            return None
-        return opening
-
-    def _open(self, opening: Opening) -> None:
-        channel, trouble = None, ""
-        try:
-            channel = open_channel(
-                self._address,
-                place=self._place,
-                fences=self._fences,
-                guard=self._guard,
-                earlier=self.facts,
-                timeout=max(OPEN_TIMEOUT, self.timeout),
-            )
-        except (RedisError, OSError, ValueError, Refused) as error:
-            trouble = describe(error)
+        if self._crew.offer("open", partial(self._open, opening), most=MOST_OPENING):
+            return opening
         with self._lock:
             self._openings -= 1
-            if channel is None:
-                self._backoff = min(MOST_BACKOFF, max(LEAST_BACKOFF, 2 * self._backoff))
-                self._retry_at = time.monotonic() + self._backoff
-                self.trouble = trouble
-            else:
+        return None
+
+    def _open(self, opening: Opening) -> None:
+        channel = self._connect() if self._failed < opening.wanted else None
+        with self._lock:
+            self._openings -= 1
+            if channel is not None:
                 self._welcome(channel)
                 while self._undone:
                     channel.send(self._undone.popleft()._replace(since=time.monotonic()))
@@ -314,6 +301,24 @@ class Node:
                 opening.then(opening)
             except RuntimeError:  # the event loop that waited has been closed
                 self.forgo(opening)
+
+    def _connect(self) -> Channel | None:
+        try:
+            return open_channel(
+                self._address,
+                place=self._place,
+                fences=self._fences,
+                guard=self._guard,
+                earlier=self.facts,
+                timeout=max(OPEN_TIMEOUT, self.timeout),
+            )
+        except (RedisError, OSError, ValueError, Refused) as error:
+            with self._lock:
+                self._failed = time.monotonic()  # so have all that were wanted before
+                self._backoff = min(MOST_BACKOFF, max(LEAST_BACKOFF, 2 * self._backoff))
+                self._retry_at = self._failed + self._backoff
+                self.trouble = describe(error)
+            return None
 
     def _welcome(self, channel: Channel) -> None:
         self.facts, self._last = channel.facts, channel

@@ -1,0 +1,126 @@
+"""Many connections wanted at once: they come a few at a time, and nobody waits for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from django_redlock import background
+from django_redlock import node as node_module
+from django_redlock.addresses import Address, from_url
+from django_redlock.channel import Channel
+from django_redlock.handshake import open_channel
+from django_redlock.node import MOST_OPENING, Node, Opening
+from django_redlock.testing import EmbeddedNode, EmbeddedNodes
+
+from .loops import group_of, soon, template, unguarded
+from .waiting import eventually
+
+WAITERS = 100
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[EmbeddedNodes]:
+    """Three nodes, without the guard."""
+    with unguarded(3) as nodes:
+        yield nodes
+
+
+def node_at(port: int) -> Node:
+    """What a process knows of the node at that port, with nobody connected yet."""
+    address = from_url(f"redis://127.0.0.1:{port}/0")
+    return Node(address, place=0, fences="f", guard=0, timeout=0.5, welcomed=lambda: None)
+
+
+def open_many(node: Node) -> list[Opening]:
+    """So many openings of which none had to wait for another."""
+    openings = [node.open(0.0, urgent=True) for _ in range(WAITERS)]
+    return [opening for opening in openings if opening is not None]
+
+
+def test_tasks_that_wait_for_many_names_connect_a_few_at_a_time(nodes, monkeypatch):
+    """Each waits over a connection of its own; the loop has to go on while they are opened."""
+    redlock = template(group_of(nodes.urls, timeout=20))
+    counting, now, most = threading.Lock(), Counter[str](), Counter[str]()
+
+    def counted(address: Address, **options: Any) -> Channel:
+        with counting:
+            now[address.label] += 1
+            most[address.label] = max(most[address.label], now[address.label])
+        try:
+            return open_channel(address, **options)
+        finally:
+            with counting:
+                now[address.label] -= 1
+
+    async def wait_for(name: str) -> None:
+        async with redlock(name, wait=60):
+            pass
+
+    async def main() -> None:
+        names = [f"name {i}" for i in range(WAITERS)]
+        held = await asyncio.gather(*(redlock(name).aacquire() for name in names))
+        waiting = [asyncio.create_task(wait_for(name)) for name in names]
+        await soon(lambda: sum(map(blocked, nodes)) == WAITERS, within=60)
+        await asyncio.gather(*(lease.arelease() for lease in held))
+        await asyncio.gather(*waiting)
+
+    monkeypatch.setattr(node_module, "open_channel", counted)
+    asyncio.run(main())
+    assert 1 < max(most.values()) <= MOST_OPENING
+
+
+def blocked(node: EmbeddedNode) -> int:
+    """How many connections wait in a queue of the node."""
+    with closing(node.client()) as client:
+        return int(client.info("clients")["blocked_clients"])
+
+
+def test_one_failure_is_the_answer_to_all_that_were_wanted_before_it():
+    """A node that takes connections and says nothing is tried by a few, not by everybody."""
+    accepted: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            while True:
+                try:
+                    accepted.append(listener.accept()[0])
+                except OSError:
+                    return
+
+        threading.Thread(target=accept, daemon=True).start()
+        node = node_at(listener.getsockname()[1])
+        openings = open_many(node)
+        assert len(openings) == WAITERS
+        for opening in openings:
+            assert opening.done.wait(30)
+            assert opening.channel is None
+        assert len(accepted) <= 2 * MOST_OPENING
+        assert "Timeout" in node.trouble or "no answer" in node.trouble
+        listener.shutdown(socket.SHUT_RDWR)
+    for each in accepted:
+        each.close()
+
+
+def test_without_threads_nobody_waits_for_a_connection(nodes, monkeypatch):
+    """While the interpreter shuts down there are none: the node is out of reach, at once."""
+
+    def none(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    node = node_at(nodes[0].port)
+    monkeypatch.setattr(background, "start_thread", none)
+    assert node.open(0.0, urgent=True) is None
+    monkeypatch.undo()
+    opening = node.open(0.0, urgent=True)
+    assert opening is not None
+    eventually(opening.done.is_set)
+    assert opening.channel is not None
+    opening.channel.close("over")
