@@ -1,8 +1,9 @@
 """The application and the tasks that test_celery_workers sends messages to.
 
-A worker is started with TEST_BROKER and TEST_LOCKS in its environment; the tests, which only
-send, set the broker in ``app.conf``. What bodies do is written down in a list beside the broker,
-with times of the monotonic clock, which all processes of a machine share.
+A worker is started with TEST_BROKER and TEST_LOCKS in its environment, and TEST_LOST_AFTER where
+messages shall be taken for lost; the tests, which only send, set the broker in ``app.conf``. What
+bodies do is written down in a list beside the broker, with times of the monotonic clock, which
+all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ from django.conf import settings
 from django_redlock import current_lease
 from django_redlock.celery import locked_task
 
-VISIBILITY = 2  # seconds after which the broker takes an unacknowledged message for lost
+from .waiting import eventually
+
+# Seconds after which the broker takes an unacknowledged message for lost: for workers whose
+# messages shall be, and for others, where one that comes back later is unacknowledged until then.
+SOON, NEVER = 2, 3600
 
 if "TEST_LOCKS" in os.environ:
     settings.configure(REDLOCK={"default": json.loads(os.environ["TEST_LOCKS"])})
@@ -33,7 +38,7 @@ app = Celery("tests.celery_project", set_as_current=False)
 app.conf.update(
     broker_url=os.environ.get("TEST_BROKER"),
     result_backend=os.environ.get("TEST_BROKER"),
-    broker_transport_options={"visibility_timeout": VISIBILITY},
+    broker_transport_options={"visibility_timeout": int(os.environ.get("TEST_LOST_AFTER", NEVER))},
     broker_connection_retry_on_startup=True,
     worker_prefetch_multiplier=4,
     worker_hijack_root_logger=False,
@@ -89,6 +94,15 @@ def skipping(self: Task, key: str, seconds: float) -> str:
     """Work that need not be done twice."""
     with noted(self, key):
         time.sleep(seconds)
+    return "done"
+
+
+@app.task(bind=True)
+@locked_task("work:{key}")
+def lasting(self: Task, key: str) -> str:
+    """Work that need not be done twice, and is done when a test says so."""
+    with noted(self, key), closing(redis.Redis.from_url(app.conf.broker_url)) as client:
+        eventually(lambda: client.exists(f"enough:{key}"), within=60, every=0.02)
     return "done"
 
 

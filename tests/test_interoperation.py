@@ -231,7 +231,11 @@ def test_status_shows_a_peers_lock(shared):
 
 def test_a_peer_has_no_restart_guard(redlock_nodes):
     """Nodes that restarted empty give a peer what we hold, and would not give it to us."""
-    with start("redlock-ng", redlock_nodes.urls) as peer:
+    alias = redlock_nodes.settings(NODE_TIMEOUT=PATIENCE)
+    with (
+        start("redlock-ng", redlock_nodes.urls) as peer,
+        override_settings(REDLOCK={"default": alias}),
+    ):
         lease = redlock(NAME, renew=False).acquire()
         for index in range(3):
             redlock_nodes.restart(index)

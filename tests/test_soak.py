@@ -117,7 +117,7 @@ def test_ctrl_c_ends_a_soak_and_loses_nothing(tmp_path) -> None:
         try:
             eventually(lambda: _chunks(plan), within=60, what="a chunk was played")
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 130

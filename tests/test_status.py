@@ -71,10 +71,10 @@ def memory() -> Iterator[MemoryNodes]:
         yield group("default")
 
 
-def put(memory: MemoryNodes, name: str, value: str, *nodes: int) -> None:
+def put(memory: MemoryNodes, name: str, value: str, *nodes: int, seconds: int = 600) -> None:
     """Write a lock's key to nodes in memory, for ten minutes."""
     for i in nodes:
-        due = memory.nodes[i].clock() + 600_000
+        due = memory.nodes[i].clock() + seconds * 1000
         memory.nodes[i].keys[f"redlock:lock:{name}"] = (value, due)
         memory.nodes[i].held[name] = due
 

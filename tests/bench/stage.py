@@ -69,7 +69,7 @@ TINY = Effort(  # tries it out
     turns=0.5,
     hang=0.5,
     leases=100,
-    ttl=1.5,
+    ttl=3.0,
     renewing=0.5,
 )
 

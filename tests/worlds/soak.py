@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import multiprocessing.pool
 import os
 import signal
 import sys
@@ -135,6 +136,15 @@ def _begin() -> None:
     quiet()
 
 
+def _pool(jobs: int) -> multiprocessing.pool.Pool:
+    """Processes that a Ctrl-C does not end in their first moments, either."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        return multiprocessing.Pool(jobs, _begin)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
 def soak(plan: Plan) -> int:
     """Play what is missing; the exit status: 0, 1 when a promise was broken, 130 by Ctrl-C."""
     progress = Progress(plan)
@@ -143,7 +153,7 @@ def soak(plan: Plan) -> int:
     if before := progress.worlds:
         print(f"{before} of {total} worlds were played before, by the same code", flush=True)
     line = Line(before, total)
-    with multiprocessing.Pool(plan.jobs, _begin) as pool:
+    with _pool(plan.jobs) as pool:
         try:
             for number, story in pool.imap_unordered(_chunk, left):
                 if story:
