@@ -15,7 +15,7 @@ import os
 import threading
 import warnings
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from . import algorithm, events
 from .errors import LeaseLost, NodesUnavailable
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from .protocol import Steps, Vote
 
 logger = logging.getLogger("django_redlock")
+RENEWALS: Final = 3  # in each ttl …
+TRIES: Final = 20  # … or so many, while no majority answers
 _forgotten: dict[int, weakref.ref[Lease]] = {}
 
 
@@ -85,7 +87,7 @@ class Lease:
         self._min_hold = min_hold
         self._on_lost = on_lost
         self._renew_until = grant.since + (math.inf if max_hold is None else max_hold)
-        self._renew_at = grant.since + grant.ttl / 3 if renew else math.inf
+        self._renew_at = grant.since + grant.ttl / RENEWALS if renew else math.inf
         self._state = State.HELD
         self._lost = False
         self._told = False  # of its end
@@ -219,10 +221,10 @@ class Lease:
         What is unknown is told, once, and tried again before the deadline.
         """
         if isinstance(outcome, Grant):
-            self._renew_at = asked + self._grant.ttl / 3
+            self._renew_at = asked + self._grant.ttl / RENEWALS
             self._unknown = False
             return self._take_in(outcome)
-        self._renew_at = asked + self._grant.ttl / 20
+        self._renew_at = asked + self._grant.ttl / TRIES
         lost = self._take_in(outcome)
         if self.held and not self._unknown:
             self._unknown = True

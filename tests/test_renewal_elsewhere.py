@@ -19,10 +19,11 @@ SETTINGS = """
 import json, sys, threading, time
 from django.conf import settings
 settings.configure(REDLOCK={"default": {
-    "NODES": sys.argv[1].split(","), "MAX_TTL": 5, "TTL": 1, "RESTART_GUARD": False,
-    "NODE_TIMEOUT": 0.5,
+    "NODES": sys.argv[1].split(","), "MAX_TTL": 30, "TTL": 2, "RESTART_GUARD": False,
+    "NODE_TIMEOUT": 5,
 }})
-from django_redlock import LeaseLost, redlock
+from django_redlock import LeaseLost, lease, redlock
+lease.RENEWALS = 20  # while it runs, no stall of the machine ends a lease
 """
 
 
@@ -68,7 +69,7 @@ with redlock("invoice", on_lost=lambda _: told.set()) as lease:
     claimed = table.execute("UPDATE invoice SET fence = ? WHERE fence <= ?", (lease.fence,) * 2)
     print(json.dumps([claimed.rowcount, lease.remaining() > 0]), flush=True)
     while lease.remaining() > 0:  # frozen in here
-        pass
+        time.sleep(0.001)
     lost = lease.lost
     try:
         lease.ensure()
@@ -78,7 +79,7 @@ with redlock("invoice", on_lost=lambda _: told.set()) as lease:
     written = table.execute(
         "UPDATE invoice SET total = 1, fence = ? WHERE fence <= ?", (lease.fence, lease.fence)
     )
-    print(json.dumps([lost, ensured, written.rowcount, told.wait(10)]), flush=True)
+    print(json.dumps([lost, ensured, written.rowcount, told.wait(60)]), flush=True)
 """  # noqa: S608 - no injection: a script
 
 
@@ -114,18 +115,17 @@ leases = [redlock(f"{sys.argv[2]}:{number}").acquire() for number in range(50)]
 print("holds", flush=True)
 sys.stdin.readline()
 """
-HOLDS = SETTINGS.replace('"TTL": 1', '"TTL": 2') + HELD
 
 ALL_THE_TIME = """
-from django_redlock.lease import Lease
-Lease.renew_at = property(lambda lease: lease.tenancy.deadline - 4.9)
-redlock = redlock.using(ttl=5)
+redlock = redlock.using(ttl=30)
+lease.RENEWALS = 600
 """
 
 
 def test_a_killed_holder_is_gone_after_its_ttl_and_not_before(nodes):
     """FM-20: what a process held that was killed is free after one ttl at the most."""
-    with closing(group_of(nodes)) as group, running(HOLDS, ",".join(nodes.urls), "left") as holder:
+    words = ",".join(nodes.urls), "left"
+    with closing(group_of(nodes)) as group, running(SETTINGS + HELD, *words) as holder:
         assert line(holder) == "holds"
         redlock = made(group, ttl=9)
         assert redlock("left:7").try_acquire() is None
@@ -135,10 +135,10 @@ def test_a_killed_holder_is_gone_after_its_ttl_and_not_before(nodes):
             time.sleep(0.05)
         holder.kill()
         holder.wait(20)
-        start = time.monotonic()
-        lease = redlock("left:7", wait=60).acquire()
-        assert time.monotonic() - start < 2 + 3
-        lease.release()
+        for node in nodes:
+            with closing(node.client()) as client:
+                assert client.pttl("redlock:lock:left:7") <= 2000
+        redlock("left:7", wait=60).acquire().release()
 
 
 def test_a_process_ends_quietly_in_the_middle_of_renewing(nodes):
@@ -160,22 +160,26 @@ from gevent import monkey
 monkey.patch_all()
 import gevent
 {SETTINGS}
-inside, overlaps, fences, beats, lost = [], [], [], [0], []
+redlock = redlock.using(ttl=30)
+lease.RENEWALS = 300
+inside, overlaps, fences, beats, lost, prolonged = [], [], [], [0], [], []
 
 def work(number):
     for turn in range(10):
-        with redlock("contended", wait=30, on_lost=lost.append) as lease:
+        with redlock("contended", wait=60, on_lost=lost.append) as held:
             overlaps.extend(inside)
             inside.append(number)
-            fences.append(lease.fence)
+            fences.append(held.fence)
             gevent.sleep(0.002)
             inside.remove(number)
 
 def keep(number):
-    with redlock(f"kept:{{number}}", ttl=2, on_lost=lost.append) as lease:
-        for _ in range(450):
-            lease.ensure()
+    with redlock(f"kept:{{number}}", on_lost=lost.append) as held:
+        first = held.tenancy.deadline
+        for _ in range(200):
+            held.ensure()
             gevent.sleep(0.01)
+        prolonged.append(held.tenancy.deadline > first + 1)
 
 def beat():
     while True:
@@ -187,10 +191,10 @@ told = threading.Event()
 ending = redlock("ending", ttl=0.3, renew=False, on_lost=lambda _: told.set()).acquire()
 greenlets = [gevent.spawn(keep, n) for n in range(20)] + [gevent.spawn(work, n) for n in range(6)]
 gevent.joinall(greenlets, raise_error=True)
-assert told.wait(5)
+assert told.wait(20)
 print(json.dumps({{
     "overlaps": overlaps, "turns": len(fences), "rising": fences == sorted(set(fences)),
-    "lost": len(lost), "beats": beats[0], "ending": ending.lost,
+    "lost": len(lost), "beats": beats[0], "ending": ending.lost, "prolonged": all(prolonged),
 }}), flush=True)
 """
 
@@ -203,4 +207,11 @@ def test_greenlets_are_renewed_and_exclude_each_other(nodes):
         assert green.stderr is not None
         assert [each for each in green.stderr.read().splitlines() if "'ending'" not in each] == []
     assert told.pop("beats") > 50
-    assert told == {"overlaps": [], "turns": 60, "rising": True, "lost": 0, "ending": True}
+    assert told == {
+        "overlaps": [],
+        "turns": 60,
+        "rising": True,
+        "lost": 0,
+        "ending": True,
+        "prolonged": True,
+    }

@@ -45,7 +45,7 @@ RENEWAL: Final = (
         "What was renewed has no next turn.",
         "kept",
         10,
-        (Lease, "renewed", "asked + self._grant.ttl / 3", "math.inf"),
+        (Lease, "renewed", "asked + self._grant.ttl / RENEWALS", "math.inf"),
     ),
     mutant(
         "waits-for-the-nodes",
