@@ -58,8 +58,6 @@ class Inquiry:
         for place in question.asked:
             usable.append(lanes[place].usable(now, self._loop))  # noqa: PERF401 - a closure costs more
         urgent = len(usable) - usable.count(None) < question.majority
-        if urgent:
-            self._until = now + HANDSHAKE * self._lanes.timeout
         hear, undoing = question.timed(self._hear, late=True), question.undoing
         for place, channel in zip(question.asked, usable, strict=True):
             lane = lanes[place]
@@ -77,6 +75,8 @@ class Inquiry:
             question.lose(place, lane.node.trouble or "no connection")
             if undoing:
                 lane.entrust(self, place)
+        if urgent and self._awaited:
+            self._until = now + HANDSHAKE * self._lanes.timeout
 
     def _put_elsewhere(self, place: int, lane: Lane) -> bool:
         """Undo on another's connection, if a thread or loop acquired there and is unanswered."""

@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 from django_redlock import LockTaken, NodesUnavailable, channel, inquiry, question
+from django_redlock.channel import Channel
 from django_redlock.lease import Lease
 from django_redlock.locks import LockTemplate
-from django_redlock.nodes import Nodes
-from django_redlock.protocol import Ask
+from django_redlock.nodes import _ALL, Nodes
+from django_redlock.protocol import Ask, Command
 from django_redlock.testing import EmbeddedNodes
 
 from .loops import (
@@ -51,43 +52,44 @@ def three() -> Iterator[EmbeddedNodes]:
 
 
 @contextmanager
-def sends_counted() -> Iterator[Counter[int]]:
-    """How often each socket was written to by ``send``."""
-    sends: Counter[int] = Counter()
-    send: Any = socket.socket.send
-
-    def counting(self: socket.socket, *args: Any) -> int:
-        sends[self.fileno()] += 1
-        return int(send(self, *args))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(socket.socket, "send", counting)
-        yield sends
-
-
-@contextmanager
-def refusals_counted() -> Iterator[Counter[int]]:
-    """How often each socket took less than what ``send`` was given."""
-    refusals: Counter[int] = Counter()
+def sends_counted(channels: list[Channel]) -> Iterator[tuple[Counter[int], Counter[int]]]:
+    """How often each of these was written to, and how often it took less than it was given."""
+    places = {channel.socket: channel.place for channel in channels}
+    sends = Counter(dict.fromkeys(places.values(), 0))
+    refusals = Counter(sends)
     send: Any = socket.socket.send
 
     def counting(self: socket.socket, data: bytes, *args: Any) -> int:
-        refusals[self.fileno()] += 1
         sent = int(send(self, data, *args))
-        refusals[self.fileno()] -= sent == len(data)
+        if self in places:  # an event loop wakes itself by a socket, too
+            sends[places[self]] += 1
+            refusals[places[self]] += sent < len(data)
         return sent
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "send", counting)
-        yield refusals
+        yield sends, refusals
 
 
-async def connect(redlock: LockTemplate, group: Nodes) -> None:
-    """Open the loop's connection to every node, however long a handshake takes here."""
+def lanes_of(group: Nodes) -> list[Any]:
+    """The connections of the running loop."""
+    return group._loops._lanes.of(asyncio.get_running_loop()).lanes
+
+
+async def connect(redlock: LockTemplate, group: Nodes) -> list[Any]:
+    """Open the loop's connection to every node, however long a handshake takes here.
+
+    Returns the connections; none of them is owed an answer.
+    """
     with suppress(NodesUnavailable):
         async with redlock("warm"):
             pass
-    await soon(lambda: all(state.voting for state in group.states()))
+    lanes = lanes_of(group)
+    await soon(
+        lambda: all(lane.channel is not None and not lane.channel.owed for lane in lanes),
+        what="connections that owe nothing",
+    )
+    return [lane.channel for lane in lanes]
 
 
 async def stands_on_all(redlock: LockTemplate, nodes: EmbeddedNodes, name: str) -> bool:
@@ -104,26 +106,33 @@ def test_the_questions_of_one_tick_leave_in_one_write(five):
     redlock = template(group := group_of(five.urls, 2))
 
     async def main() -> None:
-        await connect(redlock, group)
+        channels = await connect(redlock, group)
         for names in ("a", "b"):
-            with sends_counted() as sends:
+            with sends_counted(channels) as (sends, _):
                 leases = await asyncio.gather(
                     *(redlock(f"{names}:{number}").aacquire() for number in range(100))
                 )
             assert list(sends.values()) == [1] * 5
-            assert [len(keys) for keys in keys_on(five)] == [100] * 5
-            with sends_counted() as sends:
+            # It is more than a node reads at once: one that is slow may answer us in between.
+            await soon(lambda: [len(keys) for keys in keys_on(five)] == [100] * 5)
+            with sends_counted(channels) as (sends, _):
                 await asyncio.gather(*(lease.arelease() for lease in leases))
             assert list(sends.values()) == [1] * 5
-            assert keys_on(five) == [[]] * 5
+            await soon(lambda: keys_on(five) == [[]] * 5)
 
     asyncio.run(main())
 
 
+def connecting(group: Nodes) -> list[str]:
+    """The nodes of the group to which somebody in this process is connecting."""
+    nodes = [node for each in _ALL for node in each.nodes if node._openings]
+    return sorted({node.label for node in nodes} & {node.label for node in group.nodes})
+
+
 def test_a_loop_has_one_connection_to_each_node(five):
     """A thousand tasks share one connection per node, from their first tick on."""
-    group = group_of(five.urls, 2)
-    redlock = template(group)
+    redlock = template(group := group_of(five.urls, 20))
+    eventually(lambda: not connecting(group), what="no connection on its way")
     gc.collect()  # what other tests have dropped
     before = [connections(node) for node in five]
 
@@ -141,14 +150,14 @@ def test_a_loop_has_one_connection_to_each_node(five):
         )
 
     asyncio.run(main())
-    assert keys_on(five) == [[]] * 5
+    eventually(lambda: keys_on(five) == [[]] * 5)
     assert [len(node._free) for node in group.nodes] == [1] * 5  # given back, for whoever is next
     group.close()
 
 
 def test_every_answer_reaches_the_task_that_asked(five):
     """Tasks that ask different things in one stream are told what is true for their own."""
-    redlock = template(group_of(five.urls, 2))
+    redlock = template(group_of(five.urls, 20))
 
     async def holder(number: int) -> tuple[int, object]:
         lease = await redlock(f"own:{number % 100}").atry_acquire()
@@ -170,37 +179,43 @@ def test_every_answer_reaches_the_task_that_asked(five):
         assert faults == []
 
     asyncio.run(main())
-    assert keys_on(five) == [[]] * 5
+    eventually(lambda: keys_on(five) == [[]] * 5)
 
 
 def test_the_first_lease_of_a_loop_stands_on_all_nodes(five):
     """A loop that has yet to connect asks no fewer nodes than one that is connected."""
     for turn in range(10):
-        redlock = template(group_of(five.urls, 2))
+        redlock = template(group_of(five.urls, 20))
 
         async def main(redlock: LockTemplate = redlock, turn: int = turn) -> None:
             lease = await redlock(f"first:{turn}").aacquire()
-            await soon(lambda: keys_on(five) == [[f"redlock:lock:first:{turn}"]] * 5, within=1)
+            await soon(lambda: keys_on(five) == [[f"redlock:lock:first:{turn}"]] * 5)
             await lease.arelease()
+            await soon(lambda: keys_on(five) == [[]] * 5)
 
         asyncio.run(main())
-    assert keys_on(five) == [[]] * 5
 
 
 def test_more_than_the_sockets_take(five):
     """Thousands of questions in one tick, more than the sockets take at once: none is lost."""
-    redlock = template(group := group_of(five.urls, 5))
+    redlock = template(group := group_of(five.urls, 20))
     count = 1500
 
     async def main() -> None:
-        await connect(redlock, group)
-        for lane in lanes_of(group):
-            lane.channel.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 13)
-        with faults_noted() as faults, refusals_counted() as refusals:
-            leases = await asyncio.gather(
+        channels = await connect(redlock, group)
+        for each in channels:
+            each.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 13)
+        with faults_noted() as faults, sends_counted(channels) as (_, refusals):
+            for node in five:
+                node.pause()  # so that it reads no faster than we write
+            taking = asyncio.gather(
                 *(redlock(f"many:{number}").aacquire() for number in range(count))
             )
-            assert min(refusals.values()) > 5  # or the test would not show what it is to show
+            await soon(lambda: min(refusals.values()) > 0, what="full sockets")
+            for node in five:
+                node.resume()
+            leases = await taking
+            assert min(refusals.values()) > 1  # and in more than two pieces
             # A majority has answered; the others' questions may be on their way yet.
             await soon(lambda: [len(keys) for keys in keys_on(five)] == [count] * 5)
             await asyncio.gather(*(lease.arelease() for lease in leases))
@@ -208,21 +223,17 @@ def test_more_than_the_sockets_take(five):
         assert faults == []
 
     asyncio.run(main())
-    assert keys_on(five) == [[]] * 5
-
-
-def lanes_of(group: Nodes) -> list[Any]:
-    """The connections of the running loop."""
-    return group._loops._lanes.of(asyncio.get_running_loop()).lanes
 
 
 def test_a_burst_makes_no_node_look_silent(five, monkeypatch):
-    """Two thousand tasks on a fresh loop get their locks, however long the loop writes."""
-    redlock = template(group_of(five.urls, 0.15))
-    monkeypatch.setattr(inquiry, "PATIENCE", 8)  # 1.2 seconds
+    """All tasks of a fresh loop get their locks, however long the loop writes."""
+    redlock = template(group_of(five.urls, 0.5))
+    monkeypatch.setattr(inquiry, "PATIENCE", 5)  # 2.5 seconds
+    count = 300
 
     def pack_slowly(ask: Ask, place: int) -> bytes:
-        time.sleep(0.0008)  # together more than a node may be silent, or a question last
+        if ask.command is Command.GRANT:
+            time.sleep(3 / count)  # together more than a node may be silent, or a question last
         return channel.pack(ask, place)
 
     monkeypatch.setattr(question, "pack", pack_slowly)
@@ -232,7 +243,7 @@ def test_a_burst_makes_no_node_look_silent(five, monkeypatch):
             return lease.fence
 
     async def main() -> list[int]:
-        return await asyncio.gather(*(turn(number) for number in range(2000)))
+        return await asyncio.gather(*(turn(number) for number in range(count)))
 
     assert all(asyncio.run(main()))
 
@@ -242,8 +253,7 @@ def test_a_node_works_while_a_burst_is_written(five, monkeypatch):
     redlock = template(group := group_of(five.urls, 2))
 
     async def main() -> None:
-        await connect(redlock, group)
-        sockets = [lane.channel.socket for lane in lanes_of(group)]
+        sockets = [each.socket for each in await connect(redlock, group)]
         burst = [asyncio.ensure_future(redlock(f"w:{n}").aacquire()) for n in range(1000)]
 
         async def answering() -> int:
@@ -259,24 +269,24 @@ def test_a_node_works_while_a_burst_is_written(five, monkeypatch):
 
 def test_a_task_that_keeps_the_loop_busy_makes_no_node_look_silent(five):
     """The loop's own delay, before questions leave or before answers are read, is not theirs."""
-    redlock = template(group := group_of(five.urls, 0.2))
+    redlock = template(group := group_of(five.urls, 0.4))
 
     async def keep_busy(turns: int) -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
-        time.sleep(0.25)  # noqa: ASYNC251 - more than the node timeout
+        time.sleep(0.5)  # noqa: ASYNC251 - more than the node timeout
 
     async def main() -> None:
         await connect(redlock, group)
-        for turns in range(4):
+        for turns in (0, 1, 3):
             taking = asyncio.ensure_future(redlock(f"busy:{turns}").aacquire())
             busy = asyncio.ensure_future(keep_busy(turns))
             lease = await taking
             await busy
             await asyncio.gather(lease.arelease(), keep_busy(turns))
+            await soon(lambda: keys_on(five) == [[]] * 5)
 
     asyncio.run(main())
-    assert keys_on(five) == [[]] * 5
 
 
 # -- nodes that go away -----------------------------------------------------------------------
@@ -285,7 +295,7 @@ def test_a_task_that_keeps_the_loop_busy_makes_no_node_look_silent(five):
 @pytest.mark.parametrize("how", ["restart", "CLIENT KILL"])
 def test_a_loop_reconnects(three, how):
     """After a restart, and after the node closed the connection, the node is asked again."""
-    redlock = template(group := group_of(three.urls, 0.5))
+    redlock = template(group := group_of(three.urls, 5))
     whole = functools.partial(stands_on_all, redlock, three)
 
     def interrupt() -> None:
@@ -293,7 +303,7 @@ def test_a_loop_reconnects(three, how):
             three.restart(0)
             three.settings(RESTART_GUARD=False)
             return
-        with closing(three[0].client()) as client:
+        with closing(three[0].client(socket_timeout=5)) as client:
             client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
     async def main() -> None:
@@ -303,33 +313,37 @@ def test_a_loop_reconnects(three, how):
             lease = await redlock(f"again:{turn}").aacquire()
             await lease.arelease()
 
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + 20
             while not await whole(f"again:{turn}"):
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.01)
-        assert connections(three[0]) == 1
+        # A release whose answer was cut off has a connection of its own, for a moment.
+        await soon(lambda: connections(three[0]) == 1)
+        await soon(lambda: keys_on(three) == [[]] * 3)
 
     asyncio.run(main())
-    assert keys_on(three) == [[]] * 3
 
 
-def all_readable(group: Nodes) -> bool:
-    """Whether something has arrived on every idle connection: an answer, or the end."""
-    idle = [channel.socket for node in group.nodes for channel in node._free]
-    return len(select.select(idle, [], [], 0)[0]) == len(idle) >= 3
+def all_ended(group: Nodes) -> bool:
+    """Whether the end of every idle connection has arrived, perhaps behind an answer."""
+    poll = select.poll()
+    idle = [channel for node in group.nodes for channel in node._free]
+    for each in idle:
+        poll.register(each.fileno, select.POLLRDHUP)
+    return len(poll.poll(0)) == len(idle) >= 3
 
 
 def test_connections_that_were_closed_while_idle_cost_a_loop_no_vote(three):
     """Whatever a node closed between two loops, the first lease of the next stands on all nodes."""
-    redlock = template(group := group_of(three.urls, 2))
+    redlock = template(group := group_of(three.urls, 20))
     asyncio.run(connect(redlock, group))
     for turn in range(5):
         redlock("more").acquire().release()
         for node in three:
-            with closing(node.client()) as client:
+            with closing(node.client(socket_timeout=5)) as client:
                 client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         # The end arrives a moment after the node has said that it closes them.
-        eventually(functools.partial(all_readable, group))
+        eventually(functools.partial(all_ended, group))
         assert asyncio.run(stands_on_all(redlock, three, f"idle:{turn}"))
     group.close()
 
@@ -373,15 +387,23 @@ def test_a_hung_node_costs_only_the_first_question(three):
 
 def test_releases_wait_for_a_node_that_hangs_once(three, monkeypatch):
     """Who has been silent for longer than a majority took is not waited for by later releases."""
-    moment = 0.3  # seconds that a release waits for a node which was prompt before
-    monkeypatch.setattr(question, "LEAST_LINGER", moment)
+    # Seconds that a release waits for a node which was prompt before.
+    monkeypatch.setattr(question, "LEAST_LINGER", 1)
     redlock = template(group := group_of(three.urls, 30))
+    look_again = inquiry.Inquiry.look_again
+    lingered = []
+
+    def noting(self: inquiry.Inquiry, when: float, now: float) -> None:
+        lingered.append(self)
+        look_again(self, when, now)
+
+    monkeypatch.setattr(inquiry.Inquiry, "look_again", noting)
 
     async def turn(number: int) -> bool:
         lease = await redlock(f"once:{number}").aacquire()
-        start = time.monotonic()
+        lingered.clear()
         await lease.arelease()
-        return time.monotonic() - start >= moment
+        return bool(lingered)  # it was an alarm that ended the waiting
 
     async def main() -> list[bool]:
         await connect(redlock, group)
@@ -394,8 +416,8 @@ def test_releases_wait_for_a_node_that_hangs_once(three, monkeypatch):
 
 
 def test_a_hung_majority_is_told_in_time(three):
-    """Two of three hung: refused as unavailable after the node timeout, and nothing stays."""
-    redlock = template(group := group_of(three.urls, 0.2))
+    """Two of three hung: refused as unavailable when they were asked and asked to undo it."""
+    redlock = template(group := group_of(three.urls, 0.7))
 
     async def main() -> None:
         await connect(redlock, group)
@@ -404,7 +426,8 @@ def test_a_hung_majority_is_told_in_time(three):
         start = time.monotonic()
         with pytest.raises(NodesUnavailable, match="no answer"):
             await redlock("name").aacquire()
-        assert 0.19 < time.monotonic() - start < 3
+        # Two node timeouts. There is nothing to connect, which could take four each time.
+        assert 0.69 < time.monotonic() - start < 3
         three.resume(0)
         three.resume(1)
         await soon(lambda: keys_on(three) == [[]] * 3)
@@ -414,7 +437,7 @@ def test_a_hung_majority_is_told_in_time(three):
 
 def test_a_lease_that_another_thread_releases_leaves_no_zombie(three):
     """F2: a release by a thread stands behind the grant that a hung node has yet to see."""
-    redlock = template(group := group_of(three.urls, 0.3))
+    redlock = template(group := group_of(three.urls, 5))
 
     async def main() -> None:
         await connect(redlock, group)
@@ -428,4 +451,4 @@ def test_a_lease_that_another_thread_releases_leaves_no_zombie(three):
     thread = threading.Thread(target=lambda: redlock("handed").acquire().release())
     thread.start()
     thread.join()
-    assert keys_on(three) == [[]] * 3
+    eventually(lambda: keys_on(three) == [[]] * 3)
