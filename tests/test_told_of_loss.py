@@ -171,6 +171,13 @@ def test_a_callback_that_had_to_be_awaited_is_refused(redlock, on_lost):
 # -- of a renewal that failed ---------------------------------------------------------------------
 
 
+@pytest.fixture
+def often(monkeypatch):
+    """Renewals come often, so that no stall of the machine ends a lease between two."""
+    monkeypatch.setattr("django_redlock.lease.RENEWALS", 150)
+    monkeypatch.setattr("django_redlock.lease.TRIES", 300)
+
+
 def renews_after(lease: Lease, when: float) -> bool:
     """Whether its next renewal is later than then."""
     return lease.renew_at > when
@@ -181,7 +188,7 @@ def fails_and_recovers(
 ) -> Generator[Any, Lease, None]:
     """A lease whose renewal fails for a while, twice; yields what to await."""
     group = Deaf()
-    redlock = made(group, ttl=3)
+    redlock = made(group, ttl=30)
     lease = yield redlock("name")
     with heard(events.Kind.UNKNOWN, events.Kind.EXTENDED, events.Kind.LOST) as told:
         for outage in range(1, 3):
@@ -199,6 +206,7 @@ def fails_and_recovers(
         assert not lease.lost
 
 
+@pytest.mark.usefixtures("often")
 def test_a_renewal_that_fails_is_told_once_for_each_outage(caplog):
     """The lease is unknown, and stands: there is time to do something before it is lost."""
     with caplog.at_level(logging.WARNING, "django_redlock"):
@@ -211,6 +219,7 @@ def test_a_renewal_that_fails_is_told_once_for_each_outage(caplog):
     assert events_.count("not renewed") == 2
 
 
+@pytest.mark.usefixtures("often")
 def test_a_renewal_that_fails_in_a_loop_is_told_once_for_each_outage():
     """The same for the timer of an event loop."""
 
