@@ -153,6 +153,9 @@ class Backend:
             ValueError: above MAX_TTL.
         """
         if min_hold > self.policy.max_ttl:
-            msg = f"min_hold={min_hold:g} is above MAX_TTL ({self.policy.max_ttl:g} s)"
+            msg = (
+                f"min_hold={min_hold:g} is above MAX_TTL ({self.policy.max_ttl:g} s) of the alias "
+                f"{self.alias!r}: lower it, or raise MAX_TTL on all processes first"
+            )
             raise ValueError(msg)
         return min_hold

@@ -18,7 +18,8 @@ def check_seconds(what: str, seconds: float, *, zero: bool = False, endless: boo
         ValueError: negative, NaN, and what is not allowed.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        msg = f"{what} must be a number of seconds, not {type(seconds).__name__}"
+        hint = ": use .total_seconds()" if hasattr(seconds, "total_seconds") else ""
+        msg = f"{what} must be a number of seconds, not {type(seconds).__name__}{hint}"
         raise TypeError(msg)
     try:
         seconds = float(seconds)

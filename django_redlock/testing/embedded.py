@@ -316,7 +316,7 @@ class EmbeddedNodes(Sequence[EmbeddedNode]):
             "NODES": self.urls,
             "MAX_TTL": 2,
             "CLOCK_SKEW": 0.1,
-            "NODE_TIMEOUT": 0.25,
+            "NODE_TIMEOUT": 1.0,  # seconds that a machine full of tests may stand still
         } | options
         alias.setdefault("TTL", alias["MAX_TTL"])
         for node in self._voters():
