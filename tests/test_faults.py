@@ -494,11 +494,11 @@ def test_a_spoiled_reply_of_a_minority(fault, times):
 def test_a_release_takes_no_connection_that_has_ended(fault):
     """F5, F6: a late reply, whole or cut, whose connection ended leaves no key behind."""
     with behind_proxies(3, 1) as (nodes, proxies):
-        proxies[0].delay = 0.03
+        proxies[0].delay = PATIENCE
         proxies[0].inflict(fault, 1)
         lease = redlock("name", renew=False).acquire()
-        eventually(lambda: proxies[0].inflicted)
         proxies[0].delay = 0.0
+        eventually(lambda: proxies[0].inflicted)
         arrived(fault)
         lease.release()
         leave_nothing(nodes)
