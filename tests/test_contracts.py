@@ -592,7 +592,7 @@ def test_an_error_in_on_lost_hides_nothing(world, caplog):
         redlock("name", **BRIEFLY, on_lost=fail) as lease,
     ):
         fail_after(world, lease)
-    assert "on_lost" in caplog.text
+    eventually(lambda: "on_lost" in caplog.text)  # the watchdog may have been the one to tell
     assert lease.lost
 
 
