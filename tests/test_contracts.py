@@ -696,7 +696,7 @@ def test_remaining_counts_down_to_the_end(world):
 def test_the_holder_stops_before_the_nodes_do(world):
     """A holder stops believing while a majority of nodes still has its key."""
     clock = conf.backend("default").policy.clock
-    lease = redlock("name", ttl=9, renew=False).acquire()
+    lease = redlock("name", ttl=2, renew=False).acquire()
     for _ in range(5):
         now, left = clock(), lease.remaining()
         found = world.look("name")[0].pttl / 1000 + clock() - now  # what the key had left then
