@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from django_redlock.options import Options
 from django_redlock.protocol import Policy
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 
+ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 OUT_OF_STEP = ("answered another question", "sent an answer to nothing", "not the Redis protocol")
 
 
@@ -63,6 +65,16 @@ def owing(nodes: Sequence[Node]) -> list[int]:
         for channel in node._free:
             channel.read()
     return [sum(bool(channel.owed) for channel in node._free) for node in nodes]
+
+
+def shows(node: Node, signs: int = ENDED) -> bool:
+    """Whether each idle connection to a node shows one of these signs, or is known to be lost."""
+    for channel in node._free:
+        poll = select.poll()
+        poll.register(channel.fileno, signs)
+        if not (channel.fault or any(events & signs for _, events in poll.poll(0))):
+            return False
+    return True
 
 
 def open_files() -> int:

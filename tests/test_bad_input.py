@@ -492,7 +492,7 @@ def redis_cache(url: str) -> dict[str, Any]:
 
 def test_a_cache_of_django_redis_is_a_node(redlock_nodes):
     """CACHE uses the server of a django-redis cache, and only that."""
-    alias = redlock_nodes.settings()
+    alias = redlock_nodes.settings(NODE_TIMEOUT=20)
     alias["NODES"] = [{"CACHE": "locks"}, *redlock_nodes.urls[1:3]]
     with (
         override_settings(CACHES=redis_cache(redlock_nodes.urls[0])),
@@ -510,7 +510,9 @@ def test_clearing_a_cache_beside_the_locks_drops_none(redlock_nodes):
     from django.core.cache import caches
 
     url = redlock_nodes.urls[0].replace("/0", "/1")
-    with override_settings(CACHES=redis_cache(url)), redlock("name") as lease:
+    alias = redlock_nodes.settings(MAX_TTL=60, RESTART_GUARD=False, NODE_TIMEOUT=20)
+    setting = {"CACHES": redis_cache(url), "REDLOCK": {"default": alias}}
+    with override_settings(**setting), redlock("name") as lease:
         cache.clear()
         caches["locks"].clear()
         lease.extend()
@@ -613,7 +615,7 @@ from django_redlock.testing.memory import MemoryNode, MemoryNodes
 urls = sys.argv[1:]
 if urls:
     found = [addresses.from_url(url) for url in urls]
-    group = Nodes(found, timeout=0.5, guard=0.0, prefix="alone:")
+    group = Nodes(found, timeout=20, guard=0.0, prefix="alone:")
 else:
     group = MemoryNodes([MemoryNode() for _ in range(3)])
 made = Backend("mine", group, Policy(size=3, prefix="alone:"), ttl=5.0)

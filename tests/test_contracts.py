@@ -36,6 +36,8 @@ from .waiting import eventually
 
 MAX_TTL = 10.0  # seconds: longer than any test may be held up
 SHORT = 0.3  # seconds: a ttl that a test outlives
+# A grant that was heard too late for that is none, and is tried again.
+BRIEFLY: dict[str, Any] = {"ttl": SHORT, "renew": False, "wait": MAX_TTL}
 NUMBERS = itertools.count()
 
 COMPARE_AND_DELETE = (
@@ -107,7 +109,8 @@ class RealWorld:
 
     def __init__(self, nodes: EmbeddedNodes, stack: ExitStack) -> None:
         self.clients = [
-            stack.enter_context(closing(node.client(decode_responses=True))) for node in nodes
+            stack.enter_context(closing(node.client(decode_responses=True, socket_timeout=MAX_TTL)))
+            for node in nodes
         ]
 
     def look(self, name: str) -> list[Found]:
@@ -185,7 +188,7 @@ def is_free(world: World, name: str) -> None:
     """See that nobody has the name; for whoever may wait it is kept for 50 ms."""
     kept = {found.value for found in world.look(name)}
     assert kept <= {"next::"}
-    eventually(lambda: world.look(name) == [], within=1)
+    eventually(lambda: world.look(name) == [], within=MAX_TTL / 2)
 
 
 # -- with, acquire, try_acquire ---------------------------------------------------------------
@@ -299,7 +302,7 @@ def test_waiting_ends_when_the_time_is_up(world):
 
 def test_waiting_ends_when_the_holder_expires(world):
     """A waiter for ever gets the name of a holder that never came back."""
-    gone = redlock("name", ttl=SHORT, renew=False).acquire()
+    gone = redlock("name", **BRIEFLY).acquire()
     with redlock("name", wait=math.inf) as lease:
         assert lease.fence > gone.fence
         assert gone.lost
@@ -320,7 +323,7 @@ def test_a_failed_attempt_leaves_nothing(world):
     assert world.seize("name", "foreign", 60_000, on=3) == 3
     with pytest.raises(LockTaken):
         redlock("name").acquire()
-    eventually(lambda: len(world.look("name")) == 3, within=1)
+    eventually(lambda: len(world.look("name")) == 3, within=MAX_TTL / 2)
     assert {found.value for found in world.look("name")} == {"foreign"}
 
 
@@ -415,14 +418,14 @@ def test_renewal_goes_on_with_the_ttl_it_was_acquired_with(world):
     clock = conf.backend("default").policy.clock
     with redlock("name", ttl=1.5, renew=True) as lease:
         lease.extend(0.05)
-        for _ in range(2):
-            now = clock()
-            assert renewed(lease) >= now + 1.5 * 0.99 - 0.002
+        now = clock()
+        renewed(lease)  # this may have been on its way
+        assert renewed(lease) >= now + 1.5 * 0.99 - 0.002
 
 
 def test_extend_never_creates(world):
     """FM-8: a lease that is over cannot be extended, and the name stays free."""
-    lease = redlock("name", ttl=SHORT, renew=False).acquire()
+    lease = redlock("name", **BRIEFLY).acquire()
     outlive(world, lease)
     with pytest.raises(LeaseLost):
         lease.extend()
@@ -467,7 +470,7 @@ def test_a_released_lease_cannot_be_extended(world):
 
 def test_a_late_release_leaves_the_next_holder(world):
     """FM-9: a release after expiry compares, and leaves the key of whoever came next."""
-    late = redlock("name", ttl=SHORT, renew=False).acquire()
+    late = redlock("name", **BRIEFLY).acquire()
     outlive(world, late)
     with redlock("name") as lease:
         late.release()
@@ -498,7 +501,7 @@ def test_a_block_may_release_its_lease_itself(world):
 
 def test_leaving_a_block_after_expiry_raises_nothing(world):
     """FM-7: the end of a block whose lease is over is silent unless asked otherwise."""
-    with redlock("name", ttl=SHORT, renew=False) as lease:
+    with redlock("name", **BRIEFLY) as lease:
         outlive(world, lease)
     assert lease.lost
 
@@ -514,7 +517,7 @@ def test_the_error_of_the_body_wins(world, on_lost):
     """FM-7: what the body raised comes out, whatever became of the lease."""
     with (
         pytest.raises(ZeroDivisionError) as error,
-        redlock("name", ttl=SHORT, renew=False, on_lost=on_lost) as lease,
+        redlock("name", **BRIEFLY, on_lost=on_lost) as lease,
     ):
         fail_after(world, lease)
     assert error.value.__context__ is None
@@ -525,7 +528,7 @@ def test_on_lost_raise_tells_at_the_end_of_a_body_that_succeeded(world):
     """FM-7: with on_lost="raise" a body that succeeded without the lock ends in LeaseLost."""
     with (
         pytest.raises(LeaseLost) as lost,
-        redlock("name", ttl=SHORT, renew=False, on_lost="raise") as lease,
+        redlock("name", **BRIEFLY, on_lost="raise") as lease,
     ):
         outlive(world, lease)
     assert lost.value.name == "name"
@@ -553,7 +556,7 @@ def test_on_lost_is_told_at_the_deadline(world):
 
     clock = conf.backend("default").policy.clock
     before = clock()
-    lease = redlock("name", ttl=SHORT, renew=False, on_lost=tell).acquire()
+    lease = redlock("name", **BRIEFLY, on_lost=tell).acquire()
     eventually(lambda: told, within=MAX_TTL)
     deadline = lease._grant.deadline
     assert told[0][0] is lease
@@ -586,10 +589,10 @@ def test_an_error_in_on_lost_hides_nothing(world, caplog):
     with (
         caplog.at_level(logging.ERROR, logger="django_redlock"),
         pytest.raises(ZeroDivisionError),
-        redlock("name", ttl=SHORT, renew=False, on_lost=fail) as lease,
+        redlock("name", **BRIEFLY, on_lost=fail) as lease,
     ):
         fail_after(world, lease)
-    assert "on_lost" in caplog.text
+    eventually(lambda: "on_lost" in caplog.text)  # the watchdog may have been the one to tell
     assert lease.lost
 
 
@@ -600,8 +603,8 @@ def test_the_watchdog_outlives_an_error_in_on_lost(world):
         raise KeyError("on_lost")
 
     told = threading.Event()
-    first = redlock("a", ttl=SHORT, renew=False, on_lost=fail).acquire()
-    second = redlock("b", ttl=SHORT * 2, renew=False, on_lost=lambda _: told.set()).acquire()
+    first = redlock("a", **BRIEFLY, on_lost=fail).acquire()
+    second = redlock("b", **BRIEFLY | {"ttl": SHORT * 2}, on_lost=lambda _: told.set()).acquire()
     assert told.wait(MAX_TTL)
     assert first.lost
     assert second.lost
@@ -623,7 +626,7 @@ def test_renew_keeps_a_lease_past_its_ttl(world):
 def test_without_renew_a_lease_ends_with_its_ttl(world):
     """A lease that nobody prolongs is over after its ttl at the latest, less the drift."""
     clock = conf.backend("default").policy.clock
-    with redlock("name", ttl=SHORT, renew=False) as lease:
+    with redlock("name", **BRIEFLY) as lease:
         had = clock()
         assert lease.remaining() <= SHORT * 0.99 - 0.002
         while (now := clock()) < had + SHORT:
@@ -636,35 +639,35 @@ def test_max_hold_ends_renewal(world):
     """After max_hold the watchdog lets the lease run out and tells."""
     told = threading.Event()
     lease = redlock(
-        "name", ttl=0.6, renew=True, max_hold=0.9, on_lost=lambda _: told.set()
+        "name", ttl=1.2, renew=True, max_hold=0.8, on_lost=lambda _: told.set()
     ).acquire()
     first = lease._grant.deadline
     assert told.wait(10)
     assert lease._grant.deadline > first
     assert lease.lost
-    eventually(lambda: world.look("name") == [], within=1)
+    eventually(lambda: world.look("name") == [], within=MAX_TTL)
 
 
 def test_min_hold_keeps_the_name_taken(world):
     """FM-34: after an early release the name stays taken until min_hold is over."""
     start = time.monotonic()
-    with redlock("name", min_hold=0.6) as lease:
+    with redlock("name", min_hold=1.5) as lease:
         nonce = world.look("name")[0].nonce
     assert lease.remaining() <= 0
     assert not lease.lost
     assert redlock("name").try_acquire() is None
     rests = world.look("name")
     assert len(rests) == 5
-    assert all(0 < rest.pttl <= 600 for rest in rests)
+    assert all(0 < rest.pttl <= 1500 for rest in rests)
     assert not any(nonce in rest.value for rest in rests)
-    with redlock("name", wait=5) as after:
-        assert 0.55 < time.monotonic() - start < 5
+    with redlock("name", wait=30) as after:
+        assert 1.45 < time.monotonic() - start < 6
         assert after.fence > lease.fence
 
 
 def test_a_resting_name_can_be_neither_extended_nor_adopted(world):
     """The marker that keeps a name taken is nobody's."""
-    with redlock("name", min_hold=1) as lease:
+    with redlock("name", min_hold=MAX_TTL) as lease:
         pass
     with pytest.raises(LeaseLost):
         lease.extend()
@@ -677,9 +680,9 @@ def test_a_resting_name_can_be_neither_extended_nor_adopted(world):
 
 def test_remaining_counts_down_to_the_end(world):
     """`remaining` never exceeds the ttl less the drift, falls, and is 0 or less after the end."""
-    lease = redlock("name", ttl=1, renew=False).acquire()
+    lease = redlock("name", ttl=9, renew=False).acquire()
     first = lease.remaining()
-    assert first <= 1 * 0.99 - 0.002
+    assert first <= 9 * 0.99 - 0.002
     time.sleep(0.01)
     assert 0 < lease.remaining() <= first - 0.01
     lease.ensure()
@@ -692,9 +695,12 @@ def test_remaining_counts_down_to_the_end(world):
 
 def test_the_holder_stops_before_the_nodes_do(world):
     """A holder stops believing while a majority of nodes still has its key."""
-    lease = redlock("name", ttl=1, renew=False).acquire()
-    left = lease.remaining()
-    assert all(found.pttl / 1000 >= left - 0.002 for found in world.look("name")[:1])
+    clock = conf.backend("default").policy.clock
+    lease = redlock("name", ttl=2, renew=False).acquire()
+    for _ in range(5):
+        now, left = clock(), lease.remaining()
+        found = world.look("name")[0].pttl / 1000 + clock() - now  # what the key had left then
+        assert found >= left - 0.002
     lease.release()
 
 
@@ -724,7 +730,7 @@ def test_current_lease_is_the_innermost(world):
 
 def test_a_lost_lease_is_not_current_after_its_block(world):
     """A block that outlived its lease leaves no lease behind when it is left."""
-    with redlock("name", ttl=SHORT, renew=False) as lease:
+    with redlock("name", **BRIEFLY) as lease:
         outlive(world, lease)
         assert current_lease() is lease
     assert lease.lost
@@ -757,7 +763,7 @@ def test_assert_locked_finds_the_lease_of_a_name(world):
 
 def test_assert_locked_refuses_a_lease_that_is_over(world):
     """`assert_locked` raises when the name's lease ran out."""
-    with redlock("name", ttl=SHORT, renew=False) as lease:
+    with redlock("name", **BRIEFLY) as lease:
         outlive(world, lease)
         with pytest.raises(LeaseLost):
             assert_locked("name")
@@ -850,8 +856,13 @@ def test_a_handle_of_a_decorated_name_with_braces_can_be_adopted(world):
 
 def test_adopting_too_late_is_lease_lost(world):
     """A handle whose name expired, or went to somebody else, is worth nothing."""
-    lease = redlock("name", ttl=SHORT, renew=False).acquire()
-    handle = lease.handle()
+
+    def given() -> str:
+        with suppress(LeaseLost):  # it was over before it could be given away
+            return redlock("name", **BRIEFLY).acquire().handle()
+        return ""
+
+    handle = eventually(given)
     eventually(lambda: world.look("name") == [], within=MAX_TTL)
     with pytest.raises(LeaseLost):
         redlock.adopt(handle)
@@ -1103,11 +1114,11 @@ def test_every_key_expires_within_max_ttl(world):
 
 def test_using_makes_an_immutable_copy(world):
     """`using` changes the copy only; a call's own options win; aliases have templates."""
-    quick = redlock.using(ttl=SHORT, renew=False)
-    with redlock("a") as slow_lease, quick("b") as lease, quick("c", ttl=1) as own:
+    quick = redlock.using(**BRIEFLY)
+    with redlock("a") as slow_lease, quick("b") as lease, quick("c", ttl=5) as own:
         assert slow_lease.remaining() > 1
         assert lease.remaining() < SHORT
-        assert SHORT < own.remaining() < 1
+        assert SHORT < own.remaining() < 5
     assert list(redlocks) == ["default"]
     with redlocks["default"]("a"):
         assert redlock("a").try_acquire() is None

@@ -29,7 +29,7 @@ from django_redlock.inspection import survey
 from django_redlock.locks import Lock
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 
-from .loops import owing
+from .loops import ENDED, owing, shows
 from .proxy import Fault, Proxy
 from .servers import redis_version
 from .waiting import eventually
@@ -39,7 +39,6 @@ KEY = "redlock:lock:name"
 GUARDED = {"MAX_TTL": 1, "CLOCK_SKEW": 0.1, "RESTART_GUARD": True}  # a guard of 2.1 seconds
 PATIENCE = 20.0  # seconds: what a node may take where none is silent; a call that waits is longer
 MAX_TTL = 60  # seconds: a key that goes in a test goes because somebody took it back
-ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 
 
 @contextmanager
@@ -96,16 +95,6 @@ def known_nodes() -> Any:
 def silent_after(index: int, seconds: float) -> None:
     """Let a node be known to hang when it has been silent for so long, whatever others may take."""
     known_nodes()[index].timeout = seconds
-
-
-def see(index: int, signs: int) -> bool:
-    """Whether each idle connection to a node shows one of these signs, or is known to be lost."""
-    for channel in known_nodes()[index]._free:
-        poll = select.poll()
-        poll.register(channel.fileno, signs)
-        if not (channel.fault or any(events & signs for _, events in poll.poll(0))):
-            return False
-    return True
 
 
 def unavailable(name: str = "name") -> NodesUnavailable:
@@ -464,7 +453,7 @@ def arrived(fault: Fault) -> None:
     """Wait until what became of a reply, and of its connection, is there to be read."""
     ends = fault in (Fault.RESET, Fault.CLOSE, Fault.TRUNCATE)
     if fault is not Fault.SILENCE:
-        eventually(lambda: see(0, ENDED if ends else select.POLLIN))
+        eventually(lambda: shows(known_nodes()[0], ENDED if ends else select.POLLIN))
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -494,11 +483,11 @@ def test_a_spoiled_reply_of_a_minority(fault, times):
 def test_a_release_takes_no_connection_that_has_ended(fault):
     """F5, F6: a late reply, whole or cut, whose connection ended leaves no key behind."""
     with behind_proxies(3, 1) as (nodes, proxies):
-        proxies[0].delay = 0.03
+        proxies[0].delay = PATIENCE
         proxies[0].inflict(fault, 1)
         lease = redlock("name", renew=False).acquire()
-        eventually(lambda: proxies[0].inflicted)
         proxies[0].delay = 0.0
+        eventually(lambda: proxies[0].inflicted)
         arrived(fault)
         lease.release()
         leave_nothing(nodes)
@@ -566,7 +555,7 @@ def test_a_connection_that_was_closed_while_idle_costs_no_vote():
         for _ in range(3):
             for node in nodes:
                 hang_up(node)
-            eventually(lambda: see(0, ENDED) and see(1, ENDED))
+            eventually(lambda: all(map(shows, known_nodes())))
             with redlock("name", renew=False):
                 assert holders(nodes) == [0, 1]
         assert holders(nodes) == []
@@ -598,7 +587,7 @@ def test_many_connections_that_were_closed_while_idle_cost_no_vote():
         eventually(opened)
         for node in nodes:
             hang_up(node)
-        eventually(lambda: see(0, ENDED) and see(1, ENDED))
+        eventually(lambda: all(map(shows, known_nodes())))
         with redlock("name", renew=False):
             assert holders(nodes) == [0, 1]
 

@@ -4,34 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
-from django_redlock import NodesUnavailable
+from django_redlock import NodesUnavailable, node
 from django_redlock.addresses import from_url
 from django_redlock.backend import Backend
 from django_redlock.locks import LockTemplate
 from django_redlock.nodes import Nodes
 from django_redlock.protocol import Policy
+from django_redlock.testing import EmbeddedNodes
 
+from .loops import unguarded
 from .proxy import Proxy
+from .waiting import eventually
 
-TIMEOUT = 0.4
+TIMEOUT = 1.0
 
 
-def fresh(urls: list[str]) -> tuple[LockTemplate, Nodes]:
+@pytest.fixture
+def nodes() -> Iterator[EmbeddedNodes]:
+    """Five nodes, without the guard."""
+    with unguarded(5) as nodes:
+        yield nodes
+
+
+def fresh(urls: list[str], timeout: float = TIMEOUT) -> tuple[LockTemplate, Nodes]:
     """What a process has that was just started."""
     addresses = [from_url(url) for url in urls]
-    group = Nodes(addresses, timeout=TIMEOUT, guard=0, prefix="redlock:")
+    group = Nodes(addresses, timeout=timeout, guard=0, prefix="redlock:")
     backend = Backend("default", group, Policy(size=len(urls)))
     return LockTemplate(lambda _: backend), group
 
 
-def test_a_hung_node_costs_a_new_process_one_timeout(redlock_nodes):
+def test_a_hung_node_costs_a_new_process_one_timeout(nodes, monkeypatch):
     """FM-1, FM-2: with a node hung the first lock is had, the second costs nothing any more."""
-    redlock_nodes.pause(1)
-    redlock, group = fresh(redlock_nodes.urls)
+    monkeypatch.setattr(node, "OPEN_TIMEOUT", 60.0)  # connecting does not end by itself
+    nodes.pause(1)
+    redlock, group = fresh(nodes.urls)
     start = time.monotonic()
     redlock("name").acquire().release()
     first = time.monotonic() - start
@@ -43,31 +55,37 @@ def test_a_hung_node_costs_a_new_process_one_timeout(redlock_nodes):
     group.close()
 
 
-def test_a_hung_majority_is_told_to_a_new_process(redlock_nodes):
+def test_a_hung_majority_is_told_to_a_new_process(nodes):
     """FM-4: a new process that can reach two nodes of five says so within a few timeouts."""
     for index in (0, 2, 4):
-        redlock_nodes.pause(index)
-    redlock, group = fresh(redlock_nodes.urls)
+        nodes.pause(index)
+    redlock, group = fresh(nodes.urls, timeout=0.4)
     start = time.monotonic()
     with pytest.raises(NodesUnavailable):
         redlock("name").acquire()
-    assert time.monotonic() - start < 8 * TIMEOUT
+    assert time.monotonic() - start < 8 * 0.4
     group.close()
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["thread", "task"])
-def test_who_could_vote_is_said_although_it_does_not_suffice(redlock_nodes, asynchronous):
+def test_who_could_vote_is_said_although_it_does_not_suffice(nodes, asynchronous, monkeypatch):
     """FM-4: without a majority the error counts those who answer, and accuses none of them."""
-    redlock_nodes.kill(0)
-    redlock_nodes.kill(2)
-    redlock_nodes.pause(4)
-    redlock, group = fresh(redlock_nodes.urls)
+    nodes.kill(0)
+    nodes.kill(2)
+    nodes.pause(4)
+    redlock, group = fresh(nodes.urls, timeout=20)  # for those who answer
+    hung = group.nodes[4]
+    hung.timeout = 0.2
+    monkeypatch.setattr(node, "OPEN_TIMEOUT", 0.2)
 
     def attempt() -> object:
         lock = redlock("name")
         return asyncio.run(lock.aacquire()) if asynchronous else lock.acquire()
 
-    for _ in range(4):  # while connecting, and when everything about the nodes is known
+    for turn in range(4):  # while connecting, and when everything about the nodes is known
+        if turn == 2:  # from now on somebody else is connecting
+            monkeypatch.setattr(node, "OPEN_TIMEOUT", 60.0)
+            eventually(lambda: hung.open(time.monotonic(), urgent=True))
         with pytest.raises(NodesUnavailable) as caught:
             attempt()
         assert caught.value.reason == "2 of 5 nodes could vote, 3 are needed"
@@ -75,10 +93,10 @@ def test_who_could_vote_is_said_although_it_does_not_suffice(redlock_nodes, asyn
     group.close()
 
 
-def test_connecting_may_take_several_round_trips(redlock_nodes):
+def test_connecting_may_take_several_round_trips(nodes):
     """A node timeout is for one answer; a first handshake, of several, may take longer."""
     with ExitStack() as stack:
-        proxies = [stack.enter_context(Proxy(node.port)) for node in redlock_nodes]
+        proxies = [stack.enter_context(Proxy(node.port)) for node in nodes]
         for proxy in proxies:
             proxy.delay = TIMEOUT / 4
         redlock, group = fresh([proxy.url for proxy in proxies])
