@@ -270,11 +270,13 @@ class LockTemplate:
             wait: seconds to stand in line while somebody else has it; see ``Lock.acquire``.
                 None: the alias's WAIT.
             renew: whether a watchdog prolongs the lease while it is held. None: RENEW.
-            max_hold: seconds after which it no longer does. None: MAX_HOLD.
+            max_hold: seconds after which it no longer does; ``float("inf")``: never. None:
+                MAX_HOLD.
             min_hold: seconds for which the name stays taken at least, counted from the
-                attempt, also when it is released earlier.
-            on_lost: called with the lease when it is lost; or "raise": LeaseLost at the end
-                of a block that succeeded.
+                attempt, when it is released earlier. A lease that runs out or is lost frees
+                the name at its ttl, as ever.
+            on_lost: a plain function, called with the lease when it is lost, by whatever
+                thread finds out; or "raise": LeaseLost at the end of a block that succeeded.
             durable: refuse to be taken inside a database transaction, since the lock would
                 be released before the COMMIT.
 

@@ -32,3 +32,10 @@ def patient_nodes(redlock_embedded: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
     for node in redlock_embedded:
         if node.is_paused:
             node.resume()
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases of the usual ttl, 30 s, are renewed every 0.1 s: no stall of this machine ends one."""
+    monkeypatch.setattr("django_redlock.lease.RENEWALS", 300)
+    monkeypatch.setattr("django_redlock.lease.TRIES", 300)

@@ -70,13 +70,6 @@ def nodes() -> Iterator[EmbeddedNodes]:
         yield started
 
 
-@pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leases of the usual ttl, 30 s, are renewed every 0.1 s: no stall of this machine ends one."""
-    monkeypatch.setattr("django_redlock.lease.RENEWALS", 300)
-    monkeypatch.setattr("django_redlock.lease.TRIES", 300)
-
-
 def group_of(nodes: EmbeddedNodes, timeout: float = 5.0) -> Nodes:
     """A process's view of the nodes; where nobody hangs, none of them has to be quick."""
     return Nodes([from_url(url) for url in nodes.urls], timeout=timeout, guard=0, prefix="redlock:")

@@ -21,10 +21,10 @@ from django_redlock.protocol import Ask, Command, Vote
 from django_redlock.renewal import watchdog
 
 from .loops import soon
-from .test_renewal import Memory, group_of, made, nodes, often
+from .test_renewal import Memory, group_of, made, nodes
 from .waiting import eventually
 
-__all__ = ["nodes", "often"]
+__all__ = ["nodes"]
 
 
 class Twice(Memory):

@@ -171,13 +171,6 @@ def test_a_callback_that_had_to_be_awaited_is_refused(redlock, on_lost):
 # -- of a renewal that failed ---------------------------------------------------------------------
 
 
-@pytest.fixture
-def often(monkeypatch):
-    """Renewals come often, so that no stall of the machine ends a lease between two."""
-    monkeypatch.setattr("django_redlock.lease.RENEWALS", 150)
-    monkeypatch.setattr("django_redlock.lease.TRIES", 300)
-
-
 def renews_after(lease: Lease, when: float) -> bool:
     """Whether its next renewal is later than then."""
     return lease.renew_at > when
