@@ -124,6 +124,20 @@ def test_a_loss_is_counted(telemetry):
     assert holds["lost"].sum == pytest.approx(1 * 0.99 - 0.002)
 
 
+@pytest.mark.usefixtures("often")
+def test_a_lease_that_could_not_be_renewed_is_counted(telemetry, patient_nodes):
+    """Once for an outage; its hold is not over, and nothing was lost."""
+    with redlock("name") as lease:
+        for index in range(3):
+            patient_nodes.kill(index)
+        eventually(lambda: "redlock.unknown" in telemetry.names())
+        tried = lease.renew_at
+        eventually(lambda: lease.renew_at > tried)
+        (unknown,) = telemetry.points("redlock.unknown")
+        assert unknown.value == 1
+        assert not {"redlock.losses", "redlock.hold.duration"} & set(telemetry.names())
+
+
 def test_unavailable_nodes_are_counted_apart(telemetry, patient_nodes):
     """What nobody knows is no refusal, and its span is an error."""
     for index in range(3):
