@@ -1,6 +1,8 @@
 """A process that takes turns as it is told; run by test_waiting.
 
-Argument: the alias, as JSON. It obeys lines of its input:
+Arguments: the alias, as JSON, and how many seconds there are between two looks of who waits;
+more than the usual half to nine tenths, so that who has the name sooner was woken. It obeys lines
+of its input:
 
     take NAME WAIT HOLD     take one turn
     turns NAME WAIT HOLD    one after another, until it is killed
@@ -24,7 +26,7 @@ import time
 import django
 from django.conf import settings
 
-from django_redlock import LockTaken, NodesUnavailable, redlock
+from django_redlock import LockTaken, NodesUnavailable, lease, redlock, waiting
 
 last: list[str] = []
 
@@ -38,10 +40,10 @@ def take(name: str, wait: float, hold: float) -> None:
     """Take one turn."""
     try:
         say("asking", name)
-        with redlock(name, wait=wait) as lease:
-            say("in", name, lease.fence)
+        with redlock(name, wait=wait) as held:
+            say("in", name, held.fence)
             time.sleep(hold)
-            if lease.remaining() <= 0:
+            if held.remaining() <= 0:
                 say("over", name)
             say("out", name)
     except (LockTaken, NodesUnavailable) as error:
@@ -70,6 +72,10 @@ def main() -> None:
         REDLOCK={"default": json.loads(sys.argv[1])}, INSTALLED_APPS=["django_redlock"]
     )
     django.setup()
+    vars(lease)["RENEWALS"] = 20  # while it runs, no stall of the machine ends a lease
+    vars(waiting)["LONGEST"] = 60.0  # the order is that of arrival, however long that takes
+    for seconds in map(float, sys.argv[2:]):
+        vars(waiting).update(LOOK_EVERY=(seconds, seconds), NEWS=2 * seconds)
     signal.signal(signal.SIGUSR1, lambda *_: in_a_thread(list(last)))
     say("ready")
     while line := sys.stdin.readline():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import statistics
 import subprocess
 import sys
 import threading
@@ -16,21 +15,24 @@ from typing import Any
 
 import pytest
 
-from django_redlock import conf, redlock
+from django_redlock import LockTaken, conf, redlock
 from django_redlock.testing import EmbeddedNodes
+from django_redlock.testing.server import process_state
 
 from .waiting import eventually
 
 NAME = "turn"
+RARELY = 30  # seconds between two looks, where a release is to wake
+WOKEN = 10  # seconds within which who was woken has its turn, however slow the machine
 
 
 class Person:
     """A process that is told to take turns, and what it said."""
 
-    def __init__(self, alias: dict[str, Any], stack: ExitStack) -> None:
+    def __init__(self, alias: dict[str, Any], stack: ExitStack, *looks: float) -> None:
         self.lines: list[list[str]] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.queued", json.dumps(alias)],
+            [sys.executable, "-m", "tests.queued", json.dumps(alias), *map(str, looks)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -63,6 +65,11 @@ class Person:
         """Send it a signal."""
         self._process.send_signal(number)
 
+    def stop(self) -> None:
+        """Have it stand still; when this returns it does."""
+        self.signal(signal.SIGSTOP)
+        eventually(lambda: process_state(self._process.pid) == "T")
+
     def said(self, word: str) -> list[list[str]]:
         """The lines that begin so."""
         return [line for line in tuple(self.lines) if line[0] == word]
@@ -82,9 +89,9 @@ class Rig:
         self.nodes, self.alias, self._stack = nodes, alias, stack
         self.people: list[Person] = []
 
-    def invite(self, count: int) -> list[Person]:
-        """Start processes."""
-        come = [Person(self.alias, self._stack) for _ in range(count)]
+    def invite(self, count: int, *looks: float) -> list[Person]:
+        """Start processes; with so many seconds between two looks, if that is told."""
+        come = [Person(self.alias, self._stack, *looks) for _ in range(count)]
         self.people += come
         for person in come:
             person.hear("ready")
@@ -108,7 +115,7 @@ class Rig:
         """Have somebody wait, and see that they are the next in the queue."""
         before = len(self.blocked())
         person.tell(f"take {NAME} {wait} {hold}")
-        eventually(lambda: len(self.blocked()) == before + 1, within=10)
+        eventually(lambda: len(self.blocked()) == before + 1)
 
     def keys(self) -> list[str]:
         """The locks that the nodes have."""
@@ -123,7 +130,8 @@ class Rig:
 def rig(redlock_nodes: EmbeddedNodes, settings) -> Iterator[Rig]:
     """Nobody has come yet."""
     with ExitStack() as stack:
-        alias = redlock_nodes.settings(NODE_TIMEOUT=1)
+        # Nobody hangs here, but where a test says so: no node has to be quick.
+        alias = redlock_nodes.settings(MAX_TTL=30, RESTART_GUARD=False, NODE_TIMEOUT=5)
         settings.REDLOCK = {"default": alias}
         yield Rig(redlock_nodes, alias, stack)
 
@@ -156,12 +164,18 @@ def check(people: list[Person], dead: tuple[int, ...] = ()) -> list[float]:
     return gaps
 
 
+def waits(person: Person) -> list[float]:
+    """The seconds for which somebody waited, turn by turn."""
+    pairs = zip(person.said("asking"), person.said("in"), strict=False)
+    return [float(had[-1]) - float(asked[-1]) for asked, had in pairs]
+
+
 # -- in order -----------------------------------------------------------------------------------
 
 
 def test_processes_are_served_in_order_of_arrival(rig):
     """Five processes arrive one after another and get their turns in that order, at once each."""
-    people = rig.invite(5)
+    people = rig.invite(5, RARELY)
     held = redlock(NAME).acquire()
     for person in people:
         rig.stand(person, hold=0.01)
@@ -169,28 +183,32 @@ def test_processes_are_served_in_order_of_arrival(rig):
     for person in people:
         person.hear("out")
     assert [who for _, what, _, who in history(people) if what == "in"] == [0, 1, 2, 3, 4]
-    gaps = check(people)
-    assert statistics.median(gaps) < 0.1
-    assert max(gaps) < 3
-    assert rig.blocked() == []
+    assert max(check(people)) < WOKEN
+    eventually(lambda: rig.blocked() == [])
 
 
-def test_a_tight_loop_does_not_overtake(rig):
+def test_a_tight_loop_does_not_overtake(rig, monkeypatch):
     """Who releases and asks again at once, waiting or not, comes after those who wait already."""
+    monkeypatch.setattr("django_redlock.undoing.RESERVED", 20.0)  # the process may be held up
     (person,) = rig.invite(1)
-    for patience in (5, 0):
-        held, turns = redlock(NAME).acquire(), 0
+    for patience in (60, 0):
+        held, fences = redlock(NAME, wait=60).acquire(), []
         rig.stand(person)
-        held.release()
+        person.stop()
+        held.release()  # it is woken, and has still to come
+        with pytest.raises(LockTaken):
+            redlock(NAME, wait=min(patience, 0.1)).acquire()
+        person.signal(signal.SIGCONT)
         while not person.said("in"):
             lease = (
                 redlock(NAME, wait=patience).acquire() if patience else redlock(NAME).try_acquire()
             )
             if lease is not None:
-                turns += 1
+                fences.append(lease.fence)
                 lease.release()
         person.hear("out")
-        assert turns <= 1  # one may be begun after the process got its turn, before it has told
+        ((_, _, first, _),) = person.said("in")
+        assert all(int(first) < fence for fence in fences)
         person.lines.clear()
 
 
@@ -201,13 +219,15 @@ def test_a_tight_loop_does_not_overtake(rig):
 def test_the_head_of_the_line_may_go(rig, how):
     """Killed, it costs the next nothing; stopped, it takes its turn away, for a second at most."""
     waited = []
-    people = rig.invite(4)
+    people = rig.invite(4, *[RARELY] * (how == signal.SIGKILL))
     for first, second in ((0, 1), (2, 3)):
-        held = redlock(NAME, wait=5).acquire()  # the last one may be about to release
+        held = redlock(NAME, wait=60).acquire()  # the last one may be about to release
         rig.stand(people[first])
         rig.stand(people[second])
-        people[first].signal(how)
-        if how == signal.SIGKILL:
+        if how == signal.SIGSTOP:
+            people[first].stop()
+        else:
+            people[first].signal(how)
             eventually(lambda: len(rig.blocked()) == 1)
         start = time.monotonic()
         held.release()
@@ -216,24 +236,22 @@ def test_the_head_of_the_line_may_go(rig, how):
         people[first].signal(signal.SIGCONT)
         if how == signal.SIGSTOP:
             people[first].hear("out")
-    assert max(waited) < 3
-    if how == signal.SIGKILL:
-        assert min(waited) < 0.1
+    assert max(waited) < WOKEN  # less than the ttl, and than RARELY
     check(people)
     eventually(lambda: rig.blocked() == [])
-    eventually(lambda: rig.keys() == [], within=1)
+    eventually(lambda: rig.keys() == [])
 
 
 def test_a_holder_that_is_killed_is_outlived(rig):
     """Whoever waits gets the name when the dead one's ttl is over, and not much later."""
-    rig.alias["TTL"] = 1.0
+    rig.alias["TTL"] = 2.0
     first, second = rig.invite(2)
     first.tell(f"take {NAME} 0 60")
     first.hear("in")
     rig.stand(second)
     first.signal(signal.SIGKILL)
     start = time.monotonic()
-    assert second.hear("in") - start < 1.0 + 3
+    assert second.hear("in") - start < 2.0 + 5
     check([first, second], dead=(0,))
 
 
@@ -264,8 +282,8 @@ def flush(rig: Rig) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mishap", [stop, kill, restart, flush])
 def test_the_node_with_the_queue_may_go(rig, mishap: Callable[[Rig], None]):
-    """Four processes take turns: nobody starves, one at a time is in, no turn is late by 1 s."""
-    rig.alias["NODE_TIMEOUT"] = 0.2
+    """Four processes take turns: nobody starves, one at a time is in, no turn waits for the ttl."""
+    rig.alias.update(rig.nodes.settings(MAX_TTL=6, NODE_TIMEOUT=0.2), RESTART_GUARD=True)
     people = rig.invite(4)
     for person in people:
         person.tell(f"turns {NAME} 30 0.005")
@@ -275,10 +293,10 @@ def test_the_node_with_the_queue_may_go(rig, mishap: Callable[[Rig], None]):
     counts = [len(person.said("out")) for person in people]
     for person, count in zip(people, counts, strict=True):
         person.hear("out", count + 20, within=40)
-    gaps = check(people)
+    check(people)
     assert not any(person.said("refused") for person in people)
     assert not any(person.said("over") for person in people)
-    assert max(gaps) < 1.5
+    assert max(seconds for person in people for seconds in waits(person)) < 4
 
 
 @pytest.mark.slow
@@ -295,13 +313,13 @@ def test_people_who_die_at_random_starve_nobody(rig):
         time.sleep(chance.uniform(0, 0.2))  # how long it stands still
         victim.signal(signal.SIGCONT)
         time.sleep(chance.uniform(0, 0.05))  # how long it runs
+    people[0].hear("out", 20)
     before = len(people[0].said("out"))
     for person in people[1:4]:
         person.signal(signal.SIGKILL)
     people[4].tell(f"turns {NAME} 30 0.005")
     people[4].hear("out", 20)
     people[0].hear("out", before + 20)
-    assert before > 20
 
 
 # -- Ctrl-C, forks --------------------------------------------------------------------------------
@@ -309,26 +327,23 @@ def test_people_who_die_at_random_starve_nobody(rig):
 
 def test_ctrl_c_while_waiting_leaves_nothing(rig):
     """FM-10: out of every line at once: the thread behind goes to the nodes and gets its turn."""
-    (person,) = rig.invite(1)
-    waited = []
+    (person,) = rig.invite(1, RARELY)
     for _ in range(3):
-        held = redlock(NAME).acquire()
+        held = redlock(NAME, wait=60).acquire()
         rig.stand(person)  # in its main thread, which gets the signal
         person.signal(signal.SIGUSR1)
         person.hear("asking", 2)
         assert len(rig.blocked()) == 1
         person.signal(signal.SIGINT)
         person.hear("interrupted")
-        eventually(lambda: len(rig.blocked()) == 1)
+        eventually(lambda: len(rig.blocked()) == 1)  # what it has left is known to the node
         start = time.monotonic()
         held.release()
-        waited.append(person.hear("in") - start)
+        assert person.hear("in") - start < WOKEN  # woken: it stood there itself
         person.hear("out")
-        assert rig.blocked() == []
-        eventually(lambda: rig.keys() == [], within=1)
+        eventually(lambda: rig.blocked() == [])
+        eventually(lambda: rig.keys() == [])
         person.lines.clear()
-    assert max(waited) < 3
-    assert min(waited) < 0.1  # woken: it stood there itself
 
 
 def test_one_of_a_process_goes_to_the_nodes(rig):
@@ -346,7 +361,7 @@ def test_one_of_a_process_goes_to_the_nodes(rig):
     held.release()
     person.hear("out", 11)
     check([person])
-    assert rig.blocked() == []
+    eventually(lambda: rig.blocked() == [])
 
 
 def test_a_fork_while_waiting_waits_for_itself(rig):
