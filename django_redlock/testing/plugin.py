@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PREFIX = "redlock:"
 FENCES = f"{PREFIX}fences"
+PATIENCE = 5.0  # seconds for a node that is slow to answer; a dead one refuses at once
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +61,7 @@ def mend(nodes: EmbeddedNodes) -> dict[str, object]:
 
 def _is_emptied(node: EmbeddedNode) -> bool:
     """Delete the node's lock keys; True when the epoch it once had is gone."""
-    with closing(node.client()) as client:
+    with closing(node.client(socket_timeout=PATIENCE)) as client:
         stale = [
             key for key in client.scan_iter(f"{PREFIX}*", count=1000) if key != FENCES.encode()
         ]
