@@ -17,18 +17,26 @@ from django.test import override_settings
 
 from django_redlock import LeaseLost, LockTaken, assert_locked, current_lease, redlock
 from django_redlock.lease import Lease
+from django_redlock.protocol import boottime
+from django_redlock.testing import EmbeddedNodes
+
+from .loops import soon
+from .waiting import eventually, waiters
 
 NUMBERS = itertools.count()
 
 
 @pytest.fixture(autouse=True, params=["memory", "real"])
 def nodes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Five nodes that hold nothing, in force as the default alias."""
+    """Five nodes that hold nothing, in force as the default alias; no lease ends by the clock."""
+    alias: dict[str, object] = {
+        "NODES": [f"memory://tasks-{next(NUMBERS)}" for _ in range(5)],
+        "MAX_TTL": 30,
+        "TTL": 30,
+    }
     if request.param == "real":
-        request.getfixturevalue("redlock_nodes")
-        yield
-        return
-    alias = {"NODES": [f"memory://tasks-{next(NUMBERS)}" for _ in range(5)], "MAX_TTL": 2, "TTL": 2}
+        servers: EmbeddedNodes = request.getfixturevalue("redlock_nodes")
+        alias = servers.settings(MAX_TTL=30, NODE_TIMEOUT=5, RESTART_GUARD=False)
     with override_settings(REDLOCK={"default": alias}):
         yield
 
@@ -260,15 +268,15 @@ def test_the_loop_goes_on_while_a_task_waits():
     """Waiting for a name suspends the task, never the loop."""
 
     async def main() -> None:
-        async with redlock("name"):
-            waiting = asyncio.create_task(redlock("name", wait=0.3).aacquire())
-            ticks = 0
-            while not waiting.done():
+        async with redlock("name") as lease:
+            waiting = asyncio.create_task(redlock("name", wait=30).aacquire())
+            await soon(lambda: waiters(lease) == 1)
+            start = time.monotonic()
+            for _ in range(100):
                 await asyncio.sleep(0.001)
-                ticks += 1
-            assert ticks > 20
-            with pytest.raises(LockTaken):
-                await waiting
+            assert time.monotonic() - start < 10  # and not 100 times the half second of a look
+            assert not waiting.done()
+        await (await waiting).arelease()
 
     asyncio.run(main())
 
@@ -277,8 +285,9 @@ def test_renewal_keeps_a_tasks_lease_while_the_loop_stands_still():
     """FM-6: a loop that a task blocks for longer than the ttl does not cost it the lease."""
 
     async def main() -> None:
-        async with redlock("name", ttl=1, renew=True) as lease:
-            time.sleep(1.5)  # noqa: ASYNC251 - what must not be done, and is done
+        async with redlock("name", ttl=2, renew=True) as lease:
+            over = lease.tenancy.deadline
+            eventually(lambda: boottime() > over)  # what must not be done, and is done
             lease.ensure()
         assert not lease.lost
 

@@ -26,16 +26,20 @@ def eventually(
         time.sleep(every)
 
 
+def waiters(lease: Lease) -> int:
+    """How many of this process stand in line for the name of the lease."""
+    group: Any = lease.backend.group
+    return len(group.queue.__self__._lines._lines.get(f"redlock:queue:{lease.name}", ()))
+
+
 def release_under_a_waiter(lease: Lease, seconds: float) -> threading.Thread:
     """Release in a thread, once somebody of this process has waited for the name for so long.
 
     Whoever waited may have the name before the thread has told of its release: join it.
     """
-    group: Any = lease.backend.group
-    lines = group.queue.__self__._lines._lines
 
     def release() -> None:
-        eventually(lambda: lines.get(f"redlock:queue:{lease.name}"))
+        eventually(lambda: waiters(lease))
         time.sleep(seconds)
         lease.release()
 
