@@ -25,7 +25,7 @@ async def hang_now_and_then(node: EmbeddedNode) -> None:
     try:
         while True:
             node.pause()
-            await asyncio.sleep(2 * NODE_TIMEOUT)
+            await asyncio.sleep(4 * NODE_TIMEOUT)
             node.resume()
             await asyncio.sleep(2 * NODE_TIMEOUT)
     finally:
@@ -47,7 +47,7 @@ def test_a_cancellation_leaves_nothing_at_the_default_timeout(ill):
         async def main() -> list[int]:
             fences = []
             hanging = asyncio.ensure_future(hang_now_and_then(nodes[0])) if ill else None
-            await storm.rage(300)
+            await storm.rage(500)
             if hanging is not None:
                 hanging.cancel()
                 await asyncio.wait([hanging])
