@@ -6,6 +6,7 @@ of its input:
 
     take NAME WAIT HOLD     take one turn
     turns NAME WAIT HOLD    one after another, until it is killed
+    task …                  the same in a task of an event loop
     thread … / fork …       the same in a thread, in a child
 
 and tells what happens: ``asking NAME``, ``in NAME FENCE``, ``out NAME``, ``over NAME`` before it
@@ -16,17 +17,22 @@ the same turn as the last one that was told.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import django
 from django.conf import settings
 
-from django_redlock import LockTaken, NodesUnavailable, lease, redlock, waiting
+from django_redlock import LockTaken, NodesUnavailable, redlock, waiting
+from django_redlock import lease as leases
+from django_redlock.lease import Lease
 
 last: list[str] = []
 
@@ -36,20 +42,40 @@ def say(*words: object) -> None:
     os.write(1, f"{' '.join(map(str, words))} {time.monotonic()}\n".encode())
 
 
-def take(name: str, wait: float, hold: float) -> None:
-    """Take one turn."""
+@contextmanager
+def telling(name: str) -> Iterator[None]:
+    """Tell that a turn was asked for, and why it was not had."""
     try:
         say("asking", name)
-        with redlock(name, wait=wait) as held:
-            say("in", name, held.fence)
-            time.sleep(hold)
-            if held.remaining() <= 0:
-                say("over", name)
-            say("out", name)
+        yield
     except (LockTaken, NodesUnavailable) as error:
         say("refused", name, type(error).__name__)
     except KeyboardInterrupt:
         say("interrupted", name)
+
+
+def leave(lease: Lease) -> None:
+    """Tell that a turn ends."""
+    if lease.remaining() <= 0:
+        say("over", lease.name)
+    say("out", lease.name)
+
+
+def take(name: str, wait: float, hold: float) -> None:
+    """Take one turn."""
+    with telling(name), redlock(name, wait=wait) as lease:
+        say("in", name, lease.fence)
+        time.sleep(hold)
+        leave(lease)
+
+
+async def atake(name: str, wait: float, hold: float) -> None:
+    """Take one turn, in a task."""
+    with telling(name):
+        async with redlock(name, wait=wait) as lease:
+            say("in", name, lease.fence)
+            await asyncio.sleep(hold)
+            leave(lease)
 
 
 def obey(words: list[str]) -> None:
@@ -59,6 +85,14 @@ def obey(words: list[str]) -> None:
     take(name, wait, hold)
     while how == "turns":
         take(name, wait, hold)
+
+
+async def aobey(words: list[str]) -> None:
+    """``obey``, in a task."""
+    how, name, wait, hold = words[0], words[1], float(words[2]), float(words[3])
+    await atake(name, wait, hold)
+    while how == "turns":
+        await atake(name, wait, hold)
 
 
 def in_a_thread(words: list[str]) -> None:
@@ -72,7 +106,7 @@ def main() -> None:
         REDLOCK={"default": json.loads(sys.argv[1])}, INSTALLED_APPS=["django_redlock"]
     )
     django.setup()
-    vars(lease)["RENEWALS"] = 20  # while it runs, no stall of the machine ends a lease
+    vars(leases)["RENEWALS"] = 20  # while it runs, no stall of the machine ends a lease
     vars(waiting)["LONGEST"] = 60.0  # the order is that of arrival, however long that takes
     for seconds in map(float, sys.argv[2:]):
         vars(waiting).update(LOOK_EVERY=(seconds, seconds), NEWS=2 * seconds)
@@ -82,6 +116,8 @@ def main() -> None:
         kind, *words = line.split()
         if kind == "thread":
             in_a_thread(words)
+        elif kind == "task":
+            asyncio.run(aobey(words))
         elif kind != "fork":
             obey([kind, *words])
         elif os.fork() == 0:

@@ -55,6 +55,11 @@ class Person:
         self._reader.join(10)
         self._process.stdout.close()
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
     def tell(self, line: str) -> None:
         """Have it do something."""
         assert self._process.stdin is not None
