@@ -46,6 +46,9 @@ class Proxy:
         delay: seconds by which every reply is late.
         inflicted: how many replies were spoiled.
         dropping: how many more questions are swallowed, each with its connection.
+        holding: how many more questions wait on their way, and what comes behind them on their
+            connections, until ``let_go``.
+        held: how many do.
         moved: ``time.monotonic`` when something last came through.
     """
 
@@ -60,6 +63,8 @@ class Proxy:
         self.delay = 0.0
         self.inflicted = 0
         self.dropping = 0
+        self.holding = self.held = 0
+        self._going_on = threading.Event()
         self.moved = time.monotonic()
 
     @property
@@ -89,6 +94,11 @@ class Proxy:
     def heal(self) -> None:
         """Pass on what comes."""
         self._fault = None
+
+    def let_go(self) -> None:
+        """Pass on what was held."""
+        self.holding = 0
+        self._going_on.set()
 
     def _accept(self) -> None:
         while not self._closing:
@@ -123,6 +133,7 @@ class Proxy:
             if self.dropping > 0:
                 self.dropping -= 1
                 return False
+            self._maybe_hold()
             node.sendall(request)
         if node in ready:
             reply = node.recv(CHUNK)
@@ -134,6 +145,16 @@ class Proxy:
                 return _spoil(fault, client, reply, self._is_ill)
             client.sendall(reply)
         return True
+
+    def _maybe_hold(self) -> None:
+        """Let no question through on this connection, if that is wanted, for as long as it is."""
+        if self.holding > 0:
+            self.holding -= 1
+            self._going_on.clear()
+            self.held += 1
+            while not self._closing and not self._going_on.wait(0.02):
+                pass
+            self.held -= 1
 
     def _is_ill(self) -> bool:
         return self._fault is not None and not self._closing
