@@ -2,7 +2,8 @@
 
 Clients come in pairs that share a process: its clock, its watchdog, and the messages that renew
 for both. The watchdog and the one who asks the nodes for it are steps of their own, as they are
-threads of their own in production; and connections between a client and nodes are cut for a while.
+threads of their own in production, whose code for that (``renewal``, ``loopwatch``) does not run
+here and is tested on real nodes; and connections between a client and nodes are cut for a while.
 
 What must be true beside all that ``checker`` knows: a holder is told of a loss at its deadline and
 not later; and never while it has time left and a majority still has its keys. A holder believes
