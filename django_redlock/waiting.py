@@ -1,7 +1,8 @@
 """Standing in line: who waits is woken by the release, in order of arrival, and does not poll.
 
-Beside each lock lies a list, the queue. Who was refused looks at one node, which notes that
-somebody waits, and blocks there on the list (BLPOP serves blocked clients in order of arrival).
+Beside each lock lies a list, the queue. A node that refuses who will wait notes that somebody
+does; so does one that is looked at, and a look asks all of them. At one node he then blocks on
+the list (BLPOP serves blocked clients in order of arrival).
 A release that finds the note keeps the name for a moment and puts one word into the list: the
 value of the tenancy that is over. Whoever is woken takes the name with it: for the bearer a
 reserved name is free, and so is one that a release on its way has not reached yet.

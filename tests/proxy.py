@@ -46,6 +46,9 @@ class Proxy:
         delay: seconds by which every reply is late; when less is set, those on their way hurry.
         inflicted: how many replies were spoiled.
         dropping: how many more questions are swallowed, each with its connection.
+        holding: how many more questions wait on their way, and what comes behind them on their
+            connections, until ``let_go``.
+        held: how many do.
     """
 
     def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
@@ -59,6 +62,8 @@ class Proxy:
         self.delay = 0.0
         self.inflicted = 0
         self.dropping = 0
+        self.holding = self.held = 0
+        self._going_on = threading.Event()
 
     @property
     def port(self) -> int:
@@ -87,6 +92,11 @@ class Proxy:
     def heal(self) -> None:
         """Pass on what comes."""
         self._fault = None
+
+    def let_go(self) -> None:
+        """Pass on what was held."""
+        self.holding = 0
+        self._going_on.set()
 
     def _accept(self) -> None:
         while not self._closing:
@@ -119,6 +129,7 @@ class Proxy:
             if self.dropping > 0:
                 self.dropping -= 1
                 return False
+            self._maybe_hold()
             node.sendall(request)
         if node in ready:
             reply = node.recv(CHUNK)
@@ -139,6 +150,16 @@ class Proxy:
             if left <= 0:
                 break
             time.sleep(min(left, 0.01))
+
+    def _maybe_hold(self) -> None:
+        """Let no question through on this connection, if that is wanted, for as long as it is."""
+        if self.holding > 0:
+            self.holding -= 1
+            self._going_on.clear()
+            self.held += 1
+            while not self._closing and not self._going_on.wait(0.02):
+                pass
+            self.held -= 1
 
     def _is_ill(self) -> bool:
         return self._fault is not None and not self._closing

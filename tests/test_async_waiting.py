@@ -9,12 +9,14 @@ import select
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 
 import pytest
 
 from django_redlock import LockTaken, NodesUnavailable
-from django_redlock.protocol import Line, Stand, Stood, Ticket
+from django_redlock.locks import LockTemplate
+from django_redlock.protocol import Leave, Line, Stand, Stood, Ticket
 from django_redlock.testing import EmbeddedNodes
 
 from .loops import connections, group_of, keys_on, soon, template
@@ -191,6 +193,44 @@ def test_a_cancelled_waiter_gives_its_connection_back(nodes):
 
     asyncio.run(main())
     group.close()
+
+
+def connect(redlock: LockTemplate) -> list[bool]:
+    """Lock by several threads at a time, which need a connection each; who got a lock."""
+
+    def lock(number: int) -> bool:
+        with suppress(NodesUnavailable), redlock(f"warm:{number}"):
+            return True
+        return False
+
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(lock, range(16)))
+
+
+@pytest.mark.parametrize("by", ["thread", "task"])
+def test_a_word_that_came_before_we_left_is_taken_along(nodes, by):
+    """FM-10: who gives up looks whether it was its turn just now; the word must not be lost."""
+    group, ticket = group_of(nodes.urls), Ticket("redlock:queue:leaving")
+    redlock = template(group)
+    eventually(lambda: all(connect(redlock)) and len(group.nodes[0]._free) > 1)
+
+    async def ask(effect: Line | Stand | Leave) -> object:
+        return await group.aqueue(effect) if by == "task" else group.queue(effect)
+
+    async def main() -> object:
+        if by == "task":  # which says on its loop's connection that it leaves
+            async with redlock("warm"):
+                pass
+        assert await ask(Line(ticket, 5)) is True
+        assert await ask(Stand(ticket, 0, 0.05, 10)) == Stood()
+        with closing(nodes[0].client()) as client:
+            client.rpush(ticket.queue, WORD)
+        arrived = group._standing._parked[ticket].channel.socket
+        assert select.select([arrived], [], [], 5)[0]
+        return await ask(Leave(ticket))
+
+    assert asyncio.run(main()) == WORD
+    eventually(lambda: blocked(nodes) == 0)
 
 
 def test_a_word_that_came_before_the_move_to_another_node_is_taken_along(nodes):

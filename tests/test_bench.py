@@ -105,7 +105,7 @@ def test_every_form_of_the_report_has_every_part(measured):
     assert readme.startswith("above\n")
     assert readme.endswith("below\n")
     assert "| old |" not in readme
-    assert "| threads ÷ sockets | " in readme
+    assert re.search(r"^\| threads ÷ sockets \| .* \| (met|MISSED) \|$", readme, re.MULTILINE)
 
 
 def test_the_yardstick_does_the_same_work_on_the_wire():
@@ -151,11 +151,23 @@ def _received(nodes: EmbeddedNodes, least: int) -> tuple[int, int]:
 def test_the_readme_repeats_the_page():
     """The figures of the README and those of the page "Performance" are of one run."""
     text = (ROOT / "README.md").read_text().split(report.BEGIN)[1].split(report.END)[0]
-    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", text, re.MULTILINE)[2:]
-    assert len(rows) > 10
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", text, re.MULTILINE)
+    assert rows[0] == ("figure", "reached", "goal", "verdict")
+    assert len(rows) > 12
     page = FIGURES.read_text()
-    for figure, reached, goal in rows:
-        assert f"| {figure} | {reached} | {goal} |" in page
+    for row in (rows[0], *rows[2:]):
+        assert f"| {' | '.join(row)} |" in page
+    assert {row[3] for row in rows[2:]} <= {"met", "MISSED"}
+
+
+def test_every_goal_that_is_missed_has_its_cause_on_the_page():
+    """The page "Performance" says of each missed goal why, and of none that is met."""
+    goals = FIGURES.read_text().split("## Goals\n")[1].split("\n## ")[0]
+    missed = re.findall(r"^\| (.+?) \|.*\| MISSED \|$", goals, re.MULTILINE)
+    text = (FIGURES.parent / "performance.md").read_text()
+    section = text.split("## Goals that are missed\n")[1].split("\n## ")[0].split("```")[0]
+    leads = re.findall(r"^- \*\*(.+?)\*\*", section, re.MULTILINE | re.DOTALL)
+    assert [" ".join(lead.split()).rstrip(".") for lead in leads] == missed
 
 
 def test_a_goal_can_be_missed():

@@ -665,6 +665,17 @@ def test_min_hold_keeps_the_name_taken(world):
         assert after.fence > lease.fence
 
 
+def test_min_hold_binds_only_a_release(world):
+    """FM-34: a lease that runs out frees its name then; a release after that keeps nothing."""
+    lease = redlock("name", ttl=SHORT, renew=False, min_hold=MAX_TTL).acquire()
+    assert all(found.pttl <= SHORT * 1000 for found in world.look("name"))
+    outlive(world, lease)
+    lease.release()
+    assert world.look("name") == []
+    with redlock("name") as after:
+        assert after.fence > lease.fence
+
+
 def test_a_resting_name_can_be_neither_extended_nor_adopted(world):
     """The marker that keeps a name taken is nobody's."""
     with redlock("name", min_hold=MAX_TTL) as lease:

@@ -17,13 +17,13 @@ from django_redlock.locks import LockTemplate
 from django_redlock.nodes import Nodes
 from django_redlock.testing import EmbeddedNodes
 
-from .loops import group_of, keys_on, shows, template, unguarded
+from .loops import group_of, keys_on, shows, soon, template, unguarded
 from .proxy import Proxy
 from .waiting import eventually
 
 NODE_TIMEOUT = 0.8
 TTL = 60.0  # nobody waits for that
-NAMES = ("late", "prompt", "lost:0", "lost:1", "lost:2")
+NAMES = ("late", "prompt", "lost:0", "lost:1", "lost:2", "behind", "once", "seen")
 
 
 class Far(NamedTuple):
@@ -46,6 +46,15 @@ class Far(NamedTuple):
         eventually(lambda: keys_on(self.nodes) == [[f"redlock:lock:{name}"]] * 5)
         assert lease is not None
         return lease
+
+    def asked(self) -> list[int]:
+        """How many questions of the two nodes were carried out."""
+        found = []
+        for node in self.nodes[:2]:
+            with closing(node.client()) as client:
+                told = client.info("commandstats").get("cmdstat_evalsha", {})
+                found.append(int(told.get("calls", 0)))
+        return found
 
     def late(self, delay: float) -> None:
         """Let every answer of two nodes take so many seconds more."""
@@ -177,3 +186,58 @@ def test_a_release_waits_for_nodes_that_are_being_connected(far):
     far.late(0.05)
     asyncio.run(lease.arelease())
     assert far.free()
+
+
+@pytest.mark.parametrize("by", ["thread", "task"])
+def test_a_release_stands_behind_its_grant(far, by):
+    """F2: a grant that is late is not overtaken by its release, though another may make that.
+
+    What a thread has acquired is released by a task, and the other way round: each has idle
+    connections of its own, on which the release would be there long before the grant.
+    """
+
+    async def main() -> None:
+        async with far.redlock("warm"):
+            await asyncio.to_thread(eventually, lambda: stands_everywhere(far))
+        await soon(far.free)
+        before = far.asked()
+        for proxy in far.proxies:
+            proxy.holding = 1
+        if by == "thread":
+            lease = await asyncio.to_thread(far.redlock("behind").acquire)
+        else:
+            lease = await far.redlock("behind").aacquire()
+        await soon(lambda: [proxy.held for proxy in far.proxies] == [1, 1])
+        if by == "thread":
+            await lease.arelease()
+        else:
+            await asyncio.to_thread(lease.release)
+        for proxy in far.proxies:
+            proxy.let_go()
+        await soon(
+            lambda: all(now >= then + 2 for now, then in zip(far.asked(), before, strict=True))
+        )
+        await soon(far.free)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("by", ["thread", "task"])
+def test_a_grant_that_is_lost_with_its_connection_is_not_put_again(far, by):
+    """What nobody waits for any more is not asked: it could come behind its undoing."""
+    for proxy in far.proxies:
+        proxy.dropping = 1
+    lock = far.redlock("once")
+    lease = lock.acquire() if by == "thread" else asyncio.run(lock.aacquire())
+    eventually(lambda: [proxy.dropping for proxy in far.proxies] == [0, 0])
+    eventually(lambda: stands_everywhere(far))
+    having = ["redlock:lock:once" in keys for keys in keys_on(far.nodes)]
+    assert having == [False, False, True, True, True]
+    lease.release()
+    eventually(far.free)
+
+
+def stands_everywhere(far: Far) -> bool:
+    """Whether all nodes are connected again, and grant another name."""
+    with far.redlock("seen"):
+        return all("redlock:lock:seen" in keys for keys in keys_on(far.nodes))

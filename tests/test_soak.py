@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,21 +56,43 @@ def test_a_soak_goes_on_where_it_stopped(tmp_path, capsys, monkeypatch) -> None:
     assert soak(plan) == 0
 
 
-@pytest.mark.parametrize("place", ["HOUSE", "HERE"])
-def test_a_change_of_the_code_begins_anew(tmp_path, monkeypatch, place) -> None:
-    """The result is that of one code: another algorithm or another simulation plays all again."""
+@pytest.fixture
+def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The package and the simulation, where they may be changed, and soaking looks there."""
+    made = []
+    for place in ("HOUSE", "HERE"):
+        copy = tmp_path / place
+        shutil.copytree(getattr(soaking, place), copy, ignore=shutil.ignore_patterns("__pycache__"))
+        monkeypatch.setattr(soaking, place, copy)
+        made.append(copy)
+    return made
+
+
+def test_a_change_of_the_code_begins_anew(tmp_path, copies) -> None:
+    """The result is that of one code: whichever module changes, all is played again."""
     plan = _plan(tmp_path)
     Progress(plan).played(0)
     assert Progress(plan).done == {0}
-    copy = tmp_path / "copy"
-    for path in getattr(soaking, place).rglob("*.py"):
-        there = copy / path.relative_to(getattr(soaking, place))
-        there.parent.mkdir(parents=True, exist_ok=True)
-        there.write_bytes(path.read_bytes())
-    monkeypatch.setattr(soaking, place, copy)
+    modules = [path for copy in copies for path in sorted(copy.rglob("*.py"))]
+    assert {"question.py", "waiting.py", "memory_node.py", "edits.py"} <= {m.name for m in modules}
+    for module in modules:
+        before = module.read_bytes()
+        module.write_bytes(before + b"\n")
+        assert Progress(plan).done == set(), module
+        module.write_bytes(before)
     assert Progress(plan).done == {0}
-    changed = copy / ("algorithm.py" if place == "HOUSE" else "mutants/edits.py")
-    changed.write_text(changed.read_text() + "\n")
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["package", "simulation"])
+def test_a_module_that_comes_or_goes_begins_anew(tmp_path, copies, which) -> None:
+    """A module that is new, gone or has another name is another code, too."""
+    plan = _plan(tmp_path)
+    Progress(plan).played(0)
+    new = copies[which] / "anew.py"
+    new.touch()
+    assert Progress(plan).done == set()
+    Progress(plan).played(0)
+    new.rename(new.with_name("renamed.py"))
     assert Progress(plan).done == set()
 
 

@@ -551,6 +551,14 @@ def test_notes_outlast_the_time_between_two_looks() -> None:
             Edit(algorithm, "acquire", "if not carried and _kept", "if _kept"),
             test_a_claimed_word_is_tried_once,
         ),
+        (
+            Edit(waiting, "stand", "policy.clock() - came <= FRESH", "True"),
+            test_who_stood_in_the_local_line_for_long_looks_first,
+        ),
+        (
+            Edit(algorithm, "_ours_to_wake", "return free - {taken}", "return free"),
+            lambda: test_of_several_names_only_the_owned_one_is_left_to_its_owner(0, 0, None),
+        ),
     ],
     ids=[
         "keeps-its-turn",
@@ -561,6 +569,8 @@ def test_notes_outlast_the_time_between_two_looks() -> None:
         "spends-the-word",
         "interrupted-with-the-word",
         "claims-again",
+        "old-news",
+        "wakes-for-the-taken",
     ],
 )
 def test_a_broken_rule_is_noticed(edit: Edit, proof: Callable[[], None]) -> None:

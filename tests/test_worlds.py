@@ -1,6 +1,8 @@
 """The production algorithm in simulated worlds, and broken variants of it, which must be caught."""
 
+import importlib
 import os
+import pkgutil
 import subprocess
 import sys
 from collections import Counter
@@ -10,10 +12,21 @@ import pytest
 
 from django_redlock import answers
 
+from .test_promises_page import missing
+from .worlds import mutants
 from .worlds.checker import Broken, Checker, Violation
-from .worlds.kinds import play
+from .worlds.kinds import play, quietly
 from .worlds.mutants import MUTANTS, Edit, Mutant, broken, hunt
-from .worlds.page import MUTANT_HEAD, PAGE, PROFILE_HEAD, profiles, rows_below
+from .worlds.page import (
+    MUTANT_HEAD,
+    PAGE,
+    PROFILE_HEAD,
+    REAL_HEAD,
+    edited,
+    profiles,
+    reals,
+    rows_below,
+)
 from .worlds.profiles import PROFILES, Profile, profile
 from .worlds.soak import Plan, chunk
 from .worlds.world import World
@@ -87,7 +100,8 @@ def test_every_broken_rule_is_caught(mutant: Mutant) -> None:
     """A simulation that would not notice a broken rule proves nothing about it."""
     last = {row[0]: int(row[4]) for row in rows_below(MUTANT_HEAD)}.get(mutant.name, 1)
     # The world in which it was caught when the page was written; where it is not any more, all.
-    found = hunt(mutant, worlds=1, first=last - 1) or hunt(mutant, worlds=mutant.worlds)
+    with quietly():
+        found = hunt(mutant, worlds=1, first=last - 1) or hunt(mutant, worlds=mutant.worlds)
     assert found is not None, mutant.does
 
 
@@ -178,10 +192,33 @@ def test_mutants_leave_no_trace() -> None:
 def test_the_page_lists_every_mutant() -> None:
     """The docs name each broken variant with its bound, and that it is caught within it."""
     rows = rows_below(MUTANT_HEAD)
-    assert [[row[0], row[1], row[3], row[5]] for row in rows] == [
-        [each.name, each.does, each.profile, str(each.worlds)] for each in MUTANTS
+    assert [[row[0], row[1], row[3], row[5], row[6]] for row in rows] == [
+        [each.name, each.does, each.profile, str(each.worlds), edited(each)] for each in MUTANTS
     ], "run make docs-tables"
     assert all(int(row[4]) <= int(row[5]) for row in rows)
+
+
+def test_what_only_the_simulation_breaks_is_tested_elsewhere() -> None:
+    """A variant that edits no production code names the test that fails where the real one does."""
+    assert [each.name for each in MUTANTS if bool(each.real) == bool(each.edited)] == []
+    assert REAL_HEAD + reals() in PAGE.read_text(), "run make docs-tables"
+    assert missing(reals()) == []
+    assert sum(not each.edited for each in MUTANTS) < 10
+
+
+def test_every_list_of_mutants_is_on_the_page() -> None:
+    """No broken variant is left out of the list, and with it of the page and the command line."""
+    modules = [
+        importlib.import_module(f"{mutants.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(mutants.__path__)
+    ]
+    lists = [
+        each for module in modules for each in vars(module).values() if isinstance(each, tuple)
+    ]
+    made = {each for found in lists for each in found if isinstance(each, Mutant)}
+    assert len(made) > 70
+    assert made == set(MUTANTS)
+    assert len({each.name for each in MUTANTS}) == len(MUTANTS)
 
 
 def test_the_page_lists_every_profile() -> None:

@@ -44,7 +44,7 @@ def goal_rows(verdicts: Sequence[Verdict]) -> list[dict[str, str]]:
             "figure": verdict.goal.figure,
             "reached": words(verdict.reached),
             "goal": verdict.goal.words,
-            "": verdict.words,
+            "verdict": verdict.words,
         }
         for verdict in verdicts
     ]
@@ -146,11 +146,7 @@ def _markdown(rows: Sequence[Mapping[str, str]]) -> str:
 
 def into_readme(readme: Path, about: Mapping[str, str], verdicts: Sequence[Verdict]) -> None:
     """Replace the short table of the README, which has the goals that were measured."""
-    rows = [
-        {"figure": row["figure"], "reached": row["reached"], "goal": row["goal"]}
-        for row in goal_rows(verdicts)
-        if row["reached"] != "–"
-    ]
+    rows = [row for row in goal_rows(verdicts) if row["reached"] != "–"]
     how = f"Effort: {about['effort']}; {LOAD}: {about[LOAD]}."
     text = readme.read_text()
     before, rest = text.split(BEGIN)

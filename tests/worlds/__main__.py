@@ -30,7 +30,7 @@ def honest(first: int, worlds: int, only: str | None) -> int:
 def table(first: int, worlds: int, only: str | None) -> int:
     """Print in how many worlds each mutant is caught; how many got away."""
     free = 0
-    print(f"{'mutant':26} {'profile':10} worlds")
+    print(f"{'mutant':30} {'profile':24} worlds")
     for mutant in MUTANTS:
         if only in (None, mutant.name):
             start = time.perf_counter()
@@ -38,7 +38,7 @@ def table(first: int, worlds: int, only: str | None) -> int:
             free += found is None
             needed, how = (found[0], str(found[1]).partition("\n")[0]) if found else ("-", "")
             print(
-                f"{mutant.name:26} {mutant.profile:10} {needed:>5} of {mutant.worlds:<5}"
+                f"{mutant.name:30} {mutant.profile:24} {needed:>5} of {mutant.worlds:<5}"
                 f"{time.perf_counter() - start:6.2f} s  {how}",
                 flush=True,
             )

@@ -25,6 +25,8 @@ class Broken(enum.Enum):
     WAITING = "nobody takes a free name"
     ORDER = "not in order of arrival"
     BLOCKED = "somebody left in a queue"
+    RESTED = "a name taken before its `min_hold` is over"
+    OVERSTAYED = "a lease kept beyond its `max_hold`"
 
 
 class Violation(AssertionError):  # noqa: N818 - what a world shows, not a fault of it
@@ -64,6 +66,7 @@ class Checker:
         self._tokens: defaultdict[str, dict[int, str]] = defaultdict(dict)
         self._highest: defaultdict[str, int] = defaultdict(int)
         self._floors: dict[str, dict[str, int]] = {}
+        self._rests: dict[str, float] = {}
 
     def look(self, now: float) -> None:
         """After every event: at most one holder believes.
@@ -100,7 +103,15 @@ class Checker:
                 raise Violation(Broken.TOKENS, how)
             self._tokens[name][grant.fence] = client
             self._highest[name] = max(self._highest[name], grant.fence)
+            if now < self._rests.get(name, now):
+                how = f"{client} got {name}, which rests until {self._rests[name]:.6f}"
+                raise Violation(Broken.RESTED, how)
         return self.believes(client, grant, until)
+
+    def rests(self, names: tuple[str, ...], until: float) -> None:
+        """A majority was told that nobody may have these names before then."""
+        for name in names:
+            self._rests[name] = max(until, self._rests.get(name, until))
 
     def believes(self, client: str, grant: Grant, until: float) -> Belief:
         """The same for one who knows no tokens."""

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django_redlock import algorithm
 from django_redlock.errors import LeaseLost, NodesUnavailable, RedlockError
-from django_redlock.protocol import Effect, Grant, Policy, Target, Wait
+from django_redlock.protocol import (
+    LEAST_DRIFT,
+    Answer,
+    Effect,
+    Grant,
+    Policy,
+    Target,
+    Vote,
+    Wait,
+)
 
 from .patience import Wish
 from .profiles import MAX_TTL, SLACK
@@ -91,6 +100,9 @@ class Client:
         if self.belief is not None and self.belief.until > self.world.now:
             self.belief.until = self.exact(self.belief.grant.deadline)
 
+    def stepped(self) -> None:
+        """It has come as far as its next effect."""
+
     def exact(self, moment: float) -> float:
         """A moment of its clock, on the world's."""
         return (moment - self._offset) / self._rate
@@ -158,10 +170,11 @@ class Client:
         return grant
 
     def _target(self) -> Target:
-        """One name or two, of which each pair shares a counter."""
+        """One name or two, of which each pair shares a counter; who wants two says one twice."""
         random, profile = self.world.random, self.world.profile
         count = 2 if random.random() < profile.many and len(self.names) > 1 else 1
-        target = self.policy.target(random.sample(self.names, count))
+        names = random.sample(self.names, count)
+        target = self.policy.target([*names, *names[: count - 1]])
         fields = tuple(int(name.removeprefix("name")) // 2 for name in target.names)
         return target._replace(fields=fields)
 
@@ -213,4 +226,17 @@ class Client:
         random, profile = self.world.random, self.world.profile
         self.world.checker.ended(belief)
         rest = random.uniform(0, MAX_TTL) if random.random() < profile.rest else 0.0
-        yield from algorithm.release(self.policy, belief.grant, min_hold=rest)
+        votes = yield from algorithm.release(self.policy, belief.grant, min_hold=rest)
+        self._rests(belief.grant, rest, votes)
+
+    def _rests(self, grant: Grant, rest: float, votes: Sequence[Vote]) -> None:
+        """What a majority keeps for the rest of ``min_hold`` nobody gets earlier.
+
+        Nobody gets it earlier than by what clocks may run apart, and where no node forgets it.
+        """
+        profile = self.world.profile
+        told = sum(vote.answer is Answer.YES for vote in votes)
+        if told >= self.policy.majority and not (profile.restarts or profile.vanish):
+            until = self.exact(grant.since + rest) - (rest * self.policy.drift + LEAST_DRIFT)
+            if until > self.world.now and not profile.jumps:
+                self.world.checker.rests(grant.target.names, until)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from . import beyond, renewing
@@ -21,6 +23,17 @@ EVERYWHERE: Final = {
 def quiet() -> None:
     """Log nothing: many a holder is told of a loss, by the code that production runs."""
     logging.getLogger("django_redlock").disabled = True
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Log nothing while the block runs: thousands of losses are not worth a line each."""
+    logger = logging.getLogger("django_redlock")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def play(seed: int, profile: Profile | None = None) -> World:

@@ -7,7 +7,7 @@ from typing import Final
 
 from .beyond import LIMITS, cross
 from .kinds import KINDS
-from .mutants import MUTANTS, hunt
+from .mutants import MUTANTS, Mutant, hunt
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "mutants.md"
 
@@ -25,6 +25,13 @@ arrival, and in the end nobody is left in a queue.
 
 A world is a function of its profile and a seed, and one that fails prints how to play it again.
 `make test` plays more than 2,000 worlds, `make soak` 200,000.
+
+What is simulated is what surrounds the algorithm: time, connections, nodes, threads and queues. For
+the worlds of waiting, production's `waiting` and `lines` run, over simulated places in a queue. For
+those of renewal, production's `Rota`, `Renewal` and `Lease` run, in a loop that is the
+simulation's own: the thread that renews (`renewal`) and the timer of an event loop (`loopwatch`)
+are tested on real nodes, in `tests/test_renewal.py`, `tests/test_renewal_in_loops.py` and
+`tests/test_renewal_elsewhere.py`.
 """
 
 PROFILE_HEAD: Final = """\
@@ -41,10 +48,25 @@ MUTANT_HEAD: Final = """\
 
 A simulation that would not notice a broken rule proves nothing about it. So each rule is
 broken on purpose, by an edit of the code while a test runs, and the worlds of one profile must show
-it within the stated number.
+it within the stated number. Edited is the code that production runs, by the module of the
+package; of the nodes, `testing.memory_node`, which a test holds against the Lua on a real node
+(`tests/test_scripts.py::test_the_node_in_memory_means_what_the_lua_means`).
 
-| Variant | What it does wrong | What is seen | Profile | Caught after | At most |
-|---|---|---|---|---|---|
+Connections, clocks and the restart guard are simulated. Where a rule is theirs, *the environment*
+is edited: that shows that the rule is needed, not that it is kept. The
+[table below](#rules-of-the-environment) names the test of the code that production runs.
+
+| Variant | What it does wrong | What is seen | Profile | Caught after | At most | Edited |
+|---|---|---|---|---|---|---|
+"""
+
+REAL_HEAD: Final = """\
+### Rules of the environment
+
+Each of these tests fails where the package breaks the rule.
+
+| Variant | What shows that the rule is kept |
+|---|---|
 """
 
 LIMIT_HEAD: Final = """\
@@ -71,9 +93,19 @@ def mutants() -> str:
         after, seen = (str(found[0]), found[1].promise.value) if found else ("not", "nothing")
         rows.append(
             f"| {mutant.name} | {mutant.does} | {seen} | {mutant.profile} "
-            f"| {after} | {mutant.worlds} |\n"
+            f"| {after} | {mutant.worlds} | {edited(mutant)} |\n"
         )
     return "".join(rows)
+
+
+def edited(mutant: Mutant) -> str:
+    """What the variant edits, as the page says it."""
+    return ", ".join(f"`{module}`" for module in mutant.edited) or "the environment"
+
+
+def reals() -> str:
+    """The table of the tests of rules that are the environment's in the worlds."""
+    return "".join(f"| {each.name} | `{each.real}` |\n" for each in MUTANTS if each.real)
 
 
 def limits() -> str:
@@ -92,7 +124,13 @@ def limits() -> str:
 def page() -> str:
     """All of it."""
     return "\n".join(
-        (HEAD, PROFILE_HEAD + profiles(), MUTANT_HEAD + mutants(), LIMIT_HEAD + limits())
+        (
+            HEAD,
+            PROFILE_HEAD + profiles(),
+            MUTANT_HEAD + mutants(),
+            REAL_HEAD + reals(),
+            LIMIT_HEAD + limits(),
+        )
     )
 
 

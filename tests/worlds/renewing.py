@@ -2,10 +2,12 @@
 
 Clients come in pairs that share a process: its clock, its watchdog, and the messages that renew
 for both. The watchdog and the one who asks the nodes for it are steps of their own, as they are
-threads of their own in production; and connections between a client and nodes are cut for a while.
+threads of their own in production, whose code for that (``renewal``, ``loopwatch``) does not run
+here and is tested on real nodes; and connections between a client and nodes are cut for a while.
 
 What must be true beside all that ``checker`` knows: a holder is told of a loss at its deadline and
-not later; and never while it has time left and a majority still has its keys.
+not later; and never while it has time left and a majority still has its keys. A holder believes
+what its lease says, and nothing is renewed beyond its ``max_hold``.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from django_redlock.rota import Reference, Rota
 from .checker import Belief, Broken, Violation
 from .client import Acts, Client
 from .network import Channel, Hearer, Network
-from .profiles import CALM, Profile, profile
+from .profiles import CALM, NODE_TIMEOUT, Profile, profile
 from .standing import Process
 from .world import Driven, World
 
@@ -153,7 +155,14 @@ class Watchdog:
             belief.grant = lease.tenancy
             self.world.note("extended", lease.tenancy.nonce)
             self.world.checker.extended(belief, self.world.now, until)
+            self._see_to_the_end(lease, until)
         self.world.at(until + PUNCTUAL, partial(self._look, lease))
+
+    def _see_to_the_end(self, lease: Lease, until: float) -> None:
+        last = self.client.exact(lease._renew_until + lease.tenancy.ttl) + NODE_TIMEOUT
+        if self.world.profile.name == "kept" and until > last:
+            how = f"{self.client.label} is renewed beyond its max_hold"
+            raise Violation(Broken.OVERSTAYED, how)
 
     def _look(self, lease: Lease) -> None:
         late = self.client.clock() - lease.tenancy.deadline
@@ -216,10 +225,17 @@ class Keeper(Client):
             yield Wait(random.uniform(0, 0.3) * belief.grant.ttl)
 
     def _release(self, belief: Belief) -> Acts:
-        self.world.checker.ended(belief)
-        if self.lease is not None:
-            belief.grant = self.lease.tenancy
-            yield from self.lease._releasing()
+        assert self.lease is not None  # it was made before the first effect of holding
+        belief.grant = self.lease.tenancy
+        yield from self.lease._releasing()
+
+    def stepped(self) -> None:
+        """It believes what its lease says, and no longer."""
+        belief, lease = self.belief, self.lease
+        if belief is None or lease is None or lease.tenancy.nonce != belief.grant.nonce:
+            return
+        if lease.remaining() <= 0:
+            self.world.checker.ended(belief)
 
 
 class CutNetwork(Network):

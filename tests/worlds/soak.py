@@ -1,7 +1,7 @@
 """Many worlds on all cores, in as many sittings as it takes (``make soak``).
 
 What was played is kept in a small file: a run that was interrupted goes on where it stopped,
-and a change of the code that is tested, or of these tests, begins anew.
+and a change of any module of the package, or of the simulation, begins anew.
 """
 
 from __future__ import annotations
@@ -26,24 +26,6 @@ from .mutants import MUTANTS, broken
 
 HERE: Final = Path(__file__).parent
 HOUSE: Final = HERE.parent.parent / "django_redlock"
-TESTED: Final = (
-    "algorithm",
-    "answers",
-    "backend",
-    "batch",
-    "errors",
-    "events",
-    "extending",
-    "lease",
-    "lines",
-    "protocol",
-    "rota",
-    "scripts",
-    "testing/memory",
-    "testing/memory_node",
-    "undoing",
-    "waiting",
-)
 CHUNK: Final = 50  # worlds that a process plays at a time
 EVERY: Final = 20.0  # seconds between lines of progress where nobody watches
 INTERRUPTED: Final = 130
@@ -75,8 +57,10 @@ class Plan:
     def identity(self) -> str:
         """Changes with all that a result depends on."""
         found = hashlib.sha256(f"{self.seed} {self.mutant} {CHUNK}".encode())
-        for path in (*(HOUSE / f"{name}.py" for name in TESTED), *sorted(HERE.rglob("*.py"))):
-            found.update(path.read_bytes())
+        for place in (HOUSE, HERE):
+            for path in sorted(place.rglob("*.py")):
+                found.update(f"\0{path.relative_to(place)}\0".encode())
+                found.update(path.read_bytes())
         return found.hexdigest()
 
 

@@ -70,6 +70,7 @@ class Driven:
             self.world.note("gone for ever", self.client.label)
             return
         effect = self.steps.send(value) if error is None else self.steps.throw(error)
+        self.client.stepped()
         if isinstance(effect, Line | Stand | Leave):
             standing.begin(self, effect)
             self.maybe_die()

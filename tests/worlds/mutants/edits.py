@@ -36,6 +36,8 @@ class Mutant:
         does: what the variant does wrong, a sentence for a reader of the docs.
         profile: the kind of worlds that shows it.
         worlds: in how many of them it must be caught at the latest.
+        real: the test that fails where the real code breaks the rule, if only what stands for
+            that in the worlds is edited.
     """
 
     name: str
@@ -43,11 +45,22 @@ class Mutant:
     profile: str
     worlds: int
     edits: tuple[Edit, ...]
+    real: str = ""
+
+    @property
+    def edited(self) -> tuple[str, ...]:
+        """The modules of the package in which it is broken; none: only the simulation is."""
+        modules = (getattr(edit.owner, "__module__", edit.owner) for edit in self.edits)
+        names = (each if isinstance(each, str) else each.__name__ for each in modules)
+        ours = (name.partition("django_redlock.")[2] for name in names)
+        return tuple(dict.fromkeys(filter(None, ours)))
 
 
-def mutant(name: str, does: str, where: str, worlds: int, *edits: tuple[Any, ...]) -> Mutant:
+def mutant(
+    name: str, does: str, where: str, worlds: int, *edits: tuple[Any, ...], real: str = ""
+) -> Mutant:
     """A mutant, with its edits as plain tuples."""
-    return Mutant(name, does, where, worlds, tuple(Edit(*edit) for edit in edits))
+    return Mutant(name, does, where, worlds, tuple(Edit(*edit) for edit in edits), real)
 
 
 @contextmanager

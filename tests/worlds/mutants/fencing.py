@@ -11,6 +11,10 @@ from tests.worlds.network import SimNode
 
 from .edits import mutant
 
+GUARDED: Final = (
+    "tests/test_faults.py::test_a_node_that_restarted_empty_has_no_vote_until_the_guard_is_over"
+)
+
 GUARD: Final = (
     mutant(
         "no-guard",
@@ -18,6 +22,7 @@ GUARD: Final = (
         "restarts",
         40,
         (SimNode, "guard", "self.world.profile.guard", "0.001"),
+        real=GUARDED,
     ),
     mutant(
         "short-guard",
@@ -25,6 +30,7 @@ GUARD: Final = (
         "restarts",
         1000,
         (SimNode, "guard", "self.world.profile.guard", "0.4"),
+        real=GUARDED,
     ),
     mutant(
         "no-epoch",
@@ -45,6 +51,7 @@ GUARD: Final = (
         "restarts",
         200,
         (Client, "_turn", "ttl = random.choice(profile.ttls)", "ttl = 3.0"),
+        real="tests/test_bad_input.py::test_a_ttl_that_the_alias_does_not_allow",
     ),
     mutant(
         "no-clamp",

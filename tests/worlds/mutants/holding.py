@@ -11,6 +11,11 @@ from tests.worlds.client import Client
 
 from .edits import mutant
 
+STEADY: Final = (
+    "tests/test_clock.py"
+    "::test_a_lease_is_measured_by_a_clock_that_nobody_sets_and_that_does_not_sleep"
+)
+
 TAKES_AGAIN: Final = """\
 for key in keys:
         if self.get(key) is None:
@@ -101,6 +106,42 @@ VOTES: Final = (
     ),
 )
 
+HOLD: Final = (
+    mutant(
+        "ends-at-once",
+        "A release does not see to `min_hold`.",
+        "tenacious",
+        60,
+        (algorithm, "release", "if rest > 0:", "if False:"),
+    ),
+    mutant(
+        "rests-for-less",
+        "`min_hold` ends after nine tenths of its time.",
+        "tenacious",
+        200,
+        (algorithm, "release", "grant.since + min_hold", "grant.since + min_hold * 0.9"),
+    ),
+    mutant(
+        "opens-what-rests",
+        "A name that rests is free.",
+        "tenacious",
+        40,
+        (
+            MemoryNode,
+            "_grant",
+            "elif value is not None and not (",
+            'elif value is not None and not value.startswith("rest::") and not (',
+        ),
+    ),
+    mutant(
+        "keeps-duplicates",
+        "A name that is given twice counts as two.",
+        "crowded",
+        20,
+        (Policy, "target", "tuple(dict.fromkeys(names))", "tuple(names)"),
+    ),
+)
+
 LEASE: Final = (
     mutant(
         "late-lease",
@@ -135,6 +176,7 @@ LEASE: Final = (
             "1000.0 + self.world.now + self.error",
         ),
         (Client, "exact", "(moment - self._offset) / self._rate", "moment - 1000.0 - self.error"),
+        real=STEADY,
     ),
     mutant(
         "sleeping-clock",
@@ -153,6 +195,7 @@ LEASE: Final = (
             "(moment - self._offset) / self._rate",
             "(moment - self._offset) / self._rate + self.suspended",
         ),
+        real=STEADY,
     ),
     mutant(
         "late-extension",

@@ -10,6 +10,16 @@ from django_redlock.rota import Rota
 
 from .edits import mutant
 
+ENDS_FIRST: Final = """\
+        if self._end(State.RELEASED):
+            votes = yield from self._giving_back()
+"""
+ENDS_LAST: Final = """\
+        if self._state is State.HELD:
+            votes = yield from self._giving_back()
+            self._end(State.RELEASED)
+"""
+
 RENEWAL: Final = (
     mutant(
         "unknown-is-lost",
@@ -53,6 +63,25 @@ RENEWAL: Final = (
         "cut",
         10,
         (Rota, "_take_over", "or not lease.held:", "or not lease.held or lease.renew_at <= now:"),
+    ),
+    mutant(
+        "forgets-max-hold",
+        "A lease is renewed although its `max_hold` is over.",
+        "kept",
+        20,
+        (
+            Lease,
+            "renew_at",
+            "self._renew_at if self._renew_at < self._renew_until else math.inf",
+            "self._renew_at",
+        ),
+    ),
+    mutant(
+        "believes-while-releasing",
+        "The holder believes until its release is answered.",
+        "cut",
+        80,
+        (Lease, "_releasing", ENDS_FIRST, ENDS_LAST),
     ),
     mutant(
         "renewal-counts-from-the-answer",

@@ -6,7 +6,6 @@ from typing import Final
 
 from django_redlock import algorithm
 from django_redlock.testing.memory import MemoryNode
-from tests.worlds.client import Client
 from tests.worlds.network import Network
 
 from .edits import mutant
@@ -21,6 +20,10 @@ SENDS_AGAIN: Final = """\
         self._excuse(ask)
         world.after(0.1, partial(self._write, channel, i, ask, hearer))
 """
+
+ONCE: Final = (
+    "tests/test_late_connections.py::test_a_grant_that_is_lost_with_its_connection_is_not_put_again"
+)
 
 NONCE: Final = (
     mutant(
@@ -140,6 +143,7 @@ UNDO: Final = (
             "    for channel in channels:\n        if not channel.silent(now)",
             "    for channel in channels:\n        if ask.command not in UNDO",
         ),
+        real="tests/test_late_connections.py::test_a_release_stands_behind_its_grant",
     ),
     mutant(
         "resends",
@@ -152,6 +156,7 @@ UNDO: Final = (
             "        self._excuse(ask)\n",
             SENDS_AGAIN,
         ),
+        real=ONCE,
     ),
     mutant(
         "deaf-to-cancel",
@@ -178,12 +183,5 @@ UNDO: Final = (
         "rough",
         40,
         (algorithm, "attempt", "    except GeneratorExit:\n        raise\n", ""),
-    ),
-    mutant(
-        "believes-while-releasing",
-        "The holder believes until its release is answered.",
-        "rough",
-        10,
-        (Client, "_release", "    self.world.checker.ended(belief)\n", ""),
     ),
 )

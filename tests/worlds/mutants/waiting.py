@@ -155,6 +155,7 @@ WAITING: Final = (
         "queued-giving-up",
         10,
         (standing, "_leave", "_unpark(driven, place, left)", 'left("")'),
+        real="tests/test_async_waiting.py::test_a_cancelled_waiter_gives_its_connection_back",
     ),
     mutant(
         "closes-without-a-word",
@@ -162,6 +163,7 @@ WAITING: Final = (
         "queued-giving-up",
         1200,
         (standing, "_unpark", 'place.stood.word if place.stood else ""', '""'),
+        real="tests/test_async_waiting.py::test_a_word_that_came_before_we_left_is_taken_along",
     ),
     mutant(
         "calls-nobody",
