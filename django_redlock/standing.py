@@ -113,6 +113,8 @@ class Standing:
                 other.send(asking)
                 parked.wait(self._timeout)
                 parked.node.give(other, None, time.monotonic())
+            else:
+                parked.channel.read()  # a word may have come already
         finally:
             parked.end()
         return parked.stood().word
@@ -216,6 +218,7 @@ class Standing:
 
         asking = parked.unblock()
         if asking is None or not self._loops.put(parked.place, asking):
+            parked.channel.read()  # a word may have come already
             late()
             return
         parked.told = told

@@ -207,18 +207,28 @@ def connect(redlock: LockTemplate) -> list[bool]:
         return list(pool.map(lock, range(16)))
 
 
+@pytest.mark.parametrize("alone", [False, True], ids=["", "alone"])
 @pytest.mark.parametrize("by", ["thread", "task"])
-def test_a_word_that_came_before_we_left_is_taken_along(nodes, by):
-    """FM-10: who gives up looks whether it was its turn just now; the word must not be lost."""
+def test_a_word_that_came_before_we_left_is_taken_along(nodes, by, alone):
+    """FM-10: who gives up looks whether it was its turn just now; the word must not be lost.
+
+    Also if there is no other connection to the node, on which to say that we leave.
+    """
     group, ticket = group_of(nodes.urls), Ticket("redlock:queue:leaving")
     redlock = template(group)
-    eventually(lambda: all(connect(redlock)) and len(group.nodes[0]._free) > 1)
+    if alone:
+        opening = group.nodes[0].open(time.monotonic(), urgent=True)
+        assert opening is not None
+        assert opening.done.wait(20)
+        group.nodes[0].forgo(opening)
+    else:
+        eventually(lambda: all(connect(redlock)) and len(group.nodes[0]._free) > 1)
 
     async def ask(effect: Line | Stand | Leave) -> object:
         return await group.aqueue(effect) if by == "task" else group.queue(effect)
 
     async def main() -> object:
-        if by == "task":  # which says on its loop's connection that it leaves
+        if by == "task" and not alone:  # which says on its loop's connection that it leaves
             async with redlock("warm"):
                 pass
         assert await ask(Line(ticket, 5)) is True
