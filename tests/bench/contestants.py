@@ -53,6 +53,7 @@ LOCKS = (
 CROWD = Contestant("django-redlock, threads", "ours", "crowd")
 CROWDS = (
     CROWD,
+    Contestant("django-redlock, asyncio", "ours", "crowd of tasks"),
     Contestant("redis-py Lock, one node", "redis-py", "crowd"),
     Contestant("python-redis-lock, one node", "python-redis-lock", "crowd"),
     Contestant("redlock-py", "redlock-py", "crowd"),

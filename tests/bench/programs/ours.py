@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from importlib.metadata import version
 from typing import Any
 
@@ -37,7 +38,7 @@ def main() -> None:
         ),
     }
     if hasattr(redlock("bench"), "aacquire"):
-        styles["asyncio"] = _asyncio()
+        styles["asyncio"], styles["crowd of tasks"] = _asyncio(), _crowd_of_tasks()
     with override_settings(REDLOCK={"default": told["alias"] | {"NODES": told["urls"]}}):
         serve(version("django-redlock"), styles)
 
@@ -45,6 +46,20 @@ def main() -> None:
 def _asyncio() -> Asyncio:
     template: Any = redlock
     return Asyncio(lambda name: template(name).aacquire(), lambda lease: lease.arelease())
+
+
+def _crowd_of_tasks() -> Crowd:
+    """Of each process one task at a time, in a loop of its own, which is made after the fork."""
+    template: Any = redlock
+    runner = asyncio.Runner()
+
+    def done(work: Coroutine[Any, Any, Any]) -> Any:
+        return runner.get_loop().run_until_complete(work)
+
+    return Crowd(
+        lambda name, seconds: done(template(name).aacquire(wait=seconds)),
+        lambda lease: done(lease.arelease()),
+    )
 
 
 def _block() -> None:
