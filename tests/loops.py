@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import select
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from django_redlock.addresses import from_url
 from django_redlock.backend import Backend
 from django_redlock.channel import Channel
+from django_redlock.errors import NodesUnavailable
 from django_redlock.locks import LockTemplate
 from django_redlock.node import Node
 from django_redlock.nodes import Nodes
@@ -94,6 +95,27 @@ async def soon(condition: Callable[[], object], *, within: float = 20.0, what: s
     while not condition():
         assert loop.time() < deadline, f"not within {within:g} s: {what or condition}"
         await asyncio.sleep(0.002)
+
+
+def lanes_of(group: Nodes) -> list[Any]:
+    """The connections of the running loop."""
+    return group._loops._lanes.of(asyncio.get_running_loop()).lanes
+
+
+async def connect(redlock: LockTemplate, group: Nodes) -> list[Any]:
+    """Open the loop's connection to every node, however long a handshake takes here.
+
+    Returns the connections; none of them is owed an answer.
+    """
+    with suppress(NodesUnavailable):
+        async with redlock("warm"):
+            pass
+    lanes = lanes_of(group)
+    await soon(
+        lambda: all(lane.channel is not None and not lane.channel.owed for lane in lanes),
+        what="connections that owe nothing",
+    )
+    return [lane.channel for lane in lanes]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from django_redlock.protocol import Ask, Command
 from django_redlock.testing import EmbeddedNodes
 
 from .loops import (
+    connect,
     connections,
     faults_noted,
     group_of,
@@ -69,27 +70,6 @@ def sends_counted(channels: list[Channel]) -> Iterator[tuple[Counter[int], Count
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "send", counting)
         yield sends, refusals
-
-
-def lanes_of(group: Nodes) -> list[Any]:
-    """The connections of the running loop."""
-    return group._loops._lanes.of(asyncio.get_running_loop()).lanes
-
-
-async def connect(redlock: LockTemplate, group: Nodes) -> list[Any]:
-    """Open the loop's connection to every node, however long a handshake takes here.
-
-    Returns the connections; none of them is owed an answer.
-    """
-    with suppress(NodesUnavailable):
-        async with redlock("warm"):
-            pass
-    lanes = lanes_of(group)
-    await soon(
-        lambda: all(lane.channel is not None and not lane.channel.owed for lane in lanes),
-        what="connections that owe nothing",
-    )
-    return [lane.channel for lane in lanes]
 
 
 async def stands_on_all(redlock: LockTemplate, nodes: EmbeddedNodes, name: str) -> bool:
