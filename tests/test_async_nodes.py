@@ -137,14 +137,14 @@ def test_a_loop_has_one_connection_to_each_node(five):
 
 def test_every_answer_reaches_the_task_that_asked(five):
     """Tasks that ask different things in one stream are told what is true for their own."""
-    redlock = template(group_of(five.urls, 20))
+    redlock = template(group := group_of(five.urls, 20))
 
     async def holder(number: int) -> tuple[int, object]:
         lease = await redlock(f"own:{number % 100}").atry_acquire()
         return number, None if lease is None else lease
 
     async def main() -> None:
-        with faults_noted() as faults:
+        with faults_noted(group) as faults:
             found = await asyncio.gather(*(holder(number) for number in range(300)))
             leases = [lease for _, lease in found if isinstance(lease, Lease)]
             # In each stream the first to ask for a name comes first.
@@ -185,7 +185,7 @@ def test_more_than_the_sockets_take(five):
         channels = await connect(redlock, group)
         for each in channels:
             each.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 13)
-        with faults_noted() as faults, sends_counted(channels) as (_, refusals):
+        with faults_noted(group) as faults, sends_counted(channels) as (_, refusals):
             for node in five:
                 node.pause()  # so that it reads no faster than we write
             taking = asyncio.gather(
@@ -341,7 +341,7 @@ def test_a_hung_node_costs_only_the_first_question(three):
 
     async def main() -> None:
         await connect(redlock, group)
-        with faults_noted() as faults:
+        with faults_noted(group) as faults:
             three.pause(0)
             took = [await turn(number) for number in range(50)]
             silent = time.monotonic() + 20
