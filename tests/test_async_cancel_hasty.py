@@ -38,9 +38,10 @@ def test_a_cancellation_leaves_nothing_at_the_default_timeout(ill):
 
     They are undone and have not expired: when they are gone, they are younger than their ttl.
     """
-    with unguarded(3) as nodes, faults_noted() as faults, ExitStack() as stack:
+    with unguarded(3) as nodes, ExitStack() as stack:
         proxies = [stack.enter_context(Proxy(node.port)) for node in nodes]
         group = group_of([proxy.url for proxy in proxies], NODE_TIMEOUT)
+        faults = stack.enter_context(faults_noted(group))
         redlock = template(group, ttl=TTL)
         storm = Storm(redlock, nodes, proxies, seed=4, timeout=PATIENCE)
 
