@@ -116,8 +116,9 @@ class Server:
     def _await_answer(self) -> None:
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
+            dead = process_state(self.pid) in DEAD  # before its last words are read
             told = self._log.read_text(encoding="utf-8", errors="replace").strip()
-            if process_state(self.pid) in DEAD:
+            if dead:
                 if "Address already in use" in told:
                     raise PortTakenError
                 msg = f"the server has ended by itself: {told}"
