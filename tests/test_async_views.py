@@ -7,7 +7,9 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.http import HttpResponse
@@ -17,7 +19,7 @@ from django_redlock import conf, redlock
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.views import single_flight
 
-from .loops import keys_on, soon
+from .loops import connect, keys_on, soon
 from .proxy import Proxy
 from .shop.served import SUBMITS, UVICORN, Shop, served
 
@@ -36,8 +38,8 @@ def servers() -> Iterator[EmbeddedNodes]:
 
 
 @contextmanager
-def far_away(nodes: EmbeddedNodes, delay: float) -> Iterator[dict[str, object]]:
-    """The alias of nodes whose answers are late by so many seconds."""
+def far_away(nodes: EmbeddedNodes, delay: float) -> Iterator[tuple[dict[str, object], list[Proxy]]]:
+    """The alias of nodes whose answers are late by so many seconds, and what makes them late."""
     with ExitStack() as stack:
         proxies = [stack.enter_context(Proxy(node.port)) for node in nodes]
         alias = nodes.settings(
@@ -48,15 +50,22 @@ def far_away(nodes: EmbeddedNodes, delay: float) -> Iterator[dict[str, object]]:
         )
         for proxy in proxies:
             proxy.delay = delay
-        yield alias
+        yield alias, proxies
 
 
 @pytest.fixture
-def nodes(servers: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
-    """The nodes, in force as the default alias, 30 ms away."""
-    with far_away(servers, 0.03) as alias, override_settings(REDLOCK={"default": alias}):
-        yield servers
+def proxies(servers: EmbeddedNodes) -> Iterator[list[Proxy]]:
+    """What stands before the nodes, which are in force as the default alias, 30 ms away."""
+    with far_away(servers, 0.03) as (alias, made), override_settings(REDLOCK={"default": alias}):
+        yield made
         conf.forget()
+
+
+@pytest.fixture
+def nodes(servers: EmbeddedNodes, proxies: list[Proxy]) -> EmbeddedNodes:
+    """The nodes behind them."""
+    assert len(proxies) == len(servers)
+    return servers
 
 
 def on_all(nodes: EmbeddedNodes) -> bool:
@@ -66,8 +75,8 @@ def on_all(nodes: EmbeddedNodes) -> bool:
 
 async def warm() -> None:
     """Open the loop's connections."""
-    async with redlock("warm"):
-        pass
+    group: Any = conf.backend("default").group
+    await connect(redlock, group)
 
 
 async def ends_free(task: asyncio.Task[HttpResponse], nodes: EmbeddedNodes, since: float) -> None:
@@ -90,7 +99,7 @@ def test_the_release_is_shielded(nodes, times, pause):
     async def main() -> None:
         await warm()
         task = asyncio.ensure_future(view(AsyncRequestFactory().post("/")))
-        await asyncio.wait_for(entered.wait(), 10)
+        await asyncio.wait_for(entered.wait(), 20)
         await soon(lambda: on_all(nodes))
         since = time.monotonic()
         for _ in range(times):
@@ -103,7 +112,7 @@ def test_the_release_is_shielded(nodes, times, pause):
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_what_is_granted_after_the_client_left_is_given_back(nodes, times):
+def test_what_is_granted_after_the_client_left_is_given_back(nodes, proxies, times):
     """FM-44: a request that is cancelled while the nodes are asked leaves no lock."""
 
     @single_flight("order")
@@ -112,6 +121,8 @@ def test_what_is_granted_after_the_client_left_is_given_back(nodes, times):
 
     async def main() -> None:
         await warm()
+        for proxy in proxies:
+            proxy.delay = 60
         task = asyncio.ensure_future(view(AsyncRequestFactory().post("/")))
         await soon(lambda: on_all(nodes))  # granted, and the answers are on their way
         assert not task.done()
@@ -119,6 +130,8 @@ def test_what_is_granted_after_the_client_left_is_given_back(nodes, times):
         for _ in range(times):
             task.cancel()
             await asyncio.sleep(0)
+        for proxy in proxies:
+            proxy.delay = 0.03
         await ends_free(task, nodes, since)
 
     asyncio.run(main())
@@ -144,6 +157,21 @@ async def visit(shop: Shop, name: str, stay: float) -> int:
         writer.close()
 
 
+def entries(home: Path) -> int:
+    """How many requests have got the lock so far."""
+    return len(list(home.glob("entered-*")))
+
+
+async def gets_in(shop: Shop, name: str, home: Path) -> None:
+    """Ask for it, and leave when it has begun."""
+    before = entries(home)
+    visiting = asyncio.ensure_future(visit(shop, name, 30))
+    await soon(lambda: entries(home) > before, what=f"{name} entered")
+    visiting.cancel()
+    with suppress(asyncio.CancelledError):
+        await visiting
+
+
 @pytest.mark.slow
 def test_clients_that_disconnect_from_a_real_server_leave_nothing(servers, tmp_path):
     """FM-44: clients of uvicorn leave while the lock is taken, held or refused: nothing stays."""
@@ -166,14 +194,14 @@ def test_clients_that_disconnect_from_a_real_server_leave_nothing(servers, tmp_p
             await soon(lambda: not any(keys_on(servers)), within=left)
 
     with (
-        far_away(servers, 0.01) as alias,
+        far_away(servers, 0.01) as (alias, _),
         served(UVICORN, tmp_path, alias) as shop,
     ):
         asyncio.run(crowd(shop))
-        entered = len(list(tmp_path.glob("entered-*")))
+        entered = entries(tmp_path)
         for number in range(NAMES):  # and whoever comes next gets in
-            asyncio.run(visit(shop, f"n{number}", 0.5))
-        assert len(list(tmp_path.glob("entered-*"))) == entered + NAMES
+            asyncio.run(gets_in(shop, f"n{number}", tmp_path))
+        assert entries(tmp_path) == entered + NAMES
     assert entered > CLIENTS / 20
     assert entered < statuses[0]  # some left while the lock was being taken
     assert statuses[409] > CLIENTS / 20
