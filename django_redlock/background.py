@@ -42,12 +42,20 @@ class Crew:
         self._workers: Counter[object] = Counter()
 
     def do(self, kind: object, job: Callable[[], object], *, most: int = 1) -> None:
-        """Have ``job`` done, when at most so many of its kind are being done."""
+        """Have ``job`` done.
+
+        Args:
+            kind: jobs of one kind are begun one after the other,
+            most: … by so many threads.
+        """
         if not self.offer(kind, job, most=most):
             _do(job)  # late beats never
 
     def offer(self, kind: object, job: Callable[[], object], *, most: int = 1) -> bool:
-        """The same; False where no thread can be had: while the interpreter shuts down, say."""
+        """Have ``job`` done, if there is a thread for it; whether there is.
+
+        There is none while the interpreter shuts down, or the process may have no more.
+        """
         with self._lock:
             self._jobs.setdefault(kind, deque()).append(job)
             if self._workers[kind] >= most:
@@ -57,9 +65,11 @@ class Crew:
         except RuntimeError:
             with self._lock:
                 jobs = self._jobs.get(kind)
-                if not jobs or job not in jobs:
-                    return True  # somebody has begun it
+                if self._workers[kind] or not jobs or job not in jobs:
+                    return True  # who works will do it, or has begun it
                 jobs.remove(job)
+                if not jobs:
+                    del self._jobs[kind]
                 return False
         return True
 

@@ -222,14 +222,22 @@ class Lease:
         """
         if isinstance(outcome, Grant):
             self._renew_at = asked + self._grant.ttl / RENEWALS
-            self._unknown = False
             return self._take_in(outcome)
         self._renew_at = asked + self._grant.ttl / TRIES
         lost = self._take_in(outcome)
-        if self.held and not self._unknown:
-            self._unknown = True
+        if isinstance(outcome, NodesUnavailable) and self._become_unknown(asked):
             self.tell(Kind.UNKNOWN, votes=outcome.votes, error=outcome)
         return lost
+
+    def _become_unknown(self, asked: float) -> bool:
+        """Note that it could not be renewed, unless that is noted, or somebody else could since."""
+        with self._changing:
+            grant = self._grant
+            kept = grant.deadline >= asked + self._backend.policy.validity(grant.ttl)
+            if self._unknown or kept or not self.held:
+                return False
+            self._unknown = True
+            return True
 
     def over(self) -> bool:
         """See whether its time has run out; whether the holder must be told of a loss."""
@@ -297,6 +305,7 @@ class Lease:
                 return denied and self._become_lost()
             deadline = max(outcome.deadline, self._grant.deadline)
             self._grant = outcome._replace(deadline=deadline)
+            self._unknown = False
         self.tell(Kind.EXTENDED)
         return False
 

@@ -16,11 +16,9 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from redis.exceptions import RedisError
-
 from .background import Crew
 from .channel import again
-from .complaints import Refused, describe
+from .complaints import describe
 from .handshake import open_channel
 from .protocol import Answer, Vote
 
@@ -67,6 +65,8 @@ class Opening:
     """A connection on its way; ``channel`` is there once ``done`` is set, if it worked.
 
     Attributes:
+        awaited: whether whoever wanted it still waits.
+        wanted: when, on ``time.monotonic``.
         then: called by the thread that connects when it is done.
     """
 
@@ -122,10 +122,10 @@ class Node:
         self._owing: dict[str, Channel] = {}
         self._lent: weakref.WeakSet[Channel] = weakref.WeakSet()  # to event loops
         self._undone: deque[Owed] = deque(maxlen=MOST_UNDONE)  # for the next connection
-        self._openings = 0
+        self._openings: weakref.WeakSet[Opening] = weakref.WeakSet()  # one may be interrupted
         self._crew = Crew()
         self._backoff = 0.0
-        self._tried = self._retry_at = self._failed = float("-inf")
+        self._tried = self._retry_at = self._failed_at = float("-inf")
         self._last: Channel | None = None
         self.trouble = self.twin = ""
 
@@ -229,10 +229,13 @@ class Node:
                 return
             if not self._aside:
                 self.trouble = ""  # it answers, whatever became of further connections
-            if len(self._free) < SPARE:
-                self._free.append(channel)
-            else:
-                channel.close("more connections than needed")
+            self._keep(channel)
+
+    def _keep(self, channel: Channel) -> None:
+        if len(self._free) < SPARE:
+            self._free.append(channel)
+        else:
+            channel.close("more connections than needed")
 
     def _remember(self, nonce: str, channel: Channel) -> None:
         if len(self._owing) >= 4 * SPARE:
@@ -271,22 +274,36 @@ class Node:
             if self.trouble:
                 due = self._tried + LEAST_BACKOFF if urgent else self._retry_at
                 # An interruption may have swallowed an opening: do not wait for it for ever.
-                trying = self._openings > 0 and now < self._tried + LONGEST_OPENING
+                trying = len(self._openings) > 0 and now < self._tried + LONGEST_OPENING
                 if trying or now < due:
                     return None
-            self._openings += 1
             self._tried = now
-        opening = Opening(then)
+            opening = Opening(then)
+            self._openings.add(opening)
         if self._crew.offer("open", partial(self._open, opening), most=MOST_OPENING):
             return opening
         with self._lock:
-            self._openings -= 1
+            self._openings.discard(opening)
         return None
 
     def _open(self, opening: Opening) -> None:
-        channel = self._connect() if self._failed < opening.wanted else None
+        channel = None
+        try:
+            if not self._is_answered(opening):
+                channel = self._connect()
+        finally:
+            self._opened(opening, channel)
+
+    def _is_answered(self, opening: Opening) -> bool:
+        """Whether a failure since has said what it would, or nobody has a use for it any more."""
         with self._lock:
-            self._openings -= 1
+            forgone = not opening.awaited and opening.then is None
+            needless = forgone and bool(self._free) and not self._undone
+        return needless or self._failed_at >= opening.wanted
+
+    def _opened(self, opening: Opening, channel: Channel | None) -> None:
+        with self._lock:
+            self._openings.discard(opening)
             if channel is not None:
                 self._welcome(channel)
                 while self._undone:
@@ -294,7 +311,7 @@ class Node:
                 if opening.awaited:
                     opening.channel = channel
                 else:
-                    self._free.append(channel)
+                    self._keep(channel)
         opening.done.set()
         if opening.then is not None:
             try:
@@ -312,11 +329,11 @@ class Node:
                 earlier=self.facts,
                 timeout=max(OPEN_TIMEOUT, self.timeout),
             )
-        except (RedisError, OSError, ValueError, Refused) as error:
+        except Exception as error:  # noqa: BLE001 - a provider of credentials may raise anything
             with self._lock:
-                self._failed = time.monotonic()  # so have all that were wanted before
+                self._failed_at = time.monotonic()  # so have all that were wanted before
                 self._backoff = min(MOST_BACKOFF, max(LEAST_BACKOFF, 2 * self._backoff))
-                self._retry_at = self._failed + self._backoff
+                self._retry_at = self._failed_at + self._backoff
                 self.trouble = describe(error)
             return None
 
@@ -352,7 +369,7 @@ class Node:
         with self._lock:
             opening.awaited = False
             if opening.channel is not None:
-                self._free.append(opening.channel)
+                self._keep(opening.channel)
                 opening.channel = None
             elif not opening.done.is_set() and not self._free:
                 self.trouble = self.trouble or f"no connection within {self.timeout:g} s"

@@ -63,6 +63,11 @@ class Parked:
             poll.poll(left * 1000)
             self.channel.read()
 
+    def look(self) -> None:
+        """Read what has come, if the connection is still ours."""
+        if not self._given:
+            self.channel.read()
+
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have an event loop wait, which calls ``told``."""
         self._loop, self.channel.looped = loop, True

@@ -77,7 +77,7 @@ class Watchdog:
                     start_thread(self._run)
                     self._running = True
                 except RuntimeError as error:  # the next lease tries again
-                    logger.warning("no renewal, leases end with their ttl: %s", error)
+                    logger.warning("no watchdog: leases end with their ttl, untold: %s", error)
 
     def _next(self) -> float:
         return min(self._own.next(), self._of_loops.next())

@@ -114,7 +114,7 @@ class Standing:
                 parked.wait(self._timeout)
                 parked.node.give(other, None, time.monotonic())
             else:
-                parked.channel.read()  # a word may have come already
+                parked.look()  # a word may have come already
         finally:
             parked.end()
         return parked.stood().word
@@ -145,7 +145,7 @@ class Standing:
     def _astand(self, stand: Stand, once: _Once, loop: asyncio.AbstractEventLoop) -> None:
         parked = self._parked.get(stand.ticket)
         if parked is not None and parked.place != stand.place:
-            parked.channel.read()
+            parked.look()
             word = parked.stood().word  # it may have come just now
             parked.end()  # that node is down
             del self._parked[stand.ticket]
@@ -218,7 +218,7 @@ class Standing:
 
         asking = parked.unblock()
         if asking is None or not self._loops.put(parked.place, asking):
-            parked.channel.read()  # a word may have come already
+            parked.look()  # a word may have come already
             late()
             return
         parked.told = told

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from django_redlock import background
+from django_redlock import NodesUnavailable, background
 from django_redlock import node as node_module
 from django_redlock.addresses import Address, from_url
 from django_redlock.channel import Channel
 from django_redlock.handshake import open_channel
 from django_redlock.node import MOST_OPENING, Node, Opening
+from django_redlock.protocol import Leave, Line, Stand, Stood, Ticket
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 
 from .loops import group_of, soon, template, unguarded
@@ -124,3 +125,51 @@ def test_without_threads_nobody_waits_for_a_connection(nodes, monkeypatch):
     eventually(opening.done.is_set)
     assert opening.channel is not None
     opening.channel.close("over")
+
+
+@pytest.mark.parametrize("by", ["thread", "task"])
+def test_whatever_connecting_raises_is_a_reason_and_no_end(nodes, monkeypatch, by):
+    """A provider of credentials may raise what it likes: the node is down, and tried again."""
+    group = group_of(nodes.urls, timeout=2)
+    redlock = template(group)
+    failing = [RuntimeError("no token today") for _ in nodes]
+
+    def fails_first(address: Address, **options: Any) -> Channel:
+        if failing:
+            raise failing.pop()
+        return open_channel(address, **options)
+
+    async def one() -> None:
+        async with redlock("name"):
+            pass
+
+    def take() -> bool:
+        try:
+            if by == "task":
+                loop.run_until_complete(one())
+            else:
+                redlock("name").acquire().release()
+        except NodesUnavailable as error:
+            told.append(str(error))
+            return False
+        return True
+
+    told: list[str] = []
+    monkeypatch.setattr(node_module, "open_channel", fails_first)
+    with closing(asyncio.new_event_loop()) as loop:
+        assert not take()
+        assert "RuntimeError" in told[0]
+        eventually(take)
+
+
+def test_who_leaves_does_not_read_what_is_somebody_elses(nodes, monkeypatch):
+    """A word has come, and the connection was given back: another may use it already."""
+    group, ticket = group_of(nodes.urls, timeout=5), Ticket("redlock:queue:given")
+    eventually(lambda: group.queue(Line(ticket, 5)))
+    with closing(nodes[0].client()) as client:
+        client.rpush(ticket.queue, "d" * 32)
+    eventually(lambda: group.queue(Stand(ticket, 0, 5, 10)) == Stood("d" * 32))
+    read: list[Channel] = []
+    monkeypatch.setattr(Channel, "read", read.append)
+    assert group.queue(Leave(ticket)) == "d" * 32
+    assert read == []

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from django_redlock import LeaseLost, algorithm, events
+from django_redlock import LeaseLost, NodesUnavailable, algorithm, events
 from django_redlock.backend import Backend
 from django_redlock.background import Crew
 from django_redlock.lease import Lease
@@ -224,6 +224,23 @@ def test_a_renewal_that_fails_in_a_loop_is_told_once_for_each_outage():
                 await waiting
 
     asyncio.run(main())
+
+
+def test_what_another_has_prolonged_since_is_not_unknown(redlock):
+    """A renewal that comes too late proves nothing; and ``extend`` ends an outage, too."""
+    lease = redlock("name", renew=False).acquire()
+    asked, clock = lease.tenancy.since, lease.backend.policy.clock
+    lease.extend()
+    with heard(events.Kind.UNKNOWN) as told:
+        lease.renewed(LeaseLost("over before a majority extended it"), asked)
+        lease.renewed(NodesUnavailable("nobody answered"), asked)
+        assert told == []
+        for outage in range(1, 3):
+            for _ in range(2):
+                lease.renewed(NodesUnavailable("nobody answered"), clock() + 1)
+            assert len(told) == outage
+            lease.extend()
+    lease.release()
 
 
 # -- whose lease ends with a block ----------------------------------------------------------------
