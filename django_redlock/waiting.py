@@ -1,11 +1,11 @@
 """Standing in line: who waits is woken by the release, in order of arrival, and does not poll.
 
-Beside each lock lies a list, the queue. A node that refuses who will wait notes that somebody
-does; so does one that is looked at, and a look asks all of them. At one node he then blocks on
-the list (BLPOP serves blocked clients in order of arrival).
-A release that finds the note keeps the name for a moment and puts one word into the list: the
-value of the tenancy that is over. Whoever is woken takes the name with it: for the bearer a
-reserved name is free, and so is one that a release on its way has not reached yet.
+Beside each lock lies a list, the queue. A node that refuses one who will wait notes that somebody
+does, and so does a node that is looked at (a look asks all). Whoever waits then blocks on the list
+of one node (BLPOP serves blocked clients in order of arrival). A release that finds the note keeps
+the name for a moment and puts one word into the list: the value of the tenancy that is over.
+Whoever is woken takes the name with it: for the bearer a reserved name is free, and so is one that
+a release on its way has not reached yet.
 
 No wake-up is lost, since the note is written and the lock looked at in one step, by the refusal
 or by a look of its own: a release before that is seen, and one after it finds the note. What
