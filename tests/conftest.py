@@ -6,10 +6,9 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from django.test import override_settings
 
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.testing.plugin import mend
+from django_redlock.testing.plugin import lent
 
 PATIENTLY = {"NODE_TIMEOUT": 10, "MAX_TTL": 60, "RESTART_GUARD": False}
 
@@ -27,11 +26,8 @@ def patient_nodes(redlock_embedded: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
     A node has ten seconds for an answer and a lease lasts for a minute, so that no stall makes a
     node silent or ends a lease. Without the restart guard nobody waits until the nodes are old.
     """
-    with override_settings(REDLOCK={"default": mend(redlock_embedded, **PATIENTLY)}):
+    with lent(redlock_embedded, **PATIENTLY):
         yield redlock_embedded
-    for node in redlock_embedded:
-        if node.is_paused:
-            node.resume()
 
 
 @pytest.fixture

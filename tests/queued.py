@@ -78,21 +78,25 @@ async def atake(name: str, wait: float, hold: float) -> None:
             leave(lease)
 
 
+def turns(words: list[str]) -> Iterator[tuple[str, float, float]]:
+    """The turns that a line tells to take: name, seconds to wait, seconds to hold."""
+    how, name, wait, hold = words[0], words[1], float(words[2]), float(words[3])
+    yield name, wait, hold
+    while how == "turns":
+        yield name, wait, hold
+
+
 def obey(words: list[str]) -> None:
     """Do what a line says."""
     last[:] = ["take", *words[1:]]
-    how, name, wait, hold = words[0], words[1], float(words[2]), float(words[3])
-    take(name, wait, hold)
-    while how == "turns":
-        take(name, wait, hold)
+    for turn in turns(words):
+        take(*turn)
 
 
 async def aobey(words: list[str]) -> None:
     """``obey``, in a task."""
-    how, name, wait, hold = words[0], words[1], float(words[2]), float(words[3])
-    await atake(name, wait, hold)
-    while how == "turns":
-        await atake(name, wait, hold)
+    for turn in turns(words):
+        await atake(*turn)
 
 
 def in_a_thread(words: list[str]) -> None:

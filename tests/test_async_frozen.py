@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sqlite3
 from contextlib import closing
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from django_redlock.testing.server import process_state
 
 from .test_renewal import group_of, made, nodes
-from .test_renewal_elsewhere import SETTINGS, line, running
+from .test_renewal_elsewhere import SETTINGS, invoice, line, running
 from .waiting import eventually
 
 __all__ = ["nodes"]
@@ -34,12 +33,7 @@ async def main(table):
         while not os.path.exists(claimed):  # frozen in here
             if meanwhile == "awaiting":
                 await asyncio.sleep(0.001)
-        lost = lease.lost
-        try:
-            lease.ensure()
-            ensured = True
-        except LeaseLost:
-            ensured = False
+        lost, ensured = look(lease)
         rows = table.execute("UPDATE invoice SET total = 1 WHERE fence = ?", (fence,))
         told_too = await asyncio.to_thread(told.wait, 20)
         print(json.dumps([lost, ensured, rows.rowcount, told_too]), flush=True)
@@ -56,12 +50,7 @@ def test_a_frozen_task_wakes_up_lost_and_its_write_is_refused(nodes, tmp_path, m
     It knows by the clock: where the task was at work, no timer of its loop has run before.
     """
     path, claimed = tmp_path / "shop.sqlite3", tmp_path / "claimed"
-    with (
-        closing(sqlite3.connect(path, isolation_level=None)) as table,
-        closing(group_of(nodes)) as group,
-    ):
-        table.execute("CREATE TABLE invoice (total INTEGER, fence INTEGER)")
-        table.execute("INSERT INTO invoice VALUES (0, 0)")
+    with invoice(path) as table, closing(group_of(nodes)) as group:
         words = ",".join(nodes.urls), str(path), str(claimed), meanwhile
         with running(FROZEN, *words) as frozen:
             assert json.loads(line(frozen)) == [1, False]

@@ -9,17 +9,22 @@ from typing import Any
 
 import pytest
 
-from django_redlock import LockTaken, redlock
+from django_redlock import LockTaken, conf, redlock
 from django_redlock.testing import EmbeddedNode
 
 from .loops import owing
 from .waiting import eventually
 
 
+def group() -> Any:
+    """The nodes, as this process knows them."""
+    return conf.backend("default").group
+
+
 def scripts_run(nodes: Sequence[EmbeddedNode]) -> list[int]:
     """How many scripts each of the first nodes has run, once that is all that they were sent."""
-    group: Any = redlock("any")._source("default").group
-    eventually(lambda: not any(owing(group.nodes[: len(nodes)])))
+    known = group().nodes[: len(nodes)]
+    eventually(lambda: not any(owing(known)))
     counts = []
     for node in nodes:
         with node.client() as client:
@@ -29,9 +34,8 @@ def scripts_run(nodes: Sequence[EmbeddedNode]) -> list[int]:
 
 def connect() -> None:
     """See that this process has a connection to every node, and that none is on its way."""
-    group: Any = redlock("any")._source("default").group
     redlock("warm").acquire().release()
-    eventually(lambda: all(state.voting for state in group.states()))
+    eventually(lambda: all(state.voting for state in group().states()))
 
 
 def test_a_fenced_acquire_is_one_message_to_each_node(patient_nodes):

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 from .test_renewal import group_of, made, nodes
 
@@ -24,6 +25,15 @@ settings.configure(REDLOCK={"default": {
 }})
 from django_redlock import LeaseLost, lease, redlock
 lease.RENEWALS = 20  # while it runs, no stall of the machine ends a lease
+
+def look(lease):
+    "Whether it is lost, and then whether `ensure` returns."
+    lost = lease.lost
+    try:
+        lease.ensure()
+    except LeaseLost:
+        return lost, False
+    return lost, True
 """
 
 
@@ -59,6 +69,15 @@ def tell(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
+@contextmanager
+def invoice(path: Path) -> Iterator[sqlite3.Connection]:
+    """A table with one row, which nobody has claimed."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as table:
+        table.execute("CREATE TABLE invoice (total INTEGER, fence INTEGER)")
+        table.execute("INSERT INTO invoice VALUES (0, 0)")
+        yield table
+
+
 # -- frozen ---------------------------------------------------------------------------------------
 
 FROZEN = f"""{SETTINGS}
@@ -70,12 +89,7 @@ with redlock("invoice", on_lost=lambda _: told.set()) as lease:
     print(json.dumps([claimed.rowcount, lease.remaining() > 0]), flush=True)
     while lease.remaining() > 0:  # frozen in here
         time.sleep(0.001)
-    lost = lease.lost
-    try:
-        lease.ensure()
-        ensured = True
-    except LeaseLost:
-        ensured = False
+    lost, ensured = look(lease)
     written = table.execute(
         "UPDATE invoice SET total = 1, fence = ? WHERE fence <= ?", (lease.fence, lease.fence)
     )
@@ -86,12 +100,7 @@ with redlock("invoice", on_lost=lambda _: told.set()) as lease:
 def test_a_frozen_holder_wakes_up_lost_and_its_write_is_refused(nodes, tmp_path):
     """FM-6: stopped past its ttl, a holder knows at its next look, and the row knows the fence."""
     path = tmp_path / "shop.sqlite3"
-    with (
-        closing(sqlite3.connect(path, isolation_level=None)) as table,
-        closing(group_of(nodes)) as group,
-    ):
-        table.execute("CREATE TABLE invoice (total INTEGER, fence INTEGER)")
-        table.execute("INSERT INTO invoice VALUES (0, 0)")
+    with invoice(path) as table, closing(group_of(nodes)) as group:
         with running(FROZEN, ",".join(nodes.urls), str(path)) as frozen:
             assert json.loads(line(frozen)) == [1, True]
             frozen.send_signal(signal.SIGSTOP)

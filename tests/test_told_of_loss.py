@@ -14,42 +14,21 @@ from typing import Any
 import pytest
 
 from django_redlock import LeaseLost, NodesUnavailable, algorithm, events
-from django_redlock.backend import Backend
 from django_redlock.background import Crew
 from django_redlock.lease import Lease
 from django_redlock.locks import LockTemplate
-from django_redlock.protocol import Ask, Command, Policy, Vote
+from django_redlock.protocol import Ask, Command
 from django_redlock.renewal import MOST_TOLD
-from django_redlock.testing.memory import MemoryNode, MemoryNodes
 
 from .loops import soon
+from .test_renewal import Memory, made
 from .waiting import eventually
-
-
-class Deaf(MemoryNodes):
-    """Three nodes in memory, which prolong nothing while they are told not to."""
-
-    def __init__(self) -> None:
-        super().__init__([MemoryNode() for _ in range(3)])
-        self.renews = True
-
-    def ask(self, ask: Ask) -> list[Vote]:
-        """See ``MemoryNodes``."""
-        if ask.command is Command.EXTEND and not self.renews:
-            raise OSError("no network")
-        return super().ask(ask)
-
-
-def made(group: MemoryNodes, **options: Any) -> LockTemplate:
-    """What calls itself ``redlock`` over these nodes."""
-    backend = Backend("mine", group, Policy(size=3), **options)
-    return LockTemplate(lambda _: backend)
 
 
 @pytest.fixture
 def redlock() -> LockTemplate:
     """Locks over nodes of this test alone."""
-    return made(Deaf())
+    return made(Memory())
 
 
 @contextmanager
@@ -171,6 +150,12 @@ def test_a_callback_that_had_to_be_awaited_is_refused(redlock, on_lost):
 # -- of a renewal that failed ---------------------------------------------------------------------
 
 
+def deaf(ask: Ask) -> None:
+    """Prolong nothing."""
+    if ask.command is Command.EXTEND:
+        raise OSError("no network")
+
+
 def renews_after(lease: Lease, when: float) -> bool:
     """Whether its next renewal is later than then."""
     return lease.renew_at > when
@@ -180,17 +165,17 @@ def fails_and_recovers(
     wait: Callable[[Callable[[], object]], Any],
 ) -> Generator[Any, Lease, None]:
     """A lease whose renewal fails for a while, twice; yields what to await."""
-    group = Deaf()
-    redlock = made(group, ttl=30)
+    group = Memory()
+    redlock = made(group)
     lease = yield redlock("name")
     with heard(events.Kind.UNKNOWN, events.Kind.EXTENDED, events.Kind.LOST) as told:
         for outage in range(1, 3):
-            group.renews = False
+            group.before = deaf
             yield wait(lambda: told and told[-1].kind is events.Kind.UNKNOWN)
             yield wait(
                 functools.partial(renews_after, lease, lease.renew_at)
             )  # once more, and is not told
-            group.renews = True
+            group.before = lambda _: None
             yield wait(lambda: told[-1].kind is events.Kind.EXTENDED)
             unknown = [event for event in told if event.kind is events.Kind.UNKNOWN]
             assert len(unknown) == outage

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -37,9 +37,16 @@ def redlock_nodes(redlock_embedded: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
     The first test of a session waits three to four seconds until the nodes are old enough to
     vote, and so does one after a test that killed, restarted or emptied a node.
     """
-    with _in_force(mend(redlock_embedded)):
+    with lent(redlock_embedded):
         yield redlock_embedded
-    for node in redlock_embedded:
+
+
+@contextmanager
+def lent(nodes: EmbeddedNodes, **options: Any) -> Iterator[None]:
+    """Nodes as new for one test, with these options of `EmbeddedNodes.settings` in force."""
+    with _in_force(mend(nodes, **options)):
+        yield
+    for node in nodes:
         if node.is_paused:
             node.resume()  # costs nothing; dead nodes wait for the next test that wants them
 
