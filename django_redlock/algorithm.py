@@ -50,7 +50,7 @@ from .protocol import (
     counting,
     milliseconds,
 )
-from .undoing import hand_over, heard, undo
+from .undoing import give_back, hand_over, heard, undo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,20 +183,41 @@ def _keeping(votes: Sequence[Vote]) -> list[Vote]:
 def adopt(policy: Policy, target: Target, *, old: str, label: str, ttl: float) -> Steps[Grant]:
     """Take over the tenancy of the nonce ``old``: a grant that needs its key instead of none.
 
-    Only nodes that swapped the nonce count, so of two adopters at most one succeeds.
+    Only nodes that swapped the nonce count, so of two adopters at most one succeeds. When several
+    have split the nodes between them, each gives back what it has, and tries again, soon.
 
     Raises:
         LeaseLost: the tenancy is over, or another adopter was first.
-        NodesUnavailable: no majority could be asked.
+        NodesUnavailable: no majority could be asked; the handle is as good as before.
     """
-    grant, refusal = yield from attempt(policy, target, label=label, ttl=ttl, old=old)
-    if grant is not None:
-        return grant
-    assert refusal is not None  # one of the two
-    if isinstance(refusal, NodesUnavailable):
-        raise refusal
-    reason = "too late to adopt: the tenancy is over or somebody else has it"
-    raise LeaseLost(reason, name=target.name, votes=refusal.votes)
+    for tries in range(SPLITS + 1):
+        grant, refusal = yield from attempt(policy, target, label=label, ttl=ttl, old=old)
+        if grant is not None:
+            return grant
+        assert refusal is not None  # one of the two
+        votes = refusal.votes
+        if _over(policy, votes):
+            reason = "too late to adopt: the tenancy is over or somebody else has it"
+            raise LeaseLost(reason, name=target.name, votes=votes)
+        if isinstance(refusal, NodesUnavailable) or tries == SPLITS:
+            break
+        yield Wait(policy.uniform(0.001, 0.01) * (tries + 1))
+    told = refusal.reason if isinstance(refusal, NodesUnavailable) else "no majority could be had"
+    reason = f"{told}; the handle can still be adopted, until its ttl is over"
+    raise NodesUnavailable(reason, name=target.name, votes=votes)
+
+
+def _over(policy: Policy, votes: Sequence[Vote]) -> bool:
+    """Whether nobody can adopt a tenancy any more: too few nodes have it, or one other has them.
+
+    What different others have may be given back: they are adopters as we are.
+    """
+    refusals = [vote for vote in votes if vote.answer is NO]
+    owners = Counter(vote.owner for vote in refusals if vote.owner)
+    missing = len(refusals) - owners.total()
+    return missing > policy.size - policy.majority or max(owners.values(), default=0) >= (
+        policy.majority
+    )
 
 
 def attempt(
@@ -251,17 +272,27 @@ def attempt(
         fence, evidence = yield from _token(policy, target, nonce, votes)
         deadline = start + policy.validity(ttl)
         if fence is not None and policy.clock() < deadline:
-            return Grant(target, nonce, fence, deadline, start, ttl, touched, votes), None
+            late = _not_yes(votes) if old else frozenset()
+            return Grant(
+                target, nonce, fence, deadline, start, ttl, touched, votes, old, late
+            ), None
         refusal = _refusal(policy, target, evidence, in_time=fence is None)
+        if old and not _over(policy, evidence):
+            yield give_back(policy, target, nonce, old, touched)
+            return None, refusal
         wake = _ours_to_wake(target, evidence, policy.majority, word, woken)
         if (touched or word) and wake:
-            yield undo(policy, target, nonce, _asked(votes), wake=wake)
+            yield undo(policy, target, nonce, _asked(votes), touched=touched, wake=wake)
         elif touched:
             yield undo(policy, target, nonce, touched, wake=())
     except GeneratorExit:
         raise
     except BaseException:
-        yield undo(policy, target, nonce, policy.everyone() if word else touched)
+        to = policy.everyone() if word else touched
+        if old:
+            yield give_back(policy, target, nonce, old, touched)
+        else:
+            yield undo(policy, target, nonce, to, touched=touched)
         raise
     return None, refusal
 
@@ -296,6 +327,10 @@ def _speaking(votes: Sequence[Vote], word: str) -> list[Vote]:
     if not word and all(vote.answer is not Answer.YES for vote in votes):
         said += _keeping(votes)
     return said
+
+
+def _not_yes(votes: Sequence[Vote]) -> frozenset[int]:
+    return frozenset(i for i, vote in enumerate(votes) if vote.answer is not YES)
 
 
 def _asked(votes: Sequence[Vote]) -> frozenset[int]:
@@ -388,8 +423,8 @@ def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Seq
     is asked, since any of them may have the line.
     """
     rest = milliseconds(grant.since + min_hold - policy.clock())
-    target = grant.target
-    ask = hand_over(policy, target, grant.nonce)
+    target, touched = grant.target, grant.touched
+    ask = hand_over(policy, target, grant.nonce, touched)
     if rest > 0:
         ask = Ask(
             Command.REST,
@@ -397,10 +432,13 @@ def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Seq
             (target.held, *target.keys),
             (rest, *target.names),
             counting(heard, policy.majority),
-            grant.touched,
+            touched,
+            lasts=policy.max_ttl,
         )
     try:
         votes: Sequence[Vote] = yield ask
+        if grant.unswapped:  # the giver's key would stay there for its ttl
+            yield undo(policy, target, grant.old, grant.unswapped, wake=())
     except GeneratorExit:
         raise
     except BaseException:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -23,12 +24,14 @@ from typing import TYPE_CHECKING, Final
 from .alarms import Alarms
 from .event_loops import PerLoop
 from .inquiry import Inquiry
+from .question import HANDSHAKE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from .channel import Channel, Owed
+    from .channel import Channel
     from .node import Node, Opening
+    from .owed import Owed
     from .protocol import Ask, Vote
 
 PLENTY: Final = 65536  # bytes: what a hundred tasks ask in one tick leaves in one write
@@ -128,6 +131,8 @@ class Lane:
             channel.close("the restart guard is over: look again")
             self._drop(loop)
             return None
+        if self.node.undos:
+            self.node.undos.send(partial(self.put, loop=loop), now)
         return channel
 
     def open(self, now: float, loop: asyncio.AbstractEventLoop, *, urgent: bool) -> bool:
@@ -139,6 +144,13 @@ class Lane:
 
             self._opening = self.node.open(now, urgent=urgent, then=arrived)
         return self._opening is not None
+
+    def patience(self, longest: float) -> float:
+        """Until when, at the most, the node that is being connected may give its next sign."""
+        opening = self._opening
+        if opening is None or self.node.trouble:
+            return -math.inf
+        return opening.patience_ends(HANDSHAKE * self.timeout, longest)
 
     def _opened(self, loop: asyncio.AbstractEventLoop, opening: Opening) -> None:
         self._opening = None
@@ -159,6 +171,8 @@ class Lane:
         channel.looped = True
         self.node.lend(channel)
         loop.add_reader(channel.fileno, self.read, loop)
+        if channel.unsent:
+            self._flush(loop)
 
     def _drop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have no connection any more; a closed one leaves the loop before its number is new."""
@@ -174,8 +188,8 @@ class Lane:
     def give_back(self) -> None:
         """Return the connection to the process; the loop ends."""
         for inquiry, place in tuple(self._waiting.items()):
-            if inquiry.question.undoing:
-                self.entrust(inquiry, place)
+            self.forgo(inquiry)
+            inquiry.question.keep(place)
         channel = self.channel
         if channel is not None:
             self._drop(asyncio.get_running_loop())
@@ -190,11 +204,11 @@ class Lane:
         """Put the question when there is a connection."""
         self._waiting[inquiry] = place
 
-    def entrust(self, inquiry: Inquiry, place: int) -> None:
-        """The same, when nobody will wait for the answer, nor the loop go on for it perhaps."""
+    def forgo(self, inquiry: Inquiry) -> None:
+        """Wait for a connection no longer."""
         self._waiting.pop(inquiry, None)
         if self._opening is not None:
-            self.node.entrust(self._opening, inquiry.errand(place))
+            self.node.suspect(self._opening)
 
     def put(self, owed: Owed, loop: asyncio.AbstractEventLoop) -> bool:
         """Put a question into the stream, to leave with all others of this tick.

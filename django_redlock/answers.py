@@ -11,7 +11,7 @@ from .protocol import Answer, Command, Vote
 GRANT: Final = Command.GRANT
 RELEASE: Final = Command.RELEASE
 STAND: Final = Command.STAND
-UNBLOCK: Final = Command.UNBLOCK
+UNSCRIPTED: Final = frozenset({Command.UNBLOCK, Command.LOAD})  # whatever they answer
 YES: Final = Answer.YES
 EMPTIED: Final = "lost its data; the restart guard counts from now"
 DONE: Final = {
@@ -20,6 +20,7 @@ DONE: Final = {
     Command.EXTEND: b"KEPT",
     Command.RELEASE: b"FREED",
     Command.REST: b"RESTING",
+    Command.RETURN: b"RETURNED",
     Command.LOOK: b"LOOKED",
     Command.CLAIM: b"CLAIMED",
     Command.SURVEY: b"FOUND",
@@ -28,7 +29,7 @@ DONE: Final = {
 
 def vote(node: str, command: Command, nonce: bytes, answer: object) -> Vote | None:
     """What a node's answer to ``command`` is worth; None: it is not an answer to this question."""
-    if command is UNBLOCK:
+    if command in UNSCRIPTED:
         return Vote(node, YES)
     if command is STAND and answer is None:
         return Vote(node, Answer.NO)

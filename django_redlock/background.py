@@ -51,13 +51,18 @@ class Crew:
         if not self.offer(kind, job, most=most):
             _do(job)  # late beats never
 
-    def offer(self, kind: object, job: Callable[[], object], *, most: int = 1) -> bool:
+    def offer(
+        self, kind: object, job: Callable[[], object], *, most: int = 1, again: bool = True
+    ) -> bool:
         """Have ``job`` done, if there is a thread for it; whether there is.
 
-        There is none while the interpreter shuts down, or the process may have no more.
+        There is none while the interpreter shuts down, or the process may have no more. Without
+        ``again``, one that is ordered and has not been begun is enough.
         """
         with self._lock:
-            self._jobs.setdefault(kind, deque()).append(job)
+            ordered = self._jobs.setdefault(kind, deque())
+            if again or job not in ordered:
+                ordered.append(job)
             if self._workers[kind] >= most:
                 return True
         try:

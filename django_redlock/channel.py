@@ -19,47 +19,35 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import hiredis
 
 from . import admission, answers, scripts
 from .complaints import complaint
-from .protocol import UNDO, Answer, Ask, Command, Vote
+from .owed import Owed, nobody, packed
+from .protocol import UNDO, Answer, Command, Vote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redis.connection import Connection, UnixDomainSocketConnection
 
+    from .owed import Asker
+
 
 READ_SIZE: Final = 65536
 READS: Final = 64  # of that size at a time; poll tells when there is more
 LONGEST: Final = 16 * 1024 * 1024  # bytes of one answer: no survey is as long
-# Bytes that a silent node may be sent before it gets no more questions, and before it gets no
-# more undoing either: what has been granted must still be undone, and takes fewer bytes.
+# Bytes that may be owed before a connection takes no more questions, and before it takes no more
+# undoing either: that is kept, and sent later. One that owes nothing takes a question of any size.
 BACKLOG: Final = 65536
 UNDO_BACKLOG: Final = 2 * BACKLOG
 LOOP_BACKLOG: Final = 256 * 1024 * 1024  # of all tasks of an event loop together
 NO_EPOCH: Final = b"$0\r\n\r\n"  # an empty word, as the last of a grant: see Channel.send
 GRANT: Final = Command.GRANT  # an enum's member costs five times a name
 BUSY: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-
-
-class Owed(NamedTuple):
-    """A question whose answer is outstanding, and who is told the vote, once.
-
-    Attributes:
-        hear: called with the node's place and the vote.
-        since: ``time.monotonic`` when it was sent.
-        packed: the question's bytes, as ``pack`` made them.
-    """
-
-    command: Command
-    nonce: bytes
-    hear: Callable[[int, Vote], object]
-    since: float
-    packed: bytes
 
 
 class Channel:
@@ -73,10 +61,11 @@ class Channel:
         opened: ``time.monotonic`` then.
         votes_from: ``time.monotonic`` from which the node may vote.
         fault: why the channel is of no more use; "" while it is.
-        spoiled: an interruption may have put it out of step; only an undo may still use it.
+        spoiled: ``time.monotonic`` of an interruption that may have put it out of step, so that
+            only an undo may still use it; else 0.
         looped: an event loop has it, and sends later what the socket does not take at once.
-        undone: told what was to be undone and not answered, when the channel is closed.
-        unsent: bytes that are still to be sent.
+        undone: told who wanted something undone that the node has not done.
+        unsent: bytes that are still to be sent; reading sends them, too.
     """
 
     def __init__(
@@ -110,9 +99,9 @@ class Channel:
         self.votes_from = self.opened + guard_left if guard_left > 0 else -math.inf
         self.owed: deque[Owed] = deque()
         self.fault = ""
-        self.spoiled = False
+        self.spoiled = 0.0
         self.looped = False
-        self.undone: Callable[[list[Owed]], object] | None = None
+        self.undone: Callable[[Asker], object] | None = None
         self._tls = isinstance(self.socket, ssl.SSLSocket)
         self._reader = hiredis.Reader()
         self._unsent: list[bytes] = []
@@ -121,6 +110,7 @@ class Channel:
         self._heard = -math.inf  # time.monotonic of the last answer, or of the first question
         self._unasked = False  # whether nothing of what is owed has been sent yet
         self._incomplete = 0
+        self._loading: set[Command] = set()
         self._writing = threading.RLock()  # re-entrant: a signal handler may lock, too
 
     def silent_for(self, now: float) -> float:
@@ -138,11 +128,8 @@ class Channel:
         packed, size = owed.packed, len(owed.packed)
         if owed.command is GRANT:
             packed = packed[: -len(NO_EPOCH)] + self._epoch
-        room = LOOP_BACKLOG
-        if not self.looped:
-            room = UNDO_BACKLOG if owed.command in UNDO else BACKLOG
         with self._writing:
-            if self.fault or self._backlog + size > room:
+            if self.fault or not self._has_room(owed, size):
                 return False
             self._backlog += size
             if not self.owed:
@@ -151,6 +138,24 @@ class Channel:
             self._unsent.append(packed)
             self.unsent += len(packed)
         return True
+
+    def _has_room(self, owed: Owed, size: int) -> bool:
+        if not self._backlog:
+            return True
+        undoing = owed.command in UNDO
+        room = UNDO_BACKLOG if undoing else BACKLOG
+        if self._backlog + size <= (LOOP_BACKLOG if self.looped else room):
+            return True
+        return undoing and self.owes(owed.nonce)  # another connection would overtake the grant
+
+    def owes(self, nonce: bytes) -> bool:
+        """Whether the answer to a question with this nonce is outstanding."""
+        return any(owed.nonce == nonce for owed in tuple(self.owed))
+
+    def undoing_until(self) -> float:
+        """``time.monotonic`` until which an answer to something that undoes is of interest."""
+        undoing = [owed.asker for owed in tuple(self.owed) if owed.command in UNDO]
+        return max((asker.until for asker in undoing if asker is not None), default=-math.inf)
 
     def flush(self) -> bool:
         """Send what the socket takes without waiting; whether that was all."""
@@ -182,16 +187,17 @@ class Channel:
             each.hear(self.place, Vote(self.label, Answer.LOST, why=why))
 
     def send(self, owed: Owed) -> bool:
-        """Put a question on the wire without waiting; False if it cannot have arrived whole."""
+        """Put a question on the wire without waiting; False if it cannot arrive whole."""
         with self._writing:
             if not self.put(owed):
                 return False
-            if not self.flush() and not self.looped:
-                self.close("takes no more data")
+            self.flush()
         return not self.fault
 
     def read(self) -> None:
         """Settle every answer that has arrived; never waits, and never reads for long."""
+        if self.unsent and not self.looped:
+            self.flush()
         try:
             for _ in range(READS):
                 data = self.socket.recv(READ_SIZE)
@@ -236,59 +242,50 @@ class Channel:
             vote = Vote(self.label, Answer.LOST, why=self.fault)
         if vote.why is answers.EMPTIED:
             self.close(vote.why)
+        if vote.answer is Answer.LOST:
+            self._not_undone(owed)
         owed.hear(self.place, vote)
 
     def _ask_in_full(self, owed: Owed) -> bool:
         """Ask once more, with the script's text: the node has forgotten it (SCRIPT FLUSH).
 
-        A grant that is being undone already is not: it would come behind its undoing.
+        What undoes is asked again always. Anything else is not, when its asker has gone: a grant
+        would come behind its undoing, or long after the lease is over. Then the node is given
+        the script for the next one who asks.
         """
-        if owed.command is GRANT and any(each.nonce == owed.nonce for each in self.owed):
-            return False
         text = scripts.TEXT[owed.command].encode()
+        if owed.command not in UNDO and (owed.asker is None or owed.asker.gone):
+            self._load(owed.command)
+            return False
         words, _, _, _, _, rest = owed.packed.split(b"\r\n", 5)
         in_full = b"%b\r\n$4\r\nEVAL\r\n$%d\r\n%b\r\n%b" % (words, len(text), text, rest)
         asked = self.send(owed._replace(packed=in_full, since=time.monotonic()))
         return asked or bool(self.fault)  # closed: its asker was told
 
+    def _load(self, command: Command) -> None:
+        if command in self._loading:
+            return
+        self._loading.add(command)
+        data = packed("SCRIPT", "LOAD", scripts.TEXT[command])
+        loaded = partial(self._loaded, command)
+        self.send(Owed(Command.LOAD, b"", loaded, time.monotonic(), data))
+
+    def _loaded(self, command: Command, *_: object) -> None:
+        self._loading.discard(command)
+
     def close(self, fault: str) -> None:
         """End the connection; whatever it still owes is lost."""
         self.fault = self.fault or fault
-        undoing = [each for each in self.owed if each.command in UNDO and each.hear is not again]
         while self.owed:
             owed = self.owed.popleft()
+            self._not_undone(owed)
             owed.hear(self.place, Vote(self.label, Answer.LOST, why=self.fault))
         if self.looped:  # the loop must forget the socket's number before it is closed
             with contextlib.suppress(OSError):
                 self.socket.shutdown(socket.SHUT_RDWR)
         else:
             self._connection.disconnect()
-        if undoing and self.undone is not None:
-            self.undone(undoing)
 
-
-def again(place: int, vote: Vote) -> None:
-    """Hear the vote on what was put once more; it is not put a third time."""
-
-
-def nobody(place: int, vote: Vote) -> None:
-    """Hear a vote that nobody waits for."""
-
-
-def pack(ask: Ask, place: int) -> bytes:
-    """The bytes of a question for the node at that place."""
-    words = ["EVALSHA", scripts.DIGEST[ask.command], len(ask.keys), *ask.keys, ask.nonce, *ask.args]
-    if ask.command is GRANT:
-        words.append("")  # where each channel puts its node's epoch
-    if ask.each is not None:
-        words.append(ask.each[place])
-    return packed(*words)
-
-
-def packed(*words: str | int) -> bytes:
-    """A command as it goes over the wire."""
-    # Bytes only: hiredis (3.5) turns numbers into text by a call in which a signal handler may
-    # raise, does not look, and crashes the process.
-    encoded = tuple([word.encode() if isinstance(word, str) else b"%d" % word for word in words])
-    whole: bytes = hiredis.pack_command(encoded)  # type: ignore[arg-type]
-    return whole
+    def _not_undone(self, owed: Owed) -> None:
+        if owed.command in UNDO and owed.asker is not None and self.undone is not None:
+            self.undone(owed.asker)

@@ -15,6 +15,8 @@ from .complaints import Refused
 from .protocol import milliseconds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from redis.connection import Connection, UnixDomainSocketConnection
 
     from .addresses import Address
@@ -28,6 +30,7 @@ def open_channel(
     guard: float,
     earlier: admission.Facts | None,
     timeout: float,
+    progress: Callable[[], object] = bool,
 ) -> Channel:
     """Connect, and find out whether and from when the node may vote.
 
@@ -37,6 +40,7 @@ def open_channel(
         guard: seconds a restarted or emptied node has no vote.
         earlier: what the node said at an earlier connection.
         timeout: seconds for each step.
+        progress: called after each answer of the node.
 
     Raises:
         Refused: the node is there, but it may not vote or refuses us.
@@ -46,11 +50,13 @@ def open_channel(
     connection = address.connection(timeout)
     try:
         connection.connect()
+        progress()
         start = time.monotonic()
         _send(connection, ("INFO", "server"), ("INFO", "replication"))
         info = _answer(connection)
         round_trip = time.monotonic() - start
         info += b"\n" + _answer(connection)
+        progress()
         facts = admission.parse(info)
         refusal = admission.objection(facts)
         if refusal:
@@ -64,6 +70,7 @@ def open_channel(
         for _ in load:
             _answer(connection)
         answer = _answer(connection)
+        progress()
         if not isinstance(answer, list) or answer[:2] != [nonce.encode(), b"ADMITTED"]:
             raise Refused("answered another question")  # noqa: TRY301 - as above
         guard_left = max(admission.guard_left(age, guard), answer[2] / 1000)

@@ -11,19 +11,18 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from .alarms import Alarm, dismiss
-from .channel import nobody
-from .question import HANDSHAKE, Question
+from .owed import nobody
+from .question import HANDSHAKE, PATIENCE, Question
 
 if TYPE_CHECKING:
     import asyncio
 
     from .anodes import Lane, Lanes
-    from .channel import Channel, Owed
+    from .channel import Channel
     from .protocol import Ask, Vote
     from .question import Hear
 
 NOWHERE: Final[frozenset[int]] = frozenset()
-PATIENCE: Final = 20  # node timeouts that a question may last, however busy the nodes are
 
 
 class Inquiry:
@@ -34,13 +33,13 @@ class Inquiry:
     """
 
     def __init__(self, lanes: Lanes, ask: Ask, loop: asyncio.AbstractEventLoop) -> None:
-        self.question = Question(lanes.nodes, ask)
         self.answered: asyncio.Future[list[Vote]] = loop.create_future()
+        self.question = Question(lanes.nodes, ask, self.answered.done)
         self._lanes = lanes
         self._loop = loop
         self._unheard: dict[int, Channel] = {}  # asked, by place
         self._awaited: frozenset[int] = NOWHERE  # nodes without a connection yet
-        self._lingering = False
+        self._lingering = self._urgent = False
         self._alarm: Alarm | None = None
         self._until = self.question.start + lanes.timeout
         self._patience = self.question.start + PATIENCE * lanes.timeout
@@ -61,9 +60,10 @@ class Inquiry:
         hear, undoing = question.timed(self._hear, late=True), question.undoing
         for place, channel in zip(question.asked, usable, strict=True):
             lane = lanes[place]
-            if undoing and self._put_elsewhere(place, lane):
+            touched = undoing and question.touches(place)
+            if touched and self._put_elsewhere(place, lane):
                 continue
-            if channel is not None or (undoing and lane.channel is not None):
+            if channel is not None or (touched and lane.channel is not None):
                 self._put(place, lane, hear, now)
                 continue
             known_down = bool(lane.node.trouble)
@@ -73,8 +73,8 @@ class Inquiry:
                 lane.wait(self, place)
                 continue
             question.lose(place, lane.node.trouble or "no connection")
-            if undoing:
-                lane.entrust(self, place)
+            question.keep(place)
+        self._urgent = urgent
         if urgent and self._awaited:
             self._until = now + HANDSHAKE * self._lanes.timeout
 
@@ -84,7 +84,8 @@ class Inquiry:
         channel = lane.node.elsewhere(question.ask.nonce, lane.channel)
         if channel is None:
             return False
-        channel.send(self.errand(place))
+        if not channel.send(question.asker.again(nobody, time.monotonic())) and not channel.fault:
+            question.keep(place)
         question.lose(place, "it has not answered the grant yet", sent=True)
         return True
 
@@ -92,15 +93,13 @@ class Inquiry:
         channel, question = lane.channel, self.question
         if channel is None:
             question.lose(place, lane.node.trouble or "no connection")
+            question.keep(place)
         elif not question.barred(place, channel):
             if lane.put(question.owed(place, hear, now), self._loop):
                 self._unheard[place] = channel
             else:
                 question.lose(place, "has too much to answer already")
-
-    def errand(self, place: int) -> Owed:
-        """The question, for a node that is connected when nobody waits for its answer."""
-        return self.question.owed(place, nobody, time.monotonic())
+                question.keep(place)
 
     def connected(self, place: int, lane: Lane) -> None:
         """Ask a node that has, or could not be given, a connection at last.
@@ -179,6 +178,9 @@ class Inquiry:
             if self._awaited and late > timeout / 2:
                 self._until = max(self._until, now + min(late, HANDSHAKE * timeout))
             longest = self._until - now if self._awaited else 0.0
+            if self._urgent:
+                for place in self._awaited:
+                    longest = max(longest, self._lanes.lanes[place].patience(self._patience) - now)
             for place, channel in tuple(self._unheard.items()):
                 longest = max(longest, timeout - self._silence(place, channel, now))
             if self.answered.done() or self._alarm is not alarm:
@@ -200,10 +202,8 @@ class Inquiry:
         if not self.answered.done():
             why = f"no connection within {self._lanes.timeout:g} s"
             for place in self._awaited:
-                node = self._lanes.nodes[place]
                 self.question.lose(place, why)
-                node.trouble = node.trouble or why  # it is not waited for again
-                if self.question.undoing:
-                    self._lanes.lanes[place].entrust(self, place)
+                self._lanes.lanes[place].forgo(self)  # if it is silent, it is not waited for again
+                self.question.keep(place)
             dismiss(self._alarm)
             self.answered.set_result(self.question.votes())

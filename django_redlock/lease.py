@@ -52,7 +52,7 @@ def _release_forgotten(
     if loop is None:
         backend.run(algorithm.release(backend.policy, grant))
     else:  # later, since this may be in the middle of anything; and never blocking
-        ask = hand_over(backend.policy, grant.target, grant.nonce)
+        ask = hand_over(backend.policy, grant.target, grant.nonce, grant.touched)
         loop.call_soon(backend.group.aask, ask)
 
 

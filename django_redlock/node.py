@@ -9,30 +9,33 @@ because redis-py's handshake blocks.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .background import Crew
-from .channel import again
 from .complaints import describe
 from .handshake import open_channel
+from .owed import nobody
 from .protocol import Answer, Vote
+from .undo_queue import UndoQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .addresses import Address
     from .admission import Facts
-    from .channel import Channel, Owed
+    from .channel import Channel
+    from .owed import Asker
 
 SPARE: Final = 64  # idle channels kept per node
 LEAST_BACKOFF: Final = 0.05  # seconds between two tries of a node that is down …
 MOST_BACKOFF: Final = 2.0  # … growing to this
-MOST_UNDONE: Final = 4096  # questions that undo, kept until there is a connection
+UNDOS_FIRST: Final = 32_768  # bytes that may go before a question, which is to be taken, too
+LONGEST_SPOILED: Final = 1.0  # seconds for which an undo may still come after an interruption
 OPEN_TIMEOUT: Final = 1.0  # seconds for each step of a handshake, in the background
 LONGEST_OPENING: Final = 10 * OPEN_TIMEOUT
 MOST_OPENING: Final = 8  # at the same time: more threads would keep all others from working
@@ -67,6 +70,8 @@ class Opening:
     Attributes:
         awaited: whether whoever wanted it still waits.
         wanted: when, on ``time.monotonic``.
+        heard: when the node last gave a sign, or else when it was first asked for one; None while
+            the thread that connects has not begun.
         then: called by the thread that connects when it is done.
     """
 
@@ -75,7 +80,24 @@ class Opening:
         self.channel: Channel | None = None
         self.awaited = True
         self.wanted = time.monotonic()
+        self.heard: float | None = None
         self.then = then
+
+    def progress(self) -> None:
+        """Note that the node has given a sign, or is asked for the first one now."""
+        self.heard = time.monotonic()
+
+    def patience_ends(self, patience: float, longest: float) -> float:
+        """``time.monotonic`` from which the node counts as silent.
+
+        A thread that has not begun, or does not get the processor between two answers, makes no
+        node silent.
+
+        Args:
+            patience: seconds without a sign of the node.
+            longest: ``time.monotonic`` that ends it in any case.
+        """
+        return longest if self.heard is None else min(longest, self.heard + patience)
 
 
 class Node:
@@ -121,7 +143,7 @@ class Node:
         self._aside: list[Channel] = []
         self._owing: dict[str, Channel] = {}
         self._lent: weakref.WeakSet[Channel] = weakref.WeakSet()  # to event loops
-        self._undone: deque[Owed] = deque(maxlen=MOST_UNDONE)  # for the next connection
+        self.undos = UndoQueue(self)
         self._openings: weakref.WeakSet[Opening] = weakref.WeakSet()  # one may be interrupted
         self._crew = Crew()
         self._backoff = 0.0
@@ -141,7 +163,16 @@ class Node:
     # -- lending channels -----------------------------------------------------------------------
 
     def take(self, now: float) -> Channel | None:
-        """A channel for a new question, or None: see ``trouble``, or open one."""
+        """A channel for a new question, or None: see ``trouble``, or open one.
+
+        What is still to be undone goes first: it may be our own key that is in the way.
+        """
+        channel = self._take(now)
+        if channel is not None and self.undos:
+            self.undos.send(channel.send, now, most=UNDOS_FIRST)
+        return channel
+
+    def _take(self, now: float) -> Channel | None:
         with self._lock:
             if self._aside:
                 self._look_aside(now)
@@ -174,7 +205,7 @@ class Node:
                     if channel in shelf:
                         shelf.remove(channel)
                         return channel, True
-                return channel, channel.spoiled
+                return channel, bool(channel.spoiled)
             channel = self._lent_owing(nonce)
             if channel is not None:
                 return channel, False
@@ -216,8 +247,12 @@ class Node:
         owes = nonce is not None and bool(channel.owed) and _owes(channel, nonce)
         if channel.spoiled and not owes:
             channel.close("interrupted")
+        if channel.unsent and not (channel.fault or channel.flush()):
+            channel.close("takes no more data")
         if channel.fault:
             return
+        if channel.owed and channel.undoing_until() > now:
+            self._crew.offer("undo", self.undos.work, again=False)
         with self._lock:
             if owes and nonce is not None:
                 self._remember(nonce, channel)
@@ -238,6 +273,8 @@ class Node:
             channel.close("more connections than needed")
 
     def _remember(self, nonce: str, channel: Channel) -> None:
+        if channel.spoiled:
+            self._close_spoiled()
         if len(self._owing) >= 4 * SPARE:
             self._owing = {
                 nonce: channel
@@ -245,6 +282,14 @@ class Node:
                 if not channel.fault and _owes(channel, nonce)
             }
         self._owing[nonce] = channel
+
+    def _close_spoiled(self) -> None:
+        """Close what was kept for an undo that did not come: it was interrupted, too."""
+        latest = time.monotonic() - LONGEST_SPOILED
+        for nonce, channel in tuple(self._owing.items()):
+            if channel.spoiled and channel.spoiled < latest:
+                del self._owing[nonce]
+                channel.close("interrupted")
 
     def _look_aside(self, now: float) -> None:
         for channel in tuple(self._aside):
@@ -263,6 +308,22 @@ class Node:
         if now < channel.votes_from:
             return guarded(channel.votes_from - now)
         return twinned(self.twin) if self.twin else ""
+
+    def settle(self, now: float) -> bool:
+        """Read the idle connections; whether an answer to something that undoes is missing still.
+
+        That answer may be an error, or never come since the connection is broken: then it is
+        to be undone once more, though nobody may ever use the connection again.
+        """
+        with self._lock:
+            self._look_aside(now)
+            for channel in tuple(self._free):
+                if channel.owed:
+                    channel.read()
+                if channel.fault:
+                    self._free.remove(channel)
+            idle = (*self._free, *self._aside)
+        return any(channel.owed and channel.undoing_until() > now for channel in idle)
 
     # -- opening --------------------------------------------------------------------------------
 
@@ -290,7 +351,7 @@ class Node:
         channel = None
         try:
             if not self._is_answered(opening):
-                channel = self._connect()
+                channel = self._connect(opening.progress)
         finally:
             self._opened(opening, channel)
 
@@ -298,7 +359,7 @@ class Node:
         """Whether a failure since has said what it would, or nobody has a use for it any more."""
         with self._lock:
             forgone = not opening.awaited and opening.then is None
-            needless = forgone and bool(self._free) and not self._undone
+            needless = forgone and bool(self._free)
         return needless or self._failed_at >= opening.wanted
 
     def _opened(self, opening: Opening, channel: Channel | None) -> None:
@@ -306,8 +367,7 @@ class Node:
             self._openings.discard(opening)
             if channel is not None:
                 self._welcome(channel)
-                while self._undone:
-                    channel.send(self._undone.popleft()._replace(since=time.monotonic()))
+                self.undos.send(channel.send, time.monotonic())
                 if opening.awaited:
                     opening.channel = channel
                 else:
@@ -319,7 +379,8 @@ class Node:
             except RuntimeError:  # the event loop that waited has been closed
                 self.forgo(opening)
 
-    def _connect(self) -> Channel | None:
+    def _connect(self, progress: Callable[[], object]) -> Channel | None:
+        progress()
         try:
             return open_channel(
                 self._address,
@@ -328,6 +389,7 @@ class Node:
                 guard=self._guard,
                 earlier=self.facts,
                 timeout=max(OPEN_TIMEOUT, self.timeout),
+                progress=progress,
             )
         except Exception as error:  # noqa: BLE001 - a provider of credentials may raise anything
             with self._lock:
@@ -341,28 +403,40 @@ class Node:
         self.facts, self._last = channel.facts, channel
         self._welcomed()
         self.trouble, self._backoff = "", 0.0
-        channel.undone = self.undo_again
+        channel.undone = self.undo_later
         for silent in self._aside:  # their sockets are dead: the node answers on a new one
             silent.close("no answer")
         self._aside.clear()
 
-    def undo_again(self, undone: list[Owed]) -> None:
-        """Put these questions once more: their connection broke before an answer.
+    def undo_later(self, asker: Asker) -> None:
+        """Have something undone that the node has not answered, as soon as it can be asked."""
+        nonce = asker.ask.nonce
+        channel = self._owing.pop(nonce, None)
+        if channel is not None and not channel.fault and _owes(channel, nonce):
+            sent = channel.send(asker.again(nobody, time.monotonic()))
+            if channel.spoiled:
+                channel.close("interrupted")
+            elif sent:
+                return
+        self.undos.add(asker)
+        self._crew.offer("undo", self.undos.work, again=False)
 
-        The node may have acted or not; undoing twice harms nobody. They go over the next
-        connection that is opened, at the latest one of their own, which is closed at once.
+    def connection(self, *, at_least: float) -> Channel | None:
+        """A channel for the background, opened if it must be; None: it is too early to try.
+
+        Args:
+            at_least: ``time.monotonic`` before which the node is not to be asked.
         """
-        with self._lock:
-            self._undone.extend(owed._replace(hear=again) for owed in undone)
-        self.open(time.monotonic(), urgent=False, then=_hang_up)
-
-    def entrust(self, opening: Opening, owed: Owed) -> None:
-        """Have something undone, which nobody waits for, as soon as there is a connection."""
-        with self._lock:
-            if opening.channel is None:
-                self._undone.append(owed)
-            else:
-                opening.channel.send(owed)
+        now = time.monotonic()
+        if now < at_least:
+            return None
+        channel = self.take(now)
+        if channel is None and now >= self._retry_at:
+            channel = self._connect(bool)
+            if channel is not None:
+                with self._lock:
+                    self._welcome(channel)
+        return channel
 
     def forgo(self, opening: Opening) -> None:
         """Stop waiting; what still comes of it serves a later call."""
@@ -372,7 +446,12 @@ class Node:
                 self._keep(opening.channel)
                 opening.channel = None
             elif not opening.done.is_set() and not self._free:
-                self.trouble = self.trouble or f"no connection within {self.timeout:g} s"
+                self.suspect(opening)
+
+    def suspect(self, opening: Opening) -> None:
+        """Count the node as down, if it was asked to connect and has given no sign in time."""
+        if opening.patience_ends(self.timeout, math.inf) <= time.monotonic():
+            self.trouble = self.trouble or f"no connection within {self.timeout:g} s"
 
     # -- telling --------------------------------------------------------------------------------
 
@@ -398,12 +477,6 @@ class Node:
         )
 
 
-def _hang_up(opening: Opening) -> None:
-    """Close a connection that has served its purpose; the node still reads what it was sent."""
-    if opening.channel is not None:
-        opening.channel.close("was opened to undo what is undone")
-
-
 def guarded(left: float) -> str:
     """Why a node under the restart guard has no vote."""
     return f"restart guard: started or emptied a short while ago, {left:.1f} s left"
@@ -415,5 +488,4 @@ def twinned(first: str) -> str:
 
 
 def _owes(channel: Channel, nonce: str) -> bool:
-    wanted = nonce.encode()
-    return any(owed.nonce == wanted for owed in tuple(channel.owed))
+    return channel.owes(nonce.encode())

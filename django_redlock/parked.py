@@ -6,7 +6,7 @@ import select
 import time
 from typing import TYPE_CHECKING, Final
 
-from .channel import Owed, nobody, packed
+from .owed import Owed, nobody, packed
 from .protocol import Answer, Command, Stood, Vote
 
 if TYPE_CHECKING:

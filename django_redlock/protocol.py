@@ -62,7 +62,7 @@ Ballot = Sequence[Vote | None]  # None: not heard yet
 
 
 class Command(enum.StrEnum):
-    """What can be asked of a node; each is one script of ``scripts``, but for the last two."""
+    """What can be asked of a node; each is one script of ``scripts``, but for the last three."""
 
     __hash__ = str.__hash__  # that of an enum is Python code, run for every answer
 
@@ -71,14 +71,16 @@ class Command(enum.StrEnum):
     EXTEND = "extend"
     RELEASE = "release"
     REST = "rest"
+    RETURN = "return"
     LOOK = "look"
     CLAIM = "claim"
     SURVEY = "survey"
     STAND = "stand"  # BLPOP
     UNBLOCK = "unblock"  # CLIENT UNBLOCK
+    LOAD = "load"  # SCRIPT LOAD
 
 
-UNDO: Final = frozenset({Command.RELEASE, Command.REST})
+UNDO: Final = frozenset({Command.RELEASE, Command.REST, Command.RETURN})
 
 
 class Ask(NamedTuple):
@@ -94,6 +96,10 @@ class Ask(NamedTuple):
         first: index of the node to be written to first; the others follow in order.
         worth: told the ballot once it is decided; True while it is worth waiting for more, for
             about as long again. Undoing always waits so for the nodes that are prompt.
+        touched: of what undoes, indices of the nodes that may have what it takes back: these are
+            asked until they have answered. The others have nothing to undo; they are asked once,
+            to wake who waits there. None is all of ``to``.
+        lasts: of what undoes, seconds after which the nodes have dropped it by themselves.
     """
 
     command: Command
@@ -105,6 +111,8 @@ class Ask(NamedTuple):
     each: dict[int, int] | None = None
     first: int = 0
     worth: Callable[[Ballot], bool] | None = None
+    touched: frozenset[int] | None = None
+    lasts: float = 0.0
 
 
 class Wait(NamedTuple):
@@ -198,6 +206,9 @@ class Grant(NamedTuple):
         ttl: seconds, as asked of the nodes.
         touched: indices of the nodes that may carry our keys.
         votes: what the nodes said to the last question about it.
+        old: of an adopted tenancy, the giver's nonce; else "".
+        unswapped: indices of the nodes that may carry that still, or will: the giver's grant may
+            be on its way.
     """
 
     target: Target
@@ -208,6 +219,8 @@ class Grant(NamedTuple):
     ttl: float
     touched: frozenset[int]
     votes: Sequence[Vote] = ()
+    old: str = ""
+    unswapped: frozenset[int] = frozenset()
 
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from . import events
-from .channel import Owed, pack
+from .owed import Asker, Owed, pack
 from .protocol import UNDO, Answer, Ask, Command, Vote, majority_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ Hear: TypeAlias = "Callable[[int, Vote], object]"
 
 LEAST_LINGER: Final = 0.001  # seconds, of undoing
 LEAST_WORTH: Final = 0.01  # seconds, of what the asker says is worth waiting for
-HANDSHAKE: Final = 4  # node timeouts that connecting, several round trips, may take at the most
+HANDSHAKE: Final = 4  # node timeouts without a sign of a node that is being connected …
+PATIENCE: Final = 20  # … and those that a question may last, however slow this machine is
 VOTING: Final = frozenset({Command.GRANT, Command.RAISE, Command.EXTEND})
 
 
@@ -32,7 +33,7 @@ class Question:
         ballot: the votes heard, by place; None where none was.
         asked: the places of the nodes to ask.
         start: ``time.monotonic`` when it began.
-        over: whether the asker has heard enough.
+        asker: what the connections know of who asked.
         majority: more than half of the nodes.
     """
 
@@ -41,16 +42,18 @@ class Question:
         "_packed",
         "ask",
         "asked",
+        "asker",
         "ballot",
         "majority",
         "nodes",
         "nonce",
-        "over",
         "start",
         "undoing",
     )
 
-    def __init__(self, nodes: Sequence[Node], ask: Ask) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], ask: Ask, cancelled: Callable[[], bool] | None = None
+    ) -> None:
         self.nodes = nodes
         self.ask = ask
         self.nonce = ask.nonce.encode()
@@ -59,7 +62,7 @@ class Question:
         self.asked: Sequence[int] = _places(len(nodes), ask.first)
         self.majority = majority_of(len(nodes))
         self.start = time.monotonic()
-        self.over = False
+        self.asker = Asker(ask, self.start, cancelled)
         self._packed = b""
         self._owed: Owed | None = None
         if ask.to is not None and len(ask.to) < len(nodes):
@@ -85,8 +88,18 @@ class Question:
         if owed is None or owed.hear is not hear or self.ask.each is not None:
             if not self._packed or self.ask.each is not None:
                 self._packed = pack(self.ask, place)
-            owed = self._owed = Owed(self.ask.command, self.nonce, hear, now, self._packed)
+            command, packed = self.ask.command, self._packed
+            owed = self._owed = Owed(command, self.nonce, hear, now, packed, self.asker)
         return owed
+
+    def touches(self, place: int) -> bool:
+        """Whether this node may have what the question undoes."""
+        return self.undoing and (self.ask.touched is None or place in self.ask.touched)
+
+    def keep(self, place: int) -> None:
+        """Have the node undo it as soon as it can be asked, if there is something to undo."""
+        if self.touches(place):
+            self.nodes[place].undo_later(self.asker)
 
     def lose(self, place: int, why: str, *, sent: bool = False) -> None:
         """Note that this node gives no vote."""
@@ -106,7 +119,7 @@ class Question:
 
     def votes(self) -> list[Vote]:
         """The ballot, with a lost vote for each node that was not heard."""
-        self.over = True
+        self.asker.over = True
         if None in self.ballot:
             waited = time.monotonic() - self.start
             # Else it was the asker who did not wait, or who waited for a connection.
@@ -134,7 +147,7 @@ class Question:
         sent = time.monotonic()
 
         def hear_and_tell(place: int, vote: Vote) -> None:
-            over, seconds = self.over, time.monotonic() - sent
+            over, seconds = self.asker.over, time.monotonic() - sent
             hear(place, vote)
             if vote.answer is Answer.LOST:
                 if not over:

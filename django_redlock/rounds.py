@@ -15,9 +15,9 @@ import select
 import time
 from typing import TYPE_CHECKING
 
-from .channel import Channel, nobody
-from .protocol import Command
-from .question import HANDSHAKE, Question
+from .channel import Channel
+from .protocol import Answer, Command
+from .question import HANDSHAKE, PATIENCE, Question
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +43,8 @@ class Round:
         self.awaited: dict[int, int] = {}  # file descriptor -> index
         self.unheard: dict[int, int] = {}  # ours, asked, not answered yet -> file descriptor
         self.prompt: set[int] = set()  # of these, the ones that owed nothing before
+        self._looked = self._absent = 0.0  # seconds: when we last looked; for which we could not
+        self.unsent: set[int] = set()  # file descriptors that did not take all at once
 
     # -- before writing -------------------------------------------------------------------------
 
@@ -60,10 +62,11 @@ class Round:
             else:
                 why = self.nodes[i].trouble or f"no connection within {self.timeout:g} s"
                 self.question.lose(i, why)
+                self.question.keep(i)
 
     def _take(self, i: int) -> bool:
         node = self.nodes[i]
-        if self.question.undoing:
+        if self.question.touches(i):
             channel, ours = node.take_behind(self.ask.nonce, self.start)
             if channel is not None and not ours:
                 self.busy[i] = channel
@@ -98,7 +101,7 @@ class Round:
             known_down = bool(node.trouble)
             opening = node.open(self.start, urgent=urgent)
             if opening is not None and known_down and not urgent:
-                self._forgo(i, opening)
+                node.forgo(opening)
             elif opening is not None:
                 openings[i] = opening
                 patience[i] = self.timeout * (1 if known_down else HANDSHAKE)
@@ -107,16 +110,21 @@ class Round:
             self._join(i, opening)
         for i, opening in openings.items():
             if i not in self.mine and not self._enough():
-                opening.done.wait(max(0.0, self.start + patience[i] - time.monotonic()))
+                self._wait_for(opening, patience[i])
                 self._join(i, opening)
             if i not in self.mine:
-                self._forgo(i, opening)
+                self.nodes[i].forgo(opening)
 
-    def _forgo(self, i: int, opening: Opening) -> None:
-        """Wait no longer; but what is to be undone there shall be, however late."""
-        if self.question.undoing:
-            self.nodes[i].entrust(opening, self.question.owed(i, nobody, time.monotonic()))
-        self.nodes[i].forgo(opening)
+    def _wait_for(self, opening: Opening, patience: float) -> None:
+        """Wait for a connection, until the node is silent; what this machine is late counts not."""
+        longest = self.start + PATIENCE * self.timeout
+        while True:
+            now = time.monotonic()
+            end = self.start + patience
+            if patience > self.timeout:  # not known to be down
+                end = max(end, opening.patience_ends(patience, longest))
+            if end <= now or opening.done.wait(end - now):
+                return
 
     def _enough(self) -> bool:
         return len(self.mine) + len(self.busy) >= self.question.majority
@@ -133,6 +141,7 @@ class Round:
     def _drop(self, i: int) -> None:
         channel = self.mine.pop(i)
         self.poll.unregister(channel.fileno)
+        self.unsent.discard(channel.fileno)
         del self.awaited[channel.fileno]
 
     # -- writing and reading --------------------------------------------------------------------
@@ -153,6 +162,10 @@ class Round:
                 # With a fault it may have arrived; else it was not tried.
                 why = channel.fault or "has too much to answer already"
                 self.question.lose(i, why, sent=bool(channel.fault))
+                self.question.keep(i)
+            elif channel.unsent and i in self.mine:
+                self.unsent.add(channel.fileno)
+                self.poll.modify(channel.fileno, select.POLLIN | select.POLLOUT)
         # Anew, for connecting may have used it up; and not before the last question is written:
         # a node's silence counts from there, and who waited for it must find it overdue.
         self.deadline = time.monotonic() + self.timeout
@@ -160,6 +173,7 @@ class Round:
     def listen(self) -> None:
         """Read answers as they arrive until the asker has heard enough."""
         end, lingering = self.deadline, False
+        self._looked = end - self.timeout
         self._count(tuple(self.unheard))
         while self._worth() if lingering else self.unheard:
             if not lingering and self.ask.decided(self.ballot):
@@ -168,7 +182,9 @@ class Round:
                 continue
             ready = self._ready(end, lingering=lingering)
             if not ready:
-                return
+                end += self._late(end)
+                if lingering or end <= time.monotonic():
+                    return
             self._count([self._read(fileno) for fileno, _ in ready])
 
     def _ready(self, end: float, *, lingering: bool) -> list[tuple[int, int]]:
@@ -184,14 +200,24 @@ class Round:
             awaited = [fileno for i, fileno in self.unheard.items() if i in self.prompt]
             needed = len(awaited)
         last = awaited[max(0, needed - 1) :]
-        left = max(0.0, end - time.monotonic()) * 1000
-        if len(last) == len(self.unheard):
+        now = time.monotonic()
+        self._absent += max(0.0, now - self._looked - self.timeout / 4)
+        self._looked = max(now, end)
+        left = max(0.0, end - now) * 1000
+        if len(last) == len(self.unheard) or self.unsent:
             return self.poll.poll(left)
         some = select.poll()
         for fileno in last:
             some.register(fileno, select.POLLIN)
         some.poll(left)
         return self.poll.poll(0)
+
+    def _late(self, end: float) -> float:
+        """Seconds for which this thread did not run, and could hear nobody, since it was asked."""
+        now = time.monotonic()
+        absent = self._absent + max(0.0, now - self._looked - self.timeout / 4)
+        self._absent, self._looked = 0.0, now
+        return min(absent, self.start + PATIENCE * self.timeout - end)
 
     def _worth(self) -> bool:
         """Whether those who were not heard yet are worth a moment more."""
@@ -202,9 +228,13 @@ class Round:
 
     def _read(self, fileno: int) -> int:
         i = self.awaited[fileno]
-        self.mine[i].read()
-        if self.mine[i].fault:
+        channel = self.mine[i]
+        channel.read()
+        if channel.fault:
             self._drop(i)
+        elif fileno in self.unsent and not channel.unsent:
+            self.unsent.discard(fileno)
+            self.poll.modify(fileno, select.POLLIN)
         return i
 
     def _count(self, indices: Sequence[int]) -> None:
@@ -216,9 +246,14 @@ class Round:
     # -- afterwards -----------------------------------------------------------------------------
 
     def spoil(self) -> None:
-        """Mark every channel in use as possibly out of step."""
+        """Mark every channel in use as possibly out of step; what was to be undone is kept."""
+        self.question.asker.over = True
         for channel in self.mine.values():
-            channel.spoiled = True
+            channel.spoiled = time.monotonic()
+        for i in self.question.asked:
+            vote = self.ballot[i]
+            if vote is None or vote.answer is Answer.LOST:
+                self.question.keep(i)
 
     def give_back(self) -> None:
         """Return the channels; remember those on which a grant is unanswered."""

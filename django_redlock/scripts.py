@@ -52,10 +52,15 @@ local nonce, n, old, word = ARGV[1], #KEYS - 3, ARGV[6], ARGV[7]
 if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[#ARGV] then return {nonce, 'EMPTY'} end
 for i = 1, n do
   local value = redis.call('GET', KEYS[i + 3])
+  local taken
   if old ~= '' then
-    if not value or string.sub(value, 1, #old + 1) ~= old .. ':' then return {nonce, 'GONE'} end
-  elseif value and (word == '' or
-      (value ~= 'next::' and string.sub(value, 1, #word + 1) ~= word .. ':')) then
+    if not value then return {nonce, 'GONE'} end
+    taken = string.sub(value, 1, #old + 1) ~= old .. ':'
+  else
+    taken = value and (word == '' or
+      (value ~= 'next::' and string.sub(value, 1, #word + 1) ~= word .. ':'))
+  end
+  if taken then
     if ARGV[8] ~= '0' then
       local t = redis.call('TIME')
       local due = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000) + ARGV[8])
@@ -199,6 +204,23 @@ if n == 0 then return {nonce, 'GONE'} end
 return {nonce, 'RESTING', n}
 """
 
+# KEYS lock × n                   ARGV nonce, old
+# Gives each key that carries this nonce back to ``old``, whose handle was not adopted after all. It
+# keeps its expiry and this grant's number, which no answer to ``old`` has ever told.
+# Returns nonce, RETURNED, number of keys | nonce, GONE
+RETURN: Final = """\
+local nonce, old, n = ARGV[1], ARGV[2], 0
+for i = 1, #KEYS do
+  local value = redis.call('GET', KEYS[i])
+  if value and string.sub(value, 1, #nonce + 1) == nonce .. ':' then
+    redis.call('SET', KEYS[i], old .. string.sub(value, #nonce + 1), 'KEEPTTL')
+    n = n + 1
+  end
+end
+if n == 0 then return {nonce, 'GONE'} end
+return {nonce, 'RETURNED', n}
+"""
+
 # KEYS waits, lock                ARGV nonce, waits, name
 # Notes for ``waits`` milliseconds that somebody waits, and tells how long the key will be there.
 # Returns nonce, LOOKED, pttl (-1: no expiry, -2: no key)
@@ -275,6 +297,7 @@ TEXT: Final = {
     Command.EXTEND: EXTEND,
     Command.RELEASE: RELEASE,
     Command.REST: REST,
+    Command.RETURN: RETURN,
     Command.LOOK: LOOK,
     Command.CLAIM: CLAIM,
     Command.SURVEY: SURVEY,

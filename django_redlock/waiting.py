@@ -41,7 +41,7 @@ from .protocol import (
     counting,
     milliseconds,
 )
-from .undoing import undo
+from .undoing import wake_next
 
 if TYPE_CHECKING:
     from .errors import LockTaken
@@ -82,7 +82,7 @@ def stand(policy: Policy, target: Target, refusal: LockTaken, until: float) -> S
     except BaseException:
         word = _word((yield Leave(ticket)))
         if word:  # our turn, which we do not take
-            yield undo(policy, target, word, policy.everyone())
+            yield wake_next(policy, target, word)
         raise
     return _word(word)
 

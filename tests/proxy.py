@@ -49,6 +49,7 @@ class Proxy:
         holding: how many more questions wait on their way, and what comes behind them on their
             connections, until ``let_go``.
         held: how many do.
+        away: whether every connection is ended, old or new, until ``heal``.
     """
 
     def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
@@ -62,6 +63,7 @@ class Proxy:
         self.delay = 0.0
         self.inflicted = 0
         self.dropping = 0
+        self.away = False
         self.holding = self.held = 0
         self._going_on = threading.Event()
 
@@ -89,9 +91,15 @@ class Proxy:
         """Spoil the next ``times`` replies, of all connections together."""
         self._fault, self._times = fault, times
 
+    def cut(self) -> None:
+        """End all connections, and each new one at once; they are ended when this returns."""
+        self.away = True
+        for thread in tuple(self._threads[1:]):
+            thread.join(10)
+
     def heal(self) -> None:
         """Pass on what comes."""
-        self._fault = None
+        self._fault, self.away = None, False
 
     def let_go(self) -> None:
         """Pass on what was held."""
@@ -102,6 +110,9 @@ class Proxy:
         while not self._closing:
             if select.select([self._listener], [], [], 0.02)[0]:
                 client = self._listener.accept()[0]
+                if self.away:
+                    client.close()
+                    continue
                 thread = threading.Thread(target=self._serve, args=(client,))
                 thread.start()
                 self._threads.insert(1, thread)  # only what was started can be joined
@@ -114,7 +125,7 @@ class Proxy:
                 client = stack.enter_context(self._tls.wrap_socket(client, server_side=True))
             client.settimeout(0.5)
             with socket.create_connection(("127.0.0.1", self._target), 2) as node:
-                while not self._closing and self._pass_on(client, node):
+                while not (self._closing or self.away) and self._pass_on(client, node):
                     pass
 
     def _pass_on(self, client: socket.socket, node: socket.socket) -> bool:
@@ -130,6 +141,8 @@ class Proxy:
                 self.dropping -= 1
                 return False
             self._maybe_hold()
+            if self.away:
+                return False
             node.sendall(request)
         if node in ready:
             reply = node.recv(CHUNK)
@@ -157,7 +170,7 @@ class Proxy:
             self.holding -= 1
             self._going_on.clear()
             self.held += 1
-            while not self._closing and not self._going_on.wait(0.02):
+            while not (self._closing or self.away or self._going_on.wait(0.02)):
                 pass
             self.held -= 1
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from django_redlock import LockTaken, NodesUnavailable, channel, inquiry, question
+from django_redlock import LockTaken, NodesUnavailable, inquiry, owed, question
 from django_redlock.channel import Channel
 from django_redlock.lease import Lease
 from django_redlock.locks import LockTemplate
@@ -214,7 +214,7 @@ def test_a_burst_makes_no_node_look_silent(five, monkeypatch):
     def pack_slowly(ask: Ask, place: int) -> bytes:
         if ask.command is Command.GRANT:
             time.sleep(3 / count)  # together more than a node may be silent, or a question last
-        return channel.pack(ask, place)
+        return owed.pack(ask, place)
 
     monkeypatch.setattr(question, "pack", pack_slowly)
 

@@ -14,6 +14,7 @@ from django_redlock import algorithm
 from django_redlock.drivers import run
 from django_redlock.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
 from django_redlock.protocol import (
+    UNDO,
     Answer,
     Ask,
     Command,
@@ -57,6 +58,7 @@ class Found:
 
 
 SPLIT = [5, Held(owner="a"), Held(owner="b")]  # one node each
+GONE = Held(owner="")  # there is no key
 
 
 def vote(i: int, word: object, command: Command = Command.GRANT) -> Vote:
@@ -136,7 +138,7 @@ class Table:
                 self.effects.append(effect)
                 if isinstance(effect, Ask):
                     self.now += late
-                    undoing = effect.command in (Command.RELEASE, Command.REST)
+                    undoing = effect.command in UNDO
                     value = self._votes(effect, next(script, 0) if undoing else next(script))
                 elif isinstance(effect, Stand):
                     value = next(script)
@@ -737,12 +739,69 @@ def test_adopting_too_late_is_lost(size: int) -> None:
 
 
 def test_adopting_without_nodes_is_unavailable() -> None:
-    """Silence says nothing about the tenancy; what may have been swapped is undone."""
+    """Silence says nothing about the tenancy; what may have been swapped is given back."""
     table = Table(3)
-    with pytest.raises(NodesUnavailable):
+    with pytest.raises(NodesUnavailable, match="can still be adopted"):
         table.talk(adopt(table), [8, LOST, UNSENT])
     assert to(table.asked[1]) == {0, 1}
     assert table.asked[1].nonce == table.asked[0].nonce
+    assert (table.commands[1], table.asked[1].args) == ("return", ("e" * 32,))
+
+
+def test_adopters_that_split_the_nodes_give_back_and_try_again() -> None:
+    """No majority for anybody: the next attempt has a fresh nonce, after a pause."""
+    table = Table(5)
+    other, third = Held(owner="other"), Held(owner="third")
+    grant = table.talk(adopt(table), [8, 8, other, other, third], 0, [9, 9, 9, 9, 9])
+    assert table.commands == ["grant", "return", "grant"]
+    assert grant.nonce != table.asked[0].nonce
+    assert any(isinstance(effect, Wait) for effect in table.effects)
+
+
+def test_adopters_that_go_on_splitting_are_told_that_nobody_has_it() -> None:
+    """The error is not that somebody else has it, and the handle is given back each time."""
+    table = Table(5)
+    split = [8, 8, Held(owner="other"), Held(owner="other"), Held(owner="third")]
+    with pytest.raises(NodesUnavailable, match="can still be adopted"):
+        table.talk(adopt(table), *[split, 0] * 4)
+    assert table.commands == ["grant", "return"] * 4
+
+
+@pytest.mark.parametrize(
+    ("votes", "over"),
+    [
+        ([8, 8, GONE, GONE, LOST], False),  # three may still have it
+        ([8, 8, GONE, GONE, GONE], True),
+        ([8, Held(owner="b"), Held(owner="b"), Held(owner="b"), LOST], True),
+        ([8, Held(owner="b"), Held(owner="b"), Held(owner="c"), Held(owner="c")], False),
+        ([GONE, GONE, GONE, LOST, LOST], True),
+    ],
+)
+def test_a_tenancy_is_over_when_nobody_can_adopt_it(votes: list[Any], over: bool) -> None:
+    """Too few nodes have it, or one other owner has a majority; else it is given back."""
+    table = Table(5)
+    with pytest.raises(LeaseLost if over else NodesUnavailable):
+        table.talk(adopt(table), *[votes, 0] * 4)
+    assert table.commands[1] == ("release" if over else "return")
+
+
+def test_the_release_of_an_adopter_deletes_what_the_giver_left() -> None:
+    """Nodes that did not swap may have the giver's key, or get it yet."""
+    table = Table(5)
+    grant = table.talk(adopt(table), [8, 8, 8, GONE, LOST])
+    table.talk(algorithm.release(table.policy, grant))
+    assert table.commands == ["grant", "release", "release"]
+    assert (table.asked[2].nonce, to(table.asked[2])) == ("e" * 32, {3, 4})
+
+
+def test_an_interrupted_adoption_gives_back() -> None:
+    """Whoever is interrupted while it adopts can adopt again."""
+    table = Table(3)
+    steps = adopt(table)
+    next(steps)
+    assert steps.throw(KeyboardInterrupt).command is Command.RETURN
+    with pytest.raises(KeyboardInterrupt):
+        steps.send([vote(i, 0) for i in range(3)])
 
 
 # -- releasing --------------------------------------------------------------------------------

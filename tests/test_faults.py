@@ -26,6 +26,7 @@ from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
 from django_redlock.channel import Channel
 from django_redlock.complaints import ADVICE
 from django_redlock.inspection import survey
+from django_redlock.lease import Lease
 from django_redlock.locks import Lock
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 
@@ -1031,6 +1032,49 @@ def test_flushing_scripts_costs_no_lease():
                 return holders(nodes) == []
 
             eventually(freed)
+
+
+# -- giving away --------------------------------------------------------------------------------
+
+
+def test_a_handle_survives_an_adoption_that_no_majority_answered():
+    """Nodes that hang while a handle is adopted do not destroy it: they go on, and it is good."""
+    with laboratory(5, NODE_TIMEOUT=0.5, TTL=MAX_TTL) as nodes:
+        given = redlock("name", ttl=MAX_TTL).acquire()
+        eventually(lambda: holders(nodes) == [0, 1, 2, 3, 4])
+        handle = given.handle()
+        for index in range(3):
+            nodes.pause(index)
+        with pytest.raises(NodesUnavailable, match="can still be adopted"):
+            redlock.adopt(handle)
+        for index in range(3):
+            nodes.resume(index)
+
+        def adopted() -> Lease | None:
+            with suppress(NodesUnavailable):
+                return redlock.adopt(handle)
+            return None
+
+        lease = eventually(adopted)
+        assert lease is not None
+        assert lease.fence > given.fence
+        with pytest.raises(LeaseLost):
+            redlock.adopt(handle)
+        lease.release()
+        leave_nothing(nodes)
+
+
+def test_a_node_that_grants_after_the_name_was_given_away_keeps_no_key():
+    """The grant is carried out when all is over, and the release of the adopter behind it."""
+    with laboratory(5, NODE_TIMEOUT=0.5) as nodes:
+        with redlock("warm"):
+            pass
+        nodes.pause(4)
+        lease = redlock("name", renew=False).acquire()
+        adopted = redlock.adopt(lease.handle())
+        adopted.release()
+        nodes.resume(4)
+        leave_nothing(nodes)
 
 
 # -- TLS --------------------------------------------------------------------------------------

@@ -132,3 +132,42 @@ def test_a_forgotten_grant_is_not_asked_again_behind_its_undoing(three, group):
 
     eventually(settled)
     assert not any("redlock:lock:name" in keys for keys in keys_on(three))
+
+
+@pytest.mark.parametrize("group", [0.5], ids=["node timeout"], indirect=True)
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["threads", "asyncio"])
+def test_a_grant_is_not_sent_again_when_its_asker_has_gone(three, group, asynchronous):
+    """A node says late that it has forgotten the scripts: no key appears for who has gone."""
+    redlock = template(group, ttl=60)
+    redlock("warm").acquire().release()
+    eventually(lambda: keys_on(three) == [[]] * 3)
+    with closing(three[2].client()) as admin:
+        admin.script_flush()
+    three.pause(2)
+
+    async def take_and_give_away() -> None:
+        lease = await redlock("given").aacquire()
+        lease.handle()  # nobody adopts it, and nobody releases it here
+        three.resume(2)
+        async with redlock("other"):
+            await soon(lambda: three_have("redlock:lock:other"))
+
+    def three_have(key: str) -> bool:
+        return all(key in keys for keys in keys_on(three))
+
+    if asynchronous:
+        asyncio.run(take_and_give_away())
+    else:
+        lease = redlock("given").acquire()
+        lease.handle()
+        three.resume(2)
+
+        def other() -> bool:
+            with redlock("other"):
+                return three_have("redlock:lock:other")
+
+        eventually(other)
+    assert ["redlock:lock:given" in keys for keys in keys_on(three)] == [True, True, False]
+    for node in three:
+        with closing(node.client()) as admin:
+            admin.delete("redlock:lock:given")

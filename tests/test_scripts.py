@@ -148,6 +148,10 @@ class Pair:
         """Give back later."""
         return self.ask(Command.REST, nonce, locks(names), rest, *names)
 
+    def give_back(self, nonce: str, names: Sequence[str], old: str) -> list[Any]:
+        """Put the giver's nonce in its place again."""
+        return self.ask(Command.RETURN, nonce, [f"{LOCK}{name}" for name in names], old)
+
     def survey(self, names: Sequence[str], limit: int = 100) -> list[Any]:
         """Look."""
         return self.ask(Command.SURVEY, NONCES[0], [HELD], LOCK, limit, *names)
@@ -234,6 +238,7 @@ class Walk:
             lambda: self.pair.look(self.names[0], self.ttl): 12,
             lambda: self.pair.claim(self.names[0]): 6,
             lambda: self.pair.rest(self.nonce, self.names, self.ttl): 5,
+            lambda: self.pair.give_back(self.nonce, self.names, rng.choice(NONCES)): 5,
             lambda: self.pair.survey(rng.choice([[], self.names, ["nobody", *self.names]])): 8,
             self.interfere: 6,
             self.empty: 1,
@@ -328,6 +333,8 @@ EVERY_ANSWER = {
     ("claim", b"CLAIMED"),
     ("rest", b"RESTING"),
     ("rest", b"GONE"),
+    ("return", b"RETURNED"),
+    ("return", b"GONE"),
     ("survey", b"FOUND"),
 }
 
@@ -411,10 +418,22 @@ def test_adoption_compares_the_whole_nonce(pair):
     """A value that merely begins like the nonce given away is somebody else's."""
     for value in (NONCES[0], f"{NONCES[0]}0:5:x", NONCES[0][:-1], f"x{NONCES[0]}:5:x"):
         pair.put("a", value, STEP)
-        assert pair.grant(NONCES[1], ["a"], old=NONCES[0])[1] == b"GONE"
+        assert pair.grant(NONCES[1], ["a"], old=NONCES[0])[1] == b"HELD"
+        assert pair.give_back(NONCES[0], ["a"], NONCES[1])[1] == b"GONE"
         assert pair.extend((NONCES[0], ["a"], 60_000)) == [0]
         assert pair.rest(NONCES[0], ["a"], 60_000)[1] == b"GONE"
         assert pair.release(NONCES[0], ["a"])[1] == b"GONE"
+
+
+def test_what_is_given_back_keeps_its_expiry_and_can_be_adopted_again(pair):
+    """The key has the giver's nonce once more, for no longer, and no token of the giver fits it."""
+    given = int(pair.grant(NONCES[0], ["a"])[2])
+    swapped = int(pair.grant(NONCES[1], ["a"], old=NONCES[0], label="new")[2])
+    assert pair.give_back(NONCES[1], ["a"], NONCES[0])[1:] == [b"RETURNED", 1]
+    assert pair.client.get(f"{LOCK}a") == f"{NONCES[0]}:{swapped}:new".encode()
+    assert 0 < pair.client.pttl(f"{LOCK}a") <= STEP
+    assert pair.raise_(NONCES[0], ["a"], swapped + 9, given)[1] == b"GONE"
+    assert pair.grant(NONCES[2], ["a"], old=NONCES[0])[1] == b"GRANTED"
 
 
 def test_raise_needs_the_number_of_this_grant(pair):
@@ -551,7 +570,8 @@ def test_a_reservation_is_nobodys(pair):
     """It can be neither extended, raised, adopted, rested nor released, and no survey shows it."""
     pair.put("a", NEXT, STEP)
     for nonce in NONCES:
-        assert pair.grant(NONCES[1], ["a"], old=nonce)[1] == b"GONE"
+        assert pair.grant(NONCES[1], ["a"], old=nonce)[3:] == [b"", b"", 0]
+        assert pair.give_back(nonce, ["a"], NONCES[1])[1] == b"GONE"
         assert pair.extend((nonce, ["a"], 60_000)) == [0]
         assert pair.rest(nonce, ["a"], STEP)[1] == b"GONE"
         assert pair.release(nonce, ["a"], wake="1")[1] == b"GONE"

@@ -518,7 +518,7 @@ def test_notes_outlast_the_time_between_two_looks() -> None:
     ("edit", "proof"),
     [
         (
-            Edit(waiting, "stand", "yield undo(policy, target, word, policy.everyone())", "pass"),
+            Edit(waiting, "stand", "yield wake_next(policy, target, word)", "pass"),
             lambda: test_who_is_interrupted_leaves_the_line_and_passes_the_turn_on(
                 standing, RuntimeError
             ),

@@ -83,10 +83,11 @@ class MemoryNode:
             return ["EMPTY"]
         for which, key in enumerate(locks):
             value = self.get(key)
-            if old:
-                if value is None or not value.startswith(f"{old}:"):
+            if value is None:
+                if old:
                     return ["GONE"]
-            elif value is not None and not (word and _free_with(word, value)):
+                continue
+            if not (value.startswith(f"{old}:") if old else _free_with(word, value)):
                 if waits:
                     self.waits[names[which]] = int(self.clock()) + waits
                 return ["HELD", self.pttl(key), _label(value), _owner(value), which]
@@ -161,6 +162,15 @@ class MemoryNode:
                 resting += 1
         return ["RESTING", resting] if resting else ["GONE"]
 
+    def _return(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
+        returned = 0
+        for key in keys:
+            if self._mine(key, f"{nonce}:"):
+                value, expiry = self.keys[key]
+                self.keys[key] = (args[0] + value[len(nonce) :], expiry)
+                returned += 1
+        return ["RETURNED", returned] if returned else ["GONE"]
+
     def _claim(self, _: str, keys: Sequence[str], __: list[str]) -> list[object]:
         word, expiry = self.words.pop(keys[0], ("", 0.0))
         return ["CLAIMED", word if self.clock() < expiry else ""]
@@ -227,5 +237,5 @@ def _digest(owner: str) -> str:
 
 
 def _free_with(word: str, value: str) -> bool:
-    """Whether a value is free for whoever has been woken by ``word``."""
-    return value == NEXT or value.startswith(f"{word}:")
+    """Whether a value is free for whoever has been woken by ``word``; for nobody, without."""
+    return bool(word) and (value == NEXT or value.startswith(f"{word}:"))

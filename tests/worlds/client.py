@@ -136,9 +136,13 @@ class Client:
         ttl = random.choice(profile.ttls)
         if self.world.offers and random.random() < 0.7:
             target, nonce = self.world.offers.pop(0)
-            grant = yield from algorithm.adopt(
-                self.policy, target, old=nonce, label=self.label, ttl=ttl
-            )
+            try:
+                grant = yield from algorithm.adopt(
+                    self.policy, target, old=nonce, label=self.label, ttl=ttl
+                )
+            except NodesUnavailable:  # the handle is as good as before
+                self.world.offers.append((target, nonce))
+                raise
             self.world.note("adopted", self.label, grant.nonce)
         else:
             grant = yield from self._acquire(self._target(), ttl, random.choice(profile.wait))

@@ -57,7 +57,14 @@ NONCE: Final = (
         "A node gives the key to an adopter although the nonce is not the giver's any more.",
         "handovers",
         10,
-        (MemoryNode, "_grant", 'not value.startswith(f"{old}:")', "False"),
+        (MemoryNode, "_grant", 'value.startswith(f"{old}:") if old', "True if old"),
+    ),
+    mutant(
+        "gives-back-anything",
+        "An adopter without a majority gives the giver's nonce to keys that are not its own.",
+        "handovers",
+        100,
+        (MemoryNode, "_return", 'self._mine(key, f"{nonce}:")', "self.get(key) is not None"),
     ),
     mutant(
         "deletes-anything",
@@ -166,7 +173,7 @@ UNDO: Final = (
         (
             algorithm,
             "attempt",
-            "yield undo(policy, target, nonce, policy.everyone() if word else touched)",
+            "yield undo(policy, target, nonce, to, touched=touched)",
             "pass",
         ),
     ),

@@ -52,7 +52,7 @@ WAITING: Final = (
         "Anybody takes a name that is kept for who is woken.",
         "queued",
         120,
-        (MemoryNode, "_grant", "not (word and _free_with(word, value))", "value != NEXT"),
+        (memory_node, "_free_with", "bool(word) and (value == NEXT", "(value == NEXT"),
     ),
     mutant(
         "keeps-nothing",
@@ -66,7 +66,7 @@ WAITING: Final = (
         "Whoever has been woken takes the name from anybody.",
         "queued-lossy",
         20,
-        (memory_node, "_free_with", 'value == NEXT or value.startswith(f"{word}:")', "True"),
+        (memory_node, "_free_with", '(value == NEXT or value.startswith(f"{word}:"))', "True"),
     ),
     mutant(
         "wears-the-dead-nonce",
@@ -118,7 +118,7 @@ WAITING: Final = (
         "Who is interrupted with the word wakes nobody.",
         "queued-giving-up",
         1200,
-        (waiting, "stand", "yield undo(policy, target, word, policy.everyone())", "pass"),
+        (waiting, "stand", "yield wake_next(policy, target, word)", "pass"),
         (algorithm, "attempt", "policy.everyone() if word else touched", "touched"),
     ),
     mutant(

@@ -1,0 +1,95 @@
+"""A question on the wire: its bytes, who is told the vote, and who asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import hiredis
+
+from . import scripts
+from .protocol import Ask, Command, Vote, milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Asker:
+    """Who asked a question of the nodes: whether the votes still count, and how to ask again.
+
+    Attributes:
+        ask: the question.
+        start: ``time.monotonic`` when it was asked.
+        over: whether the asker has heard enough, or was interrupted.
+
+    Args:
+        cancelled: tells whether the asker was cancelled; None where it cannot be.
+    """
+
+    __slots__ = ("_cancelled", "ask", "over", "start")
+
+    def __init__(self, ask: Ask, start: float, cancelled: Callable[[], bool] | None = None) -> None:
+        self.ask = ask
+        self.start = start
+        self.over = False
+        self._cancelled = cancelled
+
+    @property
+    def gone(self) -> bool:
+        """Whether no vote counts any more."""
+        return self.over or (self._cancelled is not None and self._cancelled())
+
+    @property
+    def until(self) -> float:
+        """``time.monotonic`` from which the nodes have dropped by themselves what this undoes."""
+        return self.start + self.ask.lasts
+
+    def again(self, hear: Callable[[int, Vote], object], now: float) -> Owed:
+        """What undoes, to be sent (once more) now; what it leaves for a time ends no later."""
+        ask = self.ask
+        if ask.command is Command.REST:
+            rest, *names = ask.args
+            assert isinstance(rest, int)
+            left = max(1, rest - milliseconds(now - self.start))
+            ask = ask._replace(args=(left, *names))
+        return Owed(ask.command, ask.nonce.encode(), hear, now, pack(ask, 0), self)
+
+
+class Owed(NamedTuple):
+    """A question whose answer is outstanding, and who is told the vote, once.
+
+    Attributes:
+        hear: called with the node's place and the vote.
+        since: ``time.monotonic`` when it was sent.
+        packed: the question's bytes, as ``pack`` made them.
+        asker: who asked; None where nobody asks the algorithm's questions.
+    """
+
+    command: Command
+    nonce: bytes
+    hear: Callable[[int, Vote], object]
+    since: float
+    packed: bytes
+    asker: Asker | None = None
+
+
+def nobody(place: int, vote: Vote) -> None:
+    """Hear a vote that nobody waits for."""
+
+
+def pack(ask: Ask, place: int) -> bytes:
+    """The bytes of a question for the node at that place."""
+    words = ["EVALSHA", scripts.DIGEST[ask.command], len(ask.keys), *ask.keys, ask.nonce, *ask.args]
+    if ask.command is Command.GRANT:
+        words.append("")  # where each channel puts its node's epoch
+    if ask.each is not None:
+        words.append(ask.each[place])
+    return packed(*words)
+
+
+def packed(*words: str | int) -> bytes:
+    """A command as it goes over the wire."""
+    # Bytes only: hiredis (3.5) turns numbers into text by a call in which a signal handler may
+    # raise, does not look, and crashes the process.
+    encoded = tuple([word.encode() if isinstance(word, str) else b"%d" % word for word in words])
+    whole: bytes = hiredis.pack_command(encoded)  # type: ignore[arg-type]
+    return whole
