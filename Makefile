@@ -6,7 +6,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-slow soak lint format docs docs-tables bench bench-figures matrix screenshots clean
+.PHONY: help demo test test-slow soak soak-busy lint format docs docs-tables bench bench-figures matrix screenshots clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,11 @@ test-slow: $(VENV)/.has-dev ## Kills, many processes, long runs
 WORLDS ?= 200000
 soak: $(VENV)/.has-dev ## Very many simulated worlds, on all cores, resumable
 	$(BIN)/python -m tests.worlds --soak --worlds $(WORLDS) $(ARGS)
+
+# RUNS=20: fewer.
+RUNS ?= 500
+soak-busy: $(VENV)/.has-dev ## Fresh processes beside busy loops: no healthy node is called silent
+	$(BIN)/python -m tests.busy --runs $(RUNS)
 
 lint: $(VENV)/.has-dev ## Check style, format and types
 	$(BIN)/ruff check
