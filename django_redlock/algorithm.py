@@ -188,6 +188,7 @@ def adopt(policy: Policy, target: Target, *, old: str, label: str, ttl: float) -
 
     Raises:
         LeaseLost: the tenancy is over, or another adopter was first.
+        LockTaken: several split the nodes to the end; the handle is as good as before.
         NodesUnavailable: no majority could be asked; the handle is as good as before.
     """
     for tries in range(SPLITS + 1):
@@ -196,28 +197,34 @@ def adopt(policy: Policy, target: Target, *, old: str, label: str, ttl: float) -
             return grant
         assert refusal is not None  # one of the two
         votes = refusal.votes
-        if _over(policy, votes):
+        if _over(votes, policy.majority):
             reason = "too late to adopt: the tenancy is over or somebody else has it"
             raise LeaseLost(reason, name=target.name, votes=votes)
         if isinstance(refusal, NodesUnavailable) or tries == SPLITS:
             break
         yield Wait(policy.uniform(0.001, 0.01) * (tries + 1))
-    told = refusal.reason if isinstance(refusal, NodesUnavailable) else "no majority could be had"
-    reason = f"{told}; the handle can still be adopted, until its ttl is over"
-    raise NodesUnavailable(reason, name=target.name, votes=votes)
+    good = "the handle can still be adopted, until its ttl is over"
+    if isinstance(refusal, NodesUnavailable):
+        raise NodesUnavailable(f"{refusal.reason}; {good}", name=target.name, votes=votes)
+    reason = f"several adopt it at the same time; {good}"
+    raise LockTaken(reason, name=target.name, votes=votes)
 
 
-def _over(policy: Policy, votes: Sequence[Vote]) -> bool:
+def _over(ballot: Ballot, majority: int) -> bool:
     """Whether nobody can adopt a tenancy any more: too few nodes have it, or one other has them.
 
     What different others have may be given back: they are adopters as we are.
     """
-    refusals = [vote for vote in votes if vote.answer is NO]
-    owners = Counter(vote.owner for vote in refusals if vote.owner)
-    missing = len(refusals) - owners.total()
-    return missing > policy.size - policy.majority or max(owners.values(), default=0) >= (
-        policy.majority
-    )
+    owners = [vote.owner for vote in ballot if vote is not None and vote.answer is NO]
+    missing = owners.count("")
+    most = max((owners.count(owner) for owner in owners if owner), default=0)
+    return missing > len(ballot) - majority or most >= majority
+
+
+def adopted_or_not(ballot: Ballot, majority: int) -> bool:
+    """Whether an adoption's outcome is clear; that others have split the nodes is not the end."""
+    yes, no, rest = count(ballot)
+    return yes >= majority or _over(ballot, majority) or not rest or yes + no + rest < majority
 
 
 def attempt(
@@ -262,7 +269,7 @@ def attempt(
                 *target.fields,
                 *target.names,
             ),
-            counting(granted_or_not, policy.majority),
+            counting(adopted_or_not if old else granted_or_not, policy.majority),
             first=queue,
             worth=worth,
         )
@@ -277,7 +284,7 @@ def attempt(
                 target, nonce, fence, deadline, start, ttl, touched, votes, old, late
             ), None
         refusal = _refusal(policy, target, evidence, in_time=fence is None)
-        if old and not _over(policy, evidence):
+        if old and not _over(evidence, policy.majority):
             yield give_back(policy, target, nonce, old, touched)
             return None, refusal
         wake = _ours_to_wake(target, evidence, policy.majority, word, woken)

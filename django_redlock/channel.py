@@ -185,6 +185,8 @@ class Channel:
             owed, self.owed = self.owed, deque(each._replace(hear=nobody) for each in self.owed)
         for each in owed:
             each.hear(self.place, Vote(self.label, Answer.LOST, why=why))
+            if each.asker is not None:
+                each.asker.leave()
 
     def send(self, owed: Owed) -> bool:
         """Put a question on the wire without waiting; False if it cannot arrive whole."""

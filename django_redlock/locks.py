@@ -306,7 +306,8 @@ class LockTemplate:
 
         Raises:
             LeaseLost: too late, or somebody else has adopted it.
-            NodesUnavailable: no majority of the nodes could be asked.
+            LockTaken: several adopt it at the same time; the handle is still good.
+            NodesUnavailable: no majority of the nodes could be asked; the handle is still good.
             ValueError: not a handle, or one of another alias.
         """
         backend = self._source(self.alias)

@@ -33,6 +33,10 @@ class Asker:
         self.over = False
         self._cancelled = cancelled
 
+    def leave(self) -> None:
+        """Note that no vote counts any more."""
+        self.over, self._cancelled = True, None  # a task's future would keep its loop
+
     @property
     def gone(self) -> bool:
         """Whether no vote counts any more."""

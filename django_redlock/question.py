@@ -119,7 +119,7 @@ class Question:
 
     def votes(self) -> list[Vote]:
         """The ballot, with a lost vote for each node that was not heard."""
-        self.asker.over = True
+        self.asker.leave()
         if None in self.ballot:
             waited = time.monotonic() - self.start
             # Else it was the asker who did not wait, or who waited for a connection.

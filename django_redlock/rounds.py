@@ -247,7 +247,7 @@ class Round:
 
     def spoil(self) -> None:
         """Mark every channel in use as possibly out of step; what was to be undone is kept."""
-        self.question.asker.over = True
+        self.question.asker.leave()
         for channel in self.mine.values():
             channel.spoiled = time.monotonic()
         for i in self.question.asked:

@@ -56,6 +56,7 @@ class UndoQueue:
 
     def add(self, asker: Asker) -> None:
         """Keep a question; where there are too many, the oldest is dropped: it ends first."""
+        asker.leave()
         with self._lock:
             nonce = asker.ask.nonce
             if nonce not in self._kept:

@@ -83,11 +83,9 @@ class MemoryNode:
             return ["EMPTY"]
         for which, key in enumerate(locks):
             value = self.get(key)
-            if value is None:
-                if old:
-                    return ["GONE"]
-                continue
-            if not (value.startswith(f"{old}:") if old else _free_with(word, value)):
+            if old and value is None:
+                return ["GONE"]
+            if value is not None and not _yields(value, old, word):
                 if waits:
                     self.waits[names[which]] = int(self.clock()) + waits
                 return ["HELD", self.pttl(key), _label(value), _owner(value), which]
@@ -234,6 +232,11 @@ def _owner(value: str) -> str:
 
 def _digest(owner: str) -> str:
     return hashlib.sha1(owner.encode(), usedforsecurity=False).hexdigest()[:16]
+
+
+def _yields(value: str, old: str, word: str) -> bool:
+    """Whether a key with this value goes to who adopts from ``old``, or was woken by ``word``."""
+    return value.startswith(f"{old}:") if old else _free_with(word, value)
 
 
 def _free_with(word: str, value: str) -> bool:

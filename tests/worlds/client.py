@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django_redlock import algorithm
-from django_redlock.errors import LeaseLost, NodesUnavailable, RedlockError
+from django_redlock.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
 from django_redlock.protocol import (
     LEAST_DRIFT,
     Answer,
@@ -140,7 +140,7 @@ class Client:
                 grant = yield from algorithm.adopt(
                     self.policy, target, old=nonce, label=self.label, ttl=ttl
                 )
-            except NodesUnavailable:  # the handle is as good as before
+            except (LockTaken, NodesUnavailable):  # the handle is as good as before
                 self.world.offers.append((target, nonce))
                 raise
             self.world.note("adopted", self.label, grant.nonce)

@@ -25,7 +25,7 @@ for key in keys:
 WRITES_AND_GOES_ON: Final = """\
         if not old and value is None:
             self._set(key, f"{nonce}:0:{label}", ttl)
-        if old:"""
+        if old and value is None:"""
 
 VOTES: Final = (
     mutant(
@@ -70,7 +70,7 @@ VOTES: Final = (
         (
             MemoryNode,
             "_grant",
-            "        if old:",
+            "        if old and value is None:",
             WRITES_AND_GOES_ON,
         ),
     ),
@@ -129,8 +129,8 @@ HOLD: Final = (
         (
             MemoryNode,
             "_grant",
-            "elif value is not None and not (",
-            'elif value is not None and not value.startswith("rest::") and not (',
+            "if value is not None and not _yields",
+            'if value is not None and not value.startswith("rest::") and not _yields',
         ),
     ),
     mutant(

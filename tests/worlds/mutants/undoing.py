@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from django_redlock import algorithm
+from django_redlock.testing import memory_node
 from django_redlock.testing.memory import MemoryNode
 from tests.worlds.network import Network
 
@@ -57,7 +58,7 @@ NONCE: Final = (
         "A node gives the key to an adopter although the nonce is not the giver's any more.",
         "handovers",
         10,
-        (MemoryNode, "_grant", 'value.startswith(f"{old}:") if old', "True if old"),
+        (memory_node, "_yields", 'value.startswith(f"{old}:") if old', "True if old"),
     ),
     mutant(
         "gives-back-anything",
