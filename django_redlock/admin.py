@@ -11,6 +11,7 @@ here and through the template's escaping there: whoever can name a lock chooses 
 from __future__ import annotations
 
 import string
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -23,19 +24,21 @@ from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils import timezone
 
-from . import conf
+from . import conf, patterns
 from .inspection import LIMIT, Health, HeldLock, Kind, age, shown, survey
 from .models import LockKey
+from .naming import check_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from django.core.paginator import Page
     from django.http import HttpRequest, HttpResponse
     from django.urls import URLPattern
 
     from .backend import Backend
-    from .inspection import Cell, Survey
+    from .inspection import Survey
+    from .lookup import Cell
 
     ModelAdmin = admin.ModelAdmin[LockKey]
 else:
@@ -152,14 +155,16 @@ def _look(wish: Wish, per_page: int) -> dict[str, Any]:
         backend = conf.backend(alias)
     except ImproperlyConfigured as error:
         return context | {"misconfigured": shown(str(error))}
-    found = survey(backend, limit=LIMIT)
+    found = survey(backend, limit=LIMIT, memory=True)
     locks = list(found.locks)
     if wish.q:
-        locks = _matching(locks, wish.q)
         try:
-            locks = _asked_for(backend, wish.q, locks) + locks
+            check_names(wish.q)
         except ValueError as error:
             context["refused"] = shown(str(error))
+        searched = _search(backend, wish.q, found, whole="refused" not in context)
+        locks = [lock for lock in searched.locks if lock.on]
+        context |= {"beyond": searched.beyond, "unsearched": searched.unsearched}
     page = Paginator(locks, per_page).get_page(wish.p)
     return context | {
         "alias": shown(alias),
@@ -181,25 +186,28 @@ def _choice(alias: str, chosen: str, wish: Wish) -> dict[str, Any]:
     return {"name": shown(alias), "link": link, "chosen": alias == chosen}
 
 
-def _matching(locks: Sequence[HeldLock], query: str) -> list[HeldLock]:
-    """Those whose name contains the query, as it is or as it is shown."""
-    wanted = query.casefold()
-    return [
-        lock
-        for lock in locks
-        if wanted in lock.name.casefold() or wanted in shown(lock.name).casefold()
-    ]
+def _search(backend: Backend, query: str, found: Survey, *, whole: bool) -> Survey:
+    """The locks whose names contain the query or match it as a pattern, and the one of this name.
 
-
-def _asked_for(backend: Backend, name: str, known: Sequence[HeldLock]) -> list[HeldLock]:
-    """The lock of this very name, if it is taken and not known: a stranger's is in no index.
-
-    Raises:
-        ValueError: nothing can have this name.
+    Args:
+        found: what was found without a search; all that is held, or not.
+        whole: whether it can be a lock's name: a stranger's lock is in no index.
     """
-    if any(lock.name == name for lock in known):
-        return []
-    return [lock for lock in survey(backend, [name]).locks if lock.on]
+    pattern = patterns.parse(query, ignore_case=True)
+    parts = {query.casefold(), pattern.name.casefold()}
+
+    def matches(name: str) -> bool:
+        texts = name.casefold(), shown(name).casefold()
+        return any(part in text for part in parts for text in texts) or pattern.matches(name)
+
+    names = [query, pattern.name] if whole else []
+    if found.truncated:
+        return survey(backend, names, limit=LIMIT, matching=matches)
+    locks = [lock for lock in found.locks if matches(lock.name)]
+    unknown = set(names) - {lock.name for lock in locks}
+    if unknown:
+        locks = [*survey(backend, sorted(unknown)).locks, *locks]
+    return replace(found, locks=tuple(locks))
 
 
 def _pages(page: Page[HeldLock], wish: Wish) -> Iterator[dict[str, Any]]:
@@ -219,7 +227,7 @@ def _node_row(i: int, found: Survey) -> dict[str, Any]:
         "number": i + 1,
         "label": shown(node.label),
         "state": found.state(i),
-        "mood": "good" if node.voting else "odd" if heard else "bad",
+        "mood": "odd" if found.warning(i) else "good" if node.voting else "odd" if heard else "bad",
         "why": shown(found.why(i)),
         "version": shown(node.software),
         "role": shown(node.role),

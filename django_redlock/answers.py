@@ -24,6 +24,8 @@ DONE: Final = {
     Command.LOOK: b"LOOKED",
     Command.CLAIM: b"CLAIMED",
     Command.SURVEY: b"FOUND",
+    Command.INDEX: b"LISTED",
+    Command.MEMORY: b"MEMORY",
 }
 
 
@@ -45,9 +47,9 @@ def _yes(node: str, command: Command, answer: list[Any]) -> Vote:
         return Vote(node, YES, int(answer[2]))
     if command is RELEASE:
         return Vote(node, YES, answer[2]) if answer[2] else _freed(node)
-    if command is Command.SURVEY:
+    if command is Command.SURVEY or command is Command.INDEX:
         return Vote(node, YES, answer[3], data=answer[2])
-    if command is Command.EXTEND:
+    if command is Command.EXTEND or command is Command.MEMORY:
         return Vote(node, YES, data=answer[2])
     if command is Command.CLAIM:
         return Vote(node, YES, data=(answer[2].decode("ascii", "replace"),))

@@ -14,25 +14,24 @@ import enum
 import hashlib
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from .naming import LONGEST, check_names
+from . import eviction, polling
+from .lookup import Cell, Lookup, decoded
+from .naming import check_names
 from .node import guarded
-from .protocol import Answer, Ask, Ballot, Command, Vote
+from .protocol import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .backend import Backend
+    from .eviction import Eviction
     from .node import NodeState
-    from .protocol import Steps
+    from .protocol import Steps, Vote
 
 LIMIT: Final = 1000  # names shown of an index, unless told otherwise …
 MOST: Final = 10_000  # … and at most: a node serves nobody else while it reads them
-BATCH: Final = 64  # names in one question: of the longest ones, half of what a channel takes
-AGAIN: Final = 2  # times that nodes which were only too slow are asked again
-LABEL: Final = 200  # characters of an owner label; whoever can write a key may write more
-DIGITS: Final = 16  # of a grant number: 2^53
 GUARDED: Final = (
     "restart guard: started or emptied a short while ago; votes by itself when its seconds are over"
 )
@@ -58,22 +57,6 @@ class Health(enum.StrEnum):
     NO_MAJORITY = "no_majority"
 
 
-class Cell(NamedTuple):
-    """A lock's key on one node.
-
-    Attributes:
-        left: seconds until it expires there; None when it never does.
-        owner: a digest of what owns it, the same on all nodes; the nonce is never read.
-        label: who that is, in its own words; "" for other clients' values.
-        number: the node's grant number; None for other clients' values.
-    """
-
-    left: float | None
-    owner: str
-    label: str
-    number: int | None
-
-
 class Owner(NamedTuple):
     """Who has keys of a lock.
 
@@ -86,9 +69,6 @@ class Owner(NamedTuple):
     owner: str
     label: str
     on: int
-
-
-Table: TypeAlias = dict[bytes, list[Cell | None]]  # by name; one cell for each node
 
 
 class HeldLock(NamedTuple):
@@ -135,6 +115,10 @@ class Survey:
         locks: by name; those that were asked for, or those that are held.
         truncated: whether more is held than ``limit`` allowed to show.
         majority: how many nodes must vote for a lock.
+        beyond: how many more names match than ``limit`` allowed to show.
+        unsearched: whether more names are held than were searched.
+        evictions: what each node does when its memory is full; None: it was not asked, or did
+            not tell. Empty: no node was asked.
     """
 
     alias: str
@@ -143,6 +127,9 @@ class Survey:
     locks: tuple[HeldLock, ...]
     truncated: bool
     majority: int
+    beyond: int = 0
+    unsearched: bool = False
+    evictions: tuple[Eviction | None, ...] = ()
 
     def state(self, i: int) -> str:
         """Node ``i`` in a word: it is *up*, or answers and has *no vote*, or is *down*."""
@@ -151,9 +138,14 @@ class Survey:
         return "no vote" if self.heard[i] else "down"
 
     def why(self, i: int) -> str:
-        """Why it is not up, or "", for a place that has ``guard_left`` beside it."""
+        """Why it is not up, for a place that has ``guard_left`` beside it; or what threatens."""
         node = self.nodes[i]
-        return node.why.replace(guarded(node.guard_left), "restart guard")
+        return node.why.replace(guarded(node.guard_left), "restart guard") or self.warning(i)
+
+    def warning(self, i: int) -> str:
+        """The policy by which node ``i`` may delete locks that are held, or ""."""
+        told = self.evictions[i] if self.evictions else None
+        return told.policy if told and told.threatens else ""
 
     @property
     def advice(self) -> tuple[str, ...]:
@@ -166,7 +158,8 @@ class Survey:
         if not all(self.heard):
             place = f"REDLOCK[{self.alias!r}]['NODES']"
             found.append(f"down: start the server, or correct its entry in {place}")
-        return tuple(found)
+        found.append(eviction.advice(self.evictions))
+        return tuple(filter(None, found))
 
     @property
     def voting(self) -> int:
@@ -197,7 +190,14 @@ class Survey:
         return f"{words[self.health]} ({votes})"
 
 
-def survey(backend: Backend, names: Sequence[str] = (), *, limit: int = LIMIT) -> Survey:
+def survey(
+    backend: Backend,
+    names: Sequence[str] = (),
+    *,
+    limit: int = LIMIT,
+    matching: Callable[[str], bool] | None = None,
+    memory: bool = False,
+) -> Survey:
     """Ask all nodes what is held.
 
     Nodes that do not answer cost NODE_TIMEOUT, or twice that before it is known what they are
@@ -206,6 +206,8 @@ def survey(backend: Backend, names: Sequence[str] = (), *, limit: int = LIMIT) -
     Args:
         names: look up these and nothing else, whether they are in the index or not.
         limit: the most names to read from the index.
+        matching: search the index for the names of which this is true, besides ``names``.
+        memory: ask also what the nodes do when their memory is full; one more question.
 
     Raises:
         ValueError: what cannot be a lock's name, or a limit not from 1 to 10,000.
@@ -214,7 +216,7 @@ def survey(backend: Backend, names: Sequence[str] = (), *, limit: int = LIMIT) -
         msg = f"limit must be from 1 to {MOST}, not {limit}"
         raise ValueError(msg)
     wanted = tuple(dict.fromkeys(check_names(list(names)))) if names else ()
-    return backend.run(_survey(backend, wanted, limit))
+    return backend.run(_survey(backend, wanted, limit, matching, memory=memory))
 
 
 def shown(text: str) -> str:
@@ -239,120 +241,37 @@ def age(seconds: float) -> str:
 # -- asking ---------------------------------------------------------------------------------------
 
 
-def _survey(backend: Backend, names: tuple[str, ...], limit: int) -> Steps[Survey]:
-    votes = yield from _hear(backend, names[:BATCH], limit)
-    truncated = not names and any(vote.number > limit for vote in votes)
-    table: Table = {name.encode(): [None] * len(votes) for name in names}
-    for i, vote in enumerate(votes):
-        _enter(table, i, vote, len(votes))
-    unsure = names[BATCH:]
-    if not names:
-        table = dict(sorted(table.items())[:limit])
-        unsure = _incomplete(table, len(_heard(votes)))
-    for start in range(0, len(unsure), BATCH):
-        batch = unsure[start : start + BATCH]
-        to = _heard(votes)
-        again = yield _ask(backend, batch, limit, to)
-        for i in to:
-            if again[i].answer is not Answer.YES:
-                votes[i] = again[i]
-                continue
-            for name in batch:
-                table[name.encode()][i] = None
-            _enter(table, i, again[i], len(votes))
-    heard, majority = _heard(votes), backend.policy.majority
+def _survey(
+    backend: Backend,
+    names: tuple[str, ...],
+    limit: int,
+    matching: Callable[[str], bool] | None,
+    *,
+    memory: bool,
+) -> Steps[Survey]:
+    look = Lookup(backend, limit)
+    if names or matching:
+        yield from look.by_name(names, matching)
+    else:
+        yield from look.at_the_index()
+    evictions = (yield from eviction.ask(backend, polling.heard(look.votes))) if memory else ()
+    heard, majority = polling.heard(look.votes), backend.policy.majority
+    locks = [_judge(name, cells, len(heard), majority) for name, cells in look.table.items()]
     return Survey(
         alias=backend.alias,
-        nodes=tuple(map(_told, backend.group.states(), votes)),
-        heard=tuple(i in heard for i in range(len(votes))),
-        locks=tuple(_judge(name, cells, len(heard), majority) for name, cells in table.items()),
-        truncated=truncated,
+        nodes=tuple(map(_told, backend.group.states(), look.votes)),
+        heard=tuple(i in heard for i in range(len(look.votes))),
+        # What the index had may have been released before it was looked up.
+        locks=tuple(lock for lock in locks if lock.kind is not Kind.FREE or lock.name in names),
+        truncated=look.more or look.beyond > 0 or look.unsearched,
         majority=majority,
+        beyond=look.beyond,
+        unsearched=look.unsearched,
+        evictions=evictions,
     )
 
 
-def _hear(backend: Backend, names: tuple[str, ...], limit: int) -> Steps[list[Vote]]:
-    """Put the first question to all nodes, again to those that were only too slow."""
-    votes = list((yield _ask(backend, names, limit)))
-    patient = True
-    for _ in range(AGAIN):
-        prompt, slow = _worth_another_try(votes, backend.group.states())
-        to = prompt or (slow if patient else frozenset())
-        if not to:
-            break
-        patient = patient and to is not slow  # waiting for connections once more is enough
-        again = yield _ask(backend, names, limit, to)
-        votes = [again[i] if i in to else vote for i, vote in enumerate(votes)]
-    return votes
-
-
-def _heard(votes: Sequence[Vote]) -> frozenset[int]:
-    return frozenset(i for i, vote in enumerate(votes) if vote.answer is Answer.YES)
-
-
-def _ask(
-    backend: Backend, names: tuple[str, ...], limit: int, to: frozenset[int] | None = None
-) -> Ask:
-    policy = backend.policy
-    # One more than the limit, so that a node with exactly so many is not called truncated.
-    args: tuple[str | int, ...] = (f"{policy.prefix}lock:", limit + 1, *names)
-    held = (f"{policy.prefix}held",)
-    return Ask(Command.SURVEY, policy.nonce(), held, args, _everybody_answered, to)
-
-
-def _everybody_answered(ballot: Ballot) -> bool:
-    return None not in ballot
-
-
-def _worth_another_try(
-    votes: Sequence[Vote], states: Sequence[NodeState]
-) -> tuple[frozenset[int], frozenset[int]]:
-    """The nodes that were only too slow: those connected by now, and those still connecting.
-
-    A process that has just started connects to all nodes within the first question's time, and
-    one node that takes all of it leaves nothing for the others' answers. Nodes known to be down,
-    which say the same in their vote and their state, are let alone.
-    """
-    lost = frozenset(i for i, vote in enumerate(votes) if vote.answer is not Answer.YES)
-    reached = frozenset(i for i in lost if states[i].uptime is not None)
-    prompt = frozenset(i for i in reached if states[i].voting or states[i].guard_left > 0)
-    slow = frozenset(i for i in lost - reached if states[i].why != votes[i].why)
-    return prompt, slow
-
-
-def _incomplete(table: Table, heard: int) -> tuple[str, ...]:
-    """The names that not every node which answered has in its index."""
-    found = [name for name, cells in table.items() if len(cells) - cells.count(None) < heard]
-    # Nobody but a stranger writes other names into the index; they are shown as they are.
-    return tuple(name.decode() for name in found if len(name) <= LONGEST and _is_utf8(name))
-
-
-def _is_utf8(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 # -- understanding the answers --------------------------------------------------------------------
-
-
-def _enter(table: Table, i: int, vote: Vote, size: int) -> None:
-    """Write down what node ``i`` of ``size`` found."""
-    item: Any
-    for item in vote.data:
-        name, owner, milliseconds, number, label = item
-        table.setdefault(name, [None] * size)[i] = Cell(
-            left=None if milliseconds == -1 else max(milliseconds, 0) / 1000,
-            owner=_text(owner),
-            label=_text(label)[:LABEL],
-            number=int(number) if 0 < len(number) <= DIGITS else None,
-        )
-
-
-def _text(found: bytes) -> str:
-    return found.decode("utf-8", "backslashreplace")
 
 
 def _judge(name: bytes, found: list[Cell | None], heard: int, majority: int) -> HeldLock:
@@ -372,7 +291,7 @@ def _judge(name: bytes, found: list[Cell | None], heard: int, majority: int) -> 
     else:
         kind = Kind.PARTIAL if own else Kind.FREE
     return HeldLock(
-        name=_text(name),
+        name=decoded(name),
         kind=kind,
         holder=own[0].label if own else "",
         fence=max((cell.number for cell in own if cell.number is not None), default=None),

@@ -123,6 +123,7 @@ class Node:
         timeout: float,
         welcomed: Callable[[], None],
         alias: str = "",
+        alone: bool = False,
     ) -> None:
         self.label = address.label
         self.alias = alias
@@ -133,6 +134,7 @@ class Node:
         self._guard = guard
         self.timeout = timeout
         self._welcomed = welcomed
+        self._unguard = unguard(alias) if alone and alias else ""
         self.facts: Facts | None = None
         self.reset()
 
@@ -306,7 +308,7 @@ class Node:
     def objection(self, channel: Channel, now: float) -> str:
         """Why the node has no vote on a question of change, asked over this channel; or ""."""
         if now < channel.votes_from:
-            return guarded(channel.votes_from - now)
+            return guarded(channel.votes_from - now) + self._unguard
         return twinned(self.twin) if self.twin else ""
 
     def settle(self, now: float) -> bool:
@@ -480,6 +482,12 @@ class Node:
 def guarded(left: float) -> str:
     """Why a node under the restart guard has no vote."""
     return f"restart guard: started or emptied a short while ago, {left:.1f} s left"
+
+
+def unguard(alias: str) -> str:
+    """What to do about the guard of a single node, where a lock need not hold at any price."""
+    place = f"REDLOCK[{alias!r}]"
+    return f" (if this single node's locks only save work, set 'RESTART_GUARD': False in {place})"
 
 
 def twinned(first: str) -> str:

@@ -54,6 +54,7 @@ class Nodes:
                 timeout=timeout,
                 welcomed=self._mark_twins,
                 alias=alias,
+                alone=len(addresses) == 1,
             )
             for place, address in enumerate(addresses)
         )

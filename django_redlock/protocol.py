@@ -35,8 +35,9 @@ class Vote(NamedTuple):
     Attributes:
         node: the node's label, ``host:port/db``; never with a password.
         answer: YES, NO or LOST.
-        number: the grant number, with a YES to a grant; how many names a survey looked at; for
-            how many names a release found somebody waiting.
+        number: the grant number, with a YES to a grant; how many names a survey looked at; where
+            the next page of an index begins, 0 at its end; for how many names a release found
+            somebody waiting.
         left: seconds until the key that we met expires, 0 when there is none; None: never.
         holder: the owner label in the key that refused us.
         owner: a digest that tells owners apart; "" when the key is reserved for who comes next.
@@ -75,6 +76,8 @@ class Command(enum.StrEnum):
     LOOK = "look"
     CLAIM = "claim"
     SURVEY = "survey"
+    INDEX = "index"
+    MEMORY = "memory"
     STAND = "stand"  # BLPOP
     UNBLOCK = "unblock"  # CLIENT UNBLOCK
     LOAD = "load"  # SCRIPT LOAD

@@ -291,6 +291,39 @@ end
 return {nonce, 'FOUND', found, #names}
 """
 
+# KEYS held                       ARGV nonce, most, from
+# One page of the index: names that are due at ``from`` (milliseconds) or later, the first due
+# first, at most ``most``. The next page begins where this one ends, with its last names again
+# if they are due in the same millisecond.
+# Returns nonce, LISTED, [name …], where the next page begins (0: there is none)
+INDEX: Final = """\
+local t = redis.call('TIME')
+local from = math.max(t[1] * 1000 + math.floor(t[2] / 1000), tonumber(ARGV[3]))
+local most = tonumber(ARGV[2])
+local found = redis.call('ZRANGEBYSCORE', KEYS[1], string.format('%.0f', from), '+inf',
+  'WITHSCORES', 'LIMIT', 0, most + 1)
+local names, after = {}, 0
+for i = 1, #found, 2 do
+  if #names < most then
+    names[#names + 1] = found[i]
+  else
+    after = math.min(tonumber(found[i + 1]), 2^53)
+  end
+end
+return {ARGV[1], 'LISTED', names, after}
+"""
+
+# KEYS held                       ARGV nonce
+# What the node does when its memory is full.
+# Returns nonce, MEMORY, [bytes that it may use (0: without a limit), policy, keys evicted]
+MEMORY: Final = """\
+local memory, stats = redis.call('INFO', 'memory'), redis.call('INFO', 'stats')
+return {ARGV[1], 'MEMORY', {
+  tonumber(string.match(memory, '\\nmaxmemory:(%d+)') or '0'),
+  string.match(memory, '\\nmaxmemory_policy:([%w-]+)') or '',
+  tonumber(string.match(stats, '\\nevicted_keys:(%d+)') or '0')}}
+"""
+
 TEXT: Final = {
     Command.GRANT: GRANT,
     Command.RAISE: RAISE,
@@ -301,6 +334,8 @@ TEXT: Final = {
     Command.LOOK: LOOK,
     Command.CLAIM: CLAIM,
     Command.SURVEY: SURVEY,
+    Command.INDEX: INDEX,
+    Command.MEMORY: MEMORY,
 }
 
 DIGEST: Final = {

@@ -26,6 +26,7 @@ from tests.test_status import (
     A,
     B,
     clients,
+    evicting,
     group,
     in_memory,
     new_to_a_dead_and_a_hung_node,
@@ -410,6 +411,37 @@ def test_search(memory, viewer):
     assert "No held lock has “zzz” in its name" in look(viewer, q="zzz")
 
 
+def test_search_for_a_pattern(memory, viewer):
+    """A search finds what matches it as a pattern, and what has it in its name."""
+    for name in ("report:1", "Report:2", "other", "a report:*"):
+        put(memory, name, f"{A}:5:a", *range(5))
+    page = look(viewer, q="report:*")
+    assert {"report:1", "Report:2", "a report:*"} <= set(rows(page))
+    assert "other" not in rows(page)
+    assert "3 found" in page
+    assert "a report:*" in rows(look(viewer, q="t:\\*"))
+    assert "report:1" not in rows(look(viewer, q="t:\\*"))
+    assert "No held lock has “z*” in its name or matches it" in look(viewer, q="z*")
+
+
+def test_search_beyond_what_the_page_reads(memory, viewer, monkeypatch):
+    """A search looks at all that is held, and says how many more match than it shows."""
+    monkeypatch.setattr("django_redlock.admin.LIMIT", 3)
+    monkeypatch.setattr("django_redlock.index.PAGE", 2)
+    for i in range(9):
+        put(memory, f"n{i}", f"{A}:5:a", *range(5), seconds=600 + i)
+    page = look(viewer, q="N[78]")
+    assert {"n7", "n8"} <= set(rows(page))
+    assert "2 found" in page
+    assert "more match" not in page
+    page = look(viewer, q="n")
+    assert {"n0", "n1", "n2"} <= set(rows(page))
+    assert "6 more match: search for less." in page
+    monkeypatch.setattr("django_redlock.index.PAGES", 2)
+    assert "others may match, too" in look(viewer, q="n8")
+    assert "others may match, too" not in look(viewer)
+
+
 def test_search_for_a_whole_name(memory, viewer):
     """A whole name is looked up directly: another client's lock is in no list."""
     put(memory, "x", "foreign", *range(5))
@@ -597,6 +629,16 @@ def test_reads_the_index_and_changes_nothing(patient_nodes, viewer):
                 "config",
             }
     assert found["invoice:42"][:2] == ["held", "5 of 5"]
+
+
+def test_a_node_that_may_evict_locks(patient_nodes, viewer):
+    """A node that deletes keys when its memory is full is marked, and the page says what to do."""
+    with evicting(patient_nodes[1], "allkeys-lru"):
+        page = look(viewer)
+    found = rows(page)
+    assert [found[str(i)][1] for i in range(1, 6)] == ["up", "up allkeys-lru", "up", "up", "up"]
+    assert '<span class="redlock-badge redlock-odd">up</span> allkeys-lru' in page
+    assert "a full node deletes locks that are held" in Reader(page).words
 
 
 def test_one_dead_and_one_hung_node(patient_nodes, viewer):

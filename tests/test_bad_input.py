@@ -5,21 +5,25 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.cache import cache
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from django_redlock import LockTaken, NodesUnavailable, RedlockError, conf, redlock, redlocks
-from django_redlock.checks import check_settings
+from django_redlock.checks import check_deployment, check_settings
 
 NUMBERS = itertools.count()
 HUGE = pytest.param(10**400, id="huge")  # an int that is no float
@@ -565,6 +569,75 @@ def test_w002():
     assert "3" in message.msg
     with override_settings(REDLOCK={"default": memory(5)}):
         assert check_settings() == []
+
+
+def test_w003():
+    """django_redlock.W003: the app is installed, and nothing says where the nodes are."""
+    with override_settings():
+        del settings.REDLOCK
+        (missing,) = check_settings()
+    with override_settings(REDLOCK={}):
+        (empty,) = check_settings()
+    for message in (missing, empty):
+        assert message.id == "django_redlock.W003"
+        assert "REDLOCK" in message.msg
+        assert message.hint
+    with override_settings(REDLOCK={"payments": memory()}):
+        assert check_settings() == []
+
+
+def test_w004():
+    """django_redlock.W004: nodes in memory are no place for the locks of a deployment."""
+    setting = {"default": memory(5), "payments": {"NODES": ["redis://a"]}, "broken": {"NODES": 1}}
+    with override_settings(REDLOCK=setting):
+        (message,) = check_deployment()
+        assert "W004" not in {each.id for each in check_settings()}
+    assert message.id == "django_redlock.W004"
+    assert "REDLOCK['default']['NODES']" in message.msg
+    assert message.hint
+    with override_settings(REDLOCK=None):
+        assert check_deployment() == []
+
+
+def test_w005():
+    """django_redlock.W005: without the restart guard two nodes or more do not keep locks apart."""
+    nodes = ["redis://a", {"URL": "redis://b"}, "redis://c"]
+    for alias in ({"NODES": nodes}, {"NODES": nodes[:1], "RESTART_GUARD": False}):
+        with override_settings(REDLOCK={"default": alias}):
+            assert check_deployment() == []
+    for count in (2, 3):
+        alias = {"NODES": nodes[:count], "RESTART_GUARD": False}
+        with override_settings(REDLOCK={"default": alias}):
+            (message,) = check_deployment()
+        assert message.id == "django_redlock.W005"
+        assert "REDLOCK['default']['RESTART_GUARD']" in message.msg
+        assert message.hint
+
+
+CHECKED = {
+    "from tests.settings import *\ndel REDLOCK": ("W003", "W003"),
+    "from tests.settings import *": ("", "W004"),
+    "from tests.settings import *\nREDLOCK = {'default': {'NODES': ['redis://a', 'redis://b', "
+    "'redis://c'], 'RESTART_GUARD': False}}": ("", "W005"),
+    "from tests.settings import *\nREDLOCK = {'default': {'NODES': ['redis://a'], "
+    "'RESTART_GUARD': False}}": ("", ""),
+}
+
+
+@pytest.mark.parametrize(("text", "found"), CHECKED.items(), ids=["W003", "W004", "W005", "none"])
+def test_the_checks_are_run_by_manage_py(tmp_path, text, found):
+    """``manage.py check`` tells what is missing, and with ``--deploy`` what is for tests only."""
+    (tmp_path / "checked.py").write_text(text)
+    for options, wanted in zip(([], ["--deploy"]), found, strict=True):
+        run = subprocess.run(
+            [sys.executable, "-m", "django", "check", "--settings", "checked", *options],
+            env=os.environ | {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        told = re.findall(r"django_redlock\.(\w+)", run.stdout + run.stderr)
+        assert told == ([wanted] if wanted else [])
 
 
 def test_checks_contact_no_node(monkeypatch):

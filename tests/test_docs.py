@@ -564,6 +564,9 @@ def test_the_acl_line_suffices(confined):
                 shown = survey(conf.backend("default"))
                 assert shown.health is Health.OK
                 assert [lock.name for lock in shown.locks] == ["acl"]
+                found = survey(conf.backend("default"), matching="acl".__eq__, memory=True)
+                assert [lock.name for lock in found.locks] == ["acl"]
+                assert None not in found.evictions
                 assert admin.execute_command("ACL LOG") == []
         assert redlock("acl").try_acquire() is not None
         given = redlock(["acl:a", "acl:b"]).acquire().handle()

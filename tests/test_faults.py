@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -667,6 +668,36 @@ def test_an_emptied_node_is_found_out_through_an_open_connection():
             while lease.remaining() > 0:
                 assert attempt("name") is None
         assert holders(nodes) == []
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_single_node_under_the_guard_says_for_how_long_and_what_to_set(asynchronous):
+    """The error names the seconds left and the setting; with that set, the lock is to be had."""
+
+    async def refused() -> str:
+        with pytest.raises(NodesUnavailable) as caught:
+            await redlock("name").aacquire()
+        return str(caught.value)
+
+    with laboratory(1) as nodes:
+        with in_force(nodes.urls, RESTART_GUARD=True):
+            error = asyncio.run(refused()) if asynchronous else str(unavailable("name"))
+        left = re.search(
+            r"restart guard: started or emptied a short while ago, (\S+) s left", error
+        )
+        assert left is not None
+        assert 0 < float(left[1]) < 71 + PATIENCE  # counted from before it was connected
+        assert "set 'RESTART_GUARD': False in REDLOCK['default']" in error
+        with in_force(nodes.urls, RESTART_GUARD=False), redlock("name"):
+            pass
+
+
+def test_of_several_nodes_none_says_to_switch_the_guard_off():
+    """Where a majority is under the guard, the error advises nothing that costs exclusion."""
+    with laboratory(3) as nodes, in_force(nodes.urls, RESTART_GUARD=True):
+        error = str(unavailable("name"))
+    assert error.count("restart guard") == 3
+    assert "RESTART_GUARD" not in error
 
 
 def test_without_the_guard_a_restarted_node_votes_at_once():

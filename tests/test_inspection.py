@@ -9,9 +9,10 @@ from django.test import override_settings
 
 from django_redlock import conf
 from django_redlock.backend import Backend
-from django_redlock.inspection import BATCH, Health, Kind, shown, survey
+from django_redlock.inspection import Health, Kind, shown, survey
 from django_redlock.locks import LockTemplate
-from django_redlock.protocol import Answer, Policy, Vote
+from django_redlock.lookup import BATCH
+from django_redlock.protocol import Answer, Command, Policy, Vote
 from django_redlock.testing.memory import MemoryNode, MemoryNodes
 
 from .servers import software
@@ -338,6 +339,52 @@ def test_a_node_that_falls_silent_between_two_questions_is_down():
     assert found.heard == (False, False, False, True, True)
     assert found.nodes[0].why == "too late"
     assert found.locks[-1].kind is Kind.UNCLEAR
+
+
+class DiesWhileSearched(MemoryNodes):
+    """Nodes of which the first answers no question after its first page of the index."""
+
+    pages = 0
+
+    def ask(self, ask):
+        """Count the pages, and let the node die."""
+        self.pages += ask.command is Command.INDEX
+        if self.pages > 1:
+            self.down = {0}
+        return super().ask(ask)
+
+
+def test_a_node_that_dies_during_a_search_is_down(monkeypatch):
+    """What the other nodes have is found, and the node that stopped answering is not heard."""
+    monkeypatch.setattr("django_redlock.index.PAGE", 2)
+    nodes = Deployment()
+    nodes.group = DiesWhileSearched(nodes.group.nodes)
+    nodes.backend = Backend("default", nodes.group, Policy(size=5))
+    for i in range(5):
+        nodes.put(f"n{i}", f"{A}:5:a", *range(5), left=10 + i)
+    found = nodes.survey(matching=lambda name: name != "n3")
+    assert found.heard == (False, True, True, True, True)
+    assert [(lock.name, lock.kind, lock.on) for lock in found.locks] == [
+        (f"n{i}", Kind.HELD, 4) for i in (0, 1, 2, 4)
+    ]
+    assert not found.truncated
+
+
+def test_a_name_that_is_in_few_indexes_is_found_by_a_search(nodes):
+    """A key that one node alone has is part of what a search finds, with the others' keys."""
+    nodes.put("x", f"{A}:5:a", 3)
+    nodes.put("x", "foreign", 0, 1, 2, index=False)
+    (found,) = nodes.survey(matching=lambda name: name == "x").locks
+    assert (found.kind, found.on, found.owners[1].label) == (Kind.HELD, 3, "a")
+
+
+def test_what_a_search_finds_and_is_released_then_is_not_shown(nodes):
+    """A name that the index has, and no node when it is looked up, is not called free."""
+    nodes.put("x", f"{A}:5:a", *range(5))
+    for node in nodes.group.nodes:
+        node.keys.clear()
+    assert nodes.survey(matching=lambda _: True).locks == ()
+    assert nodes.survey().locks == ()
 
 
 @pytest.mark.parametrize(

@@ -513,6 +513,48 @@ def test_the_index_forgets_what_has_expired(pair):
     assert any(swept() for _ in range(2000))
 
 
+def test_pages_of_the_index(pair):
+    """A page has so many names, the first due first, and tells where the next one begins."""
+    now = int(time.time() * 1000)
+    due = {"a": now + 30_000, "b": now + 20_000, "c": now + 30_000, "d": now + 40_000}
+    due |= {"dead": now - 1, "far": 2**53 - 1}
+    pair.client.zadd(HELD, due)
+    pair.memory.held = dict(due)
+
+    def page(most: int, begin: int = 0) -> tuple[list[str], int]:
+        answer = pair.ask(Command.INDEX, NONCES[0], [HELD], most, last=begin)
+        return [name.decode() for name in answer[2]], answer[3]
+
+    assert page(9) == (["b", "a", "c", "d", "far"], 0)
+    assert page(5) == (["b", "a", "c", "d", "far"], 0)
+    assert page(2) == (["b", "a"], now + 30_000)
+    assert page(2, now + 30_000) == (["a", "c"], now + 40_000)
+    assert page(2, now + 40_000) == (["d", "far"], 0)
+    assert page(1, now + 30_000) == (["a"], now + 30_000)  # it is for the asker to ask for more
+    assert page(1, now + 40_000) == (["d"], 2**53 - 1)
+
+
+def test_an_index_that_a_stranger_wrote_ends(pair):
+    """A time that is no number of milliseconds is told as the last there can be."""
+    pair.client.zadd(HELD, {"a": float("inf"), "b": float("inf")})
+    answer = pair.client.eval(scripts.INDEX, 1, HELD, NONCES[0], 1, 0)
+    assert answer[2:] == [[b"a"], 2**53]
+
+
+def test_a_node_tells_what_it_does_when_its_memory_is_full(pair):
+    """The bytes that it may use, the policy, and how many keys it has evicted."""
+    nonce, word, told = pair.ask(Command.MEMORY, NONCES[0], [HELD])
+    assert (nonce, word, told) == (NONCES[0].encode(), b"MEMORY", [0, b"noeviction", 0])
+    try:
+        pair.client.config_set("maxmemory-policy", "volatile-lru")
+        pair.client.config_set("maxmemory", "100mb")
+        answer = pair.client.eval(scripts.MEMORY, 1, HELD, NONCES[0])
+    finally:
+        pair.client.config_set("maxmemory", "0")
+        pair.client.config_set("maxmemory-policy", "noeviction")
+    assert answer[2] == [100 * 1024 * 1024, b"volatile-lru", 0]
+
+
 def test_the_survey_shows_no_nonce(pair):
     """What the survey tells is not the power to release; equal owners have equal digests."""
     pair.grant(NONCES[0], ["a", "b"], label="me")

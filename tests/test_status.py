@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from itertools import count
+from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -135,6 +136,98 @@ def test_names_as_arguments(memory):
     assert "other" not in out
 
 
+def locks(out: str) -> list[str]:
+    """The names in the table of locks."""
+    table = out.rpartition("\nlock ")[2].splitlines()[2:]
+    return [words(line)[0] for line in table if re.search(r" \d of \d ", line)]
+
+
+def test_a_pattern_shows_what_matches(memory):
+    """Of a pattern the held locks that match are shown, and nothing else."""
+    for name in ("report:1", "report:22", "other", "areport:1"):
+        put(memory, name, f"{A}:5:a", *range(5))
+    assert locks(status("report:*")[1]) == ["report:1", "report:22"]
+    assert locks(status("report:?")[1]) == ["report:1"]
+    assert locks(status("[ao]*")[1]) == ["areport:1", "other"]
+    assert locks(status("nobody", "o*", "*22", "report:22")[1]) == [
+        "nobody",
+        "report:22",
+        "other",
+    ]
+    code, out = status("report:*", "--json")
+    assert code == 0
+    found = json.loads(out)["aliases"]["default"]
+    assert [lock["name"] for lock in found["locks"]] == ["report:1", "report:22"]
+    assert not found["truncated"]
+
+
+def test_a_pattern_that_matches_nothing(memory):
+    """It is said of each pattern that no held lock matches it; there is no line "free"."""
+    put(memory, "other", f"{A}:5:a", *range(5))
+    code, out = status("report:*", "o*", "z[!a]")
+    assert code == 0
+    assert "No held lock matches 'report:*'." in out
+    assert "No held lock matches 'z[!a]'." in out
+    assert "No held lock matches 'o*'." not in out
+    assert "free" not in out
+    memory.down = {0, 1, 2}
+    _, out = status("report:*")
+    assert "Too few nodes answered to know what is held." in out
+    assert "No held lock" not in out
+
+
+@pytest.mark.parametrize("name", ["rep*rt", "a?", "cart[5]", "a\\b", "a\\*b", "*", "[", "a\\"])
+def test_names_that_look_like_patterns(memory, name):
+    """A name with a wildcard in it is found as it is, also in no index, and by escaping it."""
+    put(memory, name, "foreign", *range(5))
+    put(memory, "cart5", f"{A}:5:a", *range(5))
+    for node in memory.nodes:
+        del node.held[name]
+    if name != "a\\*b":  # as it is, that means another name
+        assert name in locks(status(name)[1])
+    escaped = re.sub(r"([*?\[\]\\])", r"\\\1", name)
+    assert locks(status(escaped)[1]) == [name]
+    for node in memory.nodes:
+        node.keys.clear()
+        node.held.clear()
+    _, out = status(escaped)
+    assert re.search(rf"^{re.escape(name)} .* free", out, re.MULTILINE)
+
+
+def test_more_matches_than_the_limit(memory):
+    """It is said how many more locks match than --limit lets show."""
+    for i in range(12):
+        put(memory, f"report:{i:02}", f"{A}:5:a", *range(5))
+    put(memory, "zero", f"{A}:5:a", *range(5))
+    _, out = status("report:*", "zero", "--limit", "5")
+    assert locks(out) == ["zero", *(f"report:{i:02}" for i in range(5))]
+    assert "7 more match; --limit shows more." in out
+    assert "More locks" not in out
+    found = json.loads(status("report:*", "--limit", "5", "--json")[1])["aliases"]["default"]
+    assert (found["truncated"], found["beyond"], len(found["locks"])) == (True, 7, 5)
+    _, out = status("report:*", "--limit", "12")
+    assert "more match" not in out
+
+
+def test_more_names_than_are_searched(memory, monkeypatch):
+    """Where an index has more names than are looked at, it is said that others may match."""
+    monkeypatch.setattr("django_redlock.index.PAGE", 10)
+    monkeypatch.setattr("django_redlock.index.PAGES", 3)
+    for i in range(30):
+        put(memory, f"n{i:02}", f"{A}:5:a", *range(5), seconds=600 + i)
+    _, out = status("n*")
+    assert len(locks(out)) == 30
+    assert "looked at" not in out
+    put(memory, "n30", f"{A}:5:a", *range(5), seconds=700)
+    _, out = status("n*")
+    assert len(locks(out)) == 30
+    assert "More names are held than were looked at: others may match, too." in out
+    _, out = status("z*")
+    assert "More names are held" in out
+    assert "No held lock matches" not in out
+    assert json.loads(status("z*", "--json")[1])["aliases"]["default"]["truncated"]
+
+
 @pytest.mark.parametrize(("down", "code"), [(0, 0), (1, 3), (2, 3), (3, 4), (5, 4)])
 def test_exit_codes(memory, down, code):
     """0: all nodes vote; 3: some do not; 4: no majority does. The same with --json."""
@@ -215,9 +308,9 @@ def test_json(memory):
     assert code == 3
     assert set(document) == {"health", "aliases"}
     found = document["aliases"]["default"]
-    assert set(found) == {"health", "majority", "truncated", "nodes", "locks"}
+    assert set(found) == {"health", "majority", "truncated", "beyond", "nodes", "locks"}
     assert (document["health"], found["health"]) == ("degraded", "degraded")
-    assert (found["majority"], found["truncated"]) == (3, False)
+    assert (found["majority"], found["truncated"], found["beyond"]) == (3, False, 0)
     *_, up, down = found["nodes"]
     assert re.fullmatch(r"memory://status-\d+", up.pop("node"))
     assert up == {
@@ -229,8 +322,13 @@ def test_json(memory):
         "uptime": None,
         "round_trip": None,
         "guard_left": 0,
+        "maxmemory": 0,
+        "maxmemory_policy": "noeviction",
+        "evicted_keys": 0,
+        "evicts": False,
     }
     assert (down["voting"], down["answered"], down["why"]) == (False, False, "down")
+    assert (down["maxmemory_policy"], down["evicts"]) == (None, None)
     (lock,) = found["locks"]
     cells = lock.pop("cells")
     assert (lock.pop("lowest"), lock.pop("highest")) == (600, 600)
@@ -345,6 +443,135 @@ def test_reads_the_index_and_scans_nothing(patient_nodes):
             client.delete(*(f"foreign:{i}" for i in range(100)))
     assert "invoice:42" in out
     assert "invoice:42" in named
+
+
+def test_a_pattern_finds_what_is_held_on_real_nodes(patient_nodes):
+    """Of 900 locks that were taken, a pattern lists all, or says how many more there are."""
+    names = [f"report:{number}" for number in range(900)]
+    leases = [redlock(name, renew=False).acquire() for name in names]
+    with redlock("another", renew=False), clients(patient_nodes) as each:
+        for client in each:
+            client.config_resetstat()
+        code, out = status("report:*")
+        assert code == 0
+        assert sorted(locks(out)) == sorted(names)
+        assert all(line.endswith("held") for line in out.splitlines() if "report:" in line)
+        _, out = status("report:*", "--limit", "50")
+        assert len(locks(out)) == 50
+        assert "850 more match; --limit shows more." in out
+        assert sorted(locks(status("report:8?")[1])) == [f"report:8{i}" for i in range(10)]
+        for client in each:
+            calls = client.info("commandstats")
+            assert not {"cmdstat_keys", "cmdstat_scan", "cmdstat_zscan"} & set(calls)
+    for lease in leases:
+        lease.release()
+    _, out = status("report:*")
+    assert "No held lock matches 'report:*'." in out
+
+
+def test_a_pattern_is_searched_for_on_all_pages_of_the_index(patient_nodes):
+    """Thousands of locks, a good many of them due in the same millisecond, are all looked at."""
+    due = int((time.time() + 60) * 1000)
+    together = {f"n{i}": due for i in range(1500)}
+    later = {f"n{i}": due + i for i in range(1500, 4000)}
+    with clients(patient_nodes) as each:
+        for client in each:
+            client.mset({f"redlock:lock:{name}": f"{A}:5:a" for name in together | later})
+            client.zadd("redlock:held", together | later)
+        _, out = status("n*7?", "--limit", "10000")
+    assert sorted(locks(out)) == sorted(f"n{i}" for i in range(4000) if i % 100 // 10 == 7)
+    assert "looked at" not in out
+
+
+@contextmanager
+def evicting(node, policy: str, limit: str = "200mb"):
+    """A node that makes room by this policy."""
+    with closing(node.client()) as client:
+        try:
+            client.config_set("maxmemory", limit)
+            client.config_set("maxmemory-policy", policy)
+            yield client
+        finally:
+            client.config_set("maxmemory", "0")
+            client.config_set("maxmemory-policy", "noeviction")
+
+
+@pytest.mark.parametrize(
+    ("policy", "limit", "warned"),
+    [
+        ("allkeys-lru", "200mb", True),
+        ("volatile-ttl", "200mb", True),
+        ("noeviction", "200mb", False),
+        ("allkeys-lru", "0", False),  # without a limit nothing is evicted
+    ],
+)
+def test_a_node_that_may_evict_locks_is_warned_of(patient_nodes, policy, limit, warned):
+    """A node with a limit and a policy other than noeviction votes, and the status warns of it."""
+    with evicting(patient_nodes[1], policy, limit):
+        code, out = status("--force-color")
+        found = json.loads(status("--json")[1])["aliases"]["default"]["nodes"]
+        _, plain = status("some-name")
+    assert code == 0
+    assert (f"\x1b[33mup: {policy}" in out) == warned
+    assert out.count("\x1b[32mup") == 5 - warned
+    advice = f"{policy}: with this maxmemory-policy a full node deletes locks that are held"
+    assert (advice in plain) == warned
+    assert [node["evicts"] for node in found] == [False, warned, False, False, False]
+    assert found[1]["maxmemory_policy"] == policy
+    assert (found[1]["maxmemory"] > 0) == (limit != "0")
+    assert found[1]["voting"]
+
+
+def test_evicted_keys_are_counted(patient_nodes):
+    """The status tells how many keys a node has evicted since its start."""
+    with closing(patient_nodes[2].client()) as client:
+        used = int(client.info("memory")["used_memory"])
+    with evicting(patient_nodes[2], "allkeys-random", str(used + 2 * 1024 * 1024)) as client:
+        for i in range(3000):
+            client.set(f"redlock:filler:{i}", "x" * 4096)
+        gone = int(client.info("stats")["evicted_keys"])
+        _, out = status()
+        found = json.loads(status("--json")[1])["aliases"]["default"]["nodes"][2]
+        most = int(client.info("stats")["evicted_keys"])
+    patient_nodes.restart(2)  # it may have lost its counters
+    told = re.search(r"\(keys deleted since its start: (\d+)\)", out)
+    assert told is not None
+    assert 0 < gone <= int(told[1]) <= found["evicted_keys"] <= most
+
+
+@pytest.mark.parametrize(
+    ("options", "reader", "down"),
+    [
+        ("", "head -1", 0),
+        ("", "true", 1),
+        ("'report:*' --force-color", "head -1", 1),
+        ("--json", "head -c 10", 0),
+        ("--json", "true", 1),
+    ],
+)
+def test_who_reads_only_the_beginning(patient_nodes, tmp_path, reader, options, down):
+    """With a reader that stops early the command ends without a complaint, by its own status."""
+    with clients(patient_nodes) as each:
+        for client in each:  # more than a pipe takes at once
+            due = (time.time() + 60) * 1000
+            names = [f"report:{number}" for number in range(800)]
+            client.mset({f"redlock:lock:{name}": f"{A}:5:a" for name in names})
+            client.zadd("redlock:held", dict.fromkeys(names, due))
+    alias = patient_nodes.settings(NODE_TIMEOUT=10, RESTART_GUARD=False)
+    if down:
+        alias["NODES"] = [*patient_nodes.urls[:4], "redis://127.0.0.1:1/0"]
+    settings = f"from tests.settings import *\nREDLOCK = {{'default': {alias!r}}}\n"
+    (tmp_path / "piped.py").write_text(settings)
+    command = f"{sys.executable} -m django redlock_status --settings piped {options}"
+    run = subprocess.run(
+        ["bash", "-c", f'{command} | {reader}; echo "${{PIPESTATUS[0]}}"'],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}", "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.stderr == ""
+    assert run.stdout.split()[-1][-1] == ("3" if down else "0")
 
 
 def test_one_dead_and_one_hung_node(patient_nodes):

@@ -213,6 +213,15 @@ class MemoryNode:
                 )
         return ["FOUND", found, len(names)]
 
+    def _index(self, _: str, __: Sequence[str], args: list[str]) -> list[object]:
+        most, start = int(args[0]), max(int(self.clock()), int(args[1]))
+        due = sorted((due, name) for name, due in self.held.items() if due >= start)
+        after = int(due[most][0]) if len(due) > most else 0
+        return ["LISTED", [name.encode() for _, name in due[:most]], after]
+
+    def _memory(self, _: str, __: Sequence[str], ___: list[str]) -> list[object]:
+        return ["MEMORY", [0, b"noeviction", 0]]
+
     def _mine(self, key: str, beginning: str) -> bool:
         value = self.get(key)
         return value is not None and value.startswith(beginning)

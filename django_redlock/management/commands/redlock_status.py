@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from django_redlock import conf
+from django_redlock import conf, patterns
 from django_redlock.inspection import LIMIT, Health, HeldLock, Kind, Survey, age, shown, survey
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from django_redlock.backend import Backend
 
 EXIT: Final = {Health.OK: 0, Health.DEGRADED: 3, Health.NO_MAJORITY: 4}
 WIDTH: Final = 120  # columns where the output is no terminal
@@ -48,7 +54,11 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the arguments."""
         parser.add_argument(
-            "names", nargs="*", metavar="NAME", help="show these locks only, held or free"
+            "names",
+            nargs="*",
+            metavar="NAME",
+            help="show these locks only, held or free; of a pattern (* ? [a-z], in quotes; a "
+            "backslash before one of these means the character) the held ones that match",
         )
         parser.add_argument(
             "--alias",
@@ -63,7 +73,8 @@ class Command(BaseCommand):
             type=int,
             default=LIMIT,
             metavar="N",
-            help="show at most N locks of each alias (default: %(default)s)",
+            help="show at most N locks of each alias, besides those that are named "
+            "(default: %(default)s)",
         )
 
     def handle(self, *_: Any, **options: Any) -> None:
@@ -75,34 +86,99 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
         if not backends:
             raise CommandError("REDLOCK names no alias: there is nothing to show")
+        wanted = _Wanted(options["names"])
         try:
-            surveys = [
-                survey(backend, options["names"], limit=options["limit"]) for backend in backends
-            ]
+            surveys = [wanted.survey(backend, options["limit"]) for backend in backends]
         except ValueError as error:
             raise CommandError(str(error)) from None
         if options["json"]:
-            self.stdout.write(json.dumps(as_json(surveys), indent=2))
+            self._write(json.dumps(as_json(surveys), indent=2) + "\n")
         else:
-            console = self._console(options)
+            output = _Output(self.stdout)
+            console = self._console(output, options)
             for position, each in enumerate(surveys):
                 if position:
                     console.print()
-                _Page(console).show(each)
+                _Page(console).show(each, wanted)
+            self._write(output.getvalue())
         code = EXIT[_worst(surveys)]
         if code:
             raise SystemExit(code)
 
-    def _console(self, options: dict[str, Any]) -> Console:
+    def _write(self, text: str) -> None:
+        """Print it all. Who reads only the beginning, as ``head`` does, is no error."""
+        try:
+            self.stdout.write(text, ending="")
+            self.stdout.flush()
+        except BrokenPipeError:
+            # Or Python finds the rest in the buffer when it ends, and complains.
+            with Path(os.devnull).open("w") as nowhere:
+                os.dup2(nowhere.fileno(), self.stdout.fileno())
+
+    def _console(self, output: _Output, options: dict[str, Any]) -> Console:
         return Console(
-            file=cast("IO[str]", self.stdout),
-            width=None if self.stdout.isatty() else WIDTH,
+            file=output,
+            width=None if output.isatty() else WIDTH,
             color_system=None if options["no_color"] else "auto",
             force_terminal=options["force_color"] or None,
             markup=False,
             highlight=False,
             emoji=False,
         )
+
+
+class _Output(io.StringIO):
+    """What will be printed at once, for a console that wants to know where."""
+
+    def __init__(self, to: OutputWrapper) -> None:
+        super().__init__()
+        self._to = to
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override] # of a StringIO it is None
+        """That of the output."""
+        return getattr(self._to, "encoding", None) or "utf-8"
+
+    def isatty(self) -> bool:
+        """Whether the output is a terminal."""
+        return self._to.isatty()
+
+
+class _Wanted:
+    """What the arguments ask for: names, and held locks whose names match a pattern.
+
+    A pattern is looked up as a name, too, and shown if that is taken: it is the name of
+    somebody's lock, perhaps of another client, which is in no index.
+    """
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self.arguments = [patterns.parse(text) for text in arguments]
+        self.patterns = [each for each in self.arguments if each.is_pattern]
+
+    def survey(self, backend: Backend, limit: int) -> Survey:
+        """Ask the nodes of an alias.
+
+        Raises:
+            ValueError: what cannot be a lock's name, or a limit not from 1 to 10,000.
+        """
+        names = [each.name for each in self.arguments]
+        matching = self._matches if self.patterns else None
+        found = survey(backend, names, limit=limit, matching=matching, memory=True)
+        shown_free = {each.name for each in self.arguments if not each.is_pattern}
+        locks = [lock for lock in found.locks if lock.on or lock.name in shown_free]
+        return replace(found, locks=tuple(locks))
+
+    def _matches(self, name: str) -> bool:
+        return any(each.matches(name) for each in self.patterns)
+
+    def unmet(self, found: Survey) -> Iterator[str]:
+        """What was asked for and is not held, as far as that is known; a free name has a line."""
+        if not (self.arguments or found.locks):
+            yield "No lock is held."
+        names = [lock.name for lock in found.locks]
+        for each in self.patterns if not found.truncated else ():
+            if each.name not in names and not any(map(each.matches, names)):
+                yield f"No held lock matches '{each.name}'."
 
 
 def _worst(surveys: Sequence[Survey]) -> Health:
@@ -124,7 +200,7 @@ class _Page:
         plain = shown(content).encode(encoding, "backslashreplace").decode(encoding)
         return Text(plain, style, overflow="fold")
 
-    def show(self, found: Survey) -> None:
+    def show(self, found: Survey, wanted: _Wanted) -> None:
         """Print the sentence, the nodes and the locks of one alias."""
         self.console.print(
             self.text(found.alias, "bold"),
@@ -146,14 +222,13 @@ class _Page:
                 [self._lock_row(lock) for lock in found.locks],
                 folded=2,
             )
-        elif found.complete:
-            self.console.print(self.text("No lock is held."))
-        else:
+        if found.complete:
+            for sentence in wanted.unmet(found):
+                self.console.print(self.text(sentence))
+        elif not found.locks:
             self.console.print(self.text("Too few nodes answered to know what is held."))
-        if found.truncated:
-            count = len(found.locks)
-            more = f"More locks are held than these {count}; --limit shows more."
-            self.console.print(self.text(more, "yellow"))
+        for sentence in _left_out(found, wanted):
+            self.console.print(self.text(sentence, "yellow"))
 
     def _table(self, heads: Sequence[str], rows: list[list[Text]], *, folded: int) -> None:
         table = Table(
@@ -171,10 +246,11 @@ class _Page:
 
     def _node_row(self, found: Survey, i: int) -> list[Text]:
         node, state, why = found.nodes[i], found.state(i), found.why(i)
+        risky = state == "up" and found.warning(i)
         round_trip = NOTHING if node.round_trip is None else f"{node.round_trip * 1000:.2f} ms"
         return [
             self.text(node.label),
-            self.text(f"{state}: {why}" if why else state, COLOURS[state]),
+            self.text(f"{state}: {why}" if why else state, "yellow" if risky else COLOURS[state]),
             self.text(node.software or NOTHING),
             self.text(NOTHING if node.uptime is None else age(node.uptime)),
             self.text(node.role or NOTHING),
@@ -190,6 +266,16 @@ class _Page:
             self.text(_left(lock)),
             self.text(lock.kind, COLOURS.get(lock.kind, "")),
         ]
+
+
+def _left_out(found: Survey, wanted: _Wanted) -> Iterator[str]:
+    """What is not shown of what is held."""
+    if found.beyond:
+        yield f"{found.beyond} more match; --limit shows more."
+    elif found.truncated and not wanted.patterns:
+        yield f"More locks are held than these {len(found.locks)}; --limit shows more."
+    if found.unsearched:
+        yield "More names are held than were looked at: others may match, too."
 
 
 def _holders(lock: HeldLock) -> str:
@@ -229,6 +315,7 @@ def _alias_json(found: Survey) -> dict[str, Any]:
         "health": found.health.value,
         "majority": found.majority,
         "truncated": found.truncated,
+        "beyond": found.beyond,
         "nodes": [
             {
                 "node": node.label,
@@ -242,8 +329,14 @@ def _alias_json(found: Survey) -> dict[str, Any]:
                 if node.round_trip is None
                 else round(node.round_trip, 6),
                 "guard_left": _rounded(node.guard_left),
+                "maxmemory": told and told.limit,
+                "maxmemory_policy": told and told.policy,
+                "evicted_keys": told and told.evicted,
+                "evicts": told and told.threatens,
             }
-            for node, heard in zip(found.nodes, found.heard, strict=True)
+            for i, (node, heard, told) in enumerate(
+                zip(found.nodes, found.heard, found.evictions, strict=True)
+            )
         ],
         "locks": [_lock_json(lock, found) for lock in found.locks],
     }

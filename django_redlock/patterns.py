@@ -1,0 +1,99 @@
+r"""Patterns of names, as shells and the servers' own ``KEYS`` have them.
+
+    *          any characters, or none; ``:`` and ``/`` are characters like others
+    ?          one character
+    [abc]      one of these; [a-z] one from a range, [!abc] or [^abc] one of all others
+    \*         the character itself; so \?, \[, \] and \\
+
+A ``[`` without its ``]`` stands for itself, and so does a ``\`` before any other character.
+Whatever the pattern, a name is matched in time that grows with their lengths and no faster:
+a stranger may write the pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+SPECIAL: Final = "*?[]\\"
+
+
+class Parsed(NamedTuple):
+    """A text, read as a pattern.
+
+    Attributes:
+        is_pattern: whether it has a wildcard; else it means one name.
+        name: that name, without the backslashes; of a pattern, the text as it is.
+        regex: matches the names that are meant.
+    """
+
+    is_pattern: bool
+    name: str
+    regex: re.Pattern[str]
+
+    def matches(self, name: str) -> bool:
+        """Whether the pattern means this name."""
+        return self.regex.fullmatch(name) is not None
+
+
+def parse(text: str, *, ignore_case: bool = False) -> Parsed:
+    """Read a text as a pattern; every text is one."""
+    parts: list[str | None] = []  # regular expressions of one character each; None is a "*"
+    plain, is_pattern, at = "", False, 0
+    while at < len(text):
+        char, after = text[at], text[at + 1 : at + 2]
+        length = 1
+        part: str | None = re.escape(char)
+        if char == "\\" and after and after in SPECIAL:
+            length, part, char = 2, re.escape(after), after
+        elif char == "*":
+            is_pattern, part = True, None
+        elif char == "?":
+            is_pattern, part = True, "."
+        elif char == "[" and (found := _one_of(text, at)):
+            is_pattern, (part, length) = True, found
+        plain += char
+        if part is not None or parts[-1:] != [None]:
+            parts.append(part)
+        at += length
+    flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
+    return Parsed(is_pattern, text if is_pattern else plain, re.compile(_join(parts), flags))
+
+
+def _one_of(text: str, start: int) -> tuple[str, int] | None:
+    """The regular expression of the ``[…]`` that begins here and its length; None: it is none."""
+    at = start + 1
+    negated = text[at : at + 1] in {"!", "^"}
+    at += negated
+    chars: list[str] = []
+    first = at
+    while at < len(text) and (text[at] != "]" or at == first):
+        at += text[at] == "\\" and at + 1 < len(text)
+        chars.append(text[at])
+        if text[at + 1 : at + 2] == "-" and text[at + 2 : at + 3] not in {"", "]"}:
+            at += 2
+            at += text[at] == "\\" and at + 1 < len(text)
+            low, high = sorted((chars.pop(), text[at]))
+            chars.append(f"{re.escape(low)}-{re.escape(high)}")
+        else:
+            chars[-1] = re.escape(chars[-1])
+        at += 1
+    if at >= len(text):
+        return None
+    return f"[{'^' if negated else ''}{''.join(chars)}]", at + 1 - start
+
+
+def _join(parts: list[str | None]) -> str:
+    """One regular expression: what stands between two ``*`` is searched for once and kept."""
+    pieces: list[str] = []
+    piece = ""
+    for part in parts:
+        if part is None:
+            pieces.append(piece)
+            piece = ""
+        else:
+            piece += part
+    if not pieces:
+        return piece
+    first, *middle = pieces
+    return first + "".join(f"(?>.*?{each})" for each in middle) + f".*{piece}"

@@ -1,0 +1,88 @@
+"""Patterns of names: what they mean, and that nobody can make one that takes for ever."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from django_redlock.patterns import parse
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "others"),
+    [
+        ("report:*", ["report:", "report:1", "report:a:b/c"], ["report", "a report:1"]),
+        ("*:done", ["x:done", ":done"], ["x:done:"]),
+        ("*a*b*", ["ab", "xaxbx", "aab"], ["ba", "a"]),
+        ("**", ["", "x"], []),
+        ("a?c", ["abc", "aéc", "a:c"], ["ac", "abbc"]),
+        ("[abc]x", ["ax", "bx"], ["dx", "x", "abcx"]),
+        ("[a-c]x", ["ax", "bx", "cx"], ["dx", "-x"]),
+        ("[c-a]x", ["bx"], ["dx", "-x"]),
+        ("[!a]x", ["bx", "!x"], ["ax", "x"]),
+        ("[^a]x", ["bx", "^x"], ["ax", "x"]),
+        ("[]a]", ["]", "a"], ["b"]),
+        ("[!]]", ["a"], ["]"]),
+        ("[a-]", ["a", "-"], ["b"]),
+        ("[é-ü]", ["ö"], ["e"]),
+        ("[[a]", ["[", "a"], ["b"]),
+        ("[&&~|.]", ["&", "~", "|", "."], ["a"]),
+        ("a.b(c)*", ["a.b(c)", "a.b(c)d"], ["axb(c)"]),
+        (r"a\*b*", ["a*b", "a*bc"], ["axb", r"a\*b"]),
+        (r"\?*", ["?x"], ["ax"]),
+        (r"\[x]*", ["[x]", "[x]1"], ["x"]),
+        (r"[\]]", ["]"], ["\\"]),
+        (r"[\a-c]", ["b"], ["\\", "-"]),
+        (r"\\*", ["\\x"], ["x"]),
+        (r"a\b*", [r"a\bc"], ["abc"]),
+    ],
+)
+def test_what_a_pattern_means(pattern, matching, others):
+    """Wildcards stand for characters, everything else for itself; case and all of a name count."""
+    parsed = parse(pattern)
+    assert parsed.is_pattern
+    assert parsed.name == pattern
+    assert [name for name in matching if not parsed.matches(name)] == []
+    assert [name for name in others if parsed.matches(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("invoice:42", "invoice:42"),
+        (r"a\*b", "a*b"),
+        (r"a\?", "a?"),
+        (r"cart\[5]", "cart[5]"),
+        (r"cart\[5\]", "cart[5]"),
+        (r"a\\b", r"a\b"),
+        (r"a\b", r"a\b"),
+        ("a\\", "a\\"),
+        ("[ab", "[ab"),
+        ("[", "["),
+        ("[!]", "[!]"),
+        ("a]", "a]"),
+        ("[\\", "[\\"),
+        ("", ""),
+    ],
+)
+def test_what_is_no_pattern(text, name):
+    """Without a wildcard a text means one name; a backslash takes a wildcard its meaning."""
+    parsed = parse(text)
+    assert (parsed.is_pattern, parsed.name) == (False, name)
+    assert parsed.matches(name)
+
+
+def test_case_is_ignored_where_that_is_wanted():
+    """A search of people finds names in any case."""
+    assert parse("REPORT:[A-C]*", ignore_case=True).matches("Report:bx")
+    assert not parse("REPORT:*").matches("Report:b")
+
+
+@pytest.mark.parametrize("pattern", ["*a" * 250 + "*b", "?*" * 250 + "b", "*" + "?" * 400 + "*b"])
+def test_no_pattern_takes_for_ever(pattern):
+    """The time to match grows with the lengths and not with the ways to match."""
+    parsed = parse(pattern)
+    start = time.process_time()
+    assert not parsed.matches("a" * 512)
+    assert time.process_time() - start < 5
