@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from celery import Task
 from celery._state import get_current_task
+from celery.exceptions import Ignore
 from celery.local import Proxy
 
 from . import redlock
 from .canonical import digest
 from .errors import LockTaken, NodesUnavailable
 from .naming import check_fields, check_names
-from .redelivery import Skipped, label, turned_away
+from .redelivery import Skipped, has_succeeded, label, turned_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -135,6 +136,8 @@ def _decorate(
         try:
             with lock:
                 entered = True
+                if has_succeeded(task):
+                    raise Ignore("an earlier run of this message has succeeded")
                 return function(*args, **kwargs)
         except (LockTaken, NodesUnavailable) as error:
             if entered:  # the body's own

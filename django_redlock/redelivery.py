@@ -8,18 +8,21 @@ the first may yet die. Who is refused by another is a duplicate, and is treated 
 from __future__ import annotations
 
 import hashlib
+import logging
 import random
 import re
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn, TypeAlias
 
 from celery import Task
-from celery.exceptions import OperationalError, Reject, Retry
+from celery.exceptions import OperationalError, Reject, Retry, SoftTimeLimitExceeded
+from celery.states import SUCCESS
 
 from . import context
 from .backend import LABEL_BYTES, process_label
 from .errors import LockTaken, NodesUnavailable
 
+logger = logging.getLogger("django_redlock")
 Refusal: TypeAlias = LockTaken | NodesUnavailable
 HEADER: Final = "redlock"  # of a message that came back: {"deferred": times, "again": bool}
 LONGEST_PAUSE: Final = 60.0  # seconds
@@ -53,9 +56,13 @@ def _mark(task_id: str) -> str:
 
 
 def _is_own(refusal: Refusal, task_id: str) -> bool:
-    """Whether a key names our task id: every majority that refuses meets the holder's."""
+    """Whether a key names our task id: every majority that refuses meets the holder's.
+
+    A label without a task id ends in a process id, which may look like one.
+    """
     mark = _mark(task_id)
-    return any(vote.holder.rpartition(":")[2] == mark for vote in refusal.votes)
+    parts = [vote.holder.rsplit(":", 2) for vote in refusal.votes]
+    return any(each[2:] == [mark] for each in parts)
 
 
 def turned_away(task: Task | None, refusal: Refusal, on_conflict: str) -> Skipped:
@@ -88,6 +95,31 @@ def _may_have_run(request: Any) -> bool:
     return bool(request.retries or redelivered or _history(request).get("again"))
 
 
+def has_succeeded(task: Task | None) -> bool:
+    """Whether this message may be a second copy, and the stored result says that a run succeeded.
+
+    With ``worker_deduplicate_successful_tasks`` Celery asks the same of a message that the broker
+    marked as redelivered. A copy that was sent again for later has no such mark, so its run asks
+    here, under the same conditions.
+    """
+    if task is None or task.request.called_directly or task.request.is_eager:
+        return False
+    wanted = task.app.conf.worker_deduplicate_successful_tasks and task.acks_late
+    if not (wanted and task.backend.persistent and _may_have_run(task.request)):
+        return False
+    told = (task.name, task.request.id)
+    try:
+        succeeded = bool(task.AsyncResult(task.request.id).state == SUCCESS)
+    except SoftTimeLimitExceeded:
+        raise
+    except Exception:  # noqa: BLE001 - of whatever library stores results; unknown is not done
+        logger.warning("%s[%s] may run a second time: its result cannot be read", *told)
+        return False
+    if succeeded:
+        logger.info("%s[%s] has succeeded before: this copy does not run", *told)
+    return succeeded
+
+
 def _history(request: Any) -> Mapping[str, Any]:
     history = (request.headers or {}).get(HEADER)
     return history if isinstance(history, dict) else {}
@@ -106,8 +138,9 @@ def _defer(task: Task, refusal: Refusal, *, again: bool) -> NoReturn:
     times = _history(request).get("deferred")
     times = times if isinstance(times, int) else 0
     most = refusal.retry_after if isinstance(refusal, LockTaken) else None
-    pause = min(2.0 ** min(times, 10), LONGEST_PAUSE if most is None else max(most, 0.1))
-    pause = random.uniform(0.5, 1.0) * min(pause, LONGEST_PAUSE)  # noqa: S311 - spreads, guards nothing
+    longest = _longest_pause(task)
+    pause = min(2.0 ** min(times, 10), longest if most is None else max(most, 0.1))
+    pause = random.uniform(0.5, 1.0) * min(pause, longest)  # noqa: S311 - spreads, guards nothing
     headers = {**(request.headers or {}), HEADER: {"deferred": times + 1, "again": again}}
     message = task.signature_from_request(
         request, countdown=pause, retries=request.retries, headers=headers
@@ -119,3 +152,15 @@ def _defer(task: Task, refusal: Refusal, *, again: bool) -> NoReturn:
             raise Reject(error, requeue=True) from refusal
         raise
     raise Retry(exc=refusal, when=pause, sig=message)
+
+
+def _longest_pause(task: Task) -> float:
+    """Half of the broker's visibility timeout, or a minute.
+
+    A worker keeps a message with a countdown unacknowledged. If the broker took it for lost
+    meanwhile, each of its copies would be sent again, and they would multiply.
+    """
+    timeout = (task.app.conf.broker_transport_options or {}).get("visibility_timeout")
+    if isinstance(timeout, int | float) and timeout > 0:
+        return min(LONGEST_PAUSE, timeout / 2)
+    return LONGEST_PAUSE

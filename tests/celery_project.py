@@ -1,7 +1,8 @@
 """The application and the tasks that test_celery_workers sends messages to.
 
-A worker is started with TEST_BROKER and TEST_LOCKS in its environment, and TEST_LOST_AFTER where
-messages shall be taken for lost; the tests, which only send, set the broker in ``app.conf``. What
+A worker is started with TEST_BROKER and TEST_LOCKS in its environment, with TEST_LOST_AFTER where
+messages shall be taken for lost, and with TEST_DROP_COPIES where copies of a message that has
+succeeded shall be dropped; the tests, which only send, set the broker in ``app.conf``. What
 bodies do is written down in a list beside the broker, with times of the monotonic clock, which
 all processes of a machine share.
 """
@@ -39,6 +40,7 @@ app.conf.update(
     broker_url=os.environ.get("TEST_BROKER"),
     result_backend=os.environ.get("TEST_BROKER"),
     broker_transport_options={"visibility_timeout": int(os.environ.get("TEST_LOST_AFTER", NEVER))},
+    worker_deduplicate_successful_tasks="TEST_DROP_COPIES" in os.environ,
     broker_connection_retry_on_startup=True,
     worker_prefetch_multiplier=4,
     worker_hijack_root_logger=False,
@@ -132,6 +134,41 @@ def late(self: Task, key: str, seconds: float) -> str:
     with noted(self, key):
         time.sleep(seconds if first else 0)
     return "done"
+
+
+def until_told(task: Task, key: str) -> str:
+    """Work that is done when a test says so, for each run anew."""
+    with noted(task, key), closing(redis.Redis.from_url(app.conf.broker_url)) as client:
+        eventually(lambda: client.lpop(f"end:{key}"), within=60, every=0.02)
+    return "done"
+
+
+@app.task(bind=True, acks_late=True)
+@locked_task("work:{key}")
+def long(self: Task, key: str) -> str:
+    """Work that may take longer than the broker waits."""
+    return until_told(self, key)
+
+
+@app.task(bind=True, acks_late=True, time_limit=1)
+@locked_task("work:{key}")
+def limited(self: Task, key: str) -> str:
+    """Work that is ended before the broker takes it for lost."""
+    return until_told(self, key)
+
+
+@app.task(bind=True, acks_late=True)
+@locked_task("work:{key}", max_hold=1)
+def let_go(self: Task, key: str) -> str:
+    """Work whose lock ends before it does."""
+    return until_told(self, key)
+
+
+@app.task(bind=True, acks_late=True, reject_on_worker_lost=True)
+@locked_task("work:{key}")
+def rejecting(self: Task, key: str) -> str:
+    """Work whose message goes back to the broker when its process is killed."""
+    return until_told(self, key)
 
 
 @app.task(bind=True)

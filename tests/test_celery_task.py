@@ -560,6 +560,21 @@ def test_the_pause_grows_and_ends_with_the_holder(desk):
         assert 0.49 * most <= pause <= most
 
 
+@pytest.mark.parametrize("away", [False, True], ids=["taken", "no majority"])
+def test_the_pause_is_shorter_than_the_visibility_timeout(desk, away):
+    """A message that waits for its time is not taken for lost by the broker meanwhile."""
+    desk.app.conf.broker_transport_options = {"visibility_timeout": 5}
+    message = sent(desk, desk.task(locked("retry")))
+    pauses = []
+    with hold("name"):
+        memory().down = {0, 1, 2} if away else set()
+        for _ in range(7):
+            pauses.append(desk.execute(message).info.retval.when)
+            message = desk.only()
+        memory().down = set()
+    assert 1.2 <= max(pauses) <= 2.5
+
+
 @pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])
 def test_a_run_that_finds_its_own_task_id_waits(desk, on_conflict):
     """FM-22: refused by its own id, a message comes back, whatever on_conflict says."""
@@ -686,7 +701,97 @@ def test_a_message_that_cannot_be_sent_again_is_not_lost_silently(
     assert getattr(info.retval, "requeue", True) is True
 
 
+# -- copies of what has succeeded -------------------------------------------------------------
+
+COPY = {HEADER: {"again": True}}  # the mark of a message that waited for its own earlier run
+
+
+def twice(desk: Desk, body: Callable[..., Any], **options: Any) -> list[str]:
+    """The states of a message and of a copy of it that comes later."""
+    task = desk.task(body, **({"acks_late": True} | options))
+    task_id = uuid.uuid4().hex  # all desks of a process store their results in one place
+    messages = [sent(desk, task, task_id=task_id, headers=each) for each in ({}, COPY)]
+    done = [desk.execute(message).info for message in messages]
+    return [info.state if info else "SUCCESS" for info in done]
+
+
+def test_a_copy_ends_where_celery_is_told_to_drop_copies_of_a_success(desk):
+    """With worker_deduplicate_successful_tasks, a copy that waited ends without its body."""
+    ran = []
+
+    @locked_task("name")
+    def work():
+        ran.append(1)
+        return "done"
+
+    desk.app.conf.worker_deduplicate_successful_tasks = True
+    assert twice(desk, work) == ["SUCCESS", "IGNORED"]
+    assert ran == [1]
+    assert is_free("name")
+
+
+@pytest.mark.parametrize(
+    ("told", "options"),
+    [(False, {}), (True, {"acks_late": False}), (True, {"ignore_result": True})],
+    ids=["not told", "acknowledged early", "no result"],
+)
+def test_a_copy_runs_under_every_other_setting(desk, told, options):
+    """Without the setting, late acknowledgement and a stored success, a copy runs."""
+    desk.app.conf.worker_deduplicate_successful_tasks = told
+    assert twice(desk, locked("skip"), **options) == ["SUCCESS", "SUCCESS"]
+
+
+def test_a_new_message_runs_whatever_the_results_say(desk):
+    """A message that never waited for its own run is none: its id may be used on purpose."""
+    desk.app.conf.worker_deduplicate_successful_tasks = True
+    task = desk.task(locked("skip"), acks_late=True)
+    for _ in range(2):
+        assert desk.execute(sent(desk, task, task_id="daily")).retval == "name"
+
+
+@pytest.mark.parametrize("state", ["RETRY", "FAILURE"])
+def test_a_copy_of_what_has_not_succeeded_runs(desk, state):
+    """A copy runs after a run that failed, or that asked for a retry."""
+
+    @locked_task("name")
+    def work(self):
+        if not (self.request.headers or {}).get(HEADER):
+            raise self.retry() if state == "RETRY" else OSError
+        return "done"
+
+    desk.app.conf.worker_deduplicate_successful_tasks = True
+    assert twice(desk, work, bind=True) == [state, "SUCCESS"]
+
+
+def test_a_copy_runs_when_results_cannot_be_read(desk, monkeypatch, caplog):
+    """What is not known to have succeeded runs, and a soft time limit is no such error."""
+
+    def fail(error):
+        def get_task_meta(*args, **kwargs):
+            raise error
+
+        monkeypatch.setattr(desk.app.backend, "get_task_meta", get_task_meta)
+
+    desk.app.conf.worker_deduplicate_successful_tasks = True
+    task = desk.task(locked("skip"), acks_late=True)
+    fail(ConnectionError("no results"))
+    assert desk.execute(sent(desk, task, task_id="copy", headers=COPY)).retval == "name"
+    assert "[copy] may run a second time" in caplog.text
+    fail(SoftTimeLimitExceeded())
+    assert desk.execute(sent(desk, task, task_id="copy", headers=COPY)).info.state == "FAILURE"
+    assert is_free("name")
+
+
 # -- labels and results -----------------------------------------------------------------------
+
+
+def test_a_process_id_is_no_task_id(desk):
+    """A task whose id is "7" is a duplicate of what process 7 does, not a copy of its own run."""
+    message = sent(desk, desk.task(locked("skip")), task_id="7")
+    with hold("name", "web-1:7"):
+        assert desk.execute(message).retval["skipped"] is True
+    with hold("name", "web-1:7:7"):
+        assert desk.execute(message).info.state == "RETRY"
 
 
 def test_the_key_names_host_process_and_task_id(desk):

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from celery import chain, chord, group
-from celery.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
+from celery.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 from django.test import override_settings
 
 from django_redlock import redlock
@@ -68,9 +68,23 @@ class Site:
         for key in keys:
             self.client.set(f"enough:{key}", 1)
 
+    def end_run(self, key: str) -> None:
+        """Let one run for the key be done, of work that is told so for each run."""
+        self.client.rpush(f"end:{key}", 1)
+
+    def keeps(self, queue: str, task_id: str) -> int:
+        """How many copies of a message the broker has: waiting, or not acknowledged yet."""
+        kept = [*self.client.lrange(queue, 0, -1), *self.client.hvals("unacked")]
+        return sum(f'"id": "{task_id}"' in message for message in kept)
+
     @contextmanager
     def worker(
-        self, children: int = CHILDREN, queue: str = "celery", *, lost_after: int = project.NEVER
+        self,
+        children: int = CHILDREN,
+        queue: str = "celery",
+        *,
+        lost_after: int = project.NEVER,
+        **more_env: str,
     ) -> Iterator[subprocess.Popen[bytes]]:
         """A worker in a process group of its own, which takes as many messages as it can run."""
         name = f"worker-{next(self.numbers)}"
@@ -81,7 +95,7 @@ class Site:
         with log.open("wb") as out:
             worker = subprocess.Popen(
                 [sys.executable, "-m", *command.split(), *more.split()],
-                env=self.env | {"TEST_LOST_AFTER": str(lost_after)},
+                env=self.env | {"TEST_LOST_AFTER": str(lost_after)} | more_env,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
@@ -329,12 +343,17 @@ def late(site: Site) -> tuple[str, str, Any]:
     return key, queue, project.late.apply_async((key, 10 * GET), queue=queue)
 
 
-def wait_until_taken_for_lost(site: Site) -> None:
+def wait_until_taken_for_lost(site: Site, task_id: str) -> None:
     """Return when the next worker that starts will deliver the unacknowledged message again."""
-    eventually(
-        lambda: site.client.zcount("unacked_index", 0, time.time() - project.SOON - 0.1),
-        within=GET,
-    )
+
+    def is_overdue() -> bool:
+        overdue = site.client.zrange(
+            "unacked_index", 0, time.time() - project.SOON - 0.1, byscore=True
+        )
+        kept = site.client.hmget("unacked", overdue) if overdue else []
+        return any(f'"id": "{task_id}"' in message for message in kept if message)
+
+    eventually(is_overdue, within=GET, every=0.05)
 
 
 def test_a_killed_worker_leaves_nothing_for_longer_than_a_ttl(site):
@@ -347,7 +366,7 @@ def test_a_killed_worker_leaves_nothing_for_longer_than_a_ttl(site):
         assert redlock(f"work:{key}").try_acquire() is None
         with redlock(f"work:{key}", wait=GET):
             assert time.monotonic() - killed < TTL + 4
-    wait_until_taken_for_lost(site)
+    wait_until_taken_for_lost(site, result.id)
     assert site.notes("end", key) == []
     with site.worker(1, queue, lost_after=project.SOON):
         assert result.get(timeout=GET) == "done"
@@ -358,10 +377,138 @@ def test_a_redelivered_message_outlives_the_run_that_it_waited_for(site):
     key, queue, result = late(site)
     with site.worker(1, queue, lost_after=project.SOON) as first:
         site.begun(key)
-        wait_until_taken_for_lost(site)
+        wait_until_taken_for_lost(site, result.id)
         with site.worker(1, queue, lost_after=project.SOON):
             eventually(lambda: came_back(site, result.id), within=GET, every=0.05)
             assert len(site.notes("begin", key)) == 1
             end(first, signal.SIGKILL)
             assert result.get(timeout=GET) == "done"
     assert [note["id"] for note in site.notes("begin", key)] == [result.id] * 2
+
+
+# -- a killed child -------------------------------------------------------------------------------
+
+
+def sent(task: Any) -> tuple[str, str, Any]:
+    """A message in a queue of its own, for work that ends when it is told: key, queue, result."""
+    key, queue = new_key(), new_key()
+    return key, queue, task.apply_async((key,), queue=queue)
+
+
+def kill_child(site: Site, key: str) -> float:
+    """Kill the child that works on the key, as the system does when memory runs out; when."""
+    (begun,) = site.begun(key)
+    os.kill(begun["pid"], signal.SIGKILL)
+    eventually(lambda: not is_alive(begun["pid"]), within=GET)
+    return time.monotonic()
+
+
+def test_late_acknowledgement_alone_loses_the_message_of_a_killed_child(site):
+    """With acks_late alone the task fails, its message is gone, and its key is free in one ttl."""
+    key, queue, result = sent(project.long)
+    with site.worker(1, queue):
+        killed = kill_child(site, key)
+        with redlock(f"work:{key}", wait=GET):
+            assert time.monotonic() - killed < TTL + 4
+        with pytest.raises(WorkerLostError):
+            result.get(timeout=GET)
+        eventually(lambda: not site.keeps(queue, result.id), within=GET)
+    assert len(site.notes("begin", key)) == 1
+
+
+def test_the_rejected_message_of_a_killed_child_runs_again(site):
+    """With task_reject_on_worker_lost it runs when the lock of the dead child is over."""
+    key, queue, result = sent(project.rejecting)
+    with site.worker(1, queue):
+        killed = kill_child(site, key)
+        _, second = site.begun(key, times=2)
+        assert second["at"] > killed
+        assert redlock(f"work:{key}").try_acquire() is None
+        site.end_run(key)
+        assert result.get(timeout=GET) == "done"
+        eventually(lambda: not site.keeps(queue, result.id), within=GET)
+    assert len(site.notes("begin", key)) == 2
+
+
+# -- longer than the visibility timeout -----------------------------------------------------------
+
+
+@contextmanager
+def outlast(site: Site, task: Any, **env: str) -> Iterator[tuple[str, str, Any]]:
+    """Work that runs when a second worker has delivered its message again: key, queue, result.
+
+    A worker looks for lost messages when it starts, and afterwards every hundred seconds.
+    """
+    key, queue, result = sent(task)
+    with site.worker(1, queue, lost_after=project.SOON, **env):
+        site.begun(key)
+        wait_until_taken_for_lost(site, result.id)
+        with site.worker(1, queue, lost_after=project.SOON, **env):
+            yield key, queue, result
+
+
+def wait_until_it_came_back(site: Site, task_id: str, *, more_than: int) -> None:
+    """Return when a worker has sent a message again for later, more often than before."""
+    eventually(lambda: came_back(site, task_id) > more_than, within=GET, every=0.05)
+
+
+def test_a_task_longer_than_the_visibility_timeout_runs_again_and_again(site):
+    """Each run is delivered again, and the copy runs after it, never beside it."""
+    with outlast(site, project.long) as (key, queue, result), ExitStack() as workers:
+        for runs in (1, 2, 3):
+            before = came_back(site, result.id)
+            if runs > 1:
+                wait_until_taken_for_lost(site, result.id)
+                workers.enter_context(site.worker(1, queue, lost_after=project.SOON))
+            wait_until_it_came_back(site, result.id, more_than=before)
+            assert len(site.notes("begin", key)) == runs
+            site.end_run(key)
+            site.begun(key, times=runs + 1)
+        site.end_run(key)
+        eventually(lambda: len(site.notes("end", key)) == 4, within=GET)
+        assert overlaps(intervals(site, [key])[key]) == 0
+        assert {note["id"] for note in site.notes("begin", key)} == {result.id}
+
+
+def test_a_copy_is_dropped_where_celery_drops_copies_of_a_success(site):
+    """With worker_deduplicate_successful_tasks the copy that waited for a success does not run."""
+    with outlast(site, project.long, TEST_DROP_COPIES="1") as (key, queue, result):
+        eventually(lambda: came_back(site, result.id), within=GET, every=0.05)
+        site.end_run(key)
+        assert result.get(timeout=GET) == "done"
+        eventually(lambda: not site.keeps(queue, result.id), within=GET)
+    assert len(site.notes("begin", key)) == 1
+
+
+def test_a_longer_visibility_timeout_delivers_once(site):
+    """Where the broker waits for longer than the run takes, the message is not delivered again."""
+    key, queue, result = sent(project.long)
+    with site.worker(1, queue):
+        site.begun(key)
+        with site.worker(1, queue):
+            other = project.skipping.apply_async((new_key(), 0), queue=queue)
+            assert other.get(timeout=GET) == "done"  # so the second worker has looked
+            assert came_back(site, result.id) == 0
+            site.end_run(key)
+            assert result.get(timeout=GET) == "done"
+            eventually(lambda: not site.keeps(queue, result.id), within=GET)
+    assert len(site.notes("begin", key)) == 1
+
+
+def test_a_time_limit_below_the_visibility_timeout_delivers_once(site):
+    """A hard limit ends the run before the broker takes it for lost, and its message is gone."""
+    key, queue, result = sent(project.limited)
+    with site.worker(1, queue, lost_after=project.SOON):
+        with pytest.raises(TimeLimitExceeded):
+            result.get(timeout=GET)
+        eventually(lambda: not site.keeps(queue, result.id), within=GET)
+    assert len(site.notes("begin", key)) == 1
+
+
+def test_max_hold_lets_the_copy_run_beside_the_first(site):
+    """A lock that ends before its run keeps the copy out no longer."""
+    with outlast(site, project.let_go) as (key, _, _):
+        site.begun(key, times=2)
+        assert site.notes("end", key) == []
+        site.end_run(key)
+        site.end_run(key)
