@@ -9,6 +9,7 @@ BROKER_URL       Celery's broker, also for its results; default: redis://127.0.0
 
 import json
 import os
+from http import HTTPStatus
 from pathlib import Path
 
 LOCAL_NODES = ",".join(f"redis://127.0.0.1:{port}/0" for port in range(6379, 6384))
@@ -39,10 +40,12 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "example_project.middleware.admin_writes_first",
 ]
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [Path(__file__).with_name("templates")],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -75,3 +78,25 @@ CELERY_BROKER_URL = os.environ.get("BROKER_URL") or "redis://127.0.0.1:6384/0"
 CELERY_RESULT_BACKEND = CELERY_BROKER_URL
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1  # a child takes a message when it can begin with it
+# Django writes no log unless DEBUG is on: an error would be seen by nobody.
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"},
+    },
+    "filters": {
+        "no_refusals": {
+            "()": "django.utils.log.CallbackFilter",
+            "callback": lambda record: getattr(record, "status_code", None) != HTTPStatus.CONFLICT,
+        },
+    },
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "formatter": "line",
+            "filters": ["no_refusals"],  # that a second click is refused is no fault
+        },
+    },
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
+}

@@ -2,12 +2,16 @@ from functools import partial
 
 from django.contrib import admin
 from django.db.transaction import non_atomic_requests
+from django.templatetags.static import static
 from django.urls import include, path
+from django.views.generic import RedirectView
 
 urlpatterns = [
     path("", include("example_project.box_office.urls")),
-    # It reads, hashes for a while, then writes: in a transaction of its own SQLite refuses that
-    # ("database is locked") when somebody else has written meanwhile.
+    # It hashes for a while between what it reads and what it writes: in a transaction of its own
+    # it would keep all others from writing (see `middleware`).
     path("admin/login/", non_atomic_requests(partial(admin.site.login))),
     path("admin/", admin.site.urls),
+    # Where a page names no icon, as the admin's do, browsers ask for this.
+    path("favicon.ico", RedirectView.as_view(url=static("box_office/seat.svg"))),
 ]

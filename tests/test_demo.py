@@ -1,89 +1,48 @@
 import os
-import pty
 import re
-import select
 import signal
+import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
+import redis
 
 from example_project.demo.browser import Browser
 
-from .waiting import slowness
+from .running_demo import (
+    SECONDS,
+    Terminal,
+    await_line,
+    demo_home,
+    left_running,
+    processes,
+    started,
+    web_log,
+)
+from .waiting import eventually, slowness
 
 pytestmark = pytest.mark.slow
 
 Start = Callable[..., subprocess.Popen[str]]
-SECONDS = 60.0  # half of them on a machine that has nothing else to do
-ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """The directory for all that the demo writes; short, since a socket may be among it."""
-    with tempfile.TemporaryDirectory(prefix="demo-") as home:
-        yield Path(home)
+    """The directory for all that the demo writes."""
+    with demo_home() as home:
+        yield home
 
 
 @pytest.fixture
 def start(home: Path) -> Iterator[Start]:
-    """Start the demo with its stdout in a pipe; whatever it starts inherits TMPDIR."""
+    """Start the demo with its stdout in a pipe."""
     with ExitStack() as stack:
-
-        def start(*arguments: str) -> subprocess.Popen[str]:
-            demo = subprocess.Popen(
-                [sys.executable, "-m", "example_project.demo", *arguments],
-                cwd=ROOT,
-                env={**os.environ, "TMPDIR": str(home), "COLUMNS": "80"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            stack.callback(end, demo)
-            return demo
-
-        yield start
-
-
-def end(demo: subprocess.Popen[str]) -> None:
-    """End the demo of a test that failed."""
-    if demo.poll() is None:
-        demo.terminate()
-    demo.communicate(timeout=SECONDS)
-
-
-def await_line(demo: subprocess.Popen[str], what: str) -> str:
-    """Read until a line has this in it."""
-    assert demo.stdout is not None
-    seen = []
-    for line in demo.stdout:
-        seen.append(line)
-        if what in line:
-            return line
-    raise AssertionError(f"no {what!r} in {seen}")
-
-
-def left_running(home: Path) -> list[str]:
-    """The command lines of all processes that have this TMPDIR, or work in it.
-
-    A node writes its title over its environment, but its working directory stays telling.
-    """
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            variables = (process / "environ").read_bytes().split(b"\0")
-            works_there = (process / "cwd").readlink().is_relative_to(home)
-            if works_there or f"TMPDIR={home}".encode() in variables:
-                found.append((process / "cmdline").read_text().replace("\0", " "))
-        except OSError:  # ended by now, or somebody else's
-            continue
-    return found
+        yield lambda *arguments: stack.enter_context(started(home, *arguments))
 
 
 def figures(output: str) -> dict[str, list[str]]:
@@ -202,54 +161,122 @@ def test_ctrl_c_in_a_terminal(home):
     assert list(home.iterdir()) == []
 
 
-class Terminal:
-    """A command in a pseudo-terminal of its own, as a shell would start it there."""
+def test_the_addresses_stay_in_a_small_terminal(home):
+    """In a terminal of 80 × 24 the site's address and the login stay on the screen."""
+    terminal = Terminal(home, sys.executable, "-m", "example_project.demo", size=(80, 24))
+    try:
+        terminal.await_text("node 2 is killed")
+        shown = eventually(lambda: terminal.screen_with("node 2 is killed"), within=SECONDS)
+    finally:
+        terminal.close()
+    eventually(lambda: left_running(home) == [], within=SECONDS)
 
-    def __init__(self, home: Path, *command: str) -> None:
-        self.seen = ""
-        self._pid, self._screen = pty.fork()
-        if self._pid == 0:
-            os.environ |= {"TMPDIR": str(home), "TERM": "xterm-256color"}
-            for name in ("ARGS", "MAKELEVEL", "MAKEFLAGS", "MFLAGS"):  # of the make around
-                os.environ.pop(name, None)
-            os.chdir(ROOT)
-            os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
+    assert len(shown) <= 24
+    assert max(map(len, shown)) <= 80
+    picture = "\n".join(shown)
+    assert re.search(r"^  Site    http://127\.0\.0\.1:\d+/", picture, re.MULTILINE), picture
+    assert re.search(r"^  Locks   http://\S+/lockkey/$", picture, re.MULTILINE), picture
+    assert re.search(r"^  Log in  admin / demo$", picture, re.MULTILINE), picture
+    assert "reports (@locked_task)" in picture
+    assert "held now" in picture
 
-    def type(self, keys: str) -> None:
-        """Press these."""
-        os.write(self._screen, keys.encode())
 
-    def await_text(self, what: str) -> None:
-        """Read until this is on the screen."""
-        deadline = time.monotonic() + SECONDS
-        while what not in self.seen:
-            assert time.monotonic() < deadline, f"no {what!r} in {self.seen}"
-            self._read(1.0)
+# -- before anything goes wrong -------------------------------------------------------------------
 
-    def await_end(self) -> int:
-        """Read to the end; the exit status."""
-        deadline = time.monotonic() + SECONDS
-        while self._read(1.0):
-            assert time.monotonic() < deadline, f"no end: {self.seen}"
-        return os.waitstatus_to_exitcode(self._wait())
 
-    def close(self) -> None:
-        """Hang up, which ends a command that is still there."""
-        os.close(self._screen)
-        if self._pid:
-            self._wait()
+@contextmanager
+def busy_machine(loops: int) -> Iterator[None]:
+    """Loops that take the processors from everybody else."""
+    with ExitStack() as stack:
+        for _ in range(loops):
+            loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            stack.callback(loop.wait)
+            stack.callback(loop.kill)
+        yield
 
-    def _read(self, seconds: float) -> bool:
-        """Read what is there now or within so many seconds; False at the end."""
-        if not select.select([self._screen], [], [], seconds)[0]:
-            return True
-        try:
-            found = os.read(self._screen, 65536)
-        except OSError:  # Linux's way to say that nobody has it open any more
-            return False
-        self.seen += found.decode(errors="replace")
-        return bool(found)
 
-    def _wait(self) -> int:
-        pid, self._pid = self._pid, 0
-        return os.waitpid(pid, 0)[1]
+def without_a_lost_node(line: str) -> int:
+    """The 503s before a node was lost, as a line of progress tells them."""
+    found = re.search(r"503 without a lost node: (\d+)", line)
+    assert found
+    return int(found[1])
+
+
+def test_nobody_meets_a_node_before_it_votes(home, start):
+    """When the site opens, no node has been met by anybody before it could vote."""
+    demo = start()
+    await_line(demo, "Log in")
+    ports = [
+        int(port)
+        for command in left_running(home)
+        for port in re.findall(r"-server 127\.0\.0\.1:(\d+)", command)
+    ]
+    assert len(ports) == 6  # five nodes and a broker
+    met_early, voting = 0, 0
+    for port in ports:
+        with closing(redis.Redis(port=port)) as node:
+            # A client writes down since when it has known a node that cannot vote yet.
+            met_early += node.hexists("redlock:fences", "empty")
+            voting += node.hexists("redlock:fences", "epoch")
+    assert (met_early, voting) == (0, 5)
+
+
+@pytest.mark.parametrize("loops", [0, 4])
+def test_the_first_customers_are_served(home, start, loops):
+    """However busy the machine is, no request is answered with 503 before a node is lost."""
+    with busy_machine(loops):
+        demo = start()
+        await_line(demo, "node 2 is killed")
+        line = await_line(demo, "double clicks")
+        assert without_a_lost_node(line) == 0, web_log(home)
+        assert orders(line) > 0
+
+
+def test_on_a_busy_machine_all_three_acts_hold(start):
+    """On a busy machine the run with an end holds, and no 503 comes but after a node's loss."""
+    with busy_machine(4):
+        demo = start("--once")
+        output, complaints = demo.communicate()
+    assert (demo.returncode, complaints) == (0, ""), output
+    assert figures(output)["no majority, and no node just lost"][0] == "0"
+    lines = [line for line in output.splitlines() if "503 without a lost node" in line]
+    assert [without_a_lost_node(line) for line in lines] == [0] * len(lines)
+    assert lines
+
+
+# -- when the site fails --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [[], ["--once"]])
+def test_a_web_server_that_ends_is_told_of_with_its_log(home, start, arguments):
+    """When the web server ends by itself, the demo says so, shows its log, and ends."""
+    demo = start(*arguments)
+    await_line(demo, "double clicks")
+    masters = [pid for pid, command in processes(home).items() if "gunicorn" in command]
+    os.kill(min(masters), signal.SIGKILL)  # the first one has started the others
+    output, complaints = demo.communicate()
+    assert (demo.returncode, complaints) == (1, "")
+    assert "the web server has ended by itself" in output
+    assert "The log of the web server ends with:" in output
+    assert left_running(home) == []
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["--once"]])
+def test_a_request_that_fails_is_told_of_with_its_log(home, start, arguments):
+    """When a page of the site is a 500, the demo shows the log's traceback in the end."""
+    demo = start(*arguments)
+    address = await_line(demo, "Site").split()[1] if not arguments else ""
+    await_line(demo, "Act 3: the site" if arguments else "Log in")
+    (database,) = home.glob("redlock-demo-*/box_office.sqlite3")
+    with closing(sqlite3.connect(database, timeout=SECONDS)) as connection:
+        connection.execute("ALTER TABLE django_session RENAME TO gone")
+    if address:
+        assert Browser(address).ask("GET", "/shows/1/") == 500
+        eventually(lambda: "Internal Server Error" in web_log(home))
+        await_line(demo, "double clicks")
+        demo.send_signal(signal.SIGINT)
+    output, complaints = demo.communicate()
+    assert (demo.returncode, complaints) == (1 if arguments else 0, "")
+    assert "Internal Server Error: /shows/" in output
+    assert "no such table: django_session" in output

@@ -5,19 +5,25 @@ from __future__ import annotations
 import csv
 import itertools
 import math
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import User
+from django.contrib.staticfiles import finders
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import Client, override_settings
+from kombu.simple import SimpleQueue
 
 from django_redlock import conf, redlock
 from django_redlock.testing.memory import MemoryNodes
 from example_project import settings as example
 from example_project.box_office import outside, tasks
 from example_project.box_office.models import Order, Report, Show
+from example_project.celery import app as celery_app
 
 from .test_status import stop_clocks
 from .waiting import eventually
@@ -26,6 +32,7 @@ pytestmark = pytest.mark.django_db
 NUMBERS = itertools.count()
 FORM = {"name": "Ada", "seats": "2"}
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+ROOT = Path(__file__).parent.parent
 LONG = 20.0  # seconds that nothing takes
 
 
@@ -39,6 +46,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryNodes]:
     with override_settings(
         ROOT_URLCONF=example.ROOT_URLCONF,
         MIDDLEWARE=example.MIDDLEWARE,
+        TEMPLATES=example.TEMPLATES,
         REDLOCK={"default": {"NODES": names}},
     ):
         group = conf.backend("default").group
@@ -158,7 +166,7 @@ def test_a_second_click_just_after_the_first(show, nodes):
     page = client.post(path, FORM)
     assert (page.status_code, page["Retry-After"]) == (409, str(math.ceil(left / 1000)))
     assert page["Cache-Control"] == "no-store"
-    assert "not done twice" in page.text
+    assert "not taken twice" in page.text
     problem = client.post(path, FORM, headers={"accept": "application/json"})
     assert (problem.status_code, problem["Content-Type"]) == (409, "application/problem+json")
     assert as_told(show) == (1, 2)
@@ -169,6 +177,20 @@ def test_other_visitors_are_not_held_up(show):
     visitors = [visitor(), visitor()]
     path = f"/shows/{show.pk}/order/"
     assert [each.post(path, FORM).status_code for each in visitors] == [302, 302]
+
+
+def test_the_refusal_of_an_order_speaks_of_this_visitor_only(show):
+    """Who clicks twice is told of an order of their own; another visitor meanwhile orders."""
+    ada, grace = visitor(), visitor()
+    path = f"/shows/{show.pk}/order/"
+    assert ada.post(path, FORM).status_code == 302
+    assert grace.post(path, FORM | {"name": "Grace"}, follow=True).status_code == 200
+    assert "Your order is already being taken" in ada.post(path, FORM).text
+    for client, mine, other in [(ada, "Ada", "Grace"), (grace, "Grace", "Ada")]:
+        page = client.get(show.get_absolute_url()).text
+        assert f'value="{mine}"' in page
+        assert f'value="{other}"' not in page
+        assert f"Ordered for {other}" not in page
 
 
 def test_without_a_majority_nothing_is_sold(show, nodes):
@@ -193,7 +215,8 @@ def test_a_form_that_is_wrong(show, form):
 def test_a_show_that_does_not_exist(show):
     """Nothing is sold for it, and its pages are not there."""
     client, path = visitor(), f"/shows/{show.pk + 1}/"
-    assert client.get(path).status_code == 404
+    page = client.get(path)
+    assert (page.status_code, "All shows" in page.text) == (404, True)
     assert client.post(f"{path}order/", FORM).status_code == 404
     assert client.get(f"{path}orders.csv").status_code == 404
     assert as_told(show) == (0, 0)
@@ -233,6 +256,18 @@ def test_the_export_runs_once_at_a_time(show):
     again.close()
 
 
+def test_the_refusal_of_an_export_speaks_of_no_click_of_this_visitor(show):
+    """Who is refused because somebody else exports is not told of a click of their own."""
+    path = f"/shows/{show.pk}/orders.csv"
+    sending = visitor().get(path)
+    refused = visitor().get(path)
+    sending.close()
+    assert refused.status_code == 409
+    assert "perhaps for somebody else" in refused.text
+    for words in ("click", "Your", "not taken twice"):
+        assert words not in refused.text
+
+
 # -- report ---------------------------------------------------------------------------------------
 
 
@@ -247,14 +282,31 @@ def test_a_report_counts_what_was_sold(show):
 
 
 def test_a_report_that_is_being_built(show):
-    """The page says so and by whom; a second run is skipped."""
+    """The page says so; a second run is skipped."""
     with redlock(show.report_lock):
         page = visitor().get(show.get_absolute_url()).text
         skipped = tasks.build_report(show.pk)
     assert "The report is being built" in page
-    assert conf.backend("default").label() in page
     assert skipped["skipped"] is True
     assert not Report.objects.exists()
+
+
+def test_who_holds_a_lock_is_for_staff(show):
+    """A holder's label names hosts and processes: staff sees it, no customer does."""
+    customer, member, staff = visitor(), visitor(), visitor()
+    member.force_login(User.objects.create_user("member"))
+    staff.force_login(User.objects.create_user("staff", is_staff=True))
+    label = conf.backend("default").label()
+    with redlock(show.report_lock), redlock(show.export_lock):
+        for path in ("/", show.get_absolute_url()):
+            for client, times in [(customer, 0), (member, 0), (staff, 2)]:
+                page = client.get(path).text
+                assert "The report is being built" in page
+                assert "The orders are being exported" in page
+                assert page.count(label) == times
+        refused = customer.get(f"/shows/{show.pk}/orders.csv")
+        assert refused.status_code == 409
+        assert socket.gethostname() not in refused.text
 
 
 def test_the_newest_report_has_the_highest_fence(show):
@@ -266,14 +318,25 @@ def test_the_newest_report_has_the_highest_fence(show):
     assert show.last_report() == second
 
 
-def test_the_button_sends_a_message(show, monkeypatch, django_capture_on_commit_callbacks):
+@pytest.fixture
+def queue() -> Iterator[SimpleQueue]:
+    """The queue of the example's worker, at a broker in memory."""
+    celery_app.conf.broker_url = "memory://"
+    with celery_app.connection_for_read() as connection:
+        queue = connection.SimpleQueue("celery")
+        queue.clear()
+        yield queue
+        queue.clear()
+
+
+def test_the_button_sends_a_message(show, queue, django_capture_on_commit_callbacks):
     """The report is asked for when the transaction of the request is committed."""
-    sent: list[int] = []
-    monkeypatch.setattr(tasks.build_report, "delay", sent.append)
     with django_capture_on_commit_callbacks(execute=True):
         response = visitor().post(f"/shows/{show.pk}/report/", follow=True)
-        assert sent == []
-    assert sent == [show.pk]
+        assert queue.qsize() == 0
+    message = queue.get(timeout=LONG)
+    assert message.headers["task"] == tasks.build_report.name
+    assert message.payload[0] == [show.pk]
     assert "A report was asked for." in response.text
 
 
@@ -304,3 +367,10 @@ def test_the_start_page_lists_the_shows(show):
     assert "<strong>7</strong> seats sold" in page
     show.delete()
     assert "make demo" in visitor().get("/").text
+
+
+def test_an_icon_is_there_where_browsers_look_for_one():
+    """/favicon.ico, which pages without an icon of their own make a browser ask for."""
+    answer = Client().get("/favicon.ico")
+    assert answer.status_code == 302
+    assert finders.find(answer["Location"].removeprefix("/static/")) is not None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from playwright.sync_api import Page, sync_playwright
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
@@ -36,7 +36,7 @@ GUARDED_SECONDS = 1.5  # how old the new node is in the pictures
 CROWD_SECONDS = 14.0
 KILL_AT = 8.0
 WIDTH, HEIGHT = 1100, 420
-TERMINAL = 120
+TERMINAL, TERMINAL_HEIGHT = 120, 40
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Leslie", "Nancy", "Tony", "Frances")
 
@@ -156,9 +156,9 @@ def crowd(built: Stage, shows: Sequence[int]) -> None:
         traffic.lose_node(stage.KILLED)
         time.sleep(CROWD_SECONDS - KILL_AT)
         audit(traffic)
-        frame = pictures.open_house(traffic, anonymous(survey(conf.backend("default"))))
-    where = pictures.addresses(built.servers.url, stage.LOCKS_PAGE, stage.USER, stage.PASSWORD)
-    draw("demo", "make demo", [Group(where, Text(), frame)], 100)
+        found = anonymous(survey(conf.backend("default")))
+        frame = pictures.open_house(built.addresses(), traffic, found, height=TERMINAL_HEIGHT)
+    draw("demo", "make demo", [frame], 100)
 
 
 def anonymous(found: Survey) -> Survey:

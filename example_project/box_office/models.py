@@ -61,7 +61,7 @@ class Order(models.Model):
     name = models.CharField(max_length=100)
     seats = models.PositiveSmallIntegerField(default=1)
     at = models.DateTimeField(default=timezone.now, editable=False)
-    locked = models.BooleanField("by the locked view", default=False, editable=False)
+    locked = models.BooleanField(default=False, editable=False)
 
     class Meta:
         ordering = ("-pk",)

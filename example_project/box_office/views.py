@@ -30,22 +30,32 @@ REFUSALS = {409, 503}  # somebody else runs it; nobody can say
 LAST = 6  # orders that are shown
 
 
-def with_a_page(view: View) -> View:
-    """Give people a page of this site where `single_flight` refuses; programs keep the JSON."""
+def with_a_page(*, taken: str, more: str) -> Callable[[View], View]:
+    """Give people a page of this site where `single_flight` refuses; programs keep the JSON.
 
-    @wraps(view)
-    def friendly(request: HttpRequest, show_id: int) -> HttpResponseBase:
-        refusal = view(request, show_id)
-        if refusal.status_code not in REFUSALS or "json" in refusal["Content-Type"]:
-            return refusal
-        status, retry = refusal.status_code, refusal["Retry-After"]
-        context = {"status": status, "retry": retry, "show_id": show_id}
-        page = render(request, "box_office/refused.html", context, status=status)
-        for each in ("Retry-After", "Cache-Control"):
-            page[each] = refusal[each]
-        return page
+    Args:
+        taken: why it is refused while the lock is held. The holder is whoever the key says: this
+            visitor, or anybody.
+        more: what a visitor may want later.
+    """
 
-    return friendly
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def friendly(request: HttpRequest, show_id: int) -> HttpResponseBase:
+            refusal = view(request, show_id)
+            if refusal.status_code not in REFUSALS or "json" in refusal["Content-Type"]:
+                return refusal
+            status, retry = refusal.status_code, refusal["Retry-After"]
+            context = {"status": status, "retry": retry, "show_id": show_id}
+            context |= {"taken": taken, "more": more}
+            page = render(request, "box_office/refused.html", context, status=status)
+            for each in ("Retry-After", "Cache-Control"):
+                page[each] = refusal[each]
+            return page
+
+        return friendly
+
+    return decorate
 
 
 @require_safe
@@ -69,7 +79,10 @@ def order_unlocked(request: HttpRequest, show_id: int) -> HttpResponse:
 
 
 @require_POST
-@with_a_page
+@with_a_page(
+    taken="Your order is already being taken, or was taken a moment ago. It is not taken twice.",
+    more="to order more",
+)
 @single_flight(wait=0.1, min_hold=2)
 def order(request: HttpRequest, show_id: int) -> HttpResponse:
     """Sell. Of a double click one runs; the other one is told so (409).
@@ -108,7 +121,10 @@ def report(request: HttpRequest, show_id: int) -> HttpResponse:
 
 
 @require_safe
-@with_a_page
+@with_a_page(
+    taken="The orders are being exported already, perhaps for somebody else. Nothing was sent.",
+    more="them",
+)
 @single_flight("export:{show_id}", methods=["GET"])
 def export(_request: HttpRequest, show_id: int) -> StreamingHttpResponse:
     """Send all orders. The lock is held until the last line is sent, or the client has gone."""

@@ -10,6 +10,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 
+class Addresses(NamedTuple):
+    """Where people find the site, and who they are there."""
+
+    site: str
+    locks: str
+    user: str
+    password: str
+
+
 class Sale(NamedTuple):
     """One time in the critical section; seconds are of the machine's one monotonic clock."""
 
@@ -143,6 +152,7 @@ class Traffic:
     complaints: list[str] = field(default_factory=list)
     unavailable: list[float] = field(default_factory=list)  # when a 503 came
     lost_nodes: list[float] = field(default_factory=list)
+    errors: int = 0  # requests, of the crowd or of people, that failed in the web server
     # what the database says
     orders: Counter[bool] = field(default_factory=Counter)
     sold_twice: Counter[bool] = field(default_factory=Counter)
@@ -226,6 +236,8 @@ def traffic_failures(traffic: Traffic) -> Iterator[str]:
         yield f"{traffic.together} runs of one report overlapped"
     if traffic.built + traffic.skipped != traffic.asked or not traffic.skipped:
         yield f"{traffic.asked} messages, {traffic.built} built and {traffic.skipped} skipped"
+    if traffic.errors:
+        yield f"{traffic.errors} requests failed in the web server (500)"
     if count := traffic.unexplained():
         yield f"{count} requests were answered with 503, and no node had just been lost"
     for text, count in Counter(traffic.complaints).most_common(5):

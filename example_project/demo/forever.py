@@ -15,6 +15,7 @@ from . import stage
 from .crowd import Crowd, audit
 from .facts import Traffic
 from .screen import Screen
+from .servers import ServerError
 
 FRAME_SECONDS = 0.5
 PERIOD = 70.0  # seconds after which the nodes' troubles begin again
@@ -36,7 +37,6 @@ def main() -> int:
                 stage.add_login()
                 shows = stage.add_shows(*stage.SHOWS)
                 built.open()
-            screen.addresses(built.servers.url, stage.LOCKS_PAGE, stage.USER, stage.PASSWORD)
             run(built, shows, screen)
     except SystemExit as ending:
         screen.line("Stopped. Nothing is left running.")
@@ -45,6 +45,8 @@ def main() -> int:
         raise
     except ImportError as error:
         screen.missing(error)
+    except ServerError as error:
+        screen.failed(error)
     return 1
 
 
@@ -53,15 +55,21 @@ def run(built: stage.Stage, shows: list[int], screen: Screen) -> None:
     due = troubles()
     at, happen = next(due)
     crowd = Crowd(built.servers.url, shows, traffic, customers=2, pause=1.0)
-    with crowd, screen.open_house(traffic) as draw:
-        while True:
-            if time.monotonic() - traffic.began >= at:
-                happen(built.nodes, traffic)
-                at, happen = next(due)
-            built.servers.check()
-            audit(traffic)
-            draw(survey(conf.backend("default")))
-            time.sleep(FRAME_SECONDS)
+    try:
+        with crowd, screen.open_house(traffic, built.addresses()) as draw:
+            while True:
+                if time.monotonic() - traffic.began >= at:
+                    happen(built.nodes, traffic)
+                    at, happen = next(due)
+                built.servers.check()
+                audit(traffic)
+                traffic.errors = built.servers.errors()
+                draw(survey(conf.backend("default")))
+                time.sleep(FRAME_SECONDS)
+    except SystemExit:
+        if traffic.errors or traffic.complaints:
+            screen.line(built.servers.logs())
+        raise
 
 
 def troubles() -> Iterator[tuple[float, Trouble]]:
@@ -78,7 +86,7 @@ def kill(nodes: EmbeddedNodes, traffic: Traffic) -> None:
 
 def restart(nodes: EmbeddedNodes, traffic: Traffic) -> None:
     nodes.restart(1)
-    traffic.note("node 2 is started anew, empty: no vote until all it may have granted is over")
+    traffic.note("node 2 is back, empty: no vote until all it may have granted is over")
 
 
 def hang(nodes: EmbeddedNodes, traffic: Traffic) -> None:

@@ -8,6 +8,7 @@ from .crowd import Crowd, audit
 from .facts import Traffic, lock_failures, traffic_failures
 from .offices import OFFICES
 from .screen import Screen
+from .servers import ServerError
 from .staff import Staff
 from .stage import Stage
 
@@ -42,14 +43,20 @@ def main() -> int:
             with screen.busy("Both nodes are back; the new one gets its vote in a moment"):
                 built.let_vote()
             traffic = on_the_site(shows, built, screen)
+            wrong = [*lock_failures(locked, unlocked), *traffic_failures(traffic)]
+            logs = built.servers.logs()
     except SystemExit:
         screen.line("\nStopped. Nothing is left running.")
         raise
     except ImportError as error:
         screen.missing(error)
         return 1
-    wrong = [*lock_failures(locked, unlocked), *traffic_failures(traffic)]
+    except ServerError as error:
+        screen.failed(error)
+        return 1
     screen.summary(locked, unlocked, traffic, wrong)
+    if wrong:
+        screen.line(logs)
     return 1 if wrong else 0
 
 
@@ -69,5 +76,6 @@ def on_the_site(shows: list[int], built: Stage, screen: Screen) -> Traffic:
         crowd.leave()
         crowd.settle(SETTLE_SECONDS)
         audit(traffic)
+        traffic.errors = built.servers.errors()
         draw()
     return traffic

@@ -12,7 +12,7 @@ from rich.text import Text
 from django_redlock.inspection import Kind, Survey, shown
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 
-from .facts import Act, Traffic
+from .facts import Act, Addresses, Traffic
 
 STYLES: Final = {
     "up": "green",
@@ -27,17 +27,19 @@ STYLES: Final = {
 }
 SITE_TITLE: Final = "Act 3: the site"
 SITE_SUBTITLE: Final = "four web processes and four workers; @single_flight and @locked_task"
-LAST: Final = 4  # lines of the log that are shown
-MOST: Final = 4  # locks that are shown
+LEAST_LINES: Final = 15  # of the open house: addresses 3, nodes 1, table 6, deeds 2, locks 3
+OPTIONAL: Final = (  # lines that it has if there is room for them, the most wanted first
+    *("lock", "log", "lock", "log", "lock", "gap", "gap", "gap", "gap", "gap"),
+    *("lock", "log", "log"),
+)
 
 
-def addresses(site: str, locks_page: str, user: str, password: str) -> Text:
-    """Where to look."""
+def addresses(where: Addresses) -> Text:
+    """Where to look, in three lines."""
     return Text.assemble(
-        *("  Site    ", (site, "bold cyan"), "\n"),
-        *("  Locks   ", (f"{site}{locks_page}", "bold cyan"), "\n"),
-        *("  Log in  ", (user, "bold"), " / ", (password, "bold"), "\n"),
-        ("  Ctrl-C ends everything.", "dim"),
+        *("  Site    ", (where.site, "bold cyan"), ("   Ctrl-C ends everything.", "dim"), "\n"),
+        *("  Locks   ", (where.locks, "bold cyan"), "\n"),
+        *("  Log in  ", (where.user, "bold"), " / ", (where.password, "bold")),
     )
 
 
@@ -56,22 +58,35 @@ def site(traffic: Traffic, nodes: EmbeddedNodes) -> RenderableType:
         Text(),
         _nodes(map(_state, nodes)),
         Text(),
-        _traffic(traffic),
+        _orders_table(traffic),
+        Text(),
+        *_deeds(traffic),
+        *_troubles(traffic),
         *map(Text, traffic.log),
     )
 
 
-def open_house(traffic: Traffic, found: Survey) -> RenderableType:
-    """The site, with what is held at the moment."""
-    log = [*map(Text, traffic.log[-LAST:])]
+def open_house(where: Addresses, traffic: Traffic, found: Survey, *, height: int) -> RenderableType:
+    """The site, with what is held at the moment, in so many lines.
+
+    The addresses come first, for what does not fit into a terminal is cut off at its lower end.
+    """
+    troubles = _troubles(traffic)
+    room = Counter(OPTIONAL[: max(0, height - LEAST_LINES - len(troubles))])
+    log = [_line(text) for text in traffic.log[-room["log"] :] if room["log"]]
     return Group(
+        addresses(where),
+        *_gap(room, 2),
         _nodes(found.state(i) for i in range(len(found.nodes))),
-        Text(),
-        _traffic(traffic),
-        Text(),
-        _locks(found),
-        Text(),
-        *(log or [Text("A node will die in a moment.", "dim")]),
+        *_gap(room, 3),
+        _orders_table(traffic),
+        *_gap(room, 4),
+        *_deeds(traffic),
+        *troubles,
+        *_gap(room, 1),
+        _locks(found, room["lock"]),
+        *_gap(room, 5),
+        *(log or [_line("A node will die in a moment.", style="dim")][: room["log"]]),
     )
 
 
@@ -89,7 +104,8 @@ def business(traffic: Traffic) -> Text:
     return Text(
         f"double clicks: {traffic.customers[True]}, orders: {traffic.orders[True]}; "
         f"without the lock {traffic.customers[False]} and {traffic.orders[False]}; "
-        f"reports: {traffic.asked} asked for, {traffic.built} built, {traffic.skipped} skipped"
+        f"reports: {traffic.asked} asked for, {traffic.built} built, {traffic.skipped} skipped; "
+        f"503 without a lost node: {traffic.unexplained()}"
     )
 
 
@@ -125,6 +141,7 @@ def figures(locked: Act, unlocked: Act, traffic: Traffic) -> Table:
                 ("two runs of one report at once", str(traffic.together), "-"),
                 ("second exports refused (409)", str(refused), "-"),
                 ("no majority (503)", str(len(traffic.unavailable)), "-"),
+                ("no majority, and no node just lost", str(traffic.unexplained()), "-"),
                 ("site's nodes lost", f"{len(traffic.lost_nodes)} killed", "-"),
             ],
         ),
@@ -189,26 +206,48 @@ def _offices(act: Act) -> Table:
     return table
 
 
-def _traffic(traffic: Traffic) -> RenderableType:
+def _line(*parts: str | Text | tuple[str, str], style: str = "") -> Text:
+    """One line, however narrow the terminal is."""
+    return Text.assemble(*parts, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _gap(room: Counter[str], number: int) -> list[Text]:
+    return [Text()] if room["gap"] >= number else []
+
+
+def _orders_table(traffic: Traffic) -> Table:
     table = _table("", "@single_flight", "without")
     for row in _orders(traffic):
         table.add_row(*row)
-    reports = Text.assemble(
-        f"reports (@locked_task): {traffic.asked} asked for, {traffic.built} built, "
-        f"{traffic.skipped} skipped, two at once: ",
-        _bad(traffic.together),
-    )
-    exports = Text(
-        f"exports (streamed): {traffic.answers['export', 200]} sent, "
-        f"{traffic.refused('export')} refused"
-    )
-    parts: list[RenderableType] = [table, Text(), reports, exports]
-    if traffic.unavailable:
-        parts.append(Text(f"no majority (503), tried again: {len(traffic.unavailable)}", "yellow"))
+    return table
+
+
+def _deeds(traffic: Traffic) -> list[Text]:
+    return [
+        _line(
+            f"reports (@locked_task): {traffic.asked} asked for, {traffic.built} built, "
+            f"{traffic.skipped} skipped, two at once: ",
+            _bad(traffic.together),
+        ),
+        _line(
+            f"exports (streamed): {traffic.answers['export', 200]} sent, "
+            f"{traffic.refused('export')} refused"
+        ),
+    ]
+
+
+def _troubles(traffic: Traffic) -> list[Text]:
+    """What should not be, a line each; mostly none."""
+    lines = []
+    if count := len(traffic.unavailable):
+        lines.append(_line(f"no majority (503), tried again: {count}", style="yellow"))
+    if traffic.errors:
+        text = f"{traffic.errors} requests failed (500): see the log at the end"
+        lines.append(_line(text, style="bold red"))
     if traffic.complaints:
         text = f"{len(traffic.complaints)} times something else, last: {traffic.complaints[-1]}"
-        parts.append(Text(text, "bold red"))
-    return Group(*parts)
+        lines.append(_line(text, style="bold red"))
+    return lines
 
 
 def _orders(traffic: Traffic) -> list[tuple[str, str | Text, str | Text]]:
@@ -236,7 +275,7 @@ def _bad(count: int) -> Text:
     return Text(str(count), "bold red" if count else "bold green")
 
 
-def _locks(found: Survey) -> RenderableType:
+def _locks(found: Survey, most: int) -> RenderableType:
     """What is held, the longest-lived first."""
     held = [lock for lock in found.locks if lock.kind is Kind.HELD]
     resting = sum(lock.kind is Kind.RESTING for lock in found.locks)
@@ -245,10 +284,12 @@ def _locks(found: Survey) -> RenderableType:
     table.expand, table.columns[0].ratio, table.columns[1].ratio = True, 4, 5
     for column in table.columns:
         column.no_wrap, column.overflow = True, "ellipsis"
-    for lock in held[:MOST]:
+    for lock in held[:most]:
         left = "-" if lock.lowest is None else f"{lock.lowest:.1f}"
         table.add_row(shown(lock.name), shown(lock.holder), f"{lock.on}/{lock.of}", left)
-    for _ in range(MOST - len(held)):
+    for _ in range(most - len(held)):
         table.add_row("")
-    more = f"{len(held) - MOST} more, and " if len(held) > MOST else ""
-    return Group(table, Text(f"{more}{resting} kept shut for a moment after an order", "dim"))
+    more = f"{len(held) - most} more, and " if len(held) > most else ""
+    return Group(
+        table, _line(f"{more}{resting} kept shut for a moment after an order", style="dim")
+    )

@@ -12,7 +12,7 @@ from django_redlock.inspection import Survey
 from django_redlock.testing import EmbeddedNodes
 
 from . import pictures
-from .facts import Act, Traffic
+from .facts import Act, Addresses, Traffic
 
 LINE_SECONDS = 2.0  # between two lines of progress in a pipe
 QUIET_SECONDS = 10.0  # ... where there is no end to them
@@ -37,10 +37,9 @@ class Screen:
         """What is not installed, and how to get it."""
         self.line(f"{error}\nEverything that the demo needs: pip install -e '.[demo]'")
 
-    def addresses(self, site: str, locks_page: str, user: str, password: str) -> None:
-        """Where to look."""
-        self.line(pictures.addresses(site, locks_page, user, password))
-        self.line()
+    def failed(self, error: Exception) -> None:
+        """Why the demo cannot go on."""
+        self.line(Text(f"The demo has failed: {error}", "red"))
 
     def busy(self, text: str) -> AbstractContextManager[object]:
         """Something that takes a while."""
@@ -74,13 +73,21 @@ class Screen:
         self.line()
 
     @contextmanager
-    def open_house(self, traffic: Traffic) -> Iterator[Callable[[Survey], None]]:
-        """Show the site while it is open without an end."""
+    def open_house(
+        self, traffic: Traffic, addresses: Addresses
+    ) -> Iterator[Callable[[Survey], None]]:
+        """Show the site while it is open without an end; in a terminal, always where it is."""
         try:
             if self._live:
                 with self._picture() as show:
-                    yield lambda found: show(pictures.open_house(traffic, found))
+                    yield lambda found: show(
+                        pictures.open_house(
+                            addresses, traffic, found, height=self._console.height - 1
+                        )
+                    )
             else:
+                self.line(pictures.addresses(addresses))
+                self.line()
                 tell = _Teller(self.line, traffic.began, QUIET_SECONDS).tell
                 yield lambda _: tell(traffic.clock(), traffic.log, pictures.business(traffic))
         finally:

@@ -6,6 +6,7 @@ writes into a file, which is shown if it ends by itself.
 
 import importlib.util
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,9 +24,11 @@ from .browser import Browser
 HOST = "127.0.0.1"
 CHILDREN = 4
 THREADS = 8
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 END_SECONDS = 8.0
 LINES = 20  # of a log that are shown
+ERROR = "Internal Server Error"  # what Django writes for each 500
+FAILURE = re.compile(rf"^.*{ERROR}.*\n(?:(?!\d{{4}}-).*\n)*", re.MULTILINE)  # and its traceback
 
 WORKER = f"""
     celery -A example_project.celery worker --pool prefork --concurrency {CHILDREN}
@@ -35,6 +38,10 @@ GUNICORN = f"""
     gunicorn example_project.wsgi --workers {CHILDREN} --threads {THREADS}
     --no-control-socket --graceful-timeout 3 --log-level warning
 """
+
+
+class ServerError(Exception):
+    """A server does not do what it is there for; the message has the logs' last lines."""
 
 
 class Servers:
@@ -75,16 +82,27 @@ class Servers:
         while not (self._answers() and app.control.ping(timeout=0.3)):
             self.check()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the servers have not started in {START_SECONDS:g} s")
+                raise ServerError(
+                    f"the servers have not started in {START_SECONDS:g} s\n{self.logs()}"
+                )
             time.sleep(0.1)
 
     def check(self) -> None:
         """See that both are running."""
         for name, process in self._processes.items():
             if process.poll() is not None:
-                log = self._log(name).read_text(encoding="utf-8", errors="replace")
-                last = "\n".join(log.splitlines()[-LINES:])
-                raise RuntimeError(f"the {name} server has ended by itself:\n{last}")
+                raise ServerError(f"the {name} server has ended by itself\n{self.logs()}")
+
+    def errors(self) -> int:
+        """How many requests have failed in the web server (500)."""
+        return self._read("web").count(ERROR)
+
+    def logs(self) -> str:
+        """The last lines that each server wrote, and the first request that failed."""
+        told = [_last_lines(name, self._read(name)) for name in self._processes]
+        if failure := FAILURE.search(self._read("web")):
+            told.append(f"The first request that failed:\n{failure[0]}")
+        return "\n".join(told)
 
     def _answers(self) -> bool:
         try:
@@ -94,6 +112,9 @@ class Servers:
 
     def _log(self, name: str) -> Path:
         return self._home / f"{name}.log"
+
+    def _read(self, name: str) -> str:
+        return self._log(name).read_text(encoding="utf-8", errors="replace")
 
     def _start(self, name: str, command: Sequence[str], fds: Sequence[int] = ()) -> None:
         with self._log(name).open("wb") as log, endings.after_this():
@@ -113,6 +134,11 @@ class Servers:
         deadline = time.monotonic() + END_SECONDS
         for process in self._processes.values():
             _wait(process, deadline)
+
+
+def _last_lines(name: str, log: str) -> str:
+    last = log.splitlines()[-LINES:] or ["(nothing)"]
+    return "\n".join([f"The log of the {name} server ends with:", *last])
 
 
 def _wait(process: subprocess.Popen[Any], deadline: float) -> None:

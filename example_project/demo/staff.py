@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from . import endings
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 
 
 class Staff:

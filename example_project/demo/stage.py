@@ -13,6 +13,7 @@ from django.core.management import call_command
 
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 
+from .facts import Addresses
 from .servers import Servers
 
 # A new node has no vote until it is older than MAX_TTL: a short one lets everything begin soon.
@@ -32,9 +33,18 @@ class Stage:
     options: Mapping[str, float]
 
     def open(self) -> None:
-        """Return when the site answers, the worker takes messages and the nodes vote."""
-        self.servers.await_ready()
+        """Return when the nodes vote, the site answers and the worker takes messages.
+
+        In this order: a process that meets a node before it votes goes without its vote for
+        longer than the others.
+        """
         self.let_vote()
+        self.servers.await_ready()
+
+    def addresses(self) -> Addresses:
+        """Where to look."""
+        url = self.servers.url
+        return Addresses(url, f"{url}{LOCKS_PAGE}", USER, PASSWORD)
 
     def let_vote(self) -> None:
         """Return when every node that runs is old enough to vote."""

@@ -62,9 +62,7 @@ class Migration(migrations.Migration):
                 ("at", models.DateTimeField(default=django.utils.timezone.now, editable=False)),
                 (
                     "locked",
-                    models.BooleanField(
-                        default=False, editable=False, verbose_name="by the locked view"
-                    ),
+                    models.BooleanField(default=False, editable=False),
                 ),
                 (
                     "show",
