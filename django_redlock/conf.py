@@ -18,6 +18,7 @@ from django.utils.asyncio import async_unsafe
 
 from .addresses import Address, from_options, from_url
 from .backend import Backend, Group
+from .forking import call_in_child
 from .nodes import Nodes
 from .protocol import Policy
 from .seconds import check_seconds
@@ -303,4 +304,10 @@ def _changed(*, setting: str, **_: object) -> None:
         forget()
 
 
+def _after_fork() -> None:
+    global _making  # noqa: PLW0603 - the state of this module
+    _making = threading.RLock()
+
+
+call_in_child(_after_fork)
 setting_changed.connect(_changed, dispatch_uid="django_redlock.conf")

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from .errors import RedlockError, why_not
+from .forking import call_in_child
 from .protocol import Answer, Vote
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ Arrival: TypeAlias = Callable[[], object]
 _listeners: dict[Kind, tuple[Listener, ...]] = dict.fromkeys(Kind, ())
 _watchers: tuple[Watcher, ...] = ()
 _arrivals: tuple[Arrival, ...] = ()
-_changing: Final = threading.RLock()
+_changing = threading.RLock()
 
 
 # -- listening ----------------------------------------------------------------------------------
@@ -172,6 +173,14 @@ def _with(all_: tuple[T, ...], one: T) -> tuple[T, ...]:
 
 def _without(all_: tuple[T, ...], one: T) -> tuple[T, ...]:
     return tuple(each for each in all_ if each != one)
+
+
+def _after_fork() -> None:
+    global _changing  # noqa: PLW0603 - the state of this module
+    _changing = threading.RLock()
+
+
+call_in_child(_after_fork)
 
 
 # -- telling ------------------------------------------------------------------------------------
