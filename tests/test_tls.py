@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import ssl
-import subprocess
 import sys
 import threading
 import time
@@ -37,28 +35,12 @@ THREADS: Final = 10
 PATIENCE: Final = 30.0
 
 
-@pytest.fixture(scope="module")
-def contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, Path]:
-    """What a node needs to speak TLS at 127.0.0.1, and the certificate that vouches for it."""
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl to make a certificate with")
-    folder = tmp_path_factory.mktemp("tls")
-    crt, key = folder / "node.crt", folder / "node.key"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"]
-    command += ["-subj", "/CN=node", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command += ["-keyout", str(key), "-out", str(crt)]
-    subprocess.run(command, check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(crt, key)
-    return context, crt
-
-
 @contextmanager
 def behind_tls(
-    count: int, contexts: tuple[ssl.SSLContext, Path]
+    count: int, tls: tuple[ssl.SSLContext, Path]
 ) -> Iterator[tuple[EmbeddedNodes, list[Proxy], list[Address]]]:
     """So many nodes, the proxies that speak TLS for them, and their addresses."""
-    context, crt = contexts
+    context, crt = tls
     options = {"ssl_ca_certs": str(crt)}
     with ExitStack() as stack:
         nodes = stack.enter_context(unguarded(count))
@@ -105,9 +87,9 @@ def talk(spoken_to: Channel) -> list[Vote]:
     return heard
 
 
-def conversation(contexts: tuple[ssl.SSLContext, Path]) -> tuple[list[Vote], str]:
+def conversation(tls: tuple[ssl.SSLContext, Path]) -> tuple[list[Vote], str]:
     """The votes of a node behind TLS, asked in one thread and heard in another; and the fault."""
-    with behind_tls(1, contexts) as (_, _, (address,)):
+    with behind_tls(1, tls) as (_, _, (address,)):
         connected = open_channel(
             address, place=0, fences="redlock:fences", guard=0, earlier=None, timeout=PATIENCE
         )
@@ -117,9 +99,9 @@ def conversation(contexts: tuple[ssl.SSLContext, Path]) -> tuple[list[Vote], str
 
 
 @pytest.mark.usefixtures("restless")
-def test_one_thread_writes_while_another_reads(contexts):
+def test_one_thread_writes_while_another_reads(tls):
     """A TLS connection that one thread reads and another one writes is not broken by that."""
-    votes, fault = conversation(contexts)
+    votes, fault = conversation(tls)
     assert fault == ""
     assert {vote.answer for vote in votes} == {Answer.NO}
     assert len(votes) == QUESTIONS
@@ -127,17 +109,17 @@ def test_one_thread_writes_while_another_reads(contexts):
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="this Python has a lock of its own")
 @pytest.mark.usefixtures("restless")
-def test_a_thread_that_reads_without_the_lock_is_noticed(contexts, monkeypatch):
+def test_a_thread_that_reads_without_the_lock_is_noticed(tls, monkeypatch):
     """The check above fails if reading does not wait for who is writing."""
     monkeypatch.setattr(OneAtATime, "recv", lambda self, size: self._socket.recv(size))
-    _, fault = conversation(contexts)
+    _, fault = conversation(tls)
     assert fault != ""
 
 
 @pytest.mark.usefixtures("restless")
-def test_threads_release_over_connections_that_others_read(contexts):
+def test_threads_release_over_connections_that_others_read(tls):
     """A release by a thread goes behind its grant, on a TLS connection that another one reads."""
-    with behind_tls(3, contexts) as (nodes, proxies, addresses):
+    with behind_tls(3, tls) as (nodes, proxies, addresses):
         group = Nodes(addresses, timeout=PATIENCE, guard=0, prefix="redlock:")
         redlock = template(group, ttl=60)
         with redlock("warm"):
