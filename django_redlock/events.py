@@ -201,9 +201,9 @@ def nodes_watched() -> bool:
     return bool(_watchers)
 
 
-def tell(event: Event) -> None:
-    """Tell the log and every listener."""
-    for listener in (_log, *_listeners[event.kind]):
+def tell(event: Event, *, quiet: bool = False) -> None:
+    """Tell the log, unless this is to be ``quiet``, and every listener."""
+    for listener in _listeners[event.kind] if quiet else (_log, *_listeners[event.kind]):
         _call(listener, event)
 
 

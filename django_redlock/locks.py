@@ -363,13 +363,14 @@ def _holding(backend: Backend, steps: Steps[Grant], options: Options) -> Steps[L
         if grant is not None:
             yield from algorithm.release(backend.policy, grant)
         elif isinstance(error, RedlockError):
-            _tell_refusal(backend, error, began)
+            _tell_refusal(backend, error, began, quiet=bool(options.quiet))
         raise
     return lease
 
 
-def _tell_refusal(backend: Backend, error: RedlockError, began: float) -> None:
+def _tell_refusal(backend: Backend, error: RedlockError, began: float, *, quiet: bool) -> None:
     kind = Kind.UNAVAILABLE if isinstance(error, NodesUnavailable) else Kind.REFUSED
     if events.wanted(kind):
         waited, votes = backend.policy.clock() - began, Tally.of(error.votes)
-        events.tell(Event(kind, backend.alias, error.name, waited, votes=votes, error=error))
+        event = Event(kind, backend.alias, error.name, waited, votes=votes, error=error)
+        events.tell(event, quiet=quiet and kind is Kind.UNAVAILABLE)
