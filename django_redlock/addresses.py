@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCHEMES: Final = ("redis://", "rediss://", "unix://")
+MOST_DATABASES: Final = 10**9
 UNREADABLE: Final = (
     "the URL cannot be parsed: a port is a number up to 65535; in a username or password, "
     "characters such as '#', '/', '?', '@' and '%' must be percent-encoded"
@@ -56,6 +57,11 @@ class Address:
     identity: str
     connection_class: type[Connection | UnixDomainSocketConnection] = field(repr=False)
     options: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def tls(self) -> bool:
+        """Whether the server is expected to speak TLS."""
+        return issubclass(self.connection_class, SSLConnection)
 
     def connection(self, timeout: float) -> Connection | UnixDomainSocketConnection:
         """A connection not yet opened, that never retries; ``timeout`` in seconds, per step."""
@@ -98,9 +104,10 @@ def from_url(
     # path, nor its beginning for a port, which labels show.
     if parts.fragment or "@" in parts.path + parts.query:
         raise ValueError(UNREADABLE)
-    if parts.scheme != "unix" and not re.fullmatch(r"(/\d*)?", parts.path):
+    if parts.scheme != "unix" and not re.fullmatch("(/[0-9]{0,9})?", parts.path):
         msg = (
-            "after host and port the URL may only have a database number, as in redis://host:6379/0"
+            "after host and port the URL may only have a database, a number of at most nine "
+            "digits, as in redis://host:6379/0"
         )
         raise ValueError(msg)
     connection_class = found.pop("connection_class", Connection)
@@ -138,13 +145,48 @@ def from_options(
             if name in _arguments(SSLConnection):
                 msg = f"option {name!r} is for TLS: begin the URL with rediss://, or remove it"
             raise ValueError(msg)
-    db = options.get("db") or 0
+    for name in ("username", "password"):
+        if not _is_sendable(options.get(name)):
+            msg = f"{name.upper()} has a surrogate in it, which is no character and cannot be sent"
+            raise ValueError(msg)
+    db = 0 if options.get("db") is None else options["db"]
+    if not _is_database(db):
+        msg = "a database is a number of at most nine digits; correct 'db' in OPTIONS or in the URL"
+        raise ValueError(msg)
     if issubclass(connection_class, UnixDomainSocketConnection):
         place = f"unix:{options['path']}"
         return Address(f"{place}?db={db}" if db else place, place, connection_class, options)
     host, port = str(options.get("host", "localhost")), options.get("port", 6379)
+    if not _is_host(host):
+        msg = "the host is no host name: its parts have 1 to 63 characters each, with dots between"
+        raise ValueError(msg)
     shown = f"[{host}]" if ":" in host else host
     return Address(f"{shown}:{port}/{db}", f"{host.lower()}:{port}", connection_class, options)
+
+
+def _is_sendable(text: object) -> bool:
+    """Whether what is to be sent has an encoding; redis-py sees to other types."""
+    try:
+        str(text).encode()
+    except UnicodeError:
+        return False
+    return True
+
+
+def _is_database(db: object) -> bool:
+    """Whether it numbers a database, as a number or as a text."""
+    if isinstance(db, str):
+        return re.fullmatch("[0-9]{1,9}", db) is not None
+    return isinstance(db, int) and 0 <= db < MOST_DATABASES
+
+
+def _is_host(host: str) -> bool:
+    """Whether a resolver can be asked for it."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return host.isprintable()
 
 
 def _arguments(connection_class: type) -> set[str]:

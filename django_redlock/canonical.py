@@ -25,9 +25,17 @@ def digest(arguments: Mapping[str, object]) -> str:
     """64 hexadecimal digits for the arguments of a call; they show none of them.
 
     Raises:
-        TypeError: an argument is not plain data.
+        TypeError: an argument is not plain data, or contains itself.
     """
-    return hashlib.sha256(canonical(arguments).encode()).hexdigest()
+    try:
+        text = canonical(arguments)
+    except RecursionError:
+        msg = (
+            "no key can be made of arguments that are nested so deeply, or contain themselves: "
+            'name those that matter, as in "report:{report_id}"'
+        )
+        raise TypeError(msg) from None
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def canonical(value: object) -> str:

@@ -28,6 +28,7 @@ from . import admission, answers, scripts
 from .complaints import complaint
 from .owed import Owed, nobody, packed
 from .protocol import UNDO, Answer, Command, Vote
+from .tls import OneAtATime
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +104,8 @@ class Channel:
         self.looped = False
         self.undone: Callable[[Asker], object] | None = None
         self._tls = isinstance(self.socket, ssl.SSLSocket)
+        self._using = threading.RLock() if self._tls else contextlib.nullcontext()
+        self._stream = OneAtATime(self.socket, self._using) if self._tls else self.socket
         self._reader = hiredis.Reader()
         self._unsent: list[bytes] = []
         self.unsent = 0
@@ -164,7 +167,7 @@ class Channel:
                 return True
             data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
             try:
-                sent = self.socket.send(data)
+                sent = self._stream.send(data)
             except BUSY:
                 sent = 0
             except OSError as error:
@@ -202,7 +205,7 @@ class Channel:
             self.flush()
         try:
             for _ in range(READS):
-                data = self.socket.recv(READ_SIZE)
+                data = self._stream.recv(READ_SIZE)
                 if not data:
                     self.close("connection closed by the node")
                 self._take_in(data)
@@ -282,11 +285,12 @@ class Channel:
             owed = self.owed.popleft()
             self._not_undone(owed)
             owed.hear(self.place, Vote(self.label, Answer.LOST, why=self.fault))
-        if self.looped:  # the loop must forget the socket's number before it is closed
-            with contextlib.suppress(OSError):
-                self.socket.shutdown(socket.SHUT_RDWR)
-        else:
-            self._connection.disconnect()
+        with self._using:
+            if self.looped:  # the loop must forget the socket's number before it is closed
+                with contextlib.suppress(OSError):
+                    self.socket.shutdown(socket.SHUT_RDWR)
+            else:
+                self._connection.disconnect()
 
     def _not_undone(self, owed: Owed) -> None:
         if owed.command in UNDO and owed.asker is not None and self.undone is not None:

@@ -34,12 +34,36 @@ REASONS: Final = {
     "Name or service not known": "no such host",
     "No route to host": "no route to host",
     "max number of clients reached": "has as many clients as it allows",
+    "DB index is out of range": "has no database of that number; correct it in NODES",
+    "invalid username-password pair": "refuses the username or password that NODES has for it; "
+    "correct USERNAME and PASSWORD",
+    "without any password configured": "has no password for that user; set one there, or remove "
+    "PASSWORD from NODES",
 }
+
+# What is behind the port, when it is not what the URL says.
+NO_TLS: Final = "does not speak TLS; begin its URL with redis://, or name its TLS port"
+PERHAPS_NO_TLS: Final = "does not answer in TLS; if that port has none, begin its URL with redis://"
+TLS: Final = "speaks TLS; begin its URL with rediss://, or name its port without TLS"
+PERHAPS_TLS: Final = (
+    "closed the connection before it answered; if that port expects TLS, begin its URL with "
+    "rediss://"
+)
+WEB_SERVER: Final = "is a web server, not Redis or Valkey; correct host and port in NODES"
+STRANGER: Final = "answers, but not as Redis or Valkey; correct host and port in NODES"
+
+NOT_IN_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+ENDED_IN_TLS: Final = ("UNEXPECTED_EOF_WHILE_READING", "EOF occurred in violation of protocol")
+ENDED: Final = ("Connection reset by peer", "Connection closed by server", "Broken pipe")
 
 # Before 7.0, Redis puts this before the error that a command in a script got, and gives the refusal
 # of an ACL no code. redis-py takes the ERR away.
 IN_A_SCRIPT: Final = re.compile(r"^(?:ERR )?Error running script .*?(?:@user_script: ?\d+: )+-?")
 DENIED_IN_A_SCRIPT: Final = "The user executing the script can't"
+
+
+# Of what is not the protocol: as hiredis says it, and redis-py's own parser.
+FIRST_BYTE: Final = re.compile(r"""(?:got "|Protocol Error: b?['"])(\\x..|.)""")
 
 
 def complaint(error: Exception) -> str:
@@ -49,10 +73,21 @@ def complaint(error: Exception) -> str:
     return ADVICE.get(code, f"answered with an error: {text[:200]}")
 
 
-def describe(error: Exception) -> str:
-    """Why a node could not be reached, without addresses that may carry secrets."""
+def describe(error: Exception, *, tls: bool = False) -> str:
+    """Why a node could not be reached, without addresses that may carry secrets.
+
+    Args:
+        error: what was raised while connecting.
+        tls: whether the node's URL says that it speaks TLS.
+    """
+    if isinstance(error, UnicodeError):  # it quotes a character, which may be a password's
+        return "its host, USERNAME or PASSWORD has characters that cannot be sent"
     if isinstance(error, Refused | ValueError):
         return str(error)
+    return _behind_the_port(error, tls=tls) or _as_told(error)
+
+
+def _as_told(error: Exception) -> str:
     text = _told(error) or type(error).__name__
     code = text.split(" ", 1)[0]
     if code in ADVICE:
@@ -64,7 +99,23 @@ def describe(error: Exception) -> str:
             return ours
     if isinstance(error, exceptions.RedisError | OSError):
         return text[:200]
-    return type(error).__name__
+    return f"connecting raised {type(error).__name__}; look through OPTIONS, and the URL's query"
+
+
+def _behind_the_port(error: Exception, *, tls: bool) -> str:
+    """What is there instead of what the URL says, as far as that shows; or ""."""
+    text = f"{error} {error.__context__ or ''}"
+    if isinstance(error, exceptions.InvalidResponse):
+        first = FIRST_BYTE.search(text)
+        if first is None:
+            return STRANGER
+        return {"\\x15": TLS, "H": WEB_SERVER, "<": WEB_SERVER}.get(first[1], STRANGER)
+    if not tls:
+        return PERHAPS_TLS if any(sign in text for sign in ENDED) else ""
+    if any(sign in text for sign in NOT_IN_TLS):
+        return NO_TLS
+    late = isinstance(error, exceptions.TimeoutError) and "handshake" in text
+    return PERHAPS_NO_TLS if late or any(sign in text for sign in ENDED_IN_TLS) else ""
 
 
 def _told(error: Exception) -> str:

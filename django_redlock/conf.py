@@ -18,9 +18,11 @@ from django.utils.asyncio import async_unsafe
 
 from .addresses import Address, from_options, from_url
 from .backend import Backend, Group
+from .forking import call_in_child
+from .naming import check_alias
 from .nodes import Nodes
 from .protocol import Policy
-from .seconds import check_seconds
+from .setting_values import check_values
 from .transactions import in_transaction
 
 if TYPE_CHECKING:
@@ -40,7 +42,6 @@ DEFAULTS: Final[dict[str, Any]] = {
     "RESTART_GUARD": True,
     "OPTIONS": {},
 }
-PLACE: Final = frozenset({"host", "port", "path"})
 NODE_KEYS: Final = frozenset({"URL", "USERNAME", "PASSWORD", "CACHE"})
 MEMORY: Final = "memory://"
 UPTIME_STEP: Final = 1.0  # seconds: nodes tell their uptime in whole ones
@@ -54,7 +55,9 @@ def backend(alias: str) -> Backend:
 
     Raises:
         ImproperlyConfigured: the setting is missing or wrong; the text says where.
+        TypeError: an alias is a text, and this is none.
     """
+    check_alias(alias)
     found = _backends.get(alias)
     if found is None:
         with _making:
@@ -86,6 +89,8 @@ def _setting(alias: str) -> Mapping[str, Any]:
     if alias not in configured:
         known = ", ".join(map(repr, configured)) or "none"
         msg = f"REDLOCK has no alias {alias!r}; it has: {known}"
+        if DEFAULTS.keys() & configured.keys():
+            msg = "REDLOCK has settings where aliases belong: REDLOCK = {'default': {'NODES': […]}}"
         raise ImproperlyConfigured(msg)
     if not isinstance(configured[alias], dict):
         msg = f"REDLOCK[{alias!r}] must be a dictionary: {{'NODES': ['redis://…', …]}}"
@@ -105,7 +110,7 @@ def make(alias: str, setting: Mapping[str, Any]) -> Backend:
         msg = f"{where} has unknown keys {unknown}; known are: {', '.join(DEFAULTS)}"
         raise ImproperlyConfigured(msg)
     values = DEFAULTS | dict(setting)
-    _check(where, values)
+    check_values(where, values)
     policy = Policy(
         size=len(values["NODES"]),
         max_ttl=values["MAX_TTL"],
@@ -130,50 +135,6 @@ def make(alias: str, setting: Mapping[str, Any]) -> Backend:
         msg = f"{where}['TTL']: {error}"
         raise ImproperlyConfigured(msg) from None
     return made
-
-
-def _check(where: str, values: Mapping[str, Any]) -> None:
-    _check_numbers(where, values)
-    for key in ("RENEW", "RESTART_GUARD"):
-        if not isinstance(values[key], bool):
-            msg = f"{where}[{key!r}] must be True or False"
-            raise ImproperlyConfigured(msg)
-    if not isinstance(values["KEY_PREFIX"], str) or not values["KEY_PREFIX"].isprintable():
-        msg = f"{where}['KEY_PREFIX'] must be text without control characters"
-        raise ImproperlyConfigured(msg)
-    if not isinstance(values["OPTIONS"], dict):
-        msg = f"{where}['OPTIONS'] must be a dictionary of redis-py connection arguments"
-        raise ImproperlyConfigured(msg)
-    for key in PLACE & set(values["OPTIONS"]):
-        msg = f"{where}['OPTIONS'] is for all nodes: write {key!r} into each node's URL in NODES"
-        raise ImproperlyConfigured(msg)
-    if not isinstance(values["NODES"], list | tuple) or not values["NODES"]:
-        msg = (
-            f"{where}['NODES'] must be a list of nodes, e.g. ['redis://10.0.0.1:6379/0'], not empty"
-        )
-        raise ImproperlyConfigured(msg)
-
-
-def _check_numbers(where: str, values: Mapping[str, Any]) -> None:
-    numbers = {
-        "TTL": {},
-        "MAX_TTL": {},
-        "WAIT": {"zero": True, "endless": True},
-        "NODE_TIMEOUT": {},
-        "CLOCK_SKEW": {"zero": True},
-    }
-    if values["MAX_HOLD"] is not None:
-        numbers["MAX_HOLD"] = {"endless": True}
-    for key, allowed in numbers.items():
-        try:
-            check_seconds(key, values[key], **allowed)
-        except (TypeError, ValueError) as error:
-            msg = f"{where}: {error}"
-            raise ImproperlyConfigured(msg) from None
-    drift = values["CLOCK_DRIFT"]
-    if isinstance(drift, bool) or not isinstance(drift, int | float) or not 0 <= drift < 1:
-        msg = f"{where}['CLOCK_DRIFT'] is a part of the ttl: a number from 0 to below 1, e.g. 0.01"
-        raise ImproperlyConfigured(msg)
 
 
 def _group(alias: str, values: Mapping[str, Any]) -> Group:
@@ -303,4 +264,10 @@ def _changed(*, setting: str, **_: object) -> None:
         forget()
 
 
+def _after_fork() -> None:
+    global _making  # noqa: PLW0603 - the state of this module
+    _making = threading.RLock()
+
+
+call_in_child(_after_fork)
 setting_changed.connect(_changed, dispatch_uid="django_redlock.conf")

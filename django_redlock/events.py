@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from .errors import RedlockError, why_not
+from .forking import call_in_child
 from .protocol import Answer, Vote
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ Arrival: TypeAlias = Callable[[], object]
 _listeners: dict[Kind, tuple[Listener, ...]] = dict.fromkeys(Kind, ())
 _watchers: tuple[Watcher, ...] = ()
 _arrivals: tuple[Arrival, ...] = ()
-_changing: Final = threading.RLock()
+_changing = threading.RLock()
 
 
 # -- listening ----------------------------------------------------------------------------------
@@ -174,6 +175,14 @@ def _without(all_: tuple[T, ...], one: T) -> tuple[T, ...]:
     return tuple(each for each in all_ if each != one)
 
 
+def _after_fork() -> None:
+    global _changing  # noqa: PLW0603 - the state of this module
+    _changing = threading.RLock()
+
+
+call_in_child(_after_fork)
+
+
 # -- telling ------------------------------------------------------------------------------------
 
 
@@ -192,9 +201,9 @@ def nodes_watched() -> bool:
     return bool(_watchers)
 
 
-def tell(event: Event) -> None:
-    """Tell the log and every listener."""
-    for listener in (_log, *_listeners[event.kind]):
+def tell(event: Event, *, quiet: bool = False) -> None:
+    """Tell the log, unless this is to be ``quiet``, and every listener."""
+    for listener in _listeners[event.kind] if quiet else (_log, *_listeners[event.kind]):
         _call(listener, event)
 
 

@@ -22,7 +22,7 @@ from .errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
 from .events import Event, Kind, Tally
 from .handles import Handle
 from .lease import Lease
-from .naming import check_fields, check_names, check_no_fields, fill
+from .naming import check_alias, check_fields, check_names, check_no_fields, fill
 from .options import OnLost, Options
 from .renewal import watchdog
 from .seconds import check_seconds
@@ -295,8 +295,13 @@ class LockTemplate:
         return Lock(self._source, self.alias, name, options)
 
     def using(self, alias: str | None = None, **options: Any) -> LockTemplate:
-        """A copy with another alias or other default options."""
+        """A copy with another alias or other default options.
+
+        Raises:
+            TypeError, ValueError: an alias or an option that makes no sense; the text says which.
+        """
         alias = self.alias if alias is None else alias  # "" is a mistake, and will be told
+        check_alias(alias)
         return LockTemplate(self._source, alias, self._options.updated(**options))
 
     def adopt(self, handle: str) -> Lease:
@@ -359,13 +364,14 @@ def _holding(backend: Backend, steps: Steps[Grant], options: Options) -> Steps[L
         if grant is not None:
             yield from algorithm.release(backend.policy, grant)
         elif isinstance(error, RedlockError):
-            _tell_refusal(backend, error, began)
+            _tell_refusal(backend, error, began, quiet=bool(options.quiet))
         raise
     return lease
 
 
-def _tell_refusal(backend: Backend, error: RedlockError, began: float) -> None:
+def _tell_refusal(backend: Backend, error: RedlockError, began: float, *, quiet: bool) -> None:
     kind = Kind.UNAVAILABLE if isinstance(error, NodesUnavailable) else Kind.REFUSED
     if events.wanted(kind):
         waited, votes = backend.policy.clock() - began, Tally.of(error.votes)
-        events.tell(Event(kind, backend.alias, error.name, waited, votes=votes, error=error))
+        event = Event(kind, backend.alias, error.name, waited, votes=votes, error=error)
+        events.tell(event, quiet=quiet and kind is Kind.UNAVAILABLE)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import inspect
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 LONGEST: Final = 512  # bytes
 MOST: Final = 128  # names in one lock
@@ -52,6 +52,17 @@ def check_names(name: object) -> tuple[str, ...]:
     return tuple(checked)
 
 
+def check_alias(alias: object) -> None:
+    """See that the name of an alias can be one.
+
+    Raises:
+        TypeError: it is no text.
+    """
+    if not isinstance(alias, str):
+        msg = f"an alias of REDLOCK must be a str, as in 'default', not {type(alias).__name__}"
+        raise TypeError(msg)
+
+
 def check_no_fields(names: Sequence[str]) -> None:
     """Refuse braces outside a decorator: a forgotten ``f`` would lock one name for all.
 
@@ -79,11 +90,54 @@ def check_fields(names: Sequence[str], signature: inspect.Signature) -> None:
         except ValueError as error:
             msg = f"the lock name {name!r} is not a template: {error}"
             raise ValueError(msg) from None
-        for _, field, _, _ in parts:
-            if field is not None and root(field) not in signature.parameters:
-                known = ", ".join(signature.parameters) or "none"
-                msg = f"the lock name {name!r} uses {{{field}}}; the parameters are: {known}"
-                raise ValueError(msg)
+        _check_parameters(name, [part[1] for part in parts], signature)
+        _check_parameters(name, list(used(name)), signature)
+
+
+def _check_parameters(
+    name: str, fields: Sequence[str | None], signature: inspect.Signature
+) -> None:
+    for field in fields:
+        if field is not None and root(field) not in signature.parameters:
+            known = ", ".join(signature.parameters) or "none"
+            msg = f"the lock name {name!r} uses {{{field}}}; the parameters are: {known}"
+            raise ValueError(msg)
+
+
+class _Anything:
+    """Something that has every attribute and every item, and can be formatted in every way."""
+
+    def __getattribute__(self, _: str) -> _Anything:
+        return self
+
+    def __getitem__(self, _: object) -> _Anything:
+        return self
+
+    def __format__(self, _: str) -> str:
+        return ""
+
+
+class _Fields(dict[str, _Anything]):
+    """Arguments of every name; afterwards, those that were used."""
+
+    def __missing__(self, name: str) -> _Anything:
+        self[name] = _Anything()
+        return self[name]
+
+
+def used(name: str) -> Iterable[str]:
+    """The parameters that a template uses, those within a format included.
+
+    Raises:
+        ValueError: no arguments whatever could fill the template.
+    """
+    fields = _Fields()
+    try:
+        name.format_map(fields)
+    except ValueError as error:
+        msg = f"the lock name {name!r} is not a template: {error}"
+        raise ValueError(msg) from None
+    return fields
 
 
 def root(field: str) -> str:
@@ -92,23 +146,54 @@ def root(field: str) -> str:
 
 
 def fill(template: str, arguments: Mapping[str, object]) -> str:
-    """A decorator's name for one call; a digest where the text would not do as a name."""
-    name = template.format_map(arguments)
+    """A decorator's name for one call; a digest where the text would not do as a name.
+
+    Raises:
+        ValueError: an argument lacks what a field names, or has no such format.
+    """
+    try:
+        name = template.format_map(arguments)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        msg = f"the lock name {template!r} cannot be filled: {_unfilled(template, arguments)}"
+        raise ValueError(msg) from error
+    except Exception as error:  # of an argument's own code
+        error.add_note(f"while the lock name {template!r} was being filled")
+        raise
     if not _objection(name):
         return name
-    plain = "".join(c if _printable(c) else "?" for c in name)
+    plain = "".join(c if _printable(c) else "?" for c in name[:READABLE])
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{plain[:READABLE]}~{digest}"
+    return f"{plain}~{digest}"
+
+
+def _unfilled(template: str, arguments: Mapping[str, object]) -> str:
+    """Which field it was, and what it lacks, in words that quote no argument."""
+    for _, field, form, conversion in string.Formatter().parse(template):
+        if field is None:
+            continue
+        try:
+            found, _ = string.Formatter().get_field(field, (), arguments)
+        except AttributeError:
+            return f"{{{field}}} names an attribute that is not there"
+        except (LookupError, TypeError, ValueError):
+            return f"{{{field}}} names an item that is not there"
+        try:
+            whole = f"{{0{f'!{conversion}' if conversion else ''}:{form}}}"
+            whole.format(found, **arguments)
+        except (AttributeError, LookupError, TypeError, ValueError):
+            return f"a {type(found).__name__} does not have the format of {{{field}:{form}}}"
+    return "an argument does not have what a field names"
 
 
 def _objection(name: str) -> str:
     if not name:
         return "is empty"
+    too_long = f"is longer than {LONGEST} bytes"
+    if len(name) > LONGEST:  # first: a stranger's text may have millions of characters
+        return too_long
     if not (name.isprintable() or all(map(_printable, name))):
         return "has control characters"
-    if len(name.encode()) > LONGEST:
-        return f"is longer than {LONGEST} bytes"
-    return ""
+    return too_long if len(name.encode()) > LONGEST else ""
 
 
 def _printable(character: str) -> bool:

@@ -398,7 +398,7 @@ class Node:
                 self._failed_at = time.monotonic()  # so have all that were wanted before
                 self._backoff = min(MOST_BACKOFF, max(LEAST_BACKOFF, 2 * self._backoff))
                 self._retry_at = self._failed_at + self._backoff
-                self.trouble = describe(error)
+                self.trouble = describe(error, tls=self._address.tls)
             return None
 
     def _welcome(self, channel: Channel) -> None:

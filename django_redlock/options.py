@@ -20,7 +20,8 @@ OnLost: TypeAlias = "Callable[[Lease], object] | Literal['raise'] | None"
 class Options:
     """How to lock; None is the alias's default. See ``LockTemplate.__call__``.
 
-    ``label``, the owner label of at most 200 bytes, is for our own decorators, not for users.
+    Two are for our own decorators, not for users: ``label``, the owner label of at most 200
+    bytes; and ``quiet``: who asks writes the line of log about nodes that cannot be asked.
     """
 
     ttl: float | None = None
@@ -31,6 +32,7 @@ class Options:
     on_lost: OnLost = None
     durable: bool | None = None
     label: str | None = None
+    quiet: bool | None = None
 
     def __post_init__(self) -> None:
         if self.ttl is not None:
@@ -63,7 +65,7 @@ class Options:
         """
         for key in changes:
             if key not in KNOWN:
-                options = ", ".join(KNOWN[:-1])  # the last one is ours
+                options = ", ".join(KNOWN[:-2])  # the last ones are ours
                 msg = f"a lock has no option {key!r}; the options are: {options}"
                 raise TypeError(msg)
         given = {key: value for key, value in changes.items() if value is not None}

@@ -31,6 +31,7 @@ from opentelemetry.trace import Status, StatusCode
 
 from . import __version__, events
 from .events import Event, Figure, Kind
+from .forking import reset_in_child
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, Meter, MeterProvider
@@ -78,8 +79,13 @@ class Instruments:
             "redlock.node.failures", "{failure}", "Questions that a node gave no vote on"
         )
         self._looked = -math.inf  # time.monotonic
-        self._changing = threading.RLock()  # re-entrant: a signal handler may take a lock, too
         self._stopped = False
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Make the lock anew, as a forked child must."""
+        self._changing = threading.RLock()  # re-entrant: a signal handler may take a lock, too
 
     def start(self) -> None:
         """Listen as soon as there is somebody to measure for."""

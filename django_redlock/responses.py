@@ -7,9 +7,10 @@ request learns that the same one is running, and for how long at the most.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.http import HttpResponse
 
@@ -20,6 +21,7 @@ BUSY: Final = frozenset({409, 423, 429})  # how "somebody else runs it" may be s
 LONGEST_RETRY: Final = 60  # seconds; nobody is sent away for longer
 UNAVAILABLE_RETRY: Final = 5  # seconds; nobody knows when the nodes come back
 
+_MARK: Final = "redlock_refused"  # the request's attribute: the status it was refused with
 _TYPES: Final = ("text/html", "application/problem+json", "application/json")
 _TEXT: Final = dict.fromkeys(BUSY, "This request is already being processed.") | {
     503: "This request cannot be processed at the moment."
@@ -41,13 +43,32 @@ def unavailable(request: HttpRequest) -> HttpResponse:
     return _response(request, 503, UNAVAILABLE_RETRY)
 
 
-def _response(request: HttpRequest, status: int, retry_after: int) -> HttpResponse:
+class IgnoreRefusals(logging.Filter):
+    """A filter for the logger ``django.request``: without lines about what was refused.
+
+    Django logs every answer from 400 on: a 409 as a warning, and a 503 as an error, which its
+    default settings mail to the ADMINS. An error that is raised after the refusal, in a
+    middleware, is logged as ever.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        refused = getattr(getattr(record, "request", None), _MARK, None)
+        status = getattr(record, "status_code", None)
+        return refused is None or status != refused or record.exc_info is not None
+
+
+def _response(request: Any, status: int, retry_after: int) -> HttpResponse:
     title = HTTPStatus(status).phrase
     if (request.get_preferred_type(_TYPES) or "").endswith("json"):
         problem = {"type": "about:blank", "title": title, "status": status}
         body, content_type = json.dumps(problem), "application/problem+json"
     else:
         body, content_type = _PAGE.format(title=title, text=_TEXT[status]), None
+    # A framework's request may stand around Django's, which is the one that Django logs.
+    for each in (request, getattr(request, "_request", None)):
+        if each is not None:
+            setattr(each, _MARK, status)
     return HttpResponse(
         body,
         status=status,

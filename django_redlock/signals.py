@@ -16,6 +16,7 @@ to a signal of their own, which a task sends.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from django.dispatch import Signal
 from . import events
 from .event_loops import running_loop
 from .events import Event, Kind
+from .forking import reset_in_child
 from .locks import Lock
 
 _tasks: Final[set[asyncio.Task[object]]] = set()  # a loop alone would let them be collected
@@ -37,6 +39,11 @@ class LockSignal(Signal):
         super().__init__()
         self._kinds = kinds
         self._awaited = Signal()  # what async receivers are connected to
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Make the locks of Django anew, as a forked child must."""
+        self.lock, self._awaited.lock = threading.Lock(), threading.Lock()
 
     def connect(
         self,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-import string
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from .naming import check_fields, root
+from .naming import check_fields, used
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -68,12 +67,6 @@ def view_fields(view: Callable[..., Any], names: Sequence[str]) -> Callable[...,
 def _check(names: Sequence[str], parameters: Sequence[inspect.Parameter]) -> None:
     known = {"request", *(each.name for each in parameters)}
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
-        known |= {name for name in _roots(names) if name.isidentifier()}
+        known |= {each for name in names for each in used(name) if each.isidentifier()}
     accepted = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in sorted(known)]
     check_fields(names, inspect.Signature(accepted))
-
-
-def _roots(names: Sequence[str]) -> set[str]:
-    """What the fields begin with."""
-    fields = [field for name in names for _, field, _, _ in string.Formatter().parse(name)]
-    return {root(field) for field in fields if field is not None}

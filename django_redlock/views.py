@@ -19,10 +19,8 @@ keep the lock). One that is dropped instead releases the lock when it is forgott
 from __future__ import annotations
 
 import functools
-import logging
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
@@ -30,22 +28,18 @@ from asgiref.sync import iscoroutinefunction, sync_to_async
 from . import redlock, transactions
 from .background import start_thread
 from .errors import LockTaken, NodesUnavailable
-from .events import log_fields
-from .responses import BUSY, busy, unavailable
+from .responses import BUSY, IgnoreRefusals
 from .seconds import check_seconds
-from .view_keys import DEFAULT_KEY, default_fields, view_fields
+from .view_keys import DEFAULT_KEY
+from .view_rules import Rules
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest, HttpResponse
-
     from .lease import Lease
-    from .locks import Lock
 
 View = Callable[..., Any]
 V = TypeVar("V", bound=View)
 
-logger = logging.getLogger("django_redlock")
-
+__all__ = ["IgnoreRefusals", "single_flight"]
 METHODS: Final = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -99,8 +93,10 @@ def single_flight(
         fail_open: run the view without the lock, ``request.lease`` being None, when no majority
             of the nodes can be asked. Otherwise the answer is 503.
 
+    A request that lacks what a field names, such as a header, is answered 400.
+
     Raises:
-        TypeError, ValueError: an argument that makes no sense; a field that cannot be filled.
+        TypeError, ValueError: an argument that makes no sense; a field that nothing can fill.
     """
     if wait is not None:
         check_seconds("wait", wait, zero=True)
@@ -112,8 +108,10 @@ def single_flight(
         raise TypeError(msg)
     view = key if callable(key) else None
     name = DEFAULT_KEY if key is None or callable(key) else key
-    template = redlock.using(alias, ttl=ttl, wait=wait, renew=renew, min_hold=min_hold)
-    rules = _Rules(
+    template = redlock.using(
+        alias, ttl=ttl, wait=wait, renew=renew, min_hold=min_hold, quiet=not fail_open
+    )
+    rules = Rules(
         template(name),
         by_request=name is DEFAULT_KEY,
         methods=frozenset(method.upper() for method in methods),
@@ -123,37 +121,13 @@ def single_flight(
     return functools.partial(_decorate, rules) if view is None else _decorate(rules, view)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """How the requests of a view are locked; see ``single_flight``."""
-
-    lock: Lock  # its names are templates
-    by_request: bool  # ... or one, DEFAULT_KEY
-    methods: frozenset[str]
-    status: int
-    fail_open: bool
-
-    def reader(self, view: View) -> Callable[..., Lock]:
-        """What makes the lock of a call from its arguments."""
-        fields = default_fields if self.by_request else view_fields(view, self.lock.names)
-        fill = self.lock.filled
-        return lambda *args, **kwargs: fill(fields(*args, **kwargs))
-
-    def refusal(
-        self, request: HttpRequest, error: LockTaken | NodesUnavailable
-    ) -> HttpResponse | None:
-        """The answer to a request that did not get the lock; None: it runs without."""
-        if isinstance(error, LockTaken):
-            return busy(request, self.status, error.retry_after)
-        told = log_fields(self.lock.alias, error.name)
-        if self.fail_open:
-            logger.warning("the view runs without its lock: %s", error, extra=told)
-            return None
-        logger.error("the view does not run: %s", error, extra=told)
-        return unavailable(request)
-
-
-def _decorate(rules: _Rules, view: View) -> View:
+def _decorate(rules: Rules, view: Any) -> View:
+    if not callable(view):
+        msg = (
+            f"single_flight(...) decorates a view, not {type(view).__name__}: in urls.py write "
+            "single_flight('pay:{pk}')(view)"
+        )
+        raise TypeError(msg)
     if isinstance(view, type):
         msg = (
             f"{view.__qualname__} is a class: write "
@@ -174,7 +148,7 @@ def _is_async(view: View) -> bool:
     return iscoroutinefunction(view) or bool(getattr(type(owner), "view_is_async", False))
 
 
-def _blocking(rules: _Rules, view: View) -> View:
+def _blocking(rules: Rules, view: View) -> View:
     lock_of = rules.reader(view)
     marked = transactions.EveryDatabase(getattr(view, "_non_atomic_requests", ()))
 
@@ -206,7 +180,7 @@ def _blocking(rules: _Rules, view: View) -> View:
     return single
 
 
-def _awaiting(rules: _Rules, view: View) -> View:
+def _awaiting(rules: Rules, view: View) -> View:
     lock_of = rules.reader(view)
 
     @functools.wraps(view)
@@ -238,6 +212,13 @@ def _awaiting(rules: _Rules, view: View) -> View:
 
 
 def _enter(request: Any) -> None:
+    if callable(request) and not hasattr(request, "META"):
+        msg = (
+            "single_flight was given a function, and then the view: a key is no function, but text "
+            "with fields, as in @single_flight('pay:{request.user.pk}'). What no field can name, "
+            "let a decorator above or a middleware set on the request"
+        )
+        raise TypeError(msg)
     if not hasattr(request, "META"):
         msg = (
             f"single_flight needs the request, not {type(request).__name__}: on a method, write "

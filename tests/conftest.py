@@ -1,9 +1,13 @@
-"""For every test: Ctrl-C as a terminal sends it. For many: nodes that may take their time."""
+"""For every test: Ctrl-C as a terminal sends it. For many: patient nodes; for some: TLS."""
 
 from __future__ import annotations
 
+import shutil
 import signal
+import ssl
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +39,19 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases of the usual ttl, 30 s, are renewed every 0.1 s: no stall of this machine ends one."""
     monkeypatch.setattr("django_redlock.lease.RENEWALS", 300)
     monkeypatch.setattr("django_redlock.lease.TRIES", 300)
+
+
+@pytest.fixture(scope="session")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, Path]:
+    """What a node needs to speak TLS at 127.0.0.1, and the certificate that vouches for it."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    folder = tmp_path_factory.mktemp("tls")
+    crt, key = folder / "node.crt", folder / "node.key"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"]
+    command += ["-subj", "/CN=node", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command += ["-keyout", str(key), "-out", str(crt)]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(crt, key)
+    return context, crt

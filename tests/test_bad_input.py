@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -22,8 +23,18 @@ from django.core.cache import cache
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from django_redlock import LockTaken, NodesUnavailable, RedlockError, conf, redlock, redlocks
+from django_redlock import (
+    LockTaken,
+    NodesUnavailable,
+    RedlockError,
+    conf,
+    current_lease,
+    redlock,
+    redlocks,
+)
 from django_redlock.checks import check_deployment, check_settings
+
+from .waiting import release_under_a_waiter
 
 NUMBERS = itertools.count()
 HUGE = pytest.param(10**400, id="huge")  # an int that is no float
@@ -179,6 +190,127 @@ def test_other_options_that_make_no_sense(options):
         redlock.using(lease=5)
 
 
+# -- sizes --------------------------------------------------------------------------------------
+
+TOO_LONG = [1.1e9, 1e12, 1e17, 1e300, 10**30, HUGE]
+
+
+@pytest.mark.parametrize("option", ["ttl", "wait", "max_hold", "min_hold"])
+@pytest.mark.parametrize("seconds", TOO_LONG)
+def test_more_seconds_than_can_be_counted(option, seconds):
+    """Of an option that no timer and no node can count, the longest that will do is told."""
+    with pytest.raises(ValueError, match=rf"^{option} must be at most 1,000,000,000 seconds"):
+        redlock("name", **{option: seconds})
+    with pytest.raises(ValueError, match=rf"^{option} must be at most 1,000,000,000 seconds"):
+        redlock.using(**{option: seconds})
+
+
+@pytest.mark.parametrize(
+    "key", ["TTL", "MAX_TTL", "WAIT", "NODE_TIMEOUT", "CLOCK_SKEW", "MAX_HOLD"]
+)
+@pytest.mark.parametrize("seconds", TOO_LONG)
+def test_settings_of_more_seconds_than_can_be_counted(key, seconds):
+    """Of a setting that no timer and no node can count, the longest that will do is told."""
+    limit = "86,400" if key == "NODE_TIMEOUT" else "1,000,000,000"
+    assert f"REDLOCK['default']: {key} must be at most {limit} seconds" in refusal(**{key: seconds})
+
+
+@pytest.mark.parametrize("wait", [1e9, math.inf])
+def test_the_longest_waits(wait):
+    """What is allowed works: who would wait for so long has the name when it is free."""
+    longest = memory(MAX_TTL=1e9, TTL=1e9, WAIT=wait, MAX_HOLD=wait, CLOCK_SKEW=1e9)
+    with override_settings(REDLOCK={"default": longest}):
+        lease = redlock("name").acquire()
+        thread = release_under_a_waiter(lease, 0.01)
+        with redlock("name", max_hold=wait) as other:
+            assert other.remaining() > 1e8
+        thread.join()
+
+
+def test_the_longest_timeout_on_real_nodes(redlock_nodes):
+    """A day for an answer is the longest that a node can be given, and such nodes lock."""
+    alias = redlock_nodes.settings(MAX_TTL=60, RESTART_GUARD=False, NODE_TIMEOUT=86_400)
+    with override_settings(REDLOCK={"default": alias}), redlock("name", wait=1e9) as lease:
+        lease.extend()
+
+
+@pytest.mark.parametrize("character", ["y", "é", "\n", "\ud800"])
+def test_a_decorators_argument_of_millions_of_characters(character):
+    """A name that is made of a huge argument costs no more than to read it once."""
+
+    @redlock("name:{text}")
+    def held(text):
+        return current_lease().name  # type: ignore[union-attr]
+
+    # The ten million take a tenth of a second; looking at each of them in Python takes five.
+    clock = time.thread_time()
+    name = held(character * 10_000_000)
+    assert time.thread_time() - clock < 2
+    assert len(name.encode()) <= 512
+    assert name != held(character * 10_000_001)
+
+
+# -- aliases and templates ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alias", [[], {}, 5, b"default", ("default",)], ids=repr)
+def test_an_alias_that_is_no_text(alias):
+    """An alias is a str: anything else, hashable or not, is a TypeError that says so."""
+    for use in (redlocks.__getitem__, redlock.using, conf.backend):
+        with pytest.raises(TypeError, match="an alias of REDLOCK must be a str"):
+            use(alias)
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{a!z}", "{a..b}", "{a.}", "{a[b}", "{a[]}", "{a[0]b}", "{a:{c}}", "{a:{}}", "{a:{b:{a}}}"],
+)
+def test_a_template_that_no_argument_can_fill(template):
+    """What is wrong with a template whatever the arguments are is said when a function gets it."""
+    with pytest.raises(ValueError, match=r"^the lock name '.*' (is not a template|uses \{c\})"):
+        redlock(template)(lambda a, b: None)
+
+
+@pytest.mark.parametrize(
+    ("template", "argument", "lacks"),
+    [
+        ("x:{a.b}", 5, "{a.b} names an attribute that is not there"),
+        ("x:{a[0]}", (), "{a[0]} names an item that is not there"),
+        ("x:{a[0]}", 5, "{a[0]} names an item that is not there"),
+        ("x:{a[b]}", {}, "{a[b]} names an item that is not there"),
+        ("x:{kw[b]}", 5, "{kw[b]} names an item that is not there"),
+        ("x:{args[0]}", 5, "{args[0]} names an item that is not there"),
+        ("x:{a:d}", SECRET, "a str does not have the format of {a:d}"),
+        ("x:{a:d}", None, "a NoneType does not have the format of {a:d}"),
+        ("x:{a:{b}}", 5, "a int does not have the format of {a:{b}}"),
+        ("x:{a.__class__.__globals__}", 5, "names an attribute that is not there"),
+    ],
+)
+def test_a_template_that_this_argument_cannot_fill(template, argument, lacks):
+    """A call whose arguments lack a field is a ValueError that names it, and quotes no argument."""
+
+    @redlock(template)
+    def held(a, b="?", *args, **kw):
+        raise AssertionError
+
+    with pytest.raises(ValueError, match=re.escape(f"{template!r} cannot be filled: ")) as error:
+        held(argument)
+    assert str(error.value).endswith(lacks)
+    assert "s3cr3t" not in str(error.value)
+
+
+def test_an_error_of_an_arguments_own_code_is_its_own():
+    """What an argument raises while it is written into a name comes out, with a note."""
+
+    class Broken:
+        def __str__(self) -> str:
+            raise RuntimeError("the database is away")
+
+    with pytest.raises(RuntimeError, match="the database is away") as error:
+        redlock("x:{a}")(lambda a: None)(Broken())
+    assert error.value.__notes__ == ["while the lock name 'x:{a}' was being filled"]
+
+
 # -- settings ---------------------------------------------------------------------------------
 
 
@@ -186,6 +318,35 @@ def test_other_options_that_make_no_sense(options):
 def test_no_nodes(nodes):
     """An alias without a list of nodes is refused, naming the key."""
     assert "REDLOCK['default']['NODES']" in refusal(NODES=nodes)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "complaint"),
+    [
+        (f"redis://:{SECRET}@a:6379/0", "not one text: put each URL into a list, as in ['redis:"),
+        ({"URL": f"redis://:{SECRET}@a"}, "not a dictionary: put it into a list, as in [{'URL'"),
+        ({f"redis://:{SECRET}@a"}, "must be a list of nodes, as in ['redis://10.0.0.1:6379/0']"),
+        ([], "is empty: it must be a list of nodes"),
+        (None, "not NoneType"),
+    ],
+)
+def test_nodes_that_are_no_list(nodes, complaint):
+    """One URL where a list belongs is told as that, and nothing of it is quoted."""
+    text = refusal(NODES=nodes)
+    assert "REDLOCK['default']['NODES']" in text
+    assert complaint in text
+    assert "s3cr3t" not in text
+
+
+def test_settings_without_an_alias():
+    """Settings where the aliases belong are told where they go, and not quoted."""
+    setting = {"NODES": [f"redis://:{SECRET}@a"], "TTL": 30}
+    with (
+        override_settings(REDLOCK=setting),
+        pytest.raises(ImproperlyConfigured, match=r"aliases belong: REDLOCK = {'default'") as error,
+    ):
+        redlock("name").acquire()
+    assert "s3cr3t" not in str(error.value)
 
 
 @pytest.mark.parametrize("drift", ["1%", None, True, -0.01, 1, float("nan")])
@@ -266,6 +427,16 @@ def test_an_unknown_setting(key):
         ("redis://a/0?ssl_ca_certs=x", "rediss://"),
         ("redis://a/0?retry_on_timeout=1", "retry_on_timeout"),
         ("redis://a/0?socket_timeout=9", "socket_timeout"),
+        ("redis://a/9999999999", "at most nine digits"),
+        ("redis://a/" + "9" * 5000, "at most nine digits"),
+        ("redis://..:1", "the host is no host name"),
+        ("redis://a..b", "the host is no host name"),
+        ("redis://\ud800:1", "the host is no host name"),
+        ("redis://" + "a" * 64, "the host is no host name"),
+        ("redis://" + "é" * 100, "the host is no host name"),
+        ("redis://a%00b", "the host is no host name"),
+        ({"URL": "redis://a", "PASSWORD": "s3cr3t\ud800"}, "PASSWORD has a surrogate"),
+        ({"URL": "redis://a", "USERNAME": "u\ud800"}, "USERNAME has a surrogate"),
     ],
     ids=lambda value: str(value)[:24],
 )
@@ -274,6 +445,8 @@ def test_a_node_that_cannot_be_one(node, complaint):
     text = refusal(NODES=["redis://b/0", node])
     assert "NODES'][1]" in text
     assert complaint in text
+    assert len(text) < 300
+    assert "s3cr3t" not in text
 
 
 @pytest.mark.parametrize(
@@ -348,10 +521,15 @@ def test_a_password_may_be_percent_encoded():
         ({"decode_responses": True}, "decode_responses"),
         ({"protocol": 3}, "protocol"),
         ({"ssl_ca_certs": "x"}, "ssl_ca_certs"),
+        ({"db": "x"}, "at most nine digits"),
+        ({"db": []}, "at most nine digits"),
+        ({"db": -1}, "at most nine digits"),
+        pytest.param({"db": 10**5000}, "at most nine digits", id="db-huge"),
+        ({"password": "s3cr3t\ud800"}, "PASSWORD has a surrogate"),
         ([("client_name", "x")], "OPTIONS"),
         (None, "OPTIONS"),
     ],
-    ids=str,
+    ids=ascii,
 )
 def test_wrong_connection_options(options, complaint):
     """OPTIONS that redis-py does not know, or that the algorithm decides on, are refused."""
@@ -386,6 +564,8 @@ def test_memory_and_real_nodes_do_not_mix():
         ("RESTART_GUARD", None),
         ("KEY_PREFIX", None),
         ("KEY_PREFIX", "a\n"),
+        ("KEY_PREFIX", "\ud800"),
+        ("KEY_PREFIX", "é" * 257),
     ],
 )
 def test_a_setting_that_makes_no_sense(key, value):

@@ -196,6 +196,14 @@ def test_what_is_not_plain_data_is_refused_without_being_shown():
     assert "hunter2" not in str(error.value)
 
 
+def test_arguments_that_contain_themselves_are_refused():
+    """Arguments without a bottom are a TypeError that says what to do, and no RecursionError."""
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(TypeError, match=r"contain themselves: name those that matter"):
+        digest({"argument": endless})
+
+
 def test_one_call_has_one_key_however_it_is_written(desk):
     """FM-31: positional is keyword, defaults are applied, lists are tuples; ids differ."""
 

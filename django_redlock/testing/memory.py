@@ -8,6 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, ClassVar
 
 from django_redlock.answers import vote
+from django_redlock.forking import reset_in_child
 from django_redlock.lines import Lines
 from django_redlock.node import NodeState
 from django_redlock.protocol import Answer, Ask, Leave, Line, Stand, Stood, Ticket, Vote
@@ -44,6 +45,14 @@ class MemoryStanding:
         self._lock = lock
         self._lines = Lines()
         self._places: weakref.WeakKeyDictionary[Ticket, _Place] = weakref.WeakKeyDictionary()
+
+    def reset(self, lock: threading.RLock) -> None:
+        """Forget everybody, as a forked child must: its parent's threads are not there to wake."""
+        self._lock = lock
+        self._lines.reset()
+        self._places = weakref.WeakKeyDictionary()
+        for node in self._nodes:
+            node.standing.clear()
 
     def queue(self, effect: Line | Stand | Leave) -> bool | Stood | str:
         """Wait in line, stand or leave, by blocking."""
@@ -117,8 +126,14 @@ class MemoryNodes:
         self.labels = tuple(labels) or tuple(f"memory:{i}" for i in range(len(nodes)))
         self.down: set[int] = set()
         self._lock = threading.RLock()
-        standing = MemoryStanding(self.nodes, self._lock)
-        self.queue, self.aqueue = standing.queue, standing.aqueue
+        self._standing = MemoryStanding(self.nodes, self._lock)
+        self.queue, self.aqueue = self._standing.queue, self._standing.aqueue
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget who waits, as a forked child must; what is stored stays."""
+        self._lock = threading.RLock()
+        self._standing.reset(self._lock)
 
     @classmethod
     def named(cls, urls: Sequence[str]) -> MemoryNodes:
