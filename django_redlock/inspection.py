@@ -16,6 +16,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from .answers import DIGITS, LABEL, as_text, seconds_left
 from .naming import LONGEST, check_names
 from .node import guarded
 from .protocol import Answer, Ask, Ballot, Command, Vote
@@ -31,8 +32,6 @@ LIMIT: Final = 1000  # names shown of an index, unless told otherwise …
 MOST: Final = 10_000  # … and at most: a node serves nobody else while it reads them
 BATCH: Final = 64  # names in one question: of the longest ones, half of what a channel takes
 AGAIN: Final = 2  # times that nodes which were only too slow are asked again
-LABEL: Final = 200  # characters of an owner label; whoever can write a key may write more
-DIGITS: Final = 16  # of a grant number: 2^53
 GUARDED: Final = (
     "restart guard: started or emptied a short while ago; votes by itself when its seconds are over"
 )
@@ -244,7 +243,7 @@ def _survey(backend: Backend, names: tuple[str, ...], limit: int) -> Steps[Surve
     truncated = not names and any(vote.number > limit for vote in votes)
     table: Table = {name.encode(): [None] * len(votes) for name in names}
     for i, vote in enumerate(votes):
-        _enter(table, i, vote, len(votes))
+        _enter(table, i, vote, len(votes), grow=not names)
     unsure = names[BATCH:]
     if not names:
         table = dict(sorted(table.items())[:limit])
@@ -259,7 +258,7 @@ def _survey(backend: Backend, names: tuple[str, ...], limit: int) -> Steps[Surve
                 continue
             for name in batch:
                 table[name.encode()][i] = None
-            _enter(table, i, again[i], len(votes))
+            _enter(table, i, again[i], len(votes), grow=False)
     heard, majority = _heard(votes), backend.policy.majority
     return Survey(
         alias=backend.alias,
@@ -338,21 +337,19 @@ def _is_utf8(name: bytes) -> bool:
 # -- understanding the answers --------------------------------------------------------------------
 
 
-def _enter(table: Table, i: int, vote: Vote, size: int) -> None:
-    """Write down what node ``i`` of ``size`` found."""
+def _enter(table: Table, i: int, vote: Vote, size: int, *, grow: bool) -> None:
+    """Write down what node ``i`` of ``size`` found; with ``grow``, names that are new as well."""
     item: Any
     for item in vote.data:
         name, owner, milliseconds, number, label = item
+        if not grow and name not in table:
+            continue  # nobody asked about it
         table.setdefault(name, [None] * size)[i] = Cell(
-            left=None if milliseconds == -1 else max(milliseconds, 0) / 1000,
-            owner=_text(owner),
-            label=_text(label)[:LABEL],
+            left=seconds_left(milliseconds),
+            owner=as_text(owner),
+            label=as_text(label)[:LABEL],
             number=int(number) if 0 < len(number) <= DIGITS else None,
         )
-
-
-def _text(found: bytes) -> str:
-    return found.decode("utf-8", "backslashreplace")
 
 
 def _judge(name: bytes, found: list[Cell | None], heard: int, majority: int) -> HeldLock:
@@ -372,7 +369,7 @@ def _judge(name: bytes, found: list[Cell | None], heard: int, majority: int) -> 
     else:
         kind = Kind.PARTIAL if own else Kind.FREE
     return HeldLock(
-        name=_text(name),
+        name=as_text(name),
         kind=kind,
         holder=own[0].label if own else "",
         fence=max((cell.number for cell in own if cell.number is not None), default=None),
