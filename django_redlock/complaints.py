@@ -27,6 +27,7 @@ ADVICE: Final = {
 }
 
 
+NO_TEXT: Final = "answered with an error that is no text"
 # What redis-py and the system say, with numbers and addresses around it.
 REASONS: Final = {
     "Connection refused": "connection refused",
@@ -46,18 +47,22 @@ def complaint(error: Exception) -> str:
     """A node's error reply in our words: what to do about it, and nothing secret."""
     text = _told(error)
     code = text.split(" ", 1)[0]
-    return ADVICE.get(code, f"answered with an error: {text[:200]}")
+    return ADVICE.get(code) or f"answered with an error: {_printable(text[:200]) or 'no text'}"
 
 
 def describe(error: Exception) -> str:
     """Why a node could not be reached, without addresses that may carry secrets."""
     if isinstance(error, Refused | ValueError):
-        return str(error)
-    text = _told(error) or type(error).__name__
+        # redis-py reads an error reply strictly.
+        return NO_TEXT if isinstance(error, UnicodeError) else str(error)
+    text = _told(error)
+    if not text:
+        refused = isinstance(error, exceptions.ResponseError)
+        text = "answered with an error" if refused else type(error).__name__
     code = text.split(" ", 1)[0]
     if code in ADVICE:
         return ADVICE[code]
-    if isinstance(error, exceptions.TimeoutError):
+    if isinstance(error, exceptions.TimeoutError | TimeoutError):
         return "no answer while connecting"
     for told, ours in REASONS.items():
         if told in text:
@@ -65,6 +70,13 @@ def describe(error: Exception) -> str:
     if isinstance(error, exceptions.RedisError | OSError):
         return text[:200]
     return type(error).__name__
+
+
+def _printable(text: str) -> str:
+    """``text`` with what would steer a terminal, or break a line of a log, escaped."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def _told(error: Exception) -> str:
