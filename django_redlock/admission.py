@@ -11,7 +11,11 @@ Read once per connection: a connection cannot outlive the process it reached.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from typing import Final, NamedTuple
+
+UPTIME: Final = re.compile(r"-?[0-9]{1,15}")  # and nothing that float() knows as well, as "nan"
+LONGEST: Final = 100  # characters of a name that is kept and shown
 
 
 class Facts(NamedTuple):
@@ -43,11 +47,13 @@ def parse(info: bytes) -> Facts:
     lines = info.decode("utf-8", "replace").splitlines()
     told = dict(line.split(":", 1) for line in lines if ":" in line)
     try:
+        if not UPTIME.fullmatch(told["uptime_in_seconds"]) or len(told["run_id"]) > LONGEST:
+            raise ValueError  # noqa: TRY301 - told below
         version = told.get("valkey_version") or told["redis_version"]
         mode = told.get("redis_mode") or told.get("server_mode", "standalone")
         return Facts(
             run_id=told["run_id"],
-            software=f"{told.get('server_name', 'redis')} {version}",
+            software=f"{told.get('server_name', 'redis')} {version}"[:LONGEST],
             uptime=float(told["uptime_in_seconds"]),
             role=told["role"],
             promoted=told.get("second_repl_offset", "-1") != "-1",

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import hiredis
 
-from . import admission, answers, scripts
+from . import admission, answers, resp, scripts
 from .complaints import complaint
 from .owed import Owed, nobody, packed
 from .protocol import UNDO, Answer, Command, Vote
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 READ_SIZE: Final = 65536
 READS: Final = 64  # of that size at a time; poll tells when there is more
-LONGEST: Final = 16 * 1024 * 1024  # bytes of one answer: no survey is as long
+ANSWER: Final = 256 * 1024  # bytes that any answer may have …
+ROOM: Final = 1024  # … and for each name that was asked about
 # Bytes that may be owed before a connection takes no more questions, and before it takes no more
 # undoing either: that is kept, and sent later. One that owes nothing takes a question of any size.
 BACKLOG: Final = 65536
@@ -106,7 +107,7 @@ class Channel:
         self._tls = isinstance(self.socket, ssl.SSLSocket)
         self._using = threading.RLock() if self._tls else contextlib.nullcontext()
         self._stream = OneAtATime(self.socket, self._using) if self._tls else self.socket
-        self._reader = hiredis.Reader()
+        self._reader = resp.Reader()
         self._unsent: list[bytes] = []
         self.unsent = 0
         self._backlog = 0  # bytes of questions without an answer
@@ -214,36 +215,41 @@ class Channel:
         except BUSY:
             return
         except hiredis.ProtocolError:
-            self.close("sent what is not the Redis protocol")
+            self.close(resp.NOT_REDIS)
+        except resp.Malformed as error:
+            self.close(str(error))
         except OSError as error:
             self.close(f"connection lost: {error.strerror or error}")
 
     def _take_in(self, data: bytes) -> None:
         self._reader.feed(data)
         self._incomplete += len(data)
-        now = time.monotonic()
-        while not self.fault and (answer := self._reader.gets()) is not False:
+        now, gets = time.monotonic(), self._reader.gets
+        while not self.fault and (answer := gets()) is not False:
             self._incomplete = 0
             self._heard = now
             self._settle(answer)
-        if self._incomplete > LONGEST:
-            self.close("sent an answer without end")
+        if self._incomplete > ANSWER:
+            asked = _asked(self.owed[0]) if self.owed else 0
+            if self._incomplete > ANSWER + ROOM * asked:
+                self.close(resp.TOO_LONG)
 
     def _settle(self, answer: object) -> None:
         if not self.owed:
-            self.close("sent an answer to nothing")
+            self.close(resp.UNASKED)
             return
         owed = self.owed.popleft()
         self._backlog -= len(owed.packed)
         vote: Vote | None
         if isinstance(answer, hiredis.ReplyError):
-            if str(answer).startswith("NOSCRIPT") and self._ask_in_full(owed):
+            by_digest = owed.packed.split(b"\r\n", 3)[2] == b"EVALSHA"  # not in full already
+            if str(answer).startswith("NOSCRIPT") and by_digest and self._ask_in_full(owed):
                 return
             vote = Vote(self.label, Answer.LOST, why=complaint(answer))
         else:
-            vote = answers.vote(self.label, owed.command, owed.nonce, answer)
+            vote = answers.vote(self.label, owed.command, owed.nonce, answer, _asked(owed))
         if vote is None:
-            self.close("answered another question")
+            self.close(answers.why_none(owed.nonce, answer))
             vote = Vote(self.label, Answer.LOST, why=self.fault)
         if vote.why is answers.EMPTIED:
             self.close(vote.why)
@@ -295,3 +301,8 @@ class Channel:
     def _not_undone(self, owed: Owed) -> None:
         if owed.command in UNDO and owed.asker is not None and self.undone is not None:
             self.undone(owed.asker)
+
+
+def _asked(owed: Owed) -> int:
+    """How many names, or tenancies, a question is about."""
+    return 1 if owed.asker is None else owed.asker.asked

@@ -27,6 +27,7 @@ ADVICE: Final = {
 }
 
 
+NO_TEXT: Final = "answered with an error that is no text"
 # What redis-py and the system say, with numbers and addresses around it.
 REASONS: Final = {
     "Connection refused": "connection refused",
@@ -70,7 +71,7 @@ def complaint(error: Exception) -> str:
     """A node's error reply in our words: what to do about it, and nothing secret."""
     text = _told(error)
     code = text.split(" ", 1)[0]
-    return ADVICE.get(code, f"answered with an error: {text[:200]}")
+    return ADVICE.get(code) or f"answered with an error: {_printable(text[:200]) or 'no text'}"
 
 
 def describe(error: Exception, *, tls: bool = False) -> str:
@@ -80,6 +81,8 @@ def describe(error: Exception, *, tls: bool = False) -> str:
         error: what was raised while connecting.
         tls: whether the node's URL says that it speaks TLS.
     """
+    if isinstance(error, UnicodeDecodeError):  # redis-py reads an error reply strictly
+        return NO_TEXT
     if isinstance(error, UnicodeError):  # it quotes a character, which may be a password's
         return "its host, USERNAME or PASSWORD has characters that cannot be sent"
     if isinstance(error, Refused | ValueError):
@@ -88,11 +91,14 @@ def describe(error: Exception, *, tls: bool = False) -> str:
 
 
 def _as_told(error: Exception) -> str:
-    text = _told(error) or type(error).__name__
+    text = _told(error)
+    if not text:
+        refused = isinstance(error, exceptions.ResponseError)
+        text = "answered with an error" if refused else type(error).__name__
     code = text.split(" ", 1)[0]
     if code in ADVICE:
         return ADVICE[code]
-    if isinstance(error, exceptions.TimeoutError):
+    if isinstance(error, exceptions.TimeoutError | TimeoutError):
         return "no answer while connecting"
     for told, ours in REASONS.items():
         if told in text:
@@ -116,6 +122,13 @@ def _behind_the_port(error: Exception, *, tls: bool) -> str:
         return NO_TLS
     late = isinstance(error, exceptions.TimeoutError) and "handshake" in text
     return PERHAPS_NO_TLS if late or any(sign in text for sign in ENDED_IN_TLS) else ""
+
+
+def _printable(text: str) -> str:
+    """``text`` with what would steer a terminal, or break a line of a log, escaped."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def _told(error: Exception) -> str:

@@ -7,11 +7,12 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import ResponseError
+from hiredis import ReplyError
 
-from . import admission, scripts
+from . import admission, answers, scripts
+from .bounded import BoundedSocket
 from .channel import Channel
-from .complaints import Refused
+from .complaints import Refused, complaint
 from .protocol import milliseconds
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def open_channel(
         fences: the key of the node's counters.
         guard: seconds a restarted or emptied node has no vote.
         earlier: what the node said at an earlier connection.
-        timeout: seconds for each step.
+        timeout: seconds for each step; for all answers together a few times that.
         progress: called after each answer of the node.
 
     Raises:
@@ -49,13 +50,13 @@ def open_channel(
     """
     connection = address.connection(timeout)
     try:
-        connection.connect()
+        heard = _log_in(connection, timeout)
         progress()
         start = time.monotonic()
         _send(connection, ("INFO", "server"), ("INFO", "replication"))
-        info = _answer(connection)
+        info = _answer(heard, bytes)
         round_trip = time.monotonic() - start
-        info += b"\n" + _answer(connection)
+        info += b"\n" + _answer(heard, bytes)
         progress()
         facts = admission.parse(info)
         refusal = admission.objection(facts)
@@ -67,20 +68,22 @@ def open_channel(
         admit = ("EVAL", scripts.ADMIT, 1, fences, nonce, longest, milliseconds(age))
         load = [("SCRIPT LOAD", text) for text in scripts.TEXT.values()]
         _send(connection, *load, (*admit, secrets.token_hex(8)), ("CLIENT ID",))
-        for _ in load:
-            _answer(connection)
-        answer = _answer(connection)
+        for command in scripts.TEXT:
+            if _answer(heard, bytes) != scripts.DIGEST[command].encode():
+                raise Refused(answers.ANOTHER)  # noqa: TRY301 - as above
+        wait, epoch = _admitted(_answer(heard, list), nonce, longest)
         progress()
-        if not isinstance(answer, list) or answer[:2] != [nonce.encode(), b"ADMITTED"]:
-            raise Refused("answered another question")  # noqa: TRY301 - as above
-        guard_left = max(admission.guard_left(age, guard), answer[2] / 1000)
+        guard_left = max(admission.guard_left(age, guard), wait / 1000)
+        client = _number(heard)
+        heard.end()
+        connection._sock = heard.socket  # type: ignore[assignment] # noqa: SLF001 - see ``Channel``
         return Channel(
             connection,
             address.label,
             facts,
             place=place,
-            client=_number(connection),
-            epoch=answer[3],
+            client=client,
+            epoch=epoch,
             round_trip=round_trip,
             guard_left=guard_left,
         )
@@ -89,12 +92,38 @@ def open_channel(
         raise
 
 
-def _number(connection: Connection | UnixDomainSocketConnection) -> int:
+def _log_in(connection: Connection | UnixDomainSocketConnection, timeout: float) -> BoundedSocket:
+    """Have redis-py connect and log in over a bounded socket; what we ask next is read from it."""
+    log_in: Any = connection.redis_connect_func or type(connection).on_connect
+
+    def bounded(connection: Any) -> None:
+        connection._sock = BoundedSocket(connection._sock, timeout)  # noqa: SLF001 - see ``Channel``
+        log_in(connection)
+
+    connection.redis_connect_func = bounded  # type: ignore[assignment] # it is passed one
+    connection.connect()
+    heard: BoundedSocket = connection._sock  # type: ignore[assignment] # noqa: SLF001 - as above
+    heard.logged_in()
+    return heard
+
+
+def _admitted(answer: list[Any], nonce: str, longest: int) -> tuple[int, bytes]:
+    """The milliseconds until the node may be admitted, and its epoch."""
+    if len(answer) == 4 and answer[:2] == [nonce.encode(), b"ADMITTED"]:  # noqa: PLR2004
+        wait, epoch = answer[2:]
+        if isinstance(wait, int) and 0 <= wait <= longest + 1 and isinstance(epoch, bytes):
+            return wait, epoch
+    raise Refused(answers.why_none(nonce.encode(), answer))
+
+
+def _number(heard: BoundedSocket) -> int:
     """The node's number for this connection, by which it can be unblocked; 0 if forbidden."""
-    try:
-        return int(_answer(connection))
-    except ResponseError:
+    answer = heard.answer()
+    if isinstance(answer, ReplyError):
         return 0
+    if isinstance(answer, int) and answer > 0:
+        return answer
+    raise Refused(answers.ANOTHER)
 
 
 def _send(
@@ -104,5 +133,10 @@ def _send(
     connection.send_packed_command(connection.pack_commands(commands))
 
 
-def _answer(connection: Connection | UnixDomainSocketConnection) -> Any:
-    return connection.read_response(disable_decoding=True)
+def _answer(heard: BoundedSocket, kind: type) -> Any:
+    answer = heard.answer()
+    if isinstance(answer, ReplyError):
+        raise Refused(complaint(answer))
+    if not isinstance(answer, kind):
+        raise Refused(answers.ANOTHER)
+    return answer

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from . import eviction, polling
-from .lookup import Cell, Lookup, decoded
+from .answers import as_text
+from .lookup import Cell, Lookup
 from .naming import check_names
 from .node import guarded
 from .protocol import Answer
@@ -291,7 +292,7 @@ def _judge(name: bytes, found: list[Cell | None], heard: int, majority: int) -> 
     else:
         kind = Kind.PARTIAL if own else Kind.FREE
     return HeldLock(
-        name=decoded(name),
+        name=as_text(name),
         kind=kind,
         holder=own[0].label if own else "",
         fence=max((cell.number for cell in own if cell.number is not None), default=None),

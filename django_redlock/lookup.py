@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from . import index, polling
+from .answers import DIGITS, LABEL, as_text, seconds_left
 from .naming import LONGEST
 from .protocol import Answer, Command
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from .protocol import Ask, Steps, Vote
 
 BATCH: Final = 64  # names in one question: of the longest ones, half of what a channel takes
-LABEL: Final = 200  # characters of an owner label; whoever can write a key may write more
-DIGITS: Final = 16  # of a grant number: 2^53
 
 
 class Cell(NamedTuple):
@@ -140,14 +139,9 @@ def _cells(vote: Vote) -> Iterator[tuple[bytes, Cell]]:
         yield (
             name,
             Cell(
-                left=None if milliseconds == -1 else max(milliseconds, 0) / 1000,
-                owner=decoded(owner),
-                label=decoded(label)[:LABEL],
+                left=seconds_left(milliseconds),
+                owner=as_text(owner),
+                label=as_text(label)[:LABEL],
                 number=int(number) if 0 < len(number) <= DIGITS else None,
             ),
         )
-
-
-def decoded(found: bytes) -> str:
-    """What a node has told, as text."""
-    return found.decode("utf-8", "backslashreplace")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import hiredis
 
-from . import scripts
+from . import answers, scripts
 from .protocol import Ask, Command, Vote, milliseconds
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ class Asker:
 
     Attributes:
         ask: the question.
+        asked: how many names, or tenancies, it is about.
         start: ``time.monotonic`` when it was asked.
         over: whether the asker has heard enough, or was interrupted.
 
@@ -25,10 +26,11 @@ class Asker:
         cancelled: tells whether the asker was cancelled; None where it cannot be.
     """
 
-    __slots__ = ("_cancelled", "ask", "over", "start")
+    __slots__ = ("_cancelled", "ask", "asked", "over", "start")
 
     def __init__(self, ask: Ask, start: float, cancelled: Callable[[], bool] | None = None) -> None:
         self.ask = ask
+        self.asked = answers.asked(ask)
         self.start = start
         self.over = False
         self._cancelled = cancelled

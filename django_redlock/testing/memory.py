@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, ClassVar
 
-from django_redlock.answers import vote
+from django_redlock.answers import asked, vote
 from django_redlock.forking import reset_in_child
 from django_redlock.lines import Lines
 from django_redlock.node import NodeState
@@ -158,7 +158,7 @@ class MemoryNodes:
         if i in self.down:
             return Vote(label, Answer.LOST, why="down", sent=False)
         answer = self.nodes[i].eval(ask, ask.each[i] if ask.each else None)
-        found = vote(label, ask.command, ask.nonce.encode(), answer)
+        found = vote(label, ask.command, ask.nonce.encode(), answer, asked(ask))
         return found or Vote(label, Answer.LOST, why="answered another question")
 
     def states(self) -> list[NodeState]:

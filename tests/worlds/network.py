@@ -217,7 +217,8 @@ class Network:
 
     def _vote(self, i: int, ask: Ask, answer: list[object]) -> Vote:
         label = self.nodes[i].label
-        found = answers.vote(label, ask.command, ask.nonce.encode(), answer)
+        asked = answers.asked(ask)
+        found = answers.vote(label, ask.command, ask.nonce.encode(), answer, asked)
         return found or Vote(label, Answer.LOST, why="another question")
 
     def _reach(

@@ -1,0 +1,108 @@
+"""Answers in the Redis protocol (RESP 2), read within bounds, whatever a node sends.
+
+hiredis takes them apart. But it makes room for as many items as a header announces before the
+first has come (``*4294967295`` is 32 GB), knows types that nobody asked for and fails on some of
+them in its own ways, and offers no bound on any of that. So it is given what has been looked at:
+whole items of RESP 2, of bounded length. What breaks the bounds is ``Malformed``, the only
+exception that a node's bytes can cause; so whoever reads need not catch more, and an exception
+that a signal handler raises meanwhile goes its way.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import hiredis
+
+ITEM: Final = 256 * 1024  # bytes of one item
+LINE: Final = 16 * 1024  # bytes of a status or an error
+
+NOT_REDIS: Final = "sent what is not the Redis protocol"
+TOO_LONG: Final = "sent an answer that is too long"
+UNASKED: Final = "sent an answer to nothing"
+
+END: Final = b"\r\n"
+
+
+def _short_strings() -> str:
+    r"""What matches strings of up to 99 bytes: ``3\r\nabc\r\n`` and so on."""
+    ones = "|".join(rf"{n}\r\n.{{{n}}}" for n in range(10))
+    tens = "|".join(
+        f"{ten}(?:" + "|".join(rf"{n}\r\n.{{{ten}{n}}}" for n in range(10)) + ")"
+        for ten in range(1, 10)
+    )
+    return rf"(?:{tens}|{ones})\r\n"
+
+
+# As many whole items as there are; lists are headers here, their items follow. First whole
+# answers to grants and releases, since most answers are, and this is how most of them look.
+ITEMS: Final = re.compile(
+    rf"""(?:
+    \*3\r\n\$32\r\n.{{32}}\r\n\$(?:7\r\nGRANTED\r\n\$16\r\n.{{16}}|5\r\nFREED\r\n:[0-9])\r\n
+    |\*[0-9]{{1,5}}\r\n
+    |:-?[0-9]{{1,19}}\r\n
+    |\${_short_strings()}
+    |[+-][^\r\n]{{0,{LINE}}}\r\n
+    |[$*]-1\r\n
+    )*+""".encode(),
+    re.DOTALL | re.VERBOSE,
+).match
+LENGTH: Final = re.compile(rb"([$*])([0-9]+)\r\n").match
+BEGUN: Final = re.compile(
+    rb"(?:[$*:]-?[0-9]{0,19}|[+-][^\r\n]{0,%d})\r?\Z" % LINE,
+).match
+
+
+class Malformed(Exception):  # noqa: N818 - as ``Refused``: why a connection is of no use
+    """A node sent what can be no answer; the text says why."""
+
+
+class Reader:
+    """What arrives on one connection, taken apart into answers.
+
+    Attributes:
+        gets: the next answer; False: it has not arrived as a whole. An error that a node
+            answered is returned, as ``hiredis.ReplyError``. Raises ``hiredis.ProtocolError``.
+    """
+
+    __slots__ = ("_begun", "_feed", "gets")
+
+    def __init__(self) -> None:
+        reader = hiredis.Reader(errors="backslashreplace")  # of errors; strings are bytes
+        self.gets = reader.gets
+        self._feed = reader.feed
+        self._begun = b""  # an item that has not arrived as a whole
+
+    def feed(self, data: bytes) -> None:
+        """Note what has arrived.
+
+        Raises:
+            Malformed: it cannot be part of an answer. Nothing more can be read.
+        """
+        if self._begun:
+            data, self._begun = self._begun + data, b""
+        end = ITEMS(data).end()  # type: ignore[union-attr] # it matches nothing, too
+        if end < len(data):
+            end = _and_long_ones(data, end)
+            self._begun, data = data[end:], data[:end]
+        self._feed(data)
+
+
+def _and_long_ones(data: bytes, pos: int) -> int:
+    """Where the last whole item ends; at ``pos`` stands one that is long, or not whole."""
+    while pos < len(data):
+        header = LENGTH(data, pos)
+        if header is None:
+            if BEGUN(data, pos) is None:
+                raise Malformed(NOT_REDIS)
+            return pos
+        end = header.end() + int(header[2][:9])
+        if header[1] == b"*" or end - header.end() > ITEM:
+            raise Malformed(TOO_LONG)
+        if end + len(END) > len(data):
+            return pos
+        if data[end : end + len(END)] != END:
+            raise Malformed(NOT_REDIS)
+        pos = ITEMS(data, end + len(END)).end()  # type: ignore[union-attr] # as in ``feed``
+    return pos
