@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import hiredis
 
-from .complaints import Refused
+from .complaints import Refused, stranger
 from .resp import NOT_REDIS, TOO_LONG, UNASKED, Malformed, Reader
 
 MOST: Final = 256 * 1024  # bytes of all answers together; a thousand replicas fill half of it
@@ -34,6 +34,7 @@ class BoundedSocket:
         self._timeout = timeout
         self._until = time.monotonic() + STEPS * timeout
         self._left = MOST
+        self._heard = False
         self._reader = Reader()
         self._answers: deque[Any] = deque()
 
@@ -55,6 +56,10 @@ class BoundedSocket:
         self._left -= len(data)
         if self._left < 0:
             raise Refused(TOO_LONG)
+        other = "" if self._heard else stranger(data[:1])
+        self._heard = True
+        if other:
+            raise Refused(other)
         try:
             self._reader.feed(data)
             while (answer := self._reader.gets()) is not False:

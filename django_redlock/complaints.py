@@ -63,10 +63,6 @@ IN_A_SCRIPT: Final = re.compile(r"^(?:ERR )?Error running script .*?(?:@user_scr
 DENIED_IN_A_SCRIPT: Final = "The user executing the script can't"
 
 
-# Of what is not the protocol: as hiredis says it, and redis-py's own parser.
-FIRST_BYTE: Final = re.compile(r"""(?:got "|Protocol Error: b?['"])(\\x..|.)""")
-
-
 def complaint(error: Exception) -> str:
     """A node's error reply in our words: what to do about it, and nothing secret."""
     text = _told(error)
@@ -108,14 +104,16 @@ def _as_told(error: Exception) -> str:
     return f"connecting raised {type(error).__name__}; look through OPTIONS, and the URL's query"
 
 
+def stranger(first: bytes) -> str:
+    """What is there instead of a node, told by its first byte; "" if that may be a node's."""
+    if first in b"+-:$*":
+        return ""
+    return {b"\x15": TLS, b"H": WEB_SERVER, b"<": WEB_SERVER}.get(first, STRANGER)
+
+
 def _behind_the_port(error: Exception, *, tls: bool) -> str:
     """What is there instead of what the URL says, as far as that shows; or ""."""
     text = f"{error} {error.__context__ or ''}"
-    if isinstance(error, exceptions.InvalidResponse):
-        first = FIRST_BYTE.search(text)
-        if first is None:
-            return STRANGER
-        return {"\\x15": TLS, "H": WEB_SERVER, "<": WEB_SERVER}.get(first[1], STRANGER)
     if not tls:
         return PERHAPS_TLS if any(sign in text for sign in ENDED) else ""
     if any(sign in text for sign in NOT_IN_TLS):

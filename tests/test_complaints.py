@@ -13,7 +13,7 @@ import pytest
 from django.test import override_settings
 from hiredis import ReplyError
 from redis.exceptions import ConnectionError as NotConnected
-from redis.exceptions import InvalidResponse, ResponseError
+from redis.exceptions import ResponseError
 
 from django_redlock import NodesUnavailable, redlock
 from django_redlock.complaints import (
@@ -158,15 +158,6 @@ def test_what_else_may_answer(bytes_, plain, by_tls):
         comes_to_say(f"redis://127.0.0.1:{port}/0", plain)
         if by_tls is not None:
             comes_to_say(f"rediss://127.0.0.1:{port}/0", by_tls)
-
-
-@pytest.mark.parametrize(
-    ("reply", "told"),
-    [("b'HTTP/1.1 400'", WEB_SERVER), (r"b'\x15\x03\x01'", TLS), ("b'220 s3cr3t'", STRANGER)],
-)
-def test_the_other_parser_of_redis_py(reply, told):
-    """The parser of redis-py that is written in Python says the same in other words."""
-    assert describe(InvalidResponse(f"Protocol Error: {reply}")) == told
 
 
 def test_errors_that_quote_what_may_be_secret():
