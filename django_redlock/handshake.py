@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from . import admission, scripts
 from .channel import Channel
 from .complaints import Refused
-from .protocol import milliseconds
+from .protocol import boottime, microseconds, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,7 @@ def open_channel(
     place: int,
     fences: str,
     guard: float,
+    skew: float,
     earlier: admission.Facts | None,
     timeout: float,
     progress: Callable[[], object] = bool,
@@ -37,7 +38,8 @@ def open_channel(
     Args:
         place: of the node in its group.
         fences: the key of the node's counters.
-        guard: seconds a restarted or emptied node has no vote.
+        guard: seconds a restarted or emptied node has no vote; 0: it has.
+        skew: seconds by which its clock may differ from ours, with a guard.
         earlier: what the node said at an earlier connection.
         timeout: seconds for each step.
         progress: called after each answer of the node.
@@ -52,28 +54,35 @@ def open_channel(
         connection.connect()
         progress()
         start = time.monotonic()
-        _send(connection, ("INFO", "server"), ("INFO", "replication"))
-        info = _answer(connection)
+        sent, asked = microseconds(), boottime()
+        _send(connection, ("TIME",), ("INFO", "server"), ("INFO", "replication"))
+        clock = admission.clock_of(_answer(connection))
         round_trip = time.monotonic() - start
-        info += b"\n" + _answer(connection)
+        look = admission.Look(clock, sent / 1e6, microseconds() / 1e6, asked, boottime())
+        facts = admission.parse(_answer(connection) + b"\n" + _answer(connection))
+        facts = admission.seen(facts, look, earlier, skew if guard else math.inf)
         progress()
-        facts = admission.parse(info)
         refusal = admission.objection(facts)
         if refusal:
             raise Refused(refusal)  # noqa: TRY301 - the connection must be closed below
-        age = admission.age(facts, earlier)
+        age = admission.age(facts, look.heard)
         nonce = secrets.token_hex(16)
         longest = math.ceil(guard * 1000)  # the one time to round up
-        admit = ("EVAL", scripts.ADMIT, 1, fences, nonce, longest, milliseconds(age))
+        epoch = secrets.token_hex(8)
+        admit = ("EVAL", scripts.ADMIT, 1, fences, nonce, longest, milliseconds(age), epoch)
         load = [("SCRIPT LOAD", text) for text in scripts.TEXT.values()]
-        _send(connection, *load, (*admit, secrets.token_hex(8)), ("CLIENT ID",))
+        # One of the two clocks is wrong: nothing may be written by it.
+        asking = [] if facts.off else [admit]
+        _send(connection, *load, *asking, ("CLIENT ID",))
         for _ in load:
             _answer(connection)
-        answer = _answer(connection)
+        answer = _answer(connection) if asking else [nonce.encode(), b"ADMITTED", 0, b""]
         progress()
         if not isinstance(answer, list) or answer[:2] != [nonce.encode(), b"ADMITTED"]:
             raise Refused("answered another question")  # noqa: TRY301 - as above
         guard_left = max(admission.guard_left(age, guard), answer[2] / 1000)
+        if facts.off:
+            guard_left = admission.LOOK_AGAIN
         return Channel(
             connection,
             address.label,

@@ -151,8 +151,11 @@ class Survey:
         return "no vote" if self.heard[i] else "down"
 
     def why(self, i: int) -> str:
-        """Why it is not up, or "", for a place that has ``guard_left`` beside it."""
+        """Why it is not up, or "", for a place that has ``guard_left`` and advice beside it."""
         node = self.nodes[i]
+        if node.clock_off and self.heard[i]:
+            word = "ahead" if node.clock_off > 0 else "behind"
+            return f"clock {abs(node.clock_off):.1f} s {word}"
         return node.why.replace(guarded(node.guard_left), "restart guard")
 
     @property
@@ -163,6 +166,9 @@ class Survey:
             heard and node.guard_left for node, heard in zip(self.nodes, self.heard, strict=True)
         ):
             found.append(GUARDED)
+        pairs = zip(self.nodes, self.heard, strict=True)
+        clocks = [f"clock: {node.why}" for node, heard in pairs if heard and node.clock_off]
+        found += dict.fromkeys(clocks)
         if not all(self.heard):
             place = f"REDLOCK[{self.alias!r}]['NODES']"
             found.append(f"down: start the server, or correct its entry in {place}")
@@ -315,7 +321,9 @@ def _worth_another_try(
     """
     lost = frozenset(i for i, vote in enumerate(votes) if vote.answer is not Answer.YES)
     reached = frozenset(i for i in lost if states[i].uptime is not None)
-    prompt = frozenset(i for i in reached if states[i].voting or states[i].guard_left > 0)
+    prompt = frozenset(
+        i for i in reached if states[i].voting or states[i].guard_left > 0 or states[i].clock_off
+    )
     slow = frozenset(i for i in lost - reached if states[i].why != votes[i].why)
     return prompt, slow
 
