@@ -6,16 +6,28 @@ the last because uptime is told in whole seconds. This is the "delayed restart" 
 Locks with Redis" (redis.io), made a rule of the client. A replica may lag behind its master
 and a promoted one may have lost writes, so neither votes; a cluster node moves keys.
 
+A node measures its age by its wall clock. One that boots with a slow clock, which NTP then sets,
+seems to be older than it is. So a node has no vote while its clock and this machine's disagree,
+nor for the guard's seconds after its clock was seen to be set.
+
 Read once per connection: a connection cannot outlive the process it reached.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 UPTIME: Final = re.compile(r"-?[0-9]{1,15}")  # and nothing that float() knows as well, as "nan"
 LONGEST: Final = 100  # characters of a name that is kept and shown
+SKEW: Final = 5.0  # seconds: half of CLOCK_SKEW's default; the tokens need the other half
+LEAST_SKEW: Final = 0.05  # NTP keeps machines nearer together; a smaller bound refuses healthy ones
+RATE: Final = 0.01  # by which a node's clock may run faster than ours, twenty times NTP's slewing
+LOOK_AGAIN: Final = 2.0  # seconds until a node whose clock disagreed is looked at again
 
 
 class Facts(NamedTuple):
@@ -28,6 +40,13 @@ class Facts(NamedTuple):
         role: ``master`` or ``slave``.
         promoted: whether it was a replica once and holds a replica's data.
         cluster: whether it runs in cluster mode.
+        clock: its wall clock, seconds since 1970.
+        asked: on ``boottime``, before it was asked for that.
+        alive: on ``boottime``, when its process was last known to live.
+        young_at: on ``boottime``, when it can have had nothing that was granted before, as far as
+            we know: it had been started since, or its clock been set.
+        off: seconds that its clock is ahead of this machine's (negative: behind), if that is more
+            than may be; else 0.
     """
 
     run_id: str
@@ -36,6 +55,32 @@ class Facts(NamedTuple):
     role: str
     promoted: bool
     cluster: bool
+    clock: float = math.nan
+    asked: float = -math.inf
+    alive: float = -math.inf
+    young_at: float = -math.inf
+    off: float = 0.0
+
+
+class Look(NamedTuple):
+    """A look at a node's wall clock.
+
+    Attributes:
+        clock: what it says, seconds since 1970.
+        sent, came: this machine's wall clock before the question and after the answer.
+        asked, heard: ``boottime`` at these moments.
+    """
+
+    clock: float
+    sent: float
+    came: float
+    asked: float
+    heard: float
+
+
+def skew_of(clock_skew: float) -> float:
+    """Seconds by which a node's clock may differ from this machine's; CLOCK_SKEW 0: any number."""
+    return max(clock_skew / 2, LEAST_SKEW) if clock_skew else math.inf
 
 
 def parse(info: bytes) -> Facts:
@@ -75,15 +120,89 @@ def objection(facts: Facts) -> str:
     return ""
 
 
-def age(facts: Facts, earlier: Facts | None) -> float:
+def clock_of(answer: object) -> float:
+    """Read the answer to TIME.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    try:
+        if isinstance(answer, list):
+            seconds, micro = map(int, answer)
+            return seconds + micro / 1_000_000
+    except (TypeError, ValueError, OverflowError):
+        pass
+    msg = "its TIME is not that of a Redis or Valkey server"
+    raise ValueError(msg)
+
+
+def seen(facts: Facts, look: Look, earlier: Facts | None, skew: float) -> Facts:
+    """Add what its clock tells, beside what the node told at an earlier connection."""
+    facts = facts._replace(
+        clock=look.clock, asked=look.asked, alive=look.asked, off=_off(look, skew)
+    )
+    if earlier is None:
+        return facts
+    if earlier.run_id != facts.run_id:
+        return facts._replace(young_at=earlier.alive)
+    if _was_set(facts, look, earlier, skew):
+        return facts._replace(young_at=look.heard)
+    return facts._replace(young_at=earlier.young_at)
+
+
+def _off(look: Look, skew: float) -> float:
+    """By how much the clock is wrong; the node read it at some moment between the two of ours."""
+    first, last = sorted((look.sent, look.came))
+    if look.clock < first - skew:
+        return look.clock - first
+    if look.clock > last + skew:
+        return look.clock - last
+    return 0.0
+
+
+def _was_set(facts: Facts, look: Look, earlier: Facts, skew: float) -> bool:
+    """Whether the clock of one process went back, or ahead by more than the time that passed.
+
+    A clock that is set forward ends locks before their time, so the node may have forgotten some.
+    """
+    if facts.uptime < earlier.uptime - 1:
+        return True
+    passed = look.heard - earlier.asked  # at the most
+    return facts.clock - earlier.clock > passed * (1 + RATE) + skew
+
+
+def age(facts: Facts, now: float) -> float:
     """Seconds the node has surely been up; 0 when its own count cannot be right."""
-    if facts.uptime < 0:
-        return 0.0
-    if earlier and earlier.run_id == facts.run_id and facts.uptime < earlier.uptime - 1:
-        return 0.0  # the count went back: the node's clock was set
-    return facts.uptime
+    return max(0.0, min(facts.uptime, now - facts.young_at))
 
 
 def guard_left(age: float, guard: float) -> float:
     """Seconds until a node of this age may vote."""
     return max(0.0, guard - age)
+
+
+def ours_off(offs: Sequence[float], majority: int, skew: float) -> float:
+    """Seconds that this machine's clock is ahead of the nodes' (negative: behind); 0 if it is not.
+
+    It is the wrong one if a majority, of more than one node, disagrees with it alike.
+
+    Args:
+        offs: by how much each node's clock is ahead; 0: it agrees, or nobody knows.
+    """
+    wrong = sorted(off for off in offs if off)
+    for low, high in zip(wrong, wrong[max(2, majority) - 1 :], strict=False):
+        if low * high > 0 and high - low <= 2 * skew:
+            return -(low + high) / 2
+    return 0.0
+
+
+def wrong_clock(off: float, ours: float, skew: float) -> str:
+    """Why a node has no vote whose clock disagrees with this machine's."""
+    if ours:
+        return f"this machine's clock is {_apart(ours)} most nodes' clocks: let NTP set it"
+    told = f"its clock is {_apart(off)} this machine's"
+    return f"{told}: let NTP set the wrong one (CLOCK_SKEW allows {skew:g} s)"
+
+
+def _apart(off: float) -> str:
+    return f"{abs(off):.1f} s {'ahead of' if off > 0 else 'behind'}"

@@ -61,6 +61,7 @@ class Channel:
         client: the node's number for this connection; 0 if it would not tell.
         round_trip: seconds that took.
         opened: ``time.monotonic`` then.
+        answered: ``time.monotonic`` of the last answer.
         votes_from: ``time.monotonic`` from which the node may vote.
         fault: why the channel is of no more use; "" while it is.
         spoiled: ``time.monotonic`` of an interruption that may have put it out of step, so that
@@ -96,7 +97,7 @@ class Channel:
         self.facts = facts
         self.client = client
         self.round_trip = round_trip
-        self.opened = time.monotonic()
+        self.opened = self.answered = time.monotonic()
         self.guarded = guard_left > 0
         self.votes_from = self.opened + guard_left if guard_left > 0 else -math.inf
         self.owed: deque[Owed] = deque()
@@ -227,7 +228,7 @@ class Channel:
         now, gets = time.monotonic(), self._reader.gets
         while not self.fault and (answer := gets()) is not False:
             self._incomplete = 0
-            self._heard = now
+            self._heard = self.answered = now
             self._settle(answer)
         if self._incomplete > ANSWER:
             asked = _asked(self.owed[0]) if self.owed else 0

@@ -17,6 +17,7 @@ from django.core.signals import setting_changed
 from django.utils.asyncio import async_unsafe
 
 from .addresses import Address, from_options, from_url
+from .admission import skew_of
 from .backend import Backend, Group
 from .forking import call_in_child
 from .naming import check_alias
@@ -166,6 +167,7 @@ def _group(alias: str, values: Mapping[str, Any]) -> Group:
         found,
         timeout=values["NODE_TIMEOUT"],
         guard=guard,
+        skew=skew_of(values["CLOCK_SKEW"]),
         prefix=values["KEY_PREFIX"],
         alias=alias,
     )

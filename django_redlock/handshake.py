@@ -13,7 +13,7 @@ from . import admission, answers, scripts
 from .bounded import BoundedSocket
 from .channel import Channel
 from .complaints import Refused, complaint
-from .protocol import milliseconds
+from .protocol import boottime, microseconds, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,7 @@ def open_channel(
     place: int,
     fences: str,
     guard: float,
+    skew: float,
     earlier: admission.Facts | None,
     timeout: float,
     progress: Callable[[], object] = bool,
@@ -38,7 +39,8 @@ def open_channel(
     Args:
         place: of the node in its group.
         fences: the key of the node's counters.
-        guard: seconds a restarted or emptied node has no vote.
+        guard: seconds a restarted or emptied node has no vote; 0: it has.
+        skew: seconds by which its clock may differ from ours, with a guard.
         earlier: what the node said at an earlier connection.
         timeout: seconds for each step; for all answers together a few times that.
         progress: called after each answer of the node.
@@ -53,27 +55,34 @@ def open_channel(
         heard = _log_in(connection, timeout)
         progress()
         start = time.monotonic()
-        _send(connection, ("INFO", "server"), ("INFO", "replication"))
-        info = _answer(heard, bytes)
+        sent, asked = microseconds(), boottime()
+        _send(connection, ("TIME",), ("INFO", "server"), ("INFO", "replication"))
+        clock = admission.clock_of(_answer(heard, list))
         round_trip = time.monotonic() - start
-        info += b"\n" + _answer(heard, bytes)
+        look = admission.Look(clock, sent / 1e6, microseconds() / 1e6, asked, boottime())
+        facts = admission.parse(_answer(heard, bytes) + b"\n" + _answer(heard, bytes))
+        facts = admission.seen(facts, look, earlier, skew if guard else math.inf)
         progress()
-        facts = admission.parse(info)
         refusal = admission.objection(facts)
         if refusal:
             raise Refused(refusal)  # noqa: TRY301 - the connection must be closed below
-        age = admission.age(facts, earlier)
+        age = admission.age(facts, look.heard)
         nonce = secrets.token_hex(16)
         longest = math.ceil(guard * 1000)  # the one time to round up
-        admit = ("EVAL", scripts.ADMIT, 1, fences, nonce, longest, milliseconds(age))
+        epoch = secrets.token_hex(8)
+        admit = ("EVAL", scripts.ADMIT, 1, fences, nonce, longest, milliseconds(age), epoch)
         load = [("SCRIPT LOAD", text) for text in scripts.TEXT.values()]
-        _send(connection, *load, (*admit, secrets.token_hex(8)), ("CLIENT ID",))
+        # One of the two clocks is wrong: nothing may be written by it.
+        asking = [] if facts.off else [admit]
+        _send(connection, *load, *asking, ("CLIENT ID",))
         for command in scripts.TEXT:
             if _answer(heard, bytes) != scripts.DIGEST[command].encode():
                 raise Refused(answers.ANOTHER)  # noqa: TRY301 - as above
-        wait, epoch = _admitted(_answer(heard, list), nonce, longest)
+        wait, admitted = _admitted(_answer(heard, list), nonce, longest) if asking else (0, b"")
         progress()
         guard_left = max(admission.guard_left(age, guard), wait / 1000)
+        if facts.off:
+            guard_left = admission.LOOK_AGAIN
         client = _number(heard)
         heard.end()
         connection._sock = heard.socket  # type: ignore[assignment] # noqa: SLF001 - see ``Channel``
@@ -83,7 +92,7 @@ def open_channel(
             facts,
             place=place,
             client=client,
-            epoch=epoch,
+            epoch=admitted,
             round_trip=round_trip,
             guard_left=guard_left,
         )

@@ -139,8 +139,11 @@ class Survey:
         return "no vote" if self.heard[i] else "down"
 
     def why(self, i: int) -> str:
-        """Why it is not up, for a place that has ``guard_left`` beside it; or what threatens."""
+        """Why it is not up, for a place that has the rest beside it; or what threatens."""
         node = self.nodes[i]
+        if node.clock_off and self.heard[i]:
+            word = "ahead" if node.clock_off > 0 else "behind"
+            return f"clock {abs(node.clock_off):.1f} s {word}"
         return node.why.replace(guarded(node.guard_left), "restart guard") or self.warning(i)
 
     def warning(self, i: int) -> str:
@@ -156,6 +159,9 @@ class Survey:
             heard and node.guard_left for node, heard in zip(self.nodes, self.heard, strict=True)
         ):
             found.append(GUARDED)
+        pairs = zip(self.nodes, self.heard, strict=True)
+        clocks = [f"clock: {node.why}" for node, heard in pairs if heard and node.clock_off]
+        found += dict.fromkeys(clocks)
         if not all(self.heard):
             place = f"REDLOCK[{self.alias!r}]['NODES']"
             found.append(f"down: start the server, or correct its entry in {place}")

@@ -16,11 +16,12 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from .admission import SKEW, wrong_clock
 from .background import Crew
 from .complaints import describe
 from .handshake import open_channel
 from .owed import nobody
-from .protocol import Answer, Vote
+from .protocol import Answer, Vote, boottime
 from .undo_queue import UndoQueue
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class NodeState(NamedTuple):
         uptime: seconds, or None.
         round_trip: seconds of one small command when the connection was opened, or None.
         guard_left: seconds of the restart guard, 0 when over.
+        clock_off: seconds that its clock is ahead of this machine's (negative: behind), where it
+            has no vote because of that; else 0.
     """
 
     label: str
@@ -62,6 +65,7 @@ class NodeState(NamedTuple):
     uptime: float | None = None
     round_trip: float | None = None
     guard_left: float = 0.0
+    clock_off: float = 0.0
 
 
 class Opening:
@@ -110,6 +114,7 @@ class Node:
         trouble: why it is known to be down, or "".
         twin: the label of an earlier node that is the same server, or "".
         facts: what it said when last connected.
+        ours_off: seconds that this machine's clock is ahead of most nodes' (negative: behind).
         unheard: its vote where the asker had heard enough without it.
     """
 
@@ -122,6 +127,7 @@ class Node:
         guard: float,
         timeout: float,
         welcomed: Callable[[], None],
+        skew: float = SKEW,
         alias: str = "",
         alone: bool = False,
     ) -> None:
@@ -132,6 +138,8 @@ class Node:
         self._place = place
         self._fences = fences
         self._guard = guard
+        self._skew = skew
+        self.ours_off = 0.0
         self.timeout = timeout
         self._welcomed = welcomed
         self._unguard = unguard(alias) if alone and alias else ""
@@ -307,9 +315,14 @@ class Node:
 
     def objection(self, channel: Channel, now: float) -> str:
         """Why the node has no vote on a question of change, asked over this channel; or ""."""
+        if channel.facts.off:
+            return self._wrong_clock(channel.facts.off)
         if now < channel.votes_from:
             return guarded(channel.votes_from - now) + self._unguard
         return twinned(self.twin) if self.twin else ""
+
+    def _wrong_clock(self, off: float) -> str:
+        return wrong_clock(off, self.ours_off, self._skew)
 
     def settle(self, now: float) -> bool:
         """Read the idle connections; whether an answer to something that undoes is missing still.
@@ -389,7 +402,8 @@ class Node:
                 place=self._place,
                 fences=self._fences,
                 guard=self._guard,
-                earlier=self.facts,
+                skew=self._skew,
+                earlier=self._earlier(),
                 timeout=max(OPEN_TIMEOUT, self.timeout),
                 progress=progress,
             )
@@ -400,6 +414,14 @@ class Node:
                 self._retry_at = self._failed_at + self._backoff
                 self.trouble = describe(error, tls=self._address.tls)
             return None
+
+    def _earlier(self) -> Facts | None:
+        """What it said when last connected, and when its process was last heard."""
+        facts, last = self.facts, self._last
+        if facts is None or last is None:
+            return facts
+        heard = boottime() - (time.monotonic() - last.answered)
+        return facts._replace(alive=max(facts.alive, heard))
 
     def _welcome(self, channel: Channel) -> None:
         self.facts, self._last = channel.facts, channel
@@ -464,7 +486,12 @@ class Node:
             why = twinned(self.twin)
         if last is None:
             return NodeState(self.label, voting=False, why=why or "never reached")
-        guard_left = max(0.0, last.votes_from - now)
+        off = last.facts.off
+        guard_left = 0.0 if off else max(0.0, last.votes_from - now)
+        if why:
+            off = 0.0
+        elif off:
+            why = self._wrong_clock(off)
         if not why and guard_left > 0:
             why = guarded(guard_left)
         return NodeState(
@@ -476,6 +503,7 @@ class Node:
             uptime=last.facts.uptime + now - last.opened,
             round_trip=last.round_trip,
             guard_left=guard_left,
+            clock_off=off,
         )
 
 

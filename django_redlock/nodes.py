@@ -11,8 +11,10 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
+from . import admission
 from .anodes import Loops
 from .node import Node, NodeState
+from .protocol import majority_of
 from .rounds import Round
 from .standing import Standing
 
@@ -31,6 +33,7 @@ class Nodes:
         addresses: one for each node.
         timeout: seconds that a node may take to answer.
         guard: seconds for which a restarted or emptied node has no vote; 0 switches it off.
+        skew: seconds by which a node's wall clock may differ from this machine's, with a guard.
         prefix: of every key.
         alias: under which they are configured, for who watches them.
     """
@@ -42,17 +45,20 @@ class Nodes:
         timeout: float,
         guard: float,
         prefix: str,
+        skew: float = admission.SKEW,
         alias: str = "",
     ) -> None:
         self.timeout = timeout
+        self._skew = skew
         self.nodes = tuple(
             Node(
                 address,
                 place=place,
                 fences=f"{prefix}fences",
                 guard=guard,
+                skew=skew,
                 timeout=timeout,
-                welcomed=self._mark_twins,
+                welcomed=self._compare,
                 alias=alias,
                 alone=len(addresses) == 1,
             )
@@ -98,6 +104,14 @@ class Nodes:
         self._standing.reset()
         for node in self.nodes:
             node.reset()
+
+    def _compare(self) -> None:
+        """Look at what the nodes said of themselves, one beside the other."""
+        self._mark_twins()
+        offs = [node.facts.off if node.facts else 0.0 for node in self.nodes]
+        ours = admission.ours_off(offs, majority_of(len(offs)), self._skew)
+        for node in self.nodes:
+            node.ours_off = ours
 
     def _mark_twins(self) -> None:
         """Take the vote from every node that is the same server as one before it."""

@@ -65,6 +65,8 @@ def _worth_another_try(
     """
     lost = frozenset(i for i, vote in enumerate(votes) if vote.answer is not Answer.YES)
     reached = frozenset(i for i in lost if states[i].uptime is not None)
-    prompt = frozenset(i for i in reached if states[i].voting or states[i].guard_left > 0)
+    prompt = frozenset(
+        i for i in reached if states[i].voting or states[i].guard_left > 0 or states[i].clock_off
+    )
     slow = frozenset(i for i in lost - reached if states[i].why != votes[i].why)
     return prompt, slow

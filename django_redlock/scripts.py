@@ -241,8 +241,10 @@ return {ARGV[1], 'CLAIMED', redis.call('LPOP', KEYS[1]) or ''}
 
 # KEYS fences                     ARGV nonce, guard, uptime, a random text
 # Asked once per connection. A node without ``epoch`` is new or was emptied; it gets one when
-# ``guard`` milliseconds have passed since its start (if it is younger than the guard: nothing
-# can have been granted in this life) or since somebody first noticed.
+# ``guard`` milliseconds have passed since somebody first noticed. Not since its start: its clock
+# may have been set since, and then it counts too many. But an asker who knows that it is younger
+# than that, since it was started or its clock was set, lets all begin anew; a second less is
+# rounding.
 # Returns nonce, ADMITTED, milliseconds left until it may be admitted (0: admitted), its epoch
 ADMIT: Final = """\
 local nonce, guard, uptime = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -250,10 +252,11 @@ local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch then return {nonce, 'ADMITTED', 0, epoch} end
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local since = tonumber(redis.call('HGET', KEYS[1], 'empty') or '-1')
-if since < 0 or since > now then
-  since = now
-  if uptime >= 0 and uptime < guard then since = now - uptime end
+local noticed = tonumber(redis.call('HGET', KEYS[1], 'empty') or '-1')
+local since = noticed
+if since < 0 or since > now then since = now end
+if now - uptime > since + 1000 then since = now - uptime end
+if since ~= noticed then
   redis.call('HSET', KEYS[1], 'empty', string.format('%.0f', since))
 end
 if now - since < guard then return {nonce, 'ADMITTED', math.ceil(since + guard - now), ''} end

@@ -6,6 +6,7 @@ import hashlib
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple, Self
@@ -19,6 +20,7 @@ STEPS = (
     "AUTH",
     "SELECT",
     "CLIENT SETINFO",
+    "TIME",
     "INFO SERVER",
     "INFO REPLICATION",
     "SCRIPT LOAD",
@@ -295,6 +297,9 @@ class OddNode:
         if name == b"INFO":
             info = INFO[words[1]]
             return bulk(info % self._run_id.encode() if b"%b" in info else info)
+        if name == b"TIME":
+            seconds, nanoseconds = divmod(time.time_ns(), 10**9)
+            return b"*2\r\n" + bulk(b"%d" % seconds) + bulk(b"%d" % (nanoseconds // 1000))
         if name == b"SCRIPT":
             return bulk(hashlib.sha1(words[2], usedforsecurity=False).hexdigest().encode())
         if name == b"EVAL":

@@ -1,9 +1,13 @@
-"""A TCP proxy before one node, which spoils replies after the node has done what was asked."""
+"""A TCP proxy before one node, which spoils replies after the node has done what was asked.
+
+Or it lets the node's clock seem to be another.
+"""
 
 from __future__ import annotations
 
 import enum
 import math
+import re
 import select
 import socket
 import ssl
@@ -31,6 +35,10 @@ class Fault(enum.Enum):
     ENDLESS = "replaced by a bulk string that does not end for seconds"
 
 
+TIME = re.compile(rb"(?<=\*2\r\n\$10\r\n)\d{10}(?=\r\n\$)")
+SERVER = re.compile(rb"\$\d+\r\n(# Server\r\n(?:[^\r\n]*\r\n)*?)(?=\r\n|\$)")
+UPTIME = re.compile(rb"(?<=uptime_in_seconds:)-?\d+")
+
 INSTEAD = {
     Fault.GARBAGE: b"\x00\xff<html>\r\n",
     Fault.STRANGER: b"*3\r\n$32\r\n" + b"0" * 32 + b"\r\n$7\r\nGRANTED\r\n$1\r\n1\r\n",
@@ -50,6 +58,8 @@ class Proxy:
             connections, until ``let_go``.
         held: how many do.
         away: whether every connection is ended, old or new, until ``heal``.
+        clock: seconds that the node's clock seems to be ahead, by its TIME in a handshake.
+        uptime: seconds that it seems to be older, by its INFO.
     """
 
     def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
@@ -65,6 +75,7 @@ class Proxy:
         self.dropping = 0
         self.away = False
         self.holding = self.held = 0
+        self.clock = self.uptime = 0
         self._going_on = threading.Event()
 
     @property
@@ -152,8 +163,20 @@ class Proxy:
             fault = self._next_fault()
             if fault is not None:
                 return _spoil(fault, client, reply, self._is_ill)
-            client.sendall(reply)
+            client.sendall(self._shifted(reply))
         return True
+
+    def _shifted(self, reply: bytes) -> bytes:
+        """The reply of a node whose clock is another. A handshake's comes in one piece."""
+        if not (self.clock or self.uptime):
+            return reply
+
+        def older(found: re.Match[bytes]) -> bytes:
+            said = UPTIME.sub(lambda each: b"%d" % (int(each[0]) + self.uptime), found[1])
+            return b"$%d\r\n%b" % (len(said), said)
+
+        reply = TIME.sub(lambda found: b"%d" % (int(found[0]) + self.clock), reply)
+        return SERVER.sub(older, reply)
 
     def _dawdle(self) -> None:
         came, delay = time.monotonic(), self.delay

@@ -131,7 +131,7 @@ def nothing_unseen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def opened(url: str, timeout: float = PATIENCE) -> Channel:
     """A connection to a node."""
     return open_channel(
-        from_url(url), place=0, fences=TARGET.fences, guard=0, earlier=None, timeout=timeout
+        from_url(url), place=0, fences=TARGET.fences, guard=0, skew=5, earlier=None, timeout=timeout
     )
 
 

@@ -698,10 +698,18 @@ def test_refusals_tell_owners_apart(pair):
 
 
 def admit(pair: Pair, guard: int, uptime: int, epoch: str = "new") -> int:
-    """Ask for admission; milliseconds left."""
+    """Ask both nodes, of which the one in memory has what the other has; milliseconds left."""
+    known = {"new": 1, "newer": 2}
+    before = {key.decode(): told.decode() for key, told in pair.client.hgetall(FENCES).items()}
+    pair.memory.fences = {key: known.get(told) or int(told) for key, told in before.items()}
     answer = pair.client.eval(scripts.ADMIT, 1, FENCES, NONCES[0], guard, uptime, epoch)
     assert answer[:2] == [NONCES[0].encode(), b"ADMITTED"]
     assert answer[3] == (pair.client.hget(FENCES, "epoch") or b"")
+    word, left, mark = pair.memory.admit(guard, uptime, known[epoch])
+    assert (word, mark) == ("ADMITTED", str(known.get(answer[3].decode(), "")))
+    assert bool(left) == bool(answer[2])
+    assert left == pytest.approx(answer[2], abs=5000)  # the two are asked one after the other
+    assert pair.memory.fences.keys() == {key.decode() for key in pair.client.hkeys(FENCES)}
     return int(answer[2])
 
 
@@ -714,10 +722,20 @@ def test_admission_of_an_emptied_node_counts_from_its_discovery(pair):
     assert not pair.client.hexists(FENCES, "epoch")
 
 
-def test_admission_of_a_young_node_counts_from_its_start(pair):
-    """FM-11: what a node younger than the guard lacks it may have lost at its start only."""
+def test_admission_of_a_young_node_counts_from_its_discovery_too(pair):
+    """A node's count of its seconds is too large if its clock was set since it was started."""
     pair.client.delete(FENCES)
-    assert 9_000 < admit(pair, 60_000, 50_000) <= 10_000
+    assert 59_000 < admit(pair, 60_000, 50_000) <= 60_000
+
+
+def test_admission_begins_anew_for_all_when_somebody_knows_that_the_node_is_younger(pair):
+    """Who saw it start, or its clock set, knows better than the first who missed the epoch."""
+    pair.client.delete(FENCES)
+    pair.client.hset(FENCES, "empty", int(time.time() * 1000) - 50_000)
+    assert 9_000 < admit(pair, 60_000, 10**9) <= 10_000
+    assert 9_000 < admit(pair, 60_000, 49_800) <= 10_000  # the uptime is told in whole seconds
+    assert 54_000 < admit(pair, 60_000, 5_000) <= 55_000
+    assert 53_000 < admit(pair, 60_000, 10**9) <= 55_000
 
 
 def test_admission_writes_the_epoch_when_the_guard_is_over(pair):

@@ -91,7 +91,13 @@ def conversation(tls: tuple[ssl.SSLContext, Path]) -> tuple[list[Vote], str]:
     """The votes of a node behind TLS, asked in one thread and heard in another; and the fault."""
     with behind_tls(1, tls) as (_, _, (address,)):
         connected = open_channel(
-            address, place=0, fences="redlock:fences", guard=0, earlier=None, timeout=PATIENCE
+            address,
+            place=0,
+            fences="redlock:fences",
+            guard=0,
+            skew=5,
+            earlier=None,
+            timeout=PATIENCE,
         )
         votes, fault = talk(connected), connected.fault
         connected.close("the test is over")

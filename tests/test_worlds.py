@@ -40,6 +40,7 @@ MISFORTUNES = {
     "calm": {"granted", "extended", "adopted", "LockTaken", "LeaseLost"},
     "minority": {"granted", "extended", "LockTaken"},
     "restarts": {"restarts", "flushed", "saved", "NodesUnavailable"},
+    "booting": {"restarts", "clock set", "wrong clock", "NodesUnavailable"},
     "contended": {"granted", "LockTaken"},
     "handovers": {"given away", "adopted", "LeaseLost"},
     "expiring": {"gone for ever"},

@@ -60,6 +60,18 @@ def test_restarts_with_a_guard_as_long_as_the_longest_ttl_do_not() -> None:
     assert holds("short-guard")["restarts"] > 0
 
 
+def test_old_data_and_a_clock_that_is_set_before_anybody_looks_give_two_holders() -> None:
+    """Not promised: exclusion when a node comes back with old data and seems to be old."""
+    assert breaks("boot")
+
+
+def test_a_node_that_boots_empty_with_a_slow_clock_does_not() -> None:
+    """Promised: one holder when a node restarts empty, whenever its slow clock is set."""
+    met = holds("boot")
+    assert met["clock set"] > 0
+    assert met["wrong clock"] > 0
+
+
 def test_node_clocks_that_jump_forward_give_two_holders() -> None:
     """Not promised: exclusion when clocks of nodes are set forward while a lock is held."""
     assert breaks("clock-jump")

@@ -28,7 +28,8 @@ class MemoryNode:
     Attributes:
         clock: milliseconds since 1970 on the node's own clock; may be set.
         keys: what is stored: key -> (value, expiry in milliseconds or None).
-        fences: the counters, by field; "epoch" is there when the node was admitted.
+        fences: the counters, by field; "epoch" is there when the node was admitted, "empty" when
+            somebody missed it before.
         held: the index of names, by expiry.
         waits: names that somebody waits for, by the time when that is old news.
         words: what lies in the queues: queue -> (word, expiry).
@@ -51,6 +52,21 @@ class MemoryNode:
         args = [str(arg) for arg in ask.args] + ([] if last is None else [str(last)])
         answer: list[object] = getattr(self, f"_{ask.command.value}")(ask.nonce, ask.keys, args)
         return [item.encode() if isinstance(item, str) else item for item in (ask.nonce, *answer)]
+
+    def admit(self, guard: int, uptime: int, epoch: int) -> list[object]:
+        """Answer whoever opens a connection as the script on a real node would."""
+        if "epoch" in self.fences:
+            return ["ADMITTED", 0, str(self.fences["epoch"])]
+        now = int(self.clock())
+        since = self.fences.get("empty", now)
+        since = min(since, now)
+        if now - uptime > since + 1000:
+            since = now - uptime
+        self.fences["empty"] = since
+        if now - since < guard:
+            return ["ADMITTED", since + guard - now, ""]
+        self.fences["epoch"] = epoch
+        return ["ADMITTED", 0, str(epoch)]
 
     # -- a dictionary with expiry ---------------------------------------------------------------
 

@@ -38,11 +38,13 @@ RESTARTS: Final = replace(profile("restarts"), clients=(3, 5), restarts=1.0, flu
 HELD: Final = replace(
     profile("rough"), clients=(3, 5), names=1, many=0.0, seconds=2.0, hold=0.9, think=0.01
 )
+BOOTING: Final = replace(profile("booting"), think=0.02)
 FORGETFUL: Final = replace(RESTARTS, nodes=(1, 1, 3), hows=("empty",), think=0.01)
 SKEWED: Final = replace(
     FORGETFUL,
     name="skewed",
-    about="Counters are lost, and wall clocks are wrong by up to 10 × `CLOCK_SKEW`.",
+    about="Counters are lost, and wall clocks go wrong by up to 10 × `CLOCK_SKEW` while "
+    "connections are open.",
     wall=10 * SKEW,
 )
 PAUSED: Final = replace(HELD, clients=(2, 4), pause=0.15, wait=(0.5,), give=0.0)
@@ -103,6 +105,23 @@ LIMITS: Final = (
         ),
         Broken.ALONE,
         120,
+    ),
+    Limit(
+        "boot",
+        replace(
+            BOOTING,
+            name="booting-with-data",
+            about="Nodes restart with an old snapshot that has our mark, and their slow clocks are "
+            "set before anybody looks.",
+            hows=("stale",),
+        ),
+        replace(
+            BOOTING,
+            name="booting-empty",
+            about="They restart empty, and their slow clocks are set before or after.",
+        ),
+        Broken.ALONE,
+        60,
     ),
     Limit(
         "clock-jump",

@@ -55,7 +55,7 @@ class Client:
             max_ttl=MAX_TTL,
             slack=SLACK,
             clock=self.clock,
-            wall=self._wall,
+            wall=self.wall,
             nonce=world.nonce,
             uniform=random.uniform,
         )
@@ -79,7 +79,8 @@ class Client:
         """It is another thread of that one's process."""
         self._rate, self._offset = other._rate, other._offset
 
-    def _wall(self) -> int:
+    def wall(self) -> int:
+        """Its wall clock, in microseconds."""
         if not self.world.profile.wishes:
             return 0
         return int((1000.0 + self.world.now + self.error) * 1_000_000)

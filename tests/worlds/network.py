@@ -13,6 +13,7 @@ from django_redlock import answers
 from django_redlock.protocol import UNDO, Answer, Ask, Command, Vote
 from django_redlock.testing.memory import MemoryNode
 
+from .boots import Clock, Handshakes
 from .checker import Broken, Violation
 from .profiles import NODE_TIMEOUT
 
@@ -72,6 +73,7 @@ class SimNode:
         self.places: list[Place] = []  # in its queues
         self.life = self.flushes = 0
         self.votes_from = 0.0
+        self.clock = Clock(self)
         self._saved = self._image()
 
     def _image(self) -> tuple[dict, ...]:
@@ -101,6 +103,8 @@ class SimNode:
             memory.keys, memory.fences, memory.waits, memory.words = map(copy.copy, self._saved)
         if how == "empty":
             self.flush()
+        if self.world.profile.boots:
+            self.clock.boot(self.world.profile.boots)
 
     def flush(self) -> None:
         """Lose the data without a restart; ``epoch`` comes back when it is admitted.
@@ -110,6 +114,8 @@ class SimNode:
         self.memory.keys, self.memory.fences, self.memory.held = {}, {}, {}
         self.memory.waits, self.memory.words = {}, {}
         self.flushes += 1
+        if self.world.profile.boots:
+            return  # the first handshake that finds it old enough admits it
         then = self.life, self.flushes
 
         def admit() -> None:
@@ -134,6 +140,7 @@ class Network:
         self.world = world
         self.nodes = [SimNode(world, f"node{i}") for i in range(size)]
         self._channels: dict[tuple[str, int], list[Channel]] = {}
+        self._handshakes = Handshakes(world)
         self._flying: Counter[str] = Counter()
         self._sent = itertools.count(1)
         self._latest: Counter[tuple[str, int]] = Counter()
@@ -150,7 +157,7 @@ class Network:
             elif not node.up:
                 unsent[i] = "down"
                 self._excuse(ask)
-            elif ask.command not in UNDO and not node.votes():
+            elif ask.command not in UNDO and not self._may_vote(client, node):
                 unsent[i] = "restart guard"
             else:
                 channel = self._channel(client, i, ask)
@@ -161,6 +168,12 @@ class Network:
             early[i] = Vote(self.nodes[i].label, Answer.LOST, why=why, sent=False)
         for i, vote in early.items():
             hearer.hear(i, vote)
+
+    def _may_vote(self, client: str, node: SimNode) -> bool:
+        if not self.world.profile.boots:
+            return node.votes()
+        asker = next(each for each in self.world.clients if each.label == client)
+        return self._handshakes.may_vote(asker, node)
 
     def _excuse(self, ask: Ask) -> None:
         if ask.command in UNDO:

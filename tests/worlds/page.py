@@ -26,7 +26,9 @@ arrival, and in the end nobody is left in a queue.
 A world is a function of its profile and a seed, and one that fails prints how to play it again.
 `make test` plays more than 2,000 worlds, `make soak` 200,000.
 
-What is simulated is what surrounds the algorithm: time, connections, nodes, threads and queues. For
+What is simulated is what surrounds the algorithm: time, connections, nodes, threads and queues. In
+the worlds of `booting`, production's `admission` decides at each handshake whether a node may vote,
+by its uptime and its clock; in all others clocks go wrong only while connections are open. For
 the worlds of waiting, production's `waiting` and `lines` run, over simulated places in a queue. For
 those of renewal, production's `Rota`, `Renewal` and `Lease` run, in a loop that is the
 simulation's own: the thread that renews (`renewal`) and the timer of an event loop (`loopwatch`)

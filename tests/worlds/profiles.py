@@ -34,6 +34,8 @@ class Profile:
         restarts: mean time between restarts of a node; 0 is never.
         flush: the part of these that empties the node and leaves it running.
         hows: what a restart may leave of the data.
+        boots: how far behind a node's clock may be after a restart, until it is set right; then
+            handshakes compare clocks. 0: clocks are right whenever a connection is opened.
         guard: for how long a node that was restarted or emptied has no vote.
         vanish: mean time between losses of one key, which nobody notices; 0 is never.
         wall: how far wall clocks may be wrong, either way.
@@ -84,6 +86,7 @@ class Profile:
     restarts: float = 0.0
     flush: float = 0.0
     hows: tuple[str, ...] = ("with data", "stale", "empty")
+    boots: float = 0.0
     guard: float = MAX_TTL + SKEW
     vanish: float = 0.0
     wall: float = 0.04
@@ -154,6 +157,22 @@ PROFILES: Final = (
         flush=0.3,
         names=1,
         ttls=(0.4, 0.8),
+    ),
+    Profile(
+        "booting",
+        "Nodes restart empty, with clocks that are up to 3 s behind and are set right soon.",
+        nodes=(1, 1, 2, 3, 3),
+        clients=(3, 4),
+        seconds=4.0,
+        restarts=2.0,
+        hows=("empty",),
+        boots=3.0,
+        names=1,
+        many=0.0,
+        ttls=(0.8,),
+        think=0.05,
+        hold=0.9,
+        wait=(0.0, 0.1),
     ),
     Profile(
         "contended",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from django_redlock import algorithm
+from django_redlock import admission, algorithm
 from django_redlock.testing.memory import MemoryNode
 from tests.worlds.client import Client
 from tests.worlds.network import SimNode
@@ -14,7 +14,6 @@ from .edits import mutant
 GUARDED: Final = (
     "tests/test_faults.py::test_a_node_that_restarted_empty_has_no_vote_until_the_guard_is_over"
 )
-
 GUARD: Final = (
     mutant(
         "no-guard",
@@ -44,6 +43,20 @@ GUARD: Final = (
             "False",
         ),
         (SimNode, "votes", ' and "epoch" in self.memory.fences', ""),
+    ),
+    mutant(
+        "believes-any-clock",
+        "A node that boots with a slow clock is admitted by it.",
+        "booting",
+        200,
+        (admission, "_off", "if look.clock < first - skew:", "if False:"),
+    ),
+    mutant(
+        "believes-the-uptime",
+        "A node without our mark is admitted by its uptime, whatever was done to its clock.",
+        "booting",
+        400,
+        (MemoryNode, "admit", 'get("empty", now)', 'get("empty", now - uptime)'),
     ),
     mutant(
         "any-ttl",
