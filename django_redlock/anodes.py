@@ -154,7 +154,7 @@ class Lane:
 
     def _opened(self, loop: asyncio.AbstractEventLoop, opening: Opening) -> None:
         self._opening = None
-        if opening.channel is not None:
+        if opening.channel is not None and not opening.channel.fault:
             if self.channel is not None and self._silent:
                 self.channel.close("no answer")  # it answers on a new one
             if self.channel is not None and not self.channel.fault:

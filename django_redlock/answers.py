@@ -35,6 +35,7 @@ DONE: Final = {
     Command.INDEX: b"LISTED",
     Command.MEMORY: b"MEMORY",
 }
+CAN_BE_GONE: Final = frozenset({GRANT, Command.RAISE, Command.REST, Command.RETURN})
 MOST_NUMBER: Final = 2**53  # to which a node's counters are exact
 DIGITS: Final = 16  # of that
 LONGEST_LEFT: Final = 10**14  # milliseconds, 3,000 years; longer is told as that
@@ -142,7 +143,7 @@ def _gone(node: str, command: Command, told: list[Any], asked: int) -> Vote | No
     if command is RELEASE:
         fits = len(told) == 1 and _is_count(told[0], asked)
     else:
-        fits = not told and command in {GRANT, Command.RAISE, Command.REST}
+        fits = not told and command in CAN_BE_GONE
     if not fits:
         return None
     woken = told[0] if told else 0  # only a release tells

@@ -70,6 +70,8 @@ class Parked:
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have an event loop wait, which calls ``told``."""
+        if self.vote is not None:
+            return  # the connection has ended, and its socket's number may be another's by now
         self._loop, self.channel.looped = loop, True
         loop.add_reader(self.channel.fileno, self._read)
 

@@ -198,6 +198,7 @@ class Standing:
 
         parked.told = told
         if parked.vote is not None:
+            parked.end()
             told()
         else:
             once.after(loop, stand.seconds, result=Stood())

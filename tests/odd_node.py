@@ -130,6 +130,7 @@ ECHOED: dict[str, tuple[bytes, ...]] = {
     "claimed a number": (bulk(b"CLAIMED"), b":5\r\n"),
     "claimed none": (bulk(b"CLAIMED"), NONE),
     "resting for less than nothing": (bulk(b"RESTING"), b":-1\r\n"),
+    "returned a word": (bulk(b"RETURNED"), bulk(b"x")),
     "raised a word": (bulk(b"RAISED"), bulk(b"x")),
     "found nothing to speak of": (bulk(b"FOUND"),),
     "found a word": (bulk(b"FOUND"), bulk(b"x"), b":1\r\n"),
@@ -245,6 +246,12 @@ class OddNode:
         for thread in self._threads:
             thread.join(30)
         self._listener.close()
+
+    def reset(self) -> None:
+        """End all connections, as a machine does that knows nothing of them."""
+        for each in self._connections:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            each.shutdown(socket.SHUT_RD)  # wakes the thread that serves it, which closes it
 
     def _accept(self) -> None:
         while not self._ended.is_set():

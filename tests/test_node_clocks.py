@@ -129,7 +129,7 @@ def test_the_status_shows_a_wrong_clock():
         lines = status().splitlines()
         (row,) = [line for line in lines if line.startswith(f"127.0.0.1:{proxies[2].port}/0")]
         assert re.search(rf"no vote: clock {SECONDS} behind  ", row)
-        assert row.rstrip().endswith("ms     -")  # no seconds of a guard
+        assert row.split()[-1] == "-"  # no seconds of a guard
         assert any(re.fullmatch(f"clock: {BEHIND} *", line) for line in lines)
 
 

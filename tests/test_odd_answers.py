@@ -29,8 +29,9 @@ from django_redlock.extending import extend_many
 from django_redlock.handshake import open_channel
 from django_redlock.inspection import survey
 from django_redlock.locks import LockTemplate
+from django_redlock.node import Opening
 from django_redlock.owed import Asker, Owed, pack
-from django_redlock.protocol import Answer, Ask, Command, Grant, Policy, Vote
+from django_redlock.protocol import Answer, Ask, Command, Grant, Policy, Stand, Stood, Ticket, Vote
 from django_redlock.testing import EmbeddedNodes
 
 from .loops import group_of, template, unguarded
@@ -202,6 +203,42 @@ def test_what_nobody_asked_for_ends_an_idle_connection():
         assert channel.fault == resp.UNASKED
 
 
+def ended(node: OddNode) -> Channel:
+    """A connection that the node has reset, which nobody knows yet."""
+    channel = opened(node.url)
+    node.reset()
+    poll = select.poll()
+    poll.register(channel.fileno, select.POLLERR)
+    assert poll.poll(LONG * 1000)
+    return channel
+
+
+def test_a_loop_does_not_wait_on_a_connection_that_has_ended():
+    """Who would stand in a queue finds the connection reset: it is told, and nothing is raised."""
+
+    async def stand() -> object:
+        return await group.aqueue(Stand(Ticket("queue"), 0, LONG, LONG))
+
+    with OddNode(UNECHOED[0]) as node, contextlib.closing(group_of([node.url])) as group:
+        group.nodes[0]._free.append(ended(node))
+        assert asyncio.run(stand()) == Stood(broken=True)
+
+
+def test_a_loop_takes_no_new_connection_that_has_ended():
+    """A connection may end while what is to be undone is sent over it, before the loop has it."""
+
+    async def take() -> object:
+        loop, opening = asyncio.get_running_loop(), Opening(None)
+        opening.channel = ended(node)
+        opening.channel.close("ended")
+        lane = group._loops._lanes.of(loop).lanes[0]
+        lane._opened(loop, opening)
+        return lane.channel
+
+    with OddNode(UNECHOED[0]) as node, contextlib.closing(group_of([node.url])) as group:
+        assert asyncio.run(take()) is None
+
+
 # -- the votes --------------------------------------------------------------------------------
 
 ATOMS = st.none() | st.booleans() | st.integers() | st.binary(max_size=40) | st.floats()
@@ -275,6 +312,7 @@ def test_a_question_says_how_many_it_is_about():
     assert answers.asked(Ask(Command.GRANT, NONCE, grant, (), decided)) == 3
     release = (many.held, many.waits, *many.keys, *many.queues)
     assert answers.asked(Ask(Command.RELEASE, NONCE, release, (), decided)) == 3
+    assert answers.asked(Ask(Command.RETURN, NONCE, many.keys, (NONCE,), decided)) == 3
     index = Ask(Command.SURVEY, NONCE, (many.held,), ("redlock:lock:", 1001), decided)
     assert answers.asked(index) == 1001
 
