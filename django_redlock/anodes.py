@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .node import Node, Opening
     from .protocol import Ask, Vote
 
+LATE: Final = 1.0  # seconds after which what the loop was to be told of was interrupted
 PLENTY: Final = 65536  # bytes: what a hundred tasks ask in one tick leaves in one write
 
 
@@ -98,6 +100,7 @@ class Lane:
         self._opening: Opening | None = None
         self._waiting: dict[Inquiry, int] = {}  # for a connection; with our place
         self._flushing = False
+        self._flushes = -math.inf  # time.monotonic of the first question that waits for that
         self._blocked = False  # whether the socket takes no more for now
         self._plenty = PLENTY  # unsent bytes with which not to wait for the end of the tick
 
@@ -132,7 +135,7 @@ class Lane:
 
     def open(self, now: float, loop: asyncio.AbstractEventLoop, *, urgent: bool) -> bool:
         """Begin to connect; whether a connection is on its way."""
-        if self._opening is None:
+        if self._opening is None or self._unheard(self._opening, now):
 
             def arrived(opening: Opening) -> None:
                 loop.call_soon_threadsafe(self._opened, loop, opening)
@@ -140,8 +143,13 @@ class Lane:
             self._opening = self.node.open(now, urgent=urgent, then=arrived)
         return self._opening is not None
 
+    def _unheard(self, opening: Opening, now: float) -> bool:
+        """Whether it was done long ago: an interruption kept us from hearing of it."""
+        return opening.done.is_set() and now > opening.wanted + LATE
+
     def _opened(self, loop: asyncio.AbstractEventLoop, opening: Opening) -> None:
-        self._opening = None
+        if self._opening is opening:
+            self._opening = None
         if opening.channel is not None:
             if self.channel is not None and self._silent:
                 self.channel.close("no answer")  # it answers on a new one
@@ -156,9 +164,14 @@ class Lane:
 
     def _have(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
         self.channel, self._blocked, self._silent = channel, False, False
-        channel.looped = True
-        self.node.lend(channel)
-        loop.add_reader(channel.fileno, self.read, loop)
+        try:
+            channel.looped = True
+            self.node.lend(channel)
+            loop.add_reader(channel.fileno, self.read, loop)
+        except BaseException:  # a signal handler's: nobody would read the answers
+            channel.close("interrupted")
+            self._drop(loop)
+            raise
 
     def _drop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have no connection any more; a closed one leaves the loop before its number is new."""
@@ -207,9 +220,10 @@ class Lane:
         if channel.unsent >= self._plenty and not self._blocked:
             channel.flush()
             self._plenty = channel.unsent + PLENTY  # more, where the socket is full
-        if not (self._flushing or self._blocked):
-            self._flushing = True
+        # A flush that has not come for so long was interrupted.
+        if not self._blocked and (not self._flushing or owed.since > self._flushes + self.timeout):
             loop.call_soon(self._flush, loop)
+            self._flushing, self._flushes = True, owed.since
         return True
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -220,12 +234,17 @@ class Lane:
         blocked = not channel.flush()
         if channel.fault:
             self._drop(loop)
-        elif blocked != self._blocked:
-            self._blocked = blocked
-            if blocked:
-                loop.add_writer(channel.fileno, self._flush, loop)
-            else:
-                loop.remove_writer(channel.fileno)
+        elif blocked and not self._blocked:
+            loop.add_writer(channel.fileno, self._unblocked, loop)
+            self._blocked = True
+        elif self._blocked and not blocked:
+            self._blocked = False
+            loop.remove_writer(channel.fileno)
+
+    def _unblocked(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Send more; called by the loop as long as it does not know that there is no more."""
+        self._blocked = True
+        self._flush(loop)
 
     def read(self, loop: asyncio.AbstractEventLoop) -> None:
         """Settle every answer that has arrived."""

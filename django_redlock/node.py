@@ -20,6 +20,7 @@ from .background import Crew
 from .channel import again
 from .complaints import describe
 from .handshake import open_channel
+from .latches import Latch
 from .protocol import Answer, Vote
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Opening:
     """
 
     def __init__(self, then: Callable[[Opening], object] | None) -> None:
-        self.done = threading.Event()
+        self.done = Latch()
         self.channel: Channel | None = None
         self.awaited = True
         self.wanted = time.monotonic()

@@ -194,12 +194,12 @@ def _blocking(rules: _Rules, view: View) -> View:
                 return refused
         try:
             response = run(request, *args, **kwargs)
-        except BaseException:
+            if lease is not None and not _keeps(response, lease):
+                lease.release()
+        except BaseException:  # a signal handler's may come while the lock is released
             if lease is not None:
                 lease.release()
             raise
-        if lease is not None and not _keeps(response, lease):
-            lease.release()
         return response
 
     single._non_atomic_requests = marked  # type: ignore[attr-defined]  # noqa: SLF001 - Django's
@@ -226,12 +226,12 @@ def _awaiting(rules: _Rules, view: View) -> View:
                 return refused
         try:
             response = await view(request, *args, **kwargs)
+            if lease is not None and not _keeps(response, lease):
+                await lease.arelease()
         except BaseException:  # CancelledError, too: the client has gone
             if lease is not None:
                 await lease.arelease()
             raise
-        if lease is not None and not _keeps(response, lease):
-            await lease.arelease()
         return response
 
     return single
