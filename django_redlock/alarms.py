@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Alarm: TypeAlias = list[Any]  # when; which of those; the question, or None when it is over
 
 FEW: Final = 1024  # alarms that are not worth tidying
+LATE: Final = 1.0  # seconds after a timer that was interrupted until the next one rings
 
 
 def dismiss(alarm: Alarm | None) -> None:
@@ -36,15 +37,15 @@ class Alarms:
         self._alarms: list[Alarm] = []
         self._order = itertools.count()
         self._many = FEW
-        self._timer: asyncio.TimerHandle | None = None
+        self._timers: tuple[asyncio.TimerHandle, ...] = ()  # the second, should one be interrupted
         self._rings = math.inf  # when the timer does
 
     def set(self, when: float, inquiry: Inquiry, loop: asyncio.AbstractEventLoop) -> Alarm:
         """Have ``inquiry.look_again`` called at that ``time.monotonic``."""
         if len(self._alarms) >= self._many:
-            self._alarms = [alarm for alarm in self._alarms if alarm[2] is not None]
-            heapq.heapify(self._alarms)
-            self._many = max(FEW, 2 * len(self._alarms))
+            alarms = [alarm for alarm in self._alarms if alarm[2] is not None]
+            heapq.heapify(alarms)
+            self._alarms, self._many = alarms, max(FEW, 2 * len(alarms))
         alarm: Alarm = [when, next(self._order), inquiry]
         heapq.heappush(self._alarms, alarm)
         if when < self._rings:
@@ -52,10 +53,12 @@ class Alarms:
         return alarm
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._rings = self._alarms[0][0]
-        self._timer = loop.call_later(max(0.0, self._rings - time.monotonic()), self._ring, loop)
+        before, rings = self._timers, self._alarms[0][0]
+        left = max(0.0, rings - time.monotonic())
+        timers = [loop.call_later(left + late, self._ring, loop) for late in (0.0, LATE)]
+        self._timers, self._rings = tuple(timers), rings
+        for timer in before:
+            timer.cancel()
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         now, self._rings = time.monotonic(), -math.inf  # what is set meanwhile needs no timer yet
@@ -65,10 +68,16 @@ class Alarms:
                 over = inquiry is None or inquiry.answered.done()
                 if when > now and not over:
                     return
-                heapq.heappop(self._alarms)
-                if not over:
-                    inquiry.look_again(when, now)
+                try:
+                    heapq.heappop(self._alarms)
+                    if not over:
+                        inquiry.look_again(when, now)
+                except BaseException:  # a signal handler's: look once more
+                    heapq.heappush(self._alarms, [now, next(self._order), inquiry])
+                    raise
         finally:
-            self._timer, self._rings = None, math.inf
+            timers, self._timers, self._rings = self._timers, (), math.inf
+            for timer in timers:
+                timer.cancel()
             if self._alarms:
                 self._arm(loop)

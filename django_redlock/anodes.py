@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .owed import Owed
     from .protocol import Ask, Vote
 
+LATE: Final = 1.0  # seconds after which what the loop was to be told of was interrupted
 PLENTY: Final = 65536  # bytes: what a hundred tasks ask in one tick leaves in one write
 
 
@@ -101,6 +102,7 @@ class Lane:
         self._opening: Opening | None = None
         self._waiting: dict[Inquiry, int] = {}  # for a connection; with our place
         self._flushing = False
+        self._flushes = -math.inf  # time.monotonic of the first question that waits for that
         self._blocked = False  # whether the socket takes no more for now
         self._plenty = PLENTY  # unsent bytes with which not to wait for the end of the tick
 
@@ -137,7 +139,7 @@ class Lane:
 
     def open(self, now: float, loop: asyncio.AbstractEventLoop, *, urgent: bool) -> bool:
         """Begin to connect; whether a connection is on its way."""
-        if self._opening is None:
+        if self._opening is None or self._unheard(self._opening, now):
 
             def arrived(opening: Opening) -> None:
                 loop.call_soon_threadsafe(self._opened, loop, opening)
@@ -152,8 +154,13 @@ class Lane:
             return -math.inf
         return opening.patience_ends(HANDSHAKE * self.timeout, longest)
 
+    def _unheard(self, opening: Opening, now: float) -> bool:
+        """Whether it was done long ago: an interruption kept us from hearing of it."""
+        return opening.done.is_set() and now > opening.wanted + LATE
+
     def _opened(self, loop: asyncio.AbstractEventLoop, opening: Opening) -> None:
-        self._opening = None
+        if self._opening is opening:
+            self._opening = None
         if opening.channel is not None and not opening.channel.fault:
             if self.channel is not None and self._silent:
                 self.channel.close("no answer")  # it answers on a new one
@@ -168,9 +175,14 @@ class Lane:
 
     def _have(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
         self.channel, self._blocked, self._silent = channel, False, False
-        channel.looped = True
-        self.node.lend(channel)
-        loop.add_reader(channel.fileno, self.read, loop)
+        try:
+            channel.looped = True
+            self.node.lend(channel)
+            loop.add_reader(channel.fileno, self.read, loop)
+        except BaseException:  # a signal handler's: nobody would read the answers
+            channel.close("interrupted")
+            self._drop(loop)
+            raise
         if channel.unsent:
             self._flush(loop)
 
@@ -221,9 +233,10 @@ class Lane:
         if channel.unsent >= self._plenty and not self._blocked:
             channel.flush()
             self._plenty = channel.unsent + PLENTY  # more, where the socket is full
-        if not (self._flushing or self._blocked):
-            self._flushing = True
+        # A flush that has not come for so long was interrupted.
+        if not self._blocked and (not self._flushing or owed.since > self._flushes + self.timeout):
             loop.call_soon(self._flush, loop)
+            self._flushing, self._flushes = True, owed.since
         return True
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -234,12 +247,17 @@ class Lane:
         blocked = not channel.flush()
         if channel.fault:
             self._drop(loop)
-        elif blocked != self._blocked:
-            self._blocked = blocked
-            if blocked:
-                loop.add_writer(channel.fileno, self._flush, loop)
-            else:
-                loop.remove_writer(channel.fileno)
+        elif blocked and not self._blocked:
+            loop.add_writer(channel.fileno, self._unblocked, loop)
+            self._blocked = True
+        elif self._blocked and not blocked:
+            self._blocked = False
+            loop.remove_writer(channel.fileno)
+
+    def _unblocked(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Send more; called by the loop as long as it does not know that there is no more."""
+        self._blocked = True
+        self._flush(loop)
 
     def read(self, loop: asyncio.AbstractEventLoop) -> None:
         """Settle every answer that has arrived."""

@@ -50,12 +50,17 @@ def _bytes(lease: Lease) -> int:
 
 
 class Renewal:
-    """One message for many leases, and what comes of it."""
+    """One message for many leases, and what comes of it.
+
+    Attributes:
+        lost: the leases whose holders must be told of a loss, as far as ``settle`` has come.
+    """
 
     def __init__(self, backend: Backend, batch: Sequence[Reference]) -> None:
         leases = (reference() for reference in batch)
         self.leases = [lease for lease in leases if lease is not None and lease.held]
         self.backend = backend
+        self.lost: list[Lease] = []
         self.asked = backend.policy.clock()
 
     def steps(self) -> Steps[list[Outcome]]:
@@ -71,5 +76,7 @@ class Renewal:
 
     def settle(self, outcomes: Sequence[Outcome]) -> list[Lease]:
         """Let each lease know; the ones whose holders must be told of a loss."""
-        pairs = zip(self.leases, outcomes, strict=True)
-        return [lease for lease, outcome in pairs if lease.renewed(outcome, self.asked)]
+        for lease, outcome in zip(self.leases, outcomes, strict=True):
+            if lease.renewed(outcome, self.asked):
+                self.lost.append(lease)
+        return self.lost

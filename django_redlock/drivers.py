@@ -40,17 +40,20 @@ def run(steps: Steps[T], perform: Callable[[Effect], Any]) -> T:
 async def arun(steps: Steps[T], perform: Callable[[Effect], Awaitable[Any]]) -> T:
     """Carry out ``steps`` in a task and return their result.
 
-    A cancellation is handed to the generator, which says what to undo. ``perform`` sends before
-    it is awaited, so what undoes is on its way even if a second cancellation ends the waiting.
+    A cancellation is handed to the generator, which says what to undo; and so is, as in ``run``,
+    the exception of a signal handler. ``perform`` sends before it is awaited, so what undoes is on
+    its way even if a second cancellation ends the waiting.
     """
+    step: Callable[[Any], Effect] = steps.send
     value: Any = None
-    error: BaseException | None = None
     while True:
         try:
-            effect = steps.send(value) if error is None else steps.throw(error)
+            while True:
+                value = await perform(step(value))
+                step = steps.send
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
-        try:
-            value, error = await perform(effect), None
-        except BaseException as raised:  # noqa: BLE001 - rule: undo on every interruption
-            error = raised
+        except BaseException as error:  # rule: undo on every interruption
+            if inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED:  # the generator's own
+                raise
+            step, value = steps.throw, error

@@ -8,28 +8,26 @@ holder that still believes while its key is already gone would be a second holde
 from __future__ import annotations
 
 import enum
-import functools
 import logging
 import math
 import os
 import threading
 import warnings
-import weakref
 from typing import TYPE_CHECKING, Final
 
-from . import algorithm, events
+from . import algorithm, blocks, events
 from .errors import LeaseLost, NodesUnavailable
 from .event_loops import running_loop
 from .events import Event, Kind, Tally, log_fields
 from .extending import majority_denies
 from .handles import Handle
 from .protocol import Answer, Grant
-from .undoing import hand_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .backend import Backend
+    from .blocks import Block
     from .errors import RedlockError
     from .extending import Outcome
     from .protocol import Steps, Vote
@@ -37,23 +35,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_redlock")
 RENEWALS: Final = 3  # in each ttl …
 TRIES: Final = 20  # … or so many, while no majority answers
-_forgotten: dict[int, weakref.ref[Lease]] = {}
-
-
-def _release_forgotten(
-    backend: Backend, grant: Grant, pid: int, reference: weakref.ref[Lease]
-) -> None:
-    for key, known in tuple(_forgotten.items()):
-        if known is reference:
-            del _forgotten[key]
-    if pid != os.getpid():
-        return
-    loop = running_loop()
-    if loop is None:
-        backend.run(algorithm.release(backend.policy, grant))
-    else:  # later, since this may be in the middle of anything; and never blocking
-        ask = hand_over(backend.policy, grant.target, grant.nonce, grant.touched)
-        loop.call_soon(backend.group.aask, ask)
 
 
 class State(enum.Enum):
@@ -94,6 +75,7 @@ class Lease:
         self._unknown = False  # since its renewal failed
         self._changing = threading.RLock()
         self._pid = os.getpid()
+        self.block: Block | None = None  # the ``with`` block that holds it
         self.name = grant.target.name
         self.fence = grant.fence
 
@@ -175,25 +157,43 @@ class Lease:
         self.ensure()
         if not self._end(State.GIVEN):
             raise LeaseLost(self._ending(), name=self.name)
-        _forgotten.pop(id(self), None)
+        blocks.need_no_more(self)
         self._tell_end(Kind.GIVEN)
         return Handle(self._backend.alias, self._grant.nonce, self.names).encode()
 
-    def release_if_forgotten(self) -> None:
-        """Release when the last reference goes without a release; for ``with`` blocks.
+    def abandon(self) -> None:
+        """Release, since the block that held it is gone; called in the middle of anything."""
+        if self._pid != os.getpid():
+            return
+        if running_loop() is None:
+            self.release()
+            return
+        over = self.lost
+        if self._end(State.RELEASED):
+            blocks.give_back(self._backend, self._grant)
+            if over:
+                self._lose()
+            else:
+                self._tell_end(Kind.RELEASED)
 
-        A weak reference, not ``__del__``: that would run for every lease, and swallow a
-        Ctrl-C that arrives in it.
-        """
-        release = functools.partial(_release_forgotten, self._backend, self._grant, self._pid)
-        _forgotten[id(self)] = weakref.ref(self, release)
+    def disown(self) -> None:
+        """Stop believing, untold: whoever calls this gives the names back."""
+        self._end(State.RELEASED)
+        blocks.need_no_more(self)
 
     # -- for the watchdog -----------------------------------------------------------------------
 
     @property
     def held(self) -> bool:
-        """Whether the holder has neither let go nor been told that the lease is lost."""
-        return self._held() and self._pid == os.getpid()
+        """Whether the holder has neither let go nor lost it, and its block has not ended."""
+        block = self.block
+        alive = block is None or block() is not None
+        return alive and self._held() and self._pid == os.getpid()
+
+    @property
+    def untold(self) -> bool:
+        """Whether it was lost and nobody was told: an interruption came between."""
+        return self._lost and not self._told and self._pid == os.getpid()
 
     @property
     def ended(self) -> bool:
@@ -242,7 +242,7 @@ class Lease:
     def over(self) -> bool:
         """See whether its time has run out; whether the holder must be told of a loss."""
         with self._changing:
-            return self._held() and self.remaining() <= 0 and self._become_lost()
+            return self.held and self.remaining() <= 0 and self._become_lost()
 
     # -- endings --------------------------------------------------------------------------------
 
@@ -312,9 +312,9 @@ class Lease:
     def _releasing(self) -> Steps[None]:
         over, denied = self.lost, False
         votes: Sequence[Vote] | None = None
-        _forgotten.pop(id(self), None)
         try:
             if self._end(State.RELEASED):
+                blocks.need_no_more(self)
                 votes = yield from self._giving_back()
                 denied = self._denied(votes)
         except GeneratorExit:
@@ -355,7 +355,8 @@ class Lease:
 
     def _lose(self) -> None:
         """Become lost, and tell whoever asked to be told; once."""
-        if self._become_lost():
+        self._become_lost()
+        if self.untold:
             self.tell_lost()
 
     def _become_lost(self) -> bool:
@@ -366,16 +367,24 @@ class Lease:
             return True
 
     def tell_lost(self) -> None:
-        """Tell whoever asked to be told."""
+        """Tell whoever asked to be told; once."""
         late = self._backend.policy.clock() >= self._grant.deadline
         why = "its time ran out" if late else "a majority does not have it any more"
-        self._tell_end(Kind.LOST, error=LeaseLost(why, name=self.name))
-        if self._on_lost is not None:
-            try:
-                self._on_lost(self)
-            except Exception:  # a caller's error must not end the watchdog or hide the body's
-                told = log_fields(self._backend.alias, self.name, fence=self.fence)
-                logger.exception("on_lost of %r failed", self.name, extra=told)
+        if not self._first_to_tell():
+            return
+        try:
+            self.tell(Kind.LOST, error=LeaseLost(why, name=self.name))
+        finally:  # a listener may want to exit
+            self._call_on_lost()
+
+    def _call_on_lost(self) -> None:
+        if self._on_lost is None:
+            return
+        try:
+            self._on_lost(self)
+        except Exception:  # a caller's error must not end the watchdog or hide the body's
+            told = log_fields(self._backend.alias, self.name, fence=self.fence)
+            logger.exception("on_lost of %r failed", self.name, extra=told)
 
     # -- telling others -------------------------------------------------------------------------
 
@@ -409,15 +418,12 @@ class Lease:
         )
         events.tell(event)
 
-    def _tell_end(
-        self,
-        kind: Kind,
-        votes: Sequence[Vote] | None = None,
-        error: RedlockError | None = None,
-    ) -> None:
+    def _tell_end(self, kind: Kind, votes: Sequence[Vote] | None = None) -> None:
         """Tell how the lease ended; once, though it may be lost while it is released."""
+        if self._first_to_tell():
+            self.tell(kind, votes=votes)
+
+    def _first_to_tell(self) -> bool:
         with self._changing:
-            if self._told:
-                return
-            self._told = True
-        self.tell(kind, votes=votes, error=error)
+            first, self._told = not self._told, True
+            return first

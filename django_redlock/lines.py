@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Call: TypeAlias = "Callable[[], object]"
+Line: TypeAlias = "dict[weakref.ref[Ticket], Call | None]"  # None: knows that it is the first
 
 
 class Lines:
@@ -27,15 +28,16 @@ class Lines:
     def reset(self) -> None:
         """Forget them all, as a forked child must."""
         self._changing = threading.RLock()  # re-entrant: collecting garbage may get here, too
-        self._lines: dict[str, dict[weakref.ref[Ticket], Call]] = {}
+        self._lines: dict[str, Line] = {}
 
     def join(self, ticket: Ticket, call: Call) -> bool:
         """Stand in line; whether as the first. Else ``call`` is called when that is so."""
         forgotten = functools.partial(self._remove, ticket.queue)
         with self._changing:
             line = self._lines.setdefault(ticket.queue, {})
-            line[weakref.ref(ticket, forgotten)] = call
-            return len(line) == 1
+            first = not line
+            line[weakref.ref(ticket, forgotten)] = None if first else call
+            return first
 
     def is_first(self, ticket: Ticket) -> bool:
         """Whether nobody stands before it."""
@@ -43,18 +45,30 @@ class Lines:
             return next(iter(self._lines.get(ticket.queue, ())), None) == weakref.ref(ticket)
 
     def leave(self, ticket: Ticket) -> None:
-        """Leave the line, and call who is first then."""
+        """Leave the line, and call who is first then.
+
+        May be called again, where an interruption came between the two.
+        """
         self._remove(ticket.queue, weakref.ref(ticket))
 
     def _remove(self, queue: str, reference: weakref.ref[Ticket]) -> None:
         with self._changing:
             line = self._lines.get(queue, {})
-            was_first = bool(line) and next(iter(line)) == reference
             line.pop(reference, None)
-            while line and was_first and not _called(next(iter(line.values()))):
-                del line[next(iter(line))]
+            self._call_first(line)
             if not line:
                 self._lines.pop(queue, None)
+
+    def _call_first(self, line: Line) -> None:
+        """Call the first, unless it knows; those who are gone leave the line."""
+        while line:
+            first, call = next(iter(line.items()))
+            if call is None:
+                return
+            if _called(call):
+                line[first] = None
+                return
+            del line[first]
 
 
 def _called(call: Call) -> bool:

@@ -5,9 +5,8 @@
                    makes a Lease each time
     Lease          one tenancy (``lease``)
 
-A Lock holds nothing but the leases of the ``with`` blocks it is in. So when an interruption
-tears a block open before its ``__exit__`` has begun, the lease is forgotten with the Lock, and
-being forgotten releases it.
+A Lock holds no lease: each ``with`` block holds its own, and releases it also when an interruption
+tears the block open before its ``__exit__`` has begun (``blocks``).
 """
 
 from __future__ import annotations
@@ -16,23 +15,25 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from . import algorithm, context, events
+from . import algorithm
 from .callables import finished, is_async
-from .errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
-from .events import Event, Kind, Tally
+from .errors import LeaseLost, LockTaken
 from .handles import Handle
-from .lease import Lease
+from .holding import holding
+from .leaving import ByHand, aleave, leave
 from .naming import check_alias, check_fields, check_names, check_no_fields, fill
 from .options import OnLost, Options
-from .renewal import watchdog
 from .seconds import check_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from types import TracebackType
 
     from .backend import Backend
-    from .protocol import Grant, Steps
+    from .blocks import Block
+    from .holding import Keep
+    from .lease import Lease
+    from .protocol import Steps
 
 F = TypeVar("F", bound="Callable[..., Any]")
 Source: TypeAlias = "Callable[[str], Backend]"
@@ -53,7 +54,7 @@ class Lock:
         self.names: Final = check_names(name)
         self._options = options
         self._filled = False  # whether braces in the names are text
-        self._entered: list[Lease] = []
+        self.by_hand: Final = ByHand()
 
     def __repr__(self) -> str:
         name = self.names[0] if len(self.names) == 1 else list(self.names)
@@ -81,14 +82,11 @@ class Lock:
             SynchronousOnlyOperation: an event loop runs in this thread; without Django it
                 is a RuntimeError.
         """
-        backend = self._source(self._alias)
-        backend.refuse_event_loop()
-        return backend.run(self._taking(backend, wait))
+        return self._acquire(wait)
 
     async def aacquire(self, wait: float | None = None) -> Lease:
         """``acquire`` in a task. When it is cancelled, nothing stays taken."""
-        backend = self._source(self._alias)
-        return await backend.arun(self._taking(backend, wait))
+        return await self._aacquire(wait)
 
     def try_acquire(self) -> Lease | None:
         """Take the lock if it is free; never waits. None when somebody holds it.
@@ -108,7 +106,16 @@ class Lock:
         except LockTaken:
             return None
 
-    def _taking(self, backend: Backend, wait: float | None) -> Steps[Lease]:
+    def _acquire(self, wait: float | None, keep: Keep | None = None) -> Lease:
+        backend = self._source(self._alias)
+        backend.refuse_event_loop()
+        return backend.run(self._taking(backend, wait, keep))
+
+    async def _aacquire(self, wait: float | None, keep: Keep | None = None) -> Lease:
+        backend = self._source(self._alias)
+        return await backend.arun(self._taking(backend, wait, keep))
+
+    def _taking(self, backend: Backend, wait: float | None, keep: Keep | None) -> Steps[Lease]:
         options = self._options
         if not self._filled:
             check_no_fields(self.names)
@@ -129,72 +136,56 @@ class Lock:
             ttl=backend.check_ttl(backend.ttl if options.ttl is None else options.ttl),
             wait=wait,
         )
-        return _holding(backend, steps, options)
+        return holding(backend, steps, options, keep)
 
     # -- in a ``with`` --------------------------------------------------------------------------
 
     def __enter__(self) -> Lease:
+        block = leave.entered(self)
+        if block is not None:
+            return self._acquire(None, block.keep)
         lease = self.acquire()
         try:
-            self._enter(lease)
+            self.by_hand.enter(lease)
         except BaseException:  # a signal handler's: nobody else will release it
             lease.release()
             raise
         return lease
 
-    async def __aenter__(self) -> Lease:
+    def __aenter__(self) -> Coroutine[Any, Any, Lease]:
+        return self._aenter(aleave.entered(self))
+
+    async def _aenter(self, block: Block | None) -> Lease:
+        if block is not None:
+            return await self._aacquire(None, block.keep)
         lease = await self.aacquire()
-        self._enter(lease)
+        self.by_hand.enter(lease)
         return lease
 
-    def _enter(self, lease: Lease) -> None:
-        self._entered.append(lease)
-        lease.release_if_forgotten()
+    if TYPE_CHECKING:
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        lease = self._innermost()
-        try:
-            lease.release()
-        except BaseException:  # interrupted before it had begun; asking twice harms nobody
-            lease.release()
-            raise
-        finally:
-            self._entered.remove(lease)
-        self._left(lease, kind)
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+        ) -> None: ...
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        lease = self._innermost()
-        try:
-            await lease.arelease()
-        finally:
-            self._entered.remove(lease)
-        self._left(lease, kind)
+        async def __aexit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+        ) -> None: ...
 
-    def _left(self, lease: Lease, kind: type[BaseException] | None) -> None:
+    else:
+        __exit__ = leave
+        __aexit__ = aleave
+
+    def left(self, lease: Lease, kind: type[BaseException] | None) -> None:
         """Tell of a loss, if that was asked for and hides no error of the body."""
         if kind is None and lease.lost and self._options.on_lost == "raise":
             raise LeaseLost("the lease was lost before the block ended", name=lease.name)
-
-    def _innermost(self) -> Lease:
-        """The innermost of our leases in this thread or task; also one that was released.
-
-        A block that ends elsewhere than it began is not known: one that is over goes first.
-        """
-        for lease in context.leases():
-            if lease in self._entered:
-                return lease
-        ended = [lease for lease in self._entered if lease.ended or lease.lost]
-        return (ended or self._entered)[-1]
 
     # -- decorating -----------------------------------------------------------------------------
 
@@ -336,42 +327,4 @@ class LockTemplate:
             label=self._options.label or backend.label(),
             ttl=backend.check_ttl(backend.ttl if ttl is None else ttl),
         )
-        return _holding(backend, steps, self._options)
-
-
-def _holding(backend: Backend, steps: Steps[Grant], options: Options) -> Steps[Lease]:
-    """Carry out ``steps`` and make a lease of the grant.
-
-    A signal handler may raise at any call. Nothing stands between the grant and its name, and
-    from there on every way out but the last releases it.
-    """
-    on_lost = options.on_lost if callable(options.on_lost) else None
-    renew = backend.renew if options.renew is None else options.renew
-    max_hold = backend.max_hold if options.max_hold is None else options.max_hold
-    min_hold = backend.check_min_hold(options.min_hold or 0.0)
-    began, grant = backend.policy.clock(), None
-    try:
-        grant = yield from steps
-        lease = Lease(
-            backend, grant, min_hold=min_hold, renew=renew, max_hold=max_hold, on_lost=on_lost
-        )
-        context.push(lease)
-        watchdog.watch(lease)
-        lease.tell(Kind.ACQUIRED, since=began)  # inside: a listener may be interrupted, too
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        if grant is not None:
-            yield from algorithm.release(backend.policy, grant)
-        elif isinstance(error, RedlockError):
-            _tell_refusal(backend, error, began, quiet=bool(options.quiet))
-        raise
-    return lease
-
-
-def _tell_refusal(backend: Backend, error: RedlockError, began: float, *, quiet: bool) -> None:
-    kind = Kind.UNAVAILABLE if isinstance(error, NodesUnavailable) else Kind.REFUSED
-    if events.wanted(kind):
-        waited, votes = backend.policy.clock() - began, Tally.of(error.votes)
-        event = Event(kind, backend.alias, error.name, waited, votes=votes, error=error)
-        events.tell(event, quiet=quiet and kind is Kind.UNAVAILABLE)
+        return holding(backend, steps, self._options)

@@ -1,4 +1,10 @@
-"""The watchdog of one event loop: callbacks by the loop's own timers, no thread and no task."""
+"""The watchdog of one event loop: callbacks by the loop's own timers, no thread and no task.
+
+An exception may end any of its callbacks at any call: that of a signal handler, or the exit that a
+listener wants. So a callback gives back what it took, in a ``finally``; what says that a question
+is on its way is that question's own future; and a timer that rings looks, whichever it is. What
+falls through all the same is renewed by the thread, a little later.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +34,9 @@ class LoopWatchdog:
 
     def __init__(self) -> None:
         self.rota = Rota()
-        self._timer = math.inf  # when the next one fires; later ones are out of date
-        self._waiting: dict[int, deque[tuple[Backend, Sequence[Reference]]]] = {}
+        self._timer = math.inf  # when the next one fires
+        self._queued: dict[int, deque[tuple[Backend, Sequence[Reference]]]] = {}
+        self._asked: dict[int, tuple[Sequence[Reference], asyncio.Future[Any]]] = {}
 
     def watch(self, lease: Lease, loop: asyncio.AbstractEventLoop) -> None:
         """Look after a lease until it ends."""
@@ -37,49 +44,70 @@ class LoopWatchdog:
         self._set_timer(loop)
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        when = self.rota.next()
-        if when < self._timer:
-            self._timer = when
-            left = max(0.0, when - boottime())
+        when, now = self.rota.next(), boottime()
+        # One that should have rung may have been interrupted.
+        if when < self._timer or (self._timer <= now and when < math.inf):
+            left = max(0.0, when - now)
             # An empty context: the one of whoever took the lock is no business of ours.
             loop.call_later(left, self._look, when, loop, context=contextvars.Context())
+            self._timer = when
 
     def _look(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
-        if when != self._timer:
-            return
-        self._timer = math.inf
+        if when == self._timer:
+            self._timer = math.inf
+        due: list[Lease] = []
         try:
             over, due = self.rota.take(boottime())
-            self._tell([lease for lease in over if lease.over()])
             for backend, batch in batches(due):
-                kind = id(backend.group)
-                if kind in self._waiting:
-                    self._waiting[kind].append((backend, batch))
-                else:
-                    self._waiting[kind] = deque([(backend, batch)])
-                    self._ask_next(kind, loop)
+                self._queued.setdefault(id(backend.group), deque()).append((backend, batch))
+            due = []
+            self._tell([lease for lease in over if lease.over() or lease.untold], loop)
+            for kind in tuple(self._queued):
+                self._ask_next(kind, loop)
         finally:
-            self._set_timer(loop)
+            self._renew_later(due, loop)
 
     def _ask_next(self, kind: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Put the next question to these nodes, or be done with them."""
-        while self._waiting[kind]:
-            backend, batch = self._waiting[kind].popleft()
-            renewal = Renewal(backend, batch)
-            steps = renewal.steps()
-            try:
-                question = next(steps)
-                assert isinstance(question, Ask)  # an extension waits for nothing
-                answered = asyncio.ensure_future(backend.group.aask(question), loop=loop)
-            except StopIteration as stop:  # nothing to ask
-                self._settle(renewal, stop.value, loop)
-            except Exception:  # noqa: BLE001 - as in Watchdog._renew
-                self._settle(renewal, renewal.unknown(), loop)
-            else:
-                heard = partial(self._heard, renewal, steps, kind, loop)
-                answered.add_done_callback(heard, context=contextvars.Context())
+        """Put the next question to these nodes, unless one is on its way, or be done with them."""
+        asked = self._asked.get(kind)
+        if asked is not None:
+            if not asked[1].done():
                 return
-        del self._waiting[kind]
+            self._asked.pop(kind, None)  # an interruption kept it from being heard
+            leases = (reference() for reference in asked[0])
+            self._renew_later([lease for lease in leases if lease is not None], loop)
+        queue = self._queued.get(kind)
+        while queue:
+            backend, batch = queue.popleft()
+            renewal = Renewal(backend, batch)
+            try:
+                answered = self._ask(renewal, kind, loop)
+                if answered is not None:
+                    self._asked[kind] = batch, answered
+                    return
+            except BaseException:
+                self._renew_later(renewal.leases, loop)
+                raise
+        self._queued.pop(kind, None)
+
+    def _ask(
+        self, renewal: Renewal, kind: int, loop: asyncio.AbstractEventLoop
+    ) -> asyncio.Future[Any] | None:
+        """Put a question to the nodes; None if there is no answer to wait for."""
+        steps = renewal.steps()
+        try:
+            question = next(steps)
+            assert isinstance(question, Ask)  # an extension waits for nothing
+            answered = asyncio.ensure_future(renewal.backend.group.aask(question), loop=loop)
+        except StopIteration as stop:  # nothing to ask
+            self._settle(renewal, stop.value, loop)
+        except Exception:  # noqa: BLE001 - as in Watchdog._renew
+            self._settle(renewal, renewal.unknown(), loop)
+        else:
+            heard = partial(self._heard, renewal, steps, kind, loop)
+            answered.add_done_callback(heard, context=contextvars.Context())
+            return answered
+        return None
 
     def _heard(
         self,
@@ -91,23 +119,34 @@ class LoopWatchdog:
     ) -> None:
         outcomes: list[Outcome]
         try:
-            steps.send(answered.result())
-        except StopIteration as stop:
-            outcomes = stop.value
-        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - as in Watchdog._renew
-            outcomes = renewal.unknown()
-        self._settle(renewal, outcomes, loop)
-        self._ask_next(kind, loop)
+            try:
+                steps.send(answered.result())
+            except StopIteration as stop:
+                outcomes = stop.value
+            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - as in Watchdog._renew
+                outcomes = renewal.unknown()
+            self._settle(renewal, outcomes, loop)
+        finally:
+            asked = self._asked.get(kind)
+            if asked is not None and asked[1] is answered:
+                self._asked.pop(kind, None)
+            self._ask_next(kind, loop)
 
     def _settle(
         self, renewal: Renewal, outcomes: list[Outcome], loop: asyncio.AbstractEventLoop
     ) -> None:
-        lost = renewal.settle(outcomes)
-        for lease in renewal.leases:
+        try:
+            renewal.settle(outcomes)
+        finally:
+            self._renew_later(renewal.leases, loop)
+            self._tell(renewal.lost, loop)
+
+    def _renew_later(self, leases: Sequence[Lease], loop: asyncio.AbstractEventLoop) -> None:
+        for lease in leases:
             self.rota.renew_later(lease)
         self._set_timer(loop)
-        self._tell(lost)
 
-    def _tell(self, lost: Sequence[Lease]) -> None:
+    def _tell(self, lost: Sequence[Lease], loop: asyncio.AbstractEventLoop) -> None:
+        """Tell the holders, each by a callback of its own: one that raises keeps none untold."""
         for lease in lost:
-            lease.tell_lost()
+            loop.call_soon(lease.tell_lost, context=contextvars.Context())

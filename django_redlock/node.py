@@ -20,6 +20,7 @@ from .admission import SKEW, wrong_clock
 from .background import Crew
 from .complaints import describe
 from .handshake import open_channel
+from .latches import Latch
 from .owed import nobody
 from .protocol import Answer, Vote, boottime
 from .undo_queue import UndoQueue
@@ -80,7 +81,7 @@ class Opening:
     """
 
     def __init__(self, then: Callable[[Opening], object] | None) -> None:
-        self.done = threading.Event()
+        self.done = Latch()
         self.channel: Channel | None = None
         self.awaited = True
         self.wanted = time.monotonic()

@@ -14,7 +14,8 @@ that is closed without a word. The loop keeps its watchdog by the timer, and not
 loop. The thread looks after these leases, too, a little later: it steps in when the loop is
 blocked, stands still or has been closed.
 
-A daemon thread, silent at exit; a forked child begins with no leases.
+A daemon thread, silent at exit; a forked child begins with no leases. The thread sleeps on a
+``Bell``, and no other thread takes a lock that an interruption could leave locked.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 from .background import Crew, start_thread
 from .batch import Renewal, batches
 from .event_loops import PerLoop, running_loop
+from .latches import Bell
 from .loopwatch import LoopWatchdog
 from .protocol import boottime
 from .rota import Rota
@@ -56,7 +58,8 @@ class Watchdog:
 
     def reset(self) -> None:
         """Forget all leases, as a forked child must: they are its parent's."""
-        self._woken = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
+        self._bell = Bell()
         self._own = Rota()
         self._of_loops = Rota(lag=LAG, grace=GRACE)
         self._crew = Crew()
@@ -69,40 +72,47 @@ class Watchdog:
         loop = running_loop()
         if loop is not None:
             self._in_loops.of(loop).watch(lease, loop)
-        with self._woken:
+        with self._lock:
             (self._own if loop is None else self._of_loops).add(lease)
             self._wake()
-            if not self._running:
-                try:
-                    start_thread(self._run)
-                    self._running = True
-                except RuntimeError as error:  # the next lease tries again
-                    logger.warning("no watchdog: leases end with their ttl, untold: %s", error)
+        if not self._running:
+            try:
+                start_thread(self._run)
+            except RuntimeError as error:  # the next lease tries again
+                logger.warning("no watchdog: leases end with their ttl, untold: %s", error)
 
     def _next(self) -> float:
         return min(self._own.next(), self._of_loops.next())
 
     def _wake(self) -> None:
         if self._next() < self._sleeps_until:
-            self._woken.notify()
+            self._bell.ring()
 
     def _run(self) -> None:
-        while True:
-            self._attend()  # a call of its own: no variable here keeps a lease alive
+        with self._lock:
+            if self._running:  # of several that were started one is enough
+                return
+            self._running = True
+        try:
+            while True:
+                self._attend()  # a call of its own: no variable here keeps a lease alive
+        finally:
+            self._running = False  # the next lease starts another
 
     def _attend(self) -> None:
         """Wait until there is something to do, and have it done."""
         rotas = (self._own, self._of_loops)
-        with self._woken:
+        with self._lock:
             self._sleeps_until = self._next()
-            left = self._sleeps_until - boottime()
-            if left > 0:
-                self._woken.wait(None if left == math.inf else min(left, threading.TIMEOUT_MAX))
+        left = self._sleeps_until - boottime()
+        if left > 0:
+            self._bell.sleep(left)
+        with self._lock:
             self._sleeps_until = -math.inf  # awake: no need to be woken
             now = boottime()
             taken = [(rota, *rota.take(now)) for rota in rotas]
         for rota, over, due in taken:
-            self._tell([lease for lease in over if lease.over()])
+            self._tell([lease for lease in over if lease.over() or lease.untold])
             for backend, batch in batches(due):
                 self._crew.do(id(backend.group), partial(self._renew, rota, backend, batch))
 
@@ -113,13 +123,13 @@ class Watchdog:
         except Exception:  # noqa: BLE001 - logged; the leases stand until their deadlines
             outcomes = renewal.unknown()
         try:
-            lost = renewal.settle(outcomes)
+            renewal.settle(outcomes)
         finally:  # a listener may want to exit; the leases are still to be looked after
-            with self._woken:
+            with self._lock:
                 for lease in renewal.leases:
                     rota.renew_later(lease)
                 self._wake()
-        self._tell(lost)
+            self._tell(renewal.lost)
 
     def _tell(self, lost: Sequence[Lease]) -> None:
         for lease in lost:

@@ -43,7 +43,7 @@ class Rota:
     A lease stands among the renewals, but for the time in which it is being renewed; and among
     the deadlines from its first renewal on, or at once if it has none: most are released before
     that. Entries stay until they are due, also those of ended leases: so a process that takes and
-    releases all the time wakes nobody for every lease.
+    releases all the time wakes nobody for every lease. A lease with two entries is taken once.
 
     Args:
         lag, grace: how much later than the lease says, as a part of its ttl for renewals and in
@@ -96,51 +96,83 @@ class Rota:
         The latter come back by ``renew_later``.
         """
         due = self._take_due(now)
-        over = self._take_over(now)
-        if len(self._renewals) + len(self._deadlines) > self._most:
-            self._tidy_up()
+        try:
+            over = self._take_over(now)
+            if len(self._renewals) + len(self._deadlines) > self._most:
+                self._tidy_up()
+        except BaseException:  # a signal handler's, in the thread of an event loop
+            for lease in due:
+                self.renew_later(lease)
+            raise
         return over, due
 
     def _take_over(self, now: float) -> list[Lease]:
-        over: list[Lease] = []
-        moved: list[Entry] = []
-        while self._deadlines and self._deadlines[0].when <= now + AHEAD:
-            entry = heapq.heappop(self._deadlines)
-            lease = entry.lease()
-            if lease is None or not lease.held:
-                continue
-            deadline = lease.tenancy.deadline + self._grace
-            if deadline <= now:
-                over.append(lease)
-            else:
-                moved.append(entry._replace(when=deadline))
-        for entry in moved:
-            heapq.heappush(self._deadlines, entry)
-        return over
+        over: dict[int, Lease] = {}
+        moved: dict[int, Entry] = {}
+        taken: list[Entry] = []
+        try:
+            while self._deadlines and self._deadlines[0].when <= now + AHEAD:
+                entry = _pop(self._deadlines, taken)
+                lease = entry.lease()
+                if lease is None or not (lease.held or lease.untold):
+                    continue
+                deadline = lease.tenancy.deadline + self._grace
+                if deadline <= now or lease.untold:
+                    over[id(lease)] = lease
+                else:
+                    moved[id(lease)] = entry._replace(when=deadline)
+            for entry in moved.values():
+                heapq.heappush(self._deadlines, entry)
+        except BaseException:
+            _put_back(self._deadlines, taken)
+            raise
+        return list(over.values())
 
     def _take_due(self, now: float) -> list[Lease]:
         """When one is due, all those that may go with it, but for what was renewed elsewhere."""
-        due: list[Lease] = []
+        due: dict[int, Lease] = {}
         if not self._renewals or self._renewals[0].when > now:
-            return due
-        moved: list[Lease] = []
-        while self._renewals and self._renewals[0].earliest <= now:
-            entry = heapq.heappop(self._renewals)
-            lease = entry.lease()
-            if lease is None or not lease.held:
-                continue
-            if entry.first:
-                self._push_deadline(lease)
-            early = now + EARLY * lease.tenancy.ttl >= self._renewal(lease)
-            (due if early else moved).append(lease)
-        for lease in moved:
-            self.renew_later(lease)
-        return due
+            return []
+        moved: dict[int, Lease] = {}
+        taken: list[Entry] = []
+        try:
+            while self._renewals and self._renewals[0].earliest <= now:
+                entry = _pop(self._renewals, taken)
+                lease = entry.lease()
+                if lease is None or not (lease.held or lease.untold):
+                    continue
+                if entry.first or lease.untold:
+                    self._push_deadline(lease)
+                if lease.held:
+                    early = now + EARLY * lease.tenancy.ttl >= self._renewal(lease)
+                    (due if early else moved)[id(lease)] = lease
+            for lease in moved.values():
+                self.renew_later(lease)
+        except BaseException:
+            _put_back(self._renewals, taken)
+            raise
+        return list(due.values())
 
     def _tidy_up(self) -> None:
         for heap in (self._renewals, self._deadlines):
             heap[:] = [
-                entry for entry in heap if (lease := entry.lease()) is not None and lease.held
+                entry
+                for entry in heap
+                if (lease := entry.lease()) is not None and (lease.held or lease.untold)
             ]
             heapq.heapify(heap)
         self._most = max(LEAST_ENTRIES, 2 * (len(self._renewals) + len(self._deadlines)))
+
+
+def _pop(heap: list[Entry], taken: list[Entry]) -> Entry:
+    """Take the first entry; noted before it is gone, for an interruption may come between."""
+    entry = heap[0]
+    taken.append(entry)
+    heapq.heappop(heap)
+    return entry
+
+
+def _put_back(heap: list[Entry], taken: list[Entry]) -> None:
+    """Undo an interrupted look; an entry that comes back twice is harmless."""
+    for entry in taken:
+        heapq.heappush(heap, entry)

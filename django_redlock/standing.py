@@ -6,8 +6,10 @@ import asyncio
 import threading
 import time
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
+from .latches import LOOK, Latch
 from .lines import Lines
 from .parked import Parked
 from .protocol import Line, Stand, Stood, Ticket
@@ -49,10 +51,14 @@ class Standing:
         return self._leave(effect)
 
     def _line(self, line: Line) -> bool:
-        first = threading.Event()
+        first, end = Latch(), time.monotonic() + line.seconds
         if self._lines.join(line.ticket, first.set):
             return True
-        return first.wait(min(line.seconds, threading.TIMEOUT_MAX))
+        while (left := end - time.monotonic()) > 0:
+            # Whoever leaves calls the next; an interruption may have kept it from that.
+            if first.wait(min(left, LOOK)) or self._lines.is_first(line.ticket):
+                return True
+        return first.is_set()
 
     def _stand(self, stand: Stand) -> Stood:
         parked = self._parked.get(stand.ticket)
@@ -249,5 +255,10 @@ class _Once:
         """Set this result then."""
         future = self._future()
         if future is not None:
-            timer = loop.call_later(seconds, self, result)
-            future.add_done_callback(lambda _: timer.cancel())
+            for late in (0.0, LOOK):  # twice, should an interruption keep the first from it
+                timer = loop.call_later(seconds + late, self, result)
+                future.add_done_callback(partial(_cancel, timer))
+
+
+def _cancel(timer: asyncio.TimerHandle, _: object) -> None:
+    timer.cancel()

@@ -168,12 +168,12 @@ def _blocking(rules: Rules, view: View) -> View:
                 return refused
         try:
             response = run(request, *args, **kwargs)
-        except BaseException:
+            if lease is not None and not _keeps(response, lease):
+                lease.release()
+        except BaseException:  # a signal handler's may come while the lock is released
             if lease is not None:
                 lease.release()
             raise
-        if lease is not None and not _keeps(response, lease):
-            lease.release()
         return response
 
     single._non_atomic_requests = marked  # type: ignore[attr-defined]  # noqa: SLF001 - Django's
@@ -200,12 +200,12 @@ def _awaiting(rules: Rules, view: View) -> View:
                 return refused
         try:
             response = await view(request, *args, **kwargs)
+            if lease is not None and not _keeps(response, lease):
+                await lease.arelease()
         except BaseException:  # CancelledError, too: the client has gone
             if lease is not None:
                 await lease.arelease()
             raise
-        if lease is not None and not _keeps(response, lease):
-            await lease.arelease()
         return response
 
     return single

@@ -137,7 +137,7 @@ def test_one_lock_is_entered_by_many_tasks():
     asyncio.run(main())
     assert len(fences) == 20
     assert fences == sorted(fences)
-    assert lock._entered == []
+    assert lock.by_hand == []
 
 
 def test_the_current_lease_is_of_this_task():

@@ -459,7 +459,7 @@ class Turn:
         target = Policy(size=1).target(["name"])
         self.tenancy = Grant(target, "f" * 32, 1, since + ttl, since, ttl, frozenset())
         self.renew_at = since + ttl / 3 if renews else float("inf")
-        self.held = True
+        self.held, self.untold = True, False
 
     def renew(self, now: float) -> None:
         """Be prolonged."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from django_redlock.answers import asked, vote
 from django_redlock.forking import reset_in_child
+from django_redlock.latches import Latch
 from django_redlock.lines import Lines
 from django_redlock.node import NodeState
 from django_redlock.protocol import Answer, Ask, Leave, Line, Stand, Stood, Ticket, Vote
@@ -56,8 +57,8 @@ class MemoryStanding:
 
     def queue(self, effect: Line | Stand | Leave) -> bool | Stood | str:
         """Wait in line, stand or leave, by blocking."""
-        done = threading.Event()
-        done.wait(min(self._begin(effect, done.set), threading.TIMEOUT_MAX))
+        done = Latch()
+        done.wait(self._begin(effect, done.set))
         return self._end(type(effect), effect.ticket)
 
     def aqueue(self, effect: Line | Stand | Leave) -> asyncio.Future[bool | Stood | str]:

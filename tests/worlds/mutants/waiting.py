@@ -170,6 +170,6 @@ WAITING: Final = (
         "Who leaves the line of its process does not call the next.",
         "queued",
         60,
-        (Lines, "_remove", "_called(next(iter(line.values()))):", "True:\n            return"),
+        (Lines, "_remove", "self._call_first(line)", "pass"),
     ),
 )
