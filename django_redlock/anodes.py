@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .protocol import Ask, Vote
 
 LATE: Final = 1.0  # seconds after which what the loop was to be told of was interrupted
+STALE: Final = 0.05  # … and a flush, which a tick of the loop is to bring
 PLENTY: Final = 65536  # bytes: what a hundred tasks ask in one tick leaves in one write
 
 
@@ -234,7 +235,7 @@ class Lane:
             channel.flush()
             self._plenty = channel.unsent + PLENTY  # more, where the socket is full
         # A flush that has not come for so long was interrupted.
-        if not self._blocked and (not self._flushing or owed.since > self._flushes + self.timeout):
+        if not self._blocked and (not self._flushing or owed.since > self._flushes + STALE):
             loop.call_soon(self._flush, loop)
             self._flushing, self._flushes = True, owed.since
         return True

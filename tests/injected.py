@@ -43,6 +43,7 @@ from .loops import group_of
 
 NAME = "shared"
 TTL = 60.0
+NODE_TIMEOUT = 5.0
 PATIENCE = 20.0  # seconds in which a name is free that is undone in the background
 PACKAGE = "/django_redlock/"
 HELPERS = ("/threading.py", "/weakref.py", "/_weakrefset.py", "/contextlib.py", "/queue.py")
@@ -300,7 +301,7 @@ class Storm:
         self._memory = MemoryNodes([MemoryNode() for _ in range(3)])
 
     def _backend(self, *, renew: bool) -> Backend:
-        group: Group = group_of(self.urls, PATIENCE) if self.urls else self._nodes()
+        group: Group = group_of(self.urls, NODE_TIMEOUT) if self.urls else self._nodes()
         size = len(self.urls) or 3
         return Backend("default", group, Policy(size=size, max_ttl=600), ttl=TTL, renew=renew)
 

@@ -51,6 +51,7 @@ def test_an_interruption_anywhere_leaves_nothing(nodes, seed):
     said = interrupted(nodes, POINTS, seed)
     assert (said["taken"], said["unavailable"]) == (0, 0)
     assert said["sockets"] <= 0
+    assert said["problems"] == []
     assert said["blocks"] > POINTS / 20  # the points lie in release, too
     for node in nodes:
         with node.client(socket_timeout=20) as client:
