@@ -346,7 +346,7 @@ def test_connections_for_an_undo_that_never_comes_are_closed(reached, monkeypatc
     lock: Any = reached.redlock("torn")
     backend = lock._source("default")
     for _ in range(20):
-        steps = lock._taking(backend, 0)
+        steps = lock._taking(backend, 0, None)
         work = Round(group.nodes, next(steps), 5.0)
         work.gather()
         work.write()

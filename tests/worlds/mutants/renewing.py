@@ -12,6 +12,7 @@ from .edits import mutant
 
 ENDS_FIRST: Final = """\
         if self._end(State.RELEASED):
+            blocks.need_no_more(self)
             votes = yield from self._giving_back()
 """
 ENDS_LAST: Final = """\
@@ -40,7 +41,7 @@ RENEWAL: Final = (
         "A deadline that was put off once is watched no more.",
         "cut",
         10,
-        (Rota, "_take_over", "moved.append(entry._replace(when=deadline))", "pass"),
+        (Rota, "_take_over", "moved[id(lease)] = entry._replace(when=deadline)", "pass"),
     ),
     mutant(
         "trusts-the-first-deadline",
@@ -62,7 +63,7 @@ RENEWAL: Final = (
         "The time of a lease that is being renewed is not watched.",
         "cut",
         10,
-        (Rota, "_take_over", "or not lease.held:", "or not lease.held or lease.renew_at <= now:"),
+        (Rota, "_take_over", "or not (lease.held or lease.untold):", "or lease.renew_at <= now:"),
     ),
     mutant(
         "forgets-max-hold",
