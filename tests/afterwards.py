@@ -170,7 +170,7 @@ def locked() -> list[str]:
 def _locks() -> Iterator[tuple[str, Any]]:
     """Every lock that a module or an object of the package has, and what it is called."""
     for each in gc.get_objects():
-        if not type(each).__module__.startswith("django_redlock") or isinstance(each, Bell):
+        if not str(type(each).__module__).startswith("django_redlock") or isinstance(each, Bell):
             continue  # a bell is locked while it is silent
         slots: Iterable[str] = getattr(type(each), "__slots__", ())
         values = {name: getattr(each, name, None) for name in slots}

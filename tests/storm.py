@@ -60,6 +60,7 @@ class Weather:
         overlaps: how often two were inside for one name.
         left: keys that were still there a node timeout after the last task of a wave had ended.
         slowest: seconds from a wave's last cancellation to the end of all its tasks.
+        problems: what was not well at the end; see ``afterwards``.
     """
 
     cancelled: int = 0
@@ -69,6 +70,7 @@ class Weather:
     overlaps: int = 0
     left: list[str] = field(default_factory=list)
     slowest: float = 0.0
+    problems: list[str] = field(default_factory=list)
 
 
 class Storm:
@@ -87,6 +89,7 @@ class Storm:
         self.chance, self.timeout = random.Random(seed), timeout
         self.inside: dict[str, int] = {}
         self.weather = Weather()
+        self._shared = {self._named(n): redlock(self._named(n)) for n in range(NAMES)}
         self._longest = 0.2  # seconds until a task is cancelled
 
     async def rage(
@@ -155,7 +158,8 @@ class Storm:
 
     async def _block(self) -> None:
         name = self._name()
-        async with self.redlock(name, wait=self.chance.choice([0, 0, 0.05])) as lease:
+        fresh = self.redlock(name, wait=self.chance.choice([0, 0, 0.05]))
+        async with self.chance.choice([fresh, self._shared[name]]) as lease:
             assert current_lease() is lease
             await self._work(name)
             if self.chance.random() < 0.5:
@@ -180,7 +184,11 @@ class Storm:
             await self._work(*names)
 
     def _name(self) -> str:
-        return f"storm:{self.chance.randrange(NAMES)}"
+        return self._named(self.chance.randrange(NAMES))
+
+    @staticmethod
+    def _named(number: int) -> str:
+        return f"storm:{number}"
 
     async def _work(self, *names: str) -> None:
         for name in names:

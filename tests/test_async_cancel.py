@@ -15,6 +15,7 @@ from django_redlock.lease import Lease
 from django_redlock.locks import LockTemplate
 from django_redlock.testing import EmbeddedNodes
 
+from .afterwards import Afterwards
 from .loops import (
     connect,
     connections,
@@ -76,12 +77,16 @@ def raged(
 
         async def main() -> tuple[Weather, list[int]]:
             await connect(redlock, group)
+            before = Afterwards(group)
             storm = Storm(redlock, nodes, proxies, seed=seed, timeout=NODE_TIMEOUT)
             weather = await storm.rage(cancellations, wave=wave, until=lambda: out_of_step(faults))
             try:
-                return weather, await calm(redlock)
+                fences = await calm(redlock)
             except NodesUnavailable:
                 return weather, []
+            if kind is Backend:
+                weather.problems = await before.aproblems(backend_of(redlock))
+            return weather, fences
 
         with faults_noted(group) as faults:
             weather, fences = asyncio.run(main(), debug=debug)
@@ -89,11 +94,17 @@ def raged(
     return weather, faults, fences
 
 
+def backend_of(redlock: LockTemplate) -> Backend:
+    """What its locks ask."""
+    return redlock._source(redlock.alias)
+
+
 def check(weather: Weather, faults: list[str], fences: list[int]) -> None:
     """See that a storm left nothing."""
     assert weather.left == []
     assert weather.strange == []
     assert weather.overlaps == 0
+    assert weather.problems == []
     assert weather.finished > weather.cancelled / 50  # the points lie in release, too
     assert faults == []
     assert len(fences) == 10
