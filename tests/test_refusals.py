@@ -49,10 +49,14 @@ LOGGING = {
 if "filtered" in sys.argv:
     merged = json.loads(sys.argv[2])
     LOGGING |= {"filters": merged["filters"], "loggers": merged["loggers"]}
+LOCMEM = "django.core.mail.backends.locmem.EmailBackend"
+MAIL = {"EMAIL_BACKEND": LOCMEM}
+if django.VERSION >= (6, 1):
+    MAIL = {"MAILERS": {"default": {"BACKEND": LOCMEM}}}
 settings.configure(
     ADMINS=["ops@example.org"] if django.VERSION >= (6,) else [("Ops", "ops@example.org")],
     ALLOWED_HOSTS=["testserver"],
-    EMAIL_BACKEND="django.core.mail.backends.locmem.EmailBackend",
+    **MAIL,
     INSTALLED_APPS=["django_redlock"],
     LOGGING=LOGGING,
     REDLOCK={"default": {"NODES": ["memory://a"]}},
