@@ -111,6 +111,7 @@ class Leaving:
                 block.where is not None and block.where == _where(sys._getframe(2))  # noqa: SLF001 - as above
             ):
                 given.remove(block)
+                block.lock = lock
                 return block
         return None
 
@@ -127,16 +128,16 @@ class _Given(threading.local):
         self.blocks: deque[Block] = deque(maxlen=MOST_GIVEN)
 
 
-def lease_of(number: int) -> Lease | None:
-    """The lease that this block holds; None: it was entered by hand."""
+def lease_of(number: int, lock: Lock) -> Lease | None:
+    """The lease that this block of the lock holds; None: it was entered by hand."""
     block = _open.get(number)
-    return None if block is None else block.lease
+    return block.lease if block is not None and block.lock is lock else None
 
 
 def hold_by(guard: object, lease: Lease) -> None:
     """Release the lease when ``guard`` is dropped, instead of what held it so far."""
     block, before = Block(guard, _dropped), lease.block
-    block.number = next(_numbers)
+    block.number, block.lock = next(_numbers), None
     block.keep(lease)
     if before is not None:
         _open.pop(before.number, None)

@@ -47,7 +47,7 @@ class ByHand(list["Lease"]):
 
 def _leave(lock: Lock, number: int, kind: type[BaseException] | None, *_: object) -> None:
     """End the block of this number, or one that was entered by hand."""
-    lease = blocks.lease_of(number)
+    lease = blocks.lease_of(number, lock)
     if lease is not None:
         lease.release()
         blocks.close(lease)
@@ -67,7 +67,7 @@ def _aleave(
     lock: Lock, number: int, kind: type[BaseException] | None, *_: object
 ) -> Coroutine[Any, Any, None]:
     """The same in a task. From here on the lease ends with the coroutine, if not by it."""
-    lease, leaving = blocks.lease_of(number), None
+    lease, leaving = blocks.lease_of(number, lock), None
     try:
         if lease is None:
             lease = lock.by_hand.innermost(lock)
