@@ -180,12 +180,17 @@ class Lane:
             channel.looped = True
             self.node.lend(channel)
             loop.add_reader(channel.fileno, self.read, loop)
-        except BaseException:  # a signal handler's: nobody would read the answers
-            channel.close("interrupted")
-            self._drop(loop)
+        except BaseException:
+            self._give_up(channel, loop)
             raise
         if channel.unsent:
             self._flush(loop)
+
+    def _give_up(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> None:
+        """Close what a signal handler's exception has left out of step, or unread."""
+        channel.close("interrupted")
+        if self.channel is channel:
+            self._drop(loop)
 
     def _drop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have no connection any more; a closed one leaves the loop before its number is new."""
@@ -245,7 +250,11 @@ class Lane:
         channel = self.channel
         if channel is None:
             return
-        blocked = not channel.flush()
+        try:
+            blocked = not channel.flush()
+        except BaseException:
+            self._give_up(channel, loop)
+            raise
         if channel.fault:
             self._drop(loop)
         elif blocked and not self._blocked:
@@ -254,6 +263,11 @@ class Lane:
         elif self._blocked and not blocked:
             self._blocked = False
             loop.remove_writer(channel.fileno)
+
+    def send_late(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Send what should have left long ago: an interruption may have kept it."""
+        if self.channel is not None and self.channel.unsent and not self._blocked:
+            self._flush(loop)
 
     def _unblocked(self, loop: asyncio.AbstractEventLoop) -> None:
         """Send more; called by the loop as long as it does not know that there is no more."""
@@ -265,7 +279,11 @@ class Lane:
         channel = self.channel
         if channel is None:
             return
-        channel.read()
+        try:
+            channel.read()
+        except BaseException:
+            self._give_up(channel, loop)
+            raise
         if channel.fault:
             self._drop(loop)
             return

@@ -7,6 +7,7 @@ for a node that is busy, and no longer for one that is hung.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -163,8 +164,9 @@ class Inquiry:
     # -- time -----------------------------------------------------------------------------------
 
     def _look_at(self, when: float) -> None:
-        dismiss(self._alarm)
+        before = self._alarm  # dismissed last, for an interruption may come between
         self._alarm = self._lanes.alarms.set(when, self, self._loop)
+        dismiss(before)
 
     def look_again(self, when: float, now: float) -> None:
         """End, unless a node that we wait for is answering others; called by an alarm.
@@ -191,8 +193,12 @@ class Inquiry:
         self._end()
 
     def _silence(self, place: int, channel: Channel, now: float) -> float:
-        """For how long a node that we wait for has been silent."""
+        """For how long a node that we wait for has been silent; on a lost connection for ever."""
         lane, silent = self._lanes.lanes[place], channel.silent_for(now)
+        if channel is lane.channel:
+            lane.send_late(self._loop)
+        if channel.fault:  # an interruption kept us from hearing so
+            return math.inf
         if silent > self._lanes.timeout and channel is lane.channel:
             lane.read(self._loop)  # perhaps it was us who did not look
             silent = channel.silent_for(now)
@@ -205,5 +211,5 @@ class Inquiry:
                 self.question.lose(place, why)
                 self._lanes.lanes[place].forgo(self)  # if it is silent, it is not waited for again
                 self.question.keep(place)
-            dismiss(self._alarm)
             self.answered.set_result(self.question.votes())
+            dismiss(self._alarm)

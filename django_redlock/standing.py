@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .latches import LOOK, Latch
 from .lines import Lines
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .channel import Channel
     from .node import Node, Opening
     from .protocol import Leave
+
+SELDOM: Final = 5.0  # seconds after which a task in line looks for itself
 
 
 class Standing:
@@ -143,9 +145,21 @@ class Standing:
         def call() -> None:
             loop.call_soon_threadsafe(once, True)  # noqa: FBT003 - the future's result
 
+        ticket = weakref.ref(line.ticket)
+
+        def look() -> None:
+            """Look, should an interruption have kept the call from us."""
+            standing = ticket()
+            if standing is not None and not once.over:
+                loop.call_later(SELDOM, look)
+                if self._lines.is_first(standing):
+                    once(True)  # noqa: FBT003 - as above
+
         if self._lines.join(line.ticket, call):
             once(True)  # noqa: FBT003 - as above
-        elif line.seconds < threading.TIMEOUT_MAX:
+            return
+        loop.call_later(SELDOM, look)
+        if line.seconds < threading.TIMEOUT_MAX:
             once.after(loop, line.seconds, result=False)
 
     def _astand(self, stand: Stand, once: _Once, loop: asyncio.AbstractEventLoop) -> None:

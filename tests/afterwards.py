@@ -41,7 +41,8 @@ class Afterwards:
     """Remembers how many descriptors and threads there were.
 
     Args:
-        groups: whose idle connections do not count: they serve others.
+        groups: whose idle connections do not count: they serve others. Nor does the last one that
+            was opened to each node, which the node keeps to tell of it.
         within: seconds in which all must be well.
     """
 
@@ -137,7 +138,8 @@ class Afterwards:
         return found
 
     def _count_files(self) -> int:
-        return open_files() - sum(len(node._free) for node in self._nodes)
+        idle = [channel for node in self._nodes for channel in {*node._free, node._last}]
+        return open_files() - sum(channel is not None and not channel.fault for channel in idle)
 
 
 def watched(backend: Backend, told: list[Lease]) -> LockTemplate:

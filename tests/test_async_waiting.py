@@ -14,7 +14,8 @@ from contextlib import closing, suppress
 
 import pytest
 
-from django_redlock import LockTaken, NodesUnavailable, waiting
+from django_redlock import LockTaken, NodesUnavailable, standing, waiting
+from django_redlock.lines import Lines
 from django_redlock.locks import LockTemplate
 from django_redlock.protocol import Leave, Line, Stand, Stood, Ticket
 from django_redlock.testing import EmbeddedNodes
@@ -267,3 +268,23 @@ def test_a_word_that_came_before_the_move_to_another_node_is_taken_along(nodes):
 
     assert asyncio.run(main()) == Stood(WORD)
     eventually(lambda: blocked(nodes) == 0)
+
+
+def test_a_task_in_line_whose_call_got_lost_looks_for_itself(nodes, monkeypatch):
+    """Where an interruption kept the next of a line from being called, it finds its turn."""
+    monkeypatch.setattr(standing, "SELDOM", 0.1)
+    redlock = template(group := group_of(nodes.urls, 5))
+
+    async def main() -> None:
+        lines = group._standing._lines
+        first, second = Ticket("redlock:queue:lost"), Ticket("redlock:queue:lost")
+        assert await group.aqueue(Line(first, float("inf")))
+        waiting = asyncio.ensure_future(group.aqueue(Line(second, float("inf"))))
+        await asyncio.sleep(0)
+        monkeypatch.setattr(Lines, "_call_first", lambda *_: None)
+        lines.leave(first)
+        assert await asyncio.wait_for(waiting, 60)
+
+    asyncio.run(main())
+    redlock("lost").acquire().release()
+    group.close()

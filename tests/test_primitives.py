@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import ast
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 import django_redlock
+from django_redlock import latches
+from django_redlock.latches import Bell, Latch
+from django_redlock.lines import Lines
+from django_redlock.protocol import Ticket
 
 PACKAGE = Path(django_redlock.__file__).parent
 # Written in Python: they take a lock of theirs in one call and release it in another.
@@ -78,3 +87,130 @@ def test_the_package_uses_nothing_that_an_interruption_leaves_locked():
 def test_such_a_use_is_found(source, names):
     """The check can fail, and does not where it need not."""
     assert forbidden(source) == names
+
+
+# -- latches and bells ----------------------------------------------------------------------------
+
+
+class Interruption(Exception):  # noqa: N818 - it is one
+    """What a signal handler raises."""
+
+
+def interrupted_everywhere(work: Callable[[], object], then: Callable[[], object]) -> int:
+    """Interrupt ``work`` at each call that it makes, then call ``then``; how many there were."""
+    number = 0
+    while True:
+        number += 1
+        left = number
+
+        def profile(frame: FrameType, event: str, _: Any) -> None:
+            nonlocal left
+            if event in ("call", "c_return") and frame.f_code.co_filename == latches.__file__:
+                left -= 1
+                if left == 0:
+                    sys.setprofile(None)
+                    raise Interruption
+
+        sys.setprofile(profile)
+        try:
+            work()
+        except Interruption:
+            pass
+        finally:
+            sys.setprofile(None)
+        then()
+        if left > 0:
+            return number - 1
+
+
+def test_a_latch_is_whole_after_any_interruption_of_a_wait():
+    """Who waits for a latch may be interrupted anywhere: others wait, and are woken."""
+    latch = Latch()
+
+    def then() -> None:
+        nonlocal latch
+        woken: list[bool] = []
+        other = threading.Thread(target=lambda: woken.append(latch.wait(60)))
+        other.start()
+        latch.set()
+        other.join(60)
+        assert woken == [True]
+        latch = Latch()
+
+    assert interrupted_everywhere(lambda: latch.wait(0.001), then) > 5
+
+
+def test_a_latch_that_was_raised_in_part_wakes_all_the_same():
+    """Raising a latch may be interrupted anywhere: raised again, it wakes whoever waits."""
+    latch = Latch()
+    woken: list[bool] = []
+
+    def wait() -> None:
+        woken.append(latch.wait(60))
+
+    def then() -> None:
+        nonlocal latch
+        latch.set()
+        for thread in threads:
+            thread.join(60)
+        assert woken == [True, True]
+        woken.clear()
+        latch = Latch()
+
+    threads: list[threading.Thread] = []
+
+    def work() -> None:
+        threads[:] = [threading.Thread(target=wait) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        latch.set()
+
+    assert interrupted_everywhere(work, then) > 3
+
+
+def test_a_bell_wakes_after_any_interruption():
+    """Ringing may be interrupted anywhere; the next ring ends the sleep."""
+    bell = Bell()
+
+    def then() -> None:
+        bell.ring()
+        sleeper = threading.Thread(target=bell.sleep, args=(60.0,))
+        sleeper.start()
+        sleeper.join(60)
+        assert not sleeper.is_alive()
+
+    assert interrupted_everywhere(bell.ring, then) > 2
+
+
+def test_a_latch_is_not_raised_when_the_time_is_up():
+    """Waiting ends with its time, and says that nobody raised the flag."""
+    latch = Latch()
+    assert not latch.wait(0.01)
+    assert not latch.is_set()
+    latch.set()
+    assert latch.wait(0)
+
+
+# -- lines ----------------------------------------------------------------------------------------
+
+
+def test_who_leaves_a_line_again_calls_the_next():
+    """Where leaving a line was interrupted before the next was called, leaving again calls it."""
+    lines, called, fails = Lines(), [], [True]
+
+    def call() -> None:
+        if fails.pop():
+            raise Interruption
+        called.append(1)
+
+    first, second = Ticket("queue"), Ticket("queue")
+    assert lines.join(first, bool)
+    assert not lines.join(second, call)
+    with pytest.raises(Interruption):
+        lines.leave(first)
+    fails.append(False)
+    lines.leave(first)
+    assert called == [1]
+    assert lines.is_first(second)
+    lines.leave(first)  # called once is enough
+    assert called == [1]
