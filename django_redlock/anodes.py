@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from .channel import Channel
-    from .node import Node, Opening
+    from .node import Node
+    from .opening import Opening
     from .owed import Owed
     from .protocol import Ask, Vote
 
@@ -151,7 +152,7 @@ class Lane:
     def patience(self, longest: float) -> float:
         """Until when, at the most, the node that is being connected may give its next sign."""
         opening = self._opening
-        if opening is None or self.node.trouble:
+        if opening is None or self.node.down:
             return -math.inf
         return opening.patience_ends(HANDSHAKE * self.timeout, longest)
 

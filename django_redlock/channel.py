@@ -17,7 +17,6 @@ import socket
 import ssl
 import threading
 import time
-import weakref
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -26,6 +25,7 @@ import hiredis
 
 from . import admission, answers, resp, scripts
 from .complaints import complaint
+from .farewells import Farewell
 from .owed import Owed, nobody, packed
 from .protocol import UNDO, Answer, Command, Vote
 from .tls import OneAtATime
@@ -86,7 +86,7 @@ class Channel:
         self._connection = connection  # keeps the socket open
         # Closes it when the channel is forgotten: in a cycle, as a loop that is closed without
         # shutting down leaves one, the connection's own __del__ may come after the socket's.
-        weakref.finalize(self, connection.disconnect).atexit = False
+        Farewell(self, connection.disconnect)
         # redis-py has no public name for the socket in all its supported versions.
         self.socket: socket.socket = connection._sock  # type: ignore[assignment] # noqa: SLF001
         self.socket.settimeout(0)

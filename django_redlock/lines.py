@@ -34,6 +34,7 @@ class Lines:
         """Stand in line; whether as the first. Else ``call`` is called when that is so."""
         forgotten = functools.partial(self._remove, ticket.queue)
         with self._changing:
+            self._forget_gone(ticket.queue)
             line = self._lines.setdefault(ticket.queue, {})
             first = not line
             line[weakref.ref(ticket, forgotten)] = None if first else call
@@ -42,6 +43,7 @@ class Lines:
     def is_first(self, ticket: Ticket) -> bool:
         """Whether nobody stands before it."""
         with self._changing:
+            self._forget_gone(ticket.queue)
             return next(iter(self._lines.get(ticket.queue, ())), None) == weakref.ref(ticket)
 
     def leave(self, ticket: Ticket) -> None:
@@ -50,6 +52,11 @@ class Lines:
         May be called again, where an interruption came between the two.
         """
         self._remove(ticket.queue, weakref.ref(ticket))
+
+    def _forget_gone(self, queue: str) -> None:
+        """Drop the first ones that are forgotten: an interruption kept them from leaving."""
+        while (first := next(iter(self._lines.get(queue, ())), None)) and first() is None:
+            self._remove(queue, first)
 
     def _remove(self, queue: str, reference: weakref.ref[Ticket]) -> None:
         with self._changing:

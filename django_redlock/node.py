@@ -20,7 +20,7 @@ from .admission import SKEW, wrong_clock
 from .background import Crew
 from .complaints import describe
 from .handshake import open_channel
-from .latches import Latch
+from .opening import Opening
 from .owed import nobody
 from .protocol import Answer, Vote, boottime
 from .undo_queue import UndoQueue
@@ -69,42 +69,6 @@ class NodeState(NamedTuple):
     clock_off: float = 0.0
 
 
-class Opening:
-    """A connection on its way; ``channel`` is there once ``done`` is set, if it worked.
-
-    Attributes:
-        awaited: whether whoever wanted it still waits.
-        wanted: when, on ``time.monotonic``.
-        heard: when the node last gave a sign, or else when it was first asked for one; None while
-            the thread that connects has not begun.
-        then: called by the thread that connects when it is done.
-    """
-
-    def __init__(self, then: Callable[[Opening], object] | None) -> None:
-        self.done = Latch()
-        self.channel: Channel | None = None
-        self.awaited = True
-        self.wanted = time.monotonic()
-        self.heard: float | None = None
-        self.then = then
-
-    def progress(self) -> None:
-        """Note that the node has given a sign, or is asked for the first one now."""
-        self.heard = time.monotonic()
-
-    def patience_ends(self, patience: float, longest: float) -> float:
-        """``time.monotonic`` from which the node counts as silent.
-
-        A thread that has not begun, or does not get the processor between two answers, makes no
-        node silent.
-
-        Args:
-            patience: seconds without a sign of the node.
-            longest: ``time.monotonic`` that ends it in any case.
-        """
-        return longest if self.heard is None else min(longest, self.heard + patience)
-
-
 class Node:
     """One master. All methods may be called by any thread.
 
@@ -112,11 +76,12 @@ class Node:
         label: ``host:port/db``.
         alias: under which its group is configured, or "".
         timeout: seconds that it may take to answer.
-        trouble: why it is known to be down, or "".
+        trouble: why it is not to be waited for, or "".
         twin: the label of an earlier node that is the same server, or "".
         facts: what it said when last connected.
         ours_off: seconds that this machine's clock is ahead of most nodes' (negative: behind).
         unheard: its vote where the asker had heard enough without it.
+        unconnected: its trouble while it is only slow to be connected.
     """
 
     def __init__(
@@ -142,6 +107,7 @@ class Node:
         self._skew = skew
         self.ours_off = 0.0
         self.timeout = timeout
+        self.unconnected = f"no connection within {timeout:g} s"
         self._welcomed = welcomed
         self._unguard = unguard(alias) if alone and alias else ""
         self.facts: Facts | None = None
@@ -170,6 +136,11 @@ class Node:
         for channel in idle:
             channel.undone = None
             channel.close("closed")
+
+    @property
+    def down(self) -> bool:
+        """Whether it is known to be down; else it may be this machine that is slow to connect."""
+        return self.trouble not in ("", self.unconnected)
 
     # -- lending channels -----------------------------------------------------------------------
 
@@ -346,9 +317,13 @@ class Node:
     def open(
         self, now: float, *, urgent: bool, then: Callable[[Opening], object] | None = None
     ) -> Opening | None:
-        """Begin to connect, in the background; None while it is too early to try again."""
+        """Begin to connect, in the background; None while it is too early to try again.
+
+        Args:
+            urgent: whether there is no majority without this node.
+        """
         with self._lock:
-            if self.trouble:
+            if self.down or (self.trouble and not urgent):
                 due = self._tried + LEAST_BACKOFF if urgent else self._retry_at
                 # An interruption may have swallowed an opening: do not wait for it for ever.
                 trying = len(self._openings) > 0 and now < self._tried + LONGEST_OPENING
@@ -463,20 +438,24 @@ class Node:
                     self._welcome(channel)
         return channel
 
-    def forgo(self, opening: Opening) -> None:
-        """Stop waiting; what still comes of it serves a later call."""
+    def forgo(self, opening: Opening, *, silent: bool = False) -> None:
+        """Stop waiting; what still comes of it serves a later call.
+
+        Args:
+            silent: whether the node has given no sign though somebody listened.
+        """
         with self._lock:
             opening.awaited = False
             if opening.channel is not None:
                 self._keep(opening.channel)
                 opening.channel = None
-            elif not opening.done.is_set() and not self._free:
-                self.suspect(opening)
+            elif silent and not opening.done.is_set() and not self._free:
+                self.trouble = self.trouble or self.unconnected
 
     def suspect(self, opening: Opening) -> None:
         """Count the node as down, if it was asked to connect and has given no sign in time."""
         if opening.patience_ends(self.timeout, math.inf) <= time.monotonic():
-            self.trouble = self.trouble or f"no connection within {self.timeout:g} s"
+            self.trouble = self.trouble or self.unconnected
 
     # -- telling --------------------------------------------------------------------------------
 

@@ -77,6 +77,9 @@ class Nodes:
             work.gather()
             work.write()
             work.listen()
+            while work.more():
+                work.write()
+                work.listen()
             return work.question.votes()
         except BaseException:  # rule: an interrupted stream serves for undoing, nothing else
             work.spoil()

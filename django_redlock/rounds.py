@@ -11,18 +11,22 @@ long again. So after a release the name is free on every prompt node, not just o
 
 from __future__ import annotations
 
+import math
 import select
 import time
 from typing import TYPE_CHECKING
 
 from .channel import Channel
+from .farewells import gone, settle
+from .opening import Listening
 from .protocol import Answer, Command
 from .question import HANDSHAKE, PATIENCE, Question
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from .node import Node, Opening
+    from .node import Node
+    from .opening import Opening
     from .protocol import Ask
 
 
@@ -44,6 +48,8 @@ class Round:
         self.unheard: dict[int, int] = {}  # ours, asked, not answered yet -> file descriptor
         self.prompt: set[int] = set()  # of these, the ones that owed nothing before
         self._looked = self._absent = 0.0  # seconds: when we last looked; for which we could not
+        self.coming: dict[int, tuple[Opening, float]] = {}  # how long it may be silent, in seconds
+        self.listening = Listening(timeout)
         self.unsent: set[int] = set()  # file descriptors that did not take all at once
 
     # -- before writing -------------------------------------------------------------------------
@@ -60,7 +66,7 @@ class Round:
             if channel is not None:
                 self.question.barred(i, channel)
             else:
-                why = self.nodes[i].trouble or f"no connection within {self.timeout:g} s"
+                why = self.nodes[i].trouble or self.nodes[i].unconnected
                 self.question.lose(i, why)
                 self.question.keep(i)
 
@@ -94,44 +100,75 @@ class Round:
     def _open(self, missing: list[int]) -> None:
         """Connect in the background; wait for nodes not known to be down, or if too few are up."""
         urgent = not self._enough()
-        openings: dict[int, Opening] = {}
-        patience: dict[int, float] = {}
         for i in missing:
             node = self.nodes[i]
-            known_down = bool(node.trouble)
+            down, troubled = node.down, bool(node.trouble)
             opening = node.open(self.start, urgent=urgent)
-            if opening is not None and known_down and not urgent:
+            if opening is not None and troubled and not urgent:
                 node.forgo(opening)
             elif opening is not None:
-                openings[i] = opening
-                patience[i] = self.timeout * (1 if known_down else HANDSHAKE)
-        for i, opening in openings.items():
-            opening.done.wait(max(0.0, self.deadline - time.monotonic()))
-            self._join(i, opening)
-        for i, opening in openings.items():
-            if i not in self.mine and not self._enough():
-                self._wait_for(opening, patience[i])
-                self._join(i, opening)
-            if i not in self.mine:
-                self.nodes[i].forgo(opening)
+                self.coming[i] = opening, self.timeout * (1 if down else HANDSHAKE)
+        for i in tuple(self.coming):
+            self._wait_for(i, self.deadline, math.inf)
+        self._wait_longer(self._enough)
 
-    def _wait_for(self, opening: Opening, patience: float) -> None:
-        """Wait for a connection, until the node is silent; what this machine is late counts not."""
+    def more(self) -> bool:
+        """Whether another node can be asked after all, where too few have answered until now."""
+        if self.question.undoing or self._heard_enough():
+            return False
+        before = tuple(self.mine)
+        self._wait_longer(lambda: len(self.mine) > len(before))
+        for i in set(self.mine).difference(before):
+            self.ballot[i] = None
+            self.question.barred(i, self.mine[i])
+        return len(self.mine) > len(before)
+
+    def _heard_enough(self) -> bool:
+        heard = [vote for vote in self.ballot if vote and vote.answer is not Answer.LOST]
+        return len(heard) >= self.question.majority
+
+    def _wait_longer(self, enough: Callable[[], bool]) -> None:
+        """Wait for nodes that are being connected, until there are enough, or they are silent."""
         longest = self.start + PATIENCE * self.timeout
+        for i, (_, patience) in tuple(self.coming.items()):
+            if patience > self.timeout and not enough():
+                self._wait_for(i, longest, patience)
+
+    def _wait_for(self, i: int, until: float, patience: float) -> None:
+        """Wait for a connection: the one that is opened, or one that another thread gives back.
+
+        Args:
+            until: ``time.monotonic``, moved by what this thread wakes up late.
+            patience: seconds without a sign of the node.
+        """
+        opening, _ = self.coming[i]
         while True:
-            now = time.monotonic()
-            end = self.start + patience
-            if patience > self.timeout:  # not known to be down
-                end = max(end, opening.patience_ends(patience, longest))
-            if end <= now or opening.done.wait(end - now):
+            done = opening.done.is_set()
+            if done or self._take(i):
+                del self.coming[i]
+                if opening.channel is not None and not self._has(i):
+                    self._have(i, opening.channel)
+                else:
+                    self.nodes[i].forgo(opening)
                 return
+            now = time.monotonic() - self.listening.late
+            left = min(until - now, patience - self.listening.silence(opening))
+            if left <= 0:
+                return
+            self.listening.wait(opening, left)
+
+    def _forgo(self) -> None:
+        """Wait for no connection any more; a node that was silent is not waited for again."""
+        for i, (opening, _) in self.coming.items():
+            silent = self.listening.silence(opening) >= self.timeout / 2
+            self.nodes[i].forgo(opening, silent=silent)
+        self.coming = {}
+
+    def _has(self, i: int) -> bool:
+        return i in self.mine or i in self.busy
 
     def _enough(self) -> bool:
         return len(self.mine) + len(self.busy) >= self.question.majority
-
-    def _join(self, i: int, opening: Opening) -> None:
-        if opening.channel is not None:
-            self._have(i, opening.channel)
 
     def _have(self, i: int, channel: Channel) -> None:
         self.mine[i] = channel
@@ -151,7 +188,7 @@ class Round:
         now = time.monotonic()
         hear = self.question.timed(self.ballot.__setitem__)
         for i, channel in (*self.mine.items(), *self.busy.items()):
-            if self.ballot[i] is not None:
+            if self.ballot[i] is not None or i in self.unheard:
                 continue
             if i in self.mine:
                 self.unheard[i] = channel.fileno
@@ -257,6 +294,9 @@ class Round:
 
     def give_back(self) -> None:
         """Return the channels; remember those on which a grant is unanswered."""
+        if gone:
+            settle()
+        self._forgo()
         now = time.monotonic()
         nonce = self.ask.nonce if self.ask.command is Command.GRANT else None
         while self.mine:

@@ -9,6 +9,7 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from .farewells import Farewell
 from .latches import LOOK, Latch
 from .lines import Lines
 from .parked import Parked
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
     from .anodes import Loops
     from .channel import Channel
-    from .node import Node, Opening
+    from .node import Node
+    from .opening import Opening
     from .protocol import Leave
 
 SELDOM: Final = 5.0  # seconds after which a task in line looks for itself
@@ -84,7 +86,7 @@ class Standing:
     def _park(self, channel: Channel, stand: Stand) -> Parked:
         parked = self._parked[stand.ticket] = Parked(self._nodes[stand.place], channel, stand)
         # A ghost would be handed the word.
-        weakref.finalize(stand.ticket, parked.abandon).atexit = False
+        Farewell(stand.ticket, parked.abandon)
         return parked
 
     def _stood(self, ticket: Ticket, stood: Stood) -> None:

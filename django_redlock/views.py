@@ -21,6 +21,8 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
@@ -28,6 +30,7 @@ from asgiref.sync import iscoroutinefunction, sync_to_async
 from . import redlock, transactions
 from .background import start_thread
 from .errors import LockTaken, NodesUnavailable
+from .farewells import Farewell
 from .responses import BUSY, IgnoreRefusals
 from .seconds import check_seconds
 from .view_keys import DEFAULT_KEY
@@ -233,11 +236,10 @@ def _keeps(response: Any, lease: Lease) -> bool:
     streams = getattr(response, "streaming", False)
     if not streams and getattr(response, "is_rendered", True):
         return False
-    forgotten = weakref.finalize(response, start_thread, lease.release)
-    forgotten.atexit = False
+    forgotten = Farewell(response, partial(_release_apart, lease))
 
     def release(*_: object) -> None:
-        if forgotten.detach():
+        if forgotten.cancel():
             lease.release()
 
     if streams:
@@ -247,6 +249,12 @@ def _keeps(response: Any, lease: Lease) -> bool:
     else:
         _follow_rendering(response, release)
     return True
+
+
+def _release_apart(lease: Lease) -> None:
+    """Release where nobody may be kept waiting, e.g. while garbage is collected."""
+    with suppress(RuntimeError):  # no thread can be had any more: its ttl ends it
+        start_thread(lease.release)
 
 
 def _follow_rendering(response: Any, followed_by: Callable[[], object]) -> None:

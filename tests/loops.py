@@ -26,6 +26,11 @@ ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 OUT_OF_STEP = ("answered another question", "sent an answer to nothing", "not the Redis protocol")
 
 
+def backend_of(redlock: LockTemplate) -> Backend:
+    """What its locks ask."""
+    return redlock._source(redlock.alias)
+
+
 @contextmanager
 def unguarded(count: int) -> Iterator[EmbeddedNodes]:
     """So many nodes without the guard."""

@@ -17,6 +17,7 @@ from django_redlock.testing import EmbeddedNodes
 
 from .afterwards import Afterwards
 from .loops import (
+    backend_of,
     connect,
     connections,
     faults_noted,
@@ -92,11 +93,6 @@ def raged(
             weather, fences = asyncio.run(main(), debug=debug)
         group.close()
     return weather, faults, fences
-
-
-def backend_of(redlock: LockTemplate) -> Backend:
-    """What its locks ask."""
-    return redlock._source(redlock.alias)
 
 
 def check(weather: Weather, faults: list[str], fences: list[int]) -> None:

@@ -11,7 +11,8 @@ from django_redlock import NodesUnavailable
 from django_redlock.conf import DEFAULTS
 from django_redlock.testing.embedded import EmbeddedNode
 
-from .loops import faults_noted, group_of, out_of_step, template, unguarded
+from .afterwards import Afterwards
+from .loops import backend_of, faults_noted, group_of, out_of_step, template, unguarded
 from .proxy import Proxy
 from .storm import Storm
 
@@ -47,6 +48,9 @@ def test_a_cancellation_leaves_nothing_at_the_default_timeout(ill):
 
         async def main() -> list[int]:
             fences = []
+            async with redlock("before"):
+                pass  # connected
+            before = Afterwards(group)
             hanging = asyncio.ensure_future(hang_now_and_then(nodes[0])) if ill else None
             await storm.rage(500)
             if hanging is not None:
@@ -55,11 +59,13 @@ def test_a_cancellation_leaves_nothing_at_the_default_timeout(ill):
             for _ in range(10):  # they meet every answer that the storm left in the streams
                 async with redlock("calm", wait=20) as lease:
                     fences.append(lease.fence)
+            storm.weather.problems = await before.aproblems(backend_of(redlock))
             return fences
 
         fences, weather = asyncio.run(main()), storm.weather
         assert weather.left == []
         assert weather.slowest + PATIENCE < TTL
+        assert weather.problems == []
         assert weather.overlaps == 0
         assert [each for each in weather.strange if not isinstance(each, NodesUnavailable)] == []
         assert weather.finished > 0

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from django_redlock import NodesUnavailable, handshake, node
+from django_redlock import NodesUnavailable, handshake, node, opening
 from django_redlock.channel import Channel
+from django_redlock.latches import Latch
 from django_redlock.locks import LockTemplate
+from django_redlock.opening import Listening, Opening
+from django_redlock.rounds import Round
 from django_redlock.testing import EmbeddedNodes
 
 from .loops import group_of, template, unguarded
@@ -73,7 +78,8 @@ def test_a_handshake_that_goes_on_is_waited_for(three, take):
 @pytest.mark.usefixtures("starved")
 def test_a_clock_alone_calls_such_nodes_silent(three, take, monkeypatch):
     """The check can fail: where no sign of a node counts, there is no lock."""
-    monkeypatch.setattr(node.Opening, "patience_ends", lambda *_: 0.0)
+    monkeypatch.setattr(Opening, "patience_ends", lambda *_: 0.0)
+    monkeypatch.setattr(Listening, "silence", lambda *_: math.inf)
     with pytest.raises(NodesUnavailable, match="0 of 3 nodes could vote"):
         take(template(group_of(three.urls, NODE_TIMEOUT)))
 
@@ -91,6 +97,102 @@ def test_threads_that_have_not_begun_make_no_node_silent(three, take, monkeypatc
 
         monkeypatch.setattr(each, "_open", late)
     take(template(group))
+
+
+# -- threads that do not run --------------------------------------------------------------------
+
+
+class Clock:
+    """The time, which passes only while somebody sleeps; ``late`` seconds more each time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.late = 100.0, 0.0
+        monkeypatch.setattr(opening, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(Latch, "wait", self.sleep)
+
+    def sleep(self, seconds: float) -> bool:
+        """Sleep, and wake up late."""
+        self.now += seconds + self.late
+        return False
+
+
+@pytest.mark.parametrize(("late", "silent"), [(0.0, 0.8), (0.05, 0.4), (0.1, 0.0), (3.0, 0.0)])
+def test_time_in_which_a_thread_did_not_run_is_no_silence(late, silent, monkeypatch):
+    """Who wakes up late from a tenth of a second has listened for so much less."""
+    clock = Clock(monkeypatch)
+    coming, listening = Opening(None), Listening(0.8)
+    coming.progress()
+    clock.late = late
+    for _ in range(8):
+        listening.wait(coming, 5.0)
+    assert listening.silence(coming) == pytest.approx(silent)
+
+
+def test_silence_counts_from_the_last_sign(monkeypatch):
+    """Before there is one, none is expected."""
+    clock = Clock(monkeypatch)
+    coming, listening = Opening(None), Listening(0.8)
+    for _ in range(8):
+        listening.wait(coming, 5.0)
+    assert listening.silence(coming) == 0.0
+    coming.progress()
+    clock.now += 0.01
+    assert listening.silence(coming) == 0.0
+    listening.wait(coming, 5.0)
+    assert listening.silence(coming) == pytest.approx(0.1)
+    coming.progress()
+    assert listening.silence(coming) == 0.0
+
+
+# -- nodes that are late ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def halting(three: EmbeddedNodes, monkeypatch: pytest.MonkeyPatch) -> Callable[[], LockTemplate]:
+    """Two nodes connected, of which one halts; the third is connected slowly."""
+
+    def halt() -> LockTemplate:
+        group = group_of(three.urls, NODE_TIMEOUT)
+        redlock = template(group)
+        with redlock("before"):
+            pass
+        slow = group.nodes[2]
+        slow.close()
+        slow.trouble = ""
+        run = slow._open
+
+        def late(coming: Any) -> None:
+            while group.nodes[1]._free:  # until the question has both connections
+                time.sleep(0.001)
+            three.pause(1)
+            time.sleep(3 * NODE_TIMEOUT)
+            run(coming)
+
+        monkeypatch.setattr(slow, "_open", late)
+        return redlock
+
+    return halt
+
+
+def test_who_is_connected_late_is_asked_where_another_is_silent(three, halting):
+    """A bare majority that were connected at once, and one of them halts: the third one votes."""
+    redlock = halting()
+    try:
+        with redlock("name"):
+            pass
+    finally:
+        three.resume(1)
+
+
+def test_who_asks_no_further_node_is_refused(three, halting, monkeypatch):
+    """The check can fail."""
+    monkeypatch.setattr(Round, "more", lambda _: False)
+    redlock = halting()
+    try:
+        with pytest.raises(NodesUnavailable), redlock("name"):
+            pass
+    finally:
+        three.resume(1)
 
 
 @pytest.mark.slow

@@ -17,7 +17,8 @@ from django_redlock import node as node_module
 from django_redlock.addresses import Address, from_url
 from django_redlock.channel import Channel
 from django_redlock.handshake import open_channel
-from django_redlock.node import MOST_OPENING, Node, Opening
+from django_redlock.node import MOST_OPENING, Node
+from django_redlock.opening import Opening
 from django_redlock.protocol import Leave, Line, Stand, Stood, Ticket
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 

@@ -29,7 +29,7 @@ from django_redlock.extending import extend_many
 from django_redlock.handshake import open_channel
 from django_redlock.inspection import survey
 from django_redlock.locks import LockTemplate
-from django_redlock.node import Opening
+from django_redlock.opening import Opening
 from django_redlock.owed import Asker, Owed, pack
 from django_redlock.protocol import Answer, Ask, Command, Grant, Policy, Stand, Stood, Ticket, Vote
 from django_redlock.testing import EmbeddedNodes

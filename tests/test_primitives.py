@@ -34,6 +34,7 @@ FORBIDDEN = {
     "concurrent": {"futures"},
     "concurrent.futures": {"ThreadPoolExecutor", "ProcessPoolExecutor", "Future"},
     "multiprocessing": {"Process", "Pool", "Queue", "Lock"},
+    "weakref": {"finalize"},  # it never does what an interruption kept it from: see ``farewells``
 }
 EXEMPT = {"testing/server.py", "testing/embedded.py"}  # they start servers, for tests
 
@@ -76,6 +77,7 @@ def test_the_package_uses_nothing_that_an_interruption_leaves_locked():
         ("from threading import Thread, Lock", ["threading.Thread"]),
         ("import queue\nqueue.Queue()", ["queue.Queue"]),
         ("from queue import SimpleQueue", []),
+        ("import weakref\nweakref.finalize(thing, close)", ["weakref.finalize"]),
         ("import concurrent.futures", ["concurrent.futures"]),
         (
             "from concurrent.futures import ThreadPoolExecutor",
