@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import time
 from typing import TYPE_CHECKING, Final
@@ -27,6 +28,7 @@ class Parked:
         place: the node's index.
         vote: what the node said in the end; None while we stand there.
         told: called when it has.
+        pid: of the process that stands there.
     """
 
     def __init__(self, node: Node, channel: Channel, stand: Stand) -> None:
@@ -38,6 +40,7 @@ class Parked:
         queue = stand.ticket.queue
         data = packed("BLPOP", queue, f"{max(LEAST, stand.longest):.3f}")
         owed = Owed(Command.STAND, queue.encode(), self._hear, time.monotonic(), data)
+        self.pid = os.getpid()
         self._given = False
         self._loop: asyncio.AbstractEventLoop | None = None
         if not channel.send(owed) and self.vote is None:

@@ -125,12 +125,17 @@ class Wait(NamedTuple):
 
 
 class Ticket:
-    """Somebody's place in the line for a queue; who forgets it has left."""
+    """Somebody's place in the line for a queue; who forgets it has left.
 
-    __slots__ = ("__weakref__", "queue")
+    Attributes:
+        parked: the connection that stands in the queue, for those who perform the effects.
+    """
+
+    __slots__ = ("__weakref__", "parked", "queue")
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
+        self.parked: Any = None
 
 
 class Line(NamedTuple):

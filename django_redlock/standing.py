@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 import weakref
@@ -37,12 +38,10 @@ class Standing:
         self._timeout = timeout
         self._connecting = HANDSHAKE * timeout  # seconds that it may take
         self._lines = Lines()
-        self._parked: weakref.WeakKeyDictionary[Ticket, Parked] = weakref.WeakKeyDictionary()
 
     def reset(self) -> None:
         """Forget everybody, as a forked child must."""
         self._lines.reset()
-        self._parked = weakref.WeakKeyDictionary()
 
     # -- threads --------------------------------------------------------------------------------
 
@@ -65,7 +64,7 @@ class Standing:
         return first.is_set()
 
     def _stand(self, stand: Stand) -> Stood:
-        parked = self._parked.get(stand.ticket)
+        parked = _parked(stand.ticket)
         if parked is not None and parked.place != stand.place:
             word = self._unpark(stand.ticket)  # that node is down
             if word:
@@ -84,7 +83,7 @@ class Standing:
         return stood
 
     def _park(self, channel: Channel, stand: Stand) -> Parked:
-        parked = self._parked[stand.ticket] = Parked(self._nodes[stand.place], channel, stand)
+        parked = stand.ticket.parked = Parked(self._nodes[stand.place], channel, stand)
         # A ghost would be handed the word.
         Farewell(stand.ticket, parked.abandon)
         return parked
@@ -94,7 +93,7 @@ class Standing:
         if stood.word:
             self._lines.leave(ticket)
         else:
-            self._parked.pop(ticket, None)
+            ticket.parked = None
 
     def _connection(self, node: Node) -> Channel | None:
         now = time.monotonic()
@@ -113,7 +112,7 @@ class Standing:
             self._lines.leave(leave.ticket)
 
     def _unpark(self, ticket: Ticket) -> str:
-        parked = self._parked.pop(ticket, None)
+        parked, ticket.parked = _parked(ticket), None
         if parked is None:
             return ""
         try:
@@ -165,12 +164,12 @@ class Standing:
             once.after(loop, line.seconds, result=False)
 
     def _astand(self, stand: Stand, once: _Once, loop: asyncio.AbstractEventLoop) -> None:
-        parked = self._parked.get(stand.ticket)
+        parked = _parked(stand.ticket)
         if parked is not None and parked.place != stand.place:
             parked.look()
             word = parked.stood().word  # it may have come just now
             parked.end()  # that node is down
-            del self._parked[stand.ticket]
+            stand.ticket.parked = None
             if word:
                 once(Stood(word))
                 return
@@ -227,7 +226,7 @@ class Standing:
 
     def _aleave(self, leave: Leave, once: _Once, loop: asyncio.AbstractEventLoop) -> None:
         self._lines.leave(leave.ticket)
-        parked = self._parked.pop(leave.ticket, None)
+        parked, leave.ticket.parked = _parked(leave.ticket), None
         if parked is None:
             once("")
             return
@@ -246,6 +245,15 @@ class Standing:
             return
         parked.told = told
         loop.call_later(self._timeout, late)
+
+
+def _parked(ticket: Ticket) -> Parked | None:
+    """What stands for the ticket, unless that is of the parent, from which this child was forked.
+
+    The ticket itself has it: no table keeps what an interruption has left there.
+    """
+    parked: Parked | None = ticket.parked
+    return parked if parked is not None and parked.pid == os.getpid() else None
 
 
 class _Once:

@@ -242,7 +242,7 @@ def test_a_word_that_came_before_we_left_is_taken_along(nodes, by, alone):
         assert await ask(Stand(ticket, 0, 0.05, 10)) == Stood()
         with closing(nodes[0].client()) as client:
             client.rpush(ticket.queue, WORD)
-        arrived = group._standing._parked[ticket].channel.socket
+        arrived = ticket.parked.channel.socket
         assert select.select([arrived], [], [], 5)[0]
         return await ask(Leave(ticket))
 
@@ -262,7 +262,7 @@ def test_a_word_that_came_before_the_move_to_another_node_is_taken_along(nodes):
         assert await group.aqueue(Stand(ticket, 0, 0.05, 10)) == Stood()
         with closing(nodes[0].client(socket_timeout=5)) as client:
             client.rpush(ticket.queue, WORD)
-        arrived = group._standing._parked[ticket].channel.socket
+        arrived = ticket.parked.channel.socket
         assert select.select([arrived], [], [], 20)[0]
         return await group.aqueue(Stand(ticket, 1, 0.05, 10))
 
