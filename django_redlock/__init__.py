@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .context import assert_locked, current_lease
-from .errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
-from .locks import LockTemplate
+from django_redlock.locks.template import LockTemplate
+
+from .core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
+from .leases.context import assert_locked, current_lease
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,10 +24,13 @@ from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils import timezone
 
-from . import conf, patterns
-from .inspection import LIMIT, Health, HeldLock, Kind, age, shown, survey
+from django_redlock.inspection.results import Health, HeldLock, LockStatus, age, shown
+
+from . import conf
+from .core.names import check_names
+from .inspection import patterns
+from .inspection.survey import LIMIT, survey
 from .models import LockKey
-from .naming import check_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,9 +39,10 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from django.urls import URLPattern
 
+    from django_redlock.inspection.results import Survey
+
     from .backend import Backend
-    from .inspection import Survey
-    from .lookup import Cell
+    from .inspection.lookup import Cell
 
     ModelAdmin = admin.ModelAdmin[LockKey]
 else:
@@ -51,11 +55,11 @@ MOOD: Final = {
     Health.OK: "good",
     Health.DEGRADED: "odd",
     Health.NO_MAJORITY: "bad",
-    Kind.HELD: "good",
-    Kind.RESTING: "calm",
-    Kind.PARTIAL: "odd",
-    Kind.SPLIT: "odd",
-    Kind.UNCLEAR: "bad",
+    LockStatus.HELD: "good",
+    LockStatus.RESTING: "calm",
+    LockStatus.PARTIAL: "odd",
+    LockStatus.SPLIT: "odd",
+    LockStatus.UNCLEAR: "bad",
 }
 
 
@@ -106,13 +110,13 @@ class LockKeyAdmin(ModelAdmin):
             "opts": self.opts,
             "title": "Locks",
             "listed": django.VERSION >= (6, 1),  # the path is a list since then
-            **_look(Wish.of(request), self.list_per_page),
+            **_look(PageQuery.of(request), self.list_per_page),
             **(extra_context or {}),
         }
         return TemplateResponse(request, self.change_list_template, context)
 
 
-class Wish(NamedTuple):
+class PageQuery(NamedTuple):
     """What an address asks for. Whatever else it says is not repeated in links."""
 
     alias: str = ""
@@ -121,7 +125,7 @@ class Wish(NamedTuple):
     refresh: str = ""
 
     @classmethod
-    def of(cls, request: HttpRequest) -> Wish:
+    def of(cls, request: HttpRequest) -> PageQuery:
         """Read the query of a request."""
         return cls(**{key: request.GET.get(key, "") for key in cls._fields})
 
@@ -134,7 +138,7 @@ class Wish(NamedTuple):
 # -- looking --------------------------------------------------------------------------------------
 
 
-def _look(wish: Wish, per_page: int) -> dict[str, Any]:
+def _look(wish: PageQuery, per_page: int) -> dict[str, Any]:
     """What the template shows."""
     context: dict[str, Any] = {
         "wish": wish,
@@ -181,7 +185,7 @@ def _look(wish: Wish, per_page: int) -> dict[str, Any]:
     }
 
 
-def _choice(alias: str, chosen: str, wish: Wish) -> dict[str, Any]:
+def _choice(alias: str, chosen: str, wish: PageQuery) -> dict[str, Any]:
     link = wish.link(alias=alias, p="")
     return {"name": shown(alias), "link": link, "chosen": alias == chosen}
 
@@ -210,7 +214,7 @@ def _search(backend: Backend, query: str, found: Survey, *, whole: bool) -> Surv
     return replace(found, locks=tuple(locks))
 
 
-def _pages(page: Page[HeldLock], wish: Wish) -> Iterator[dict[str, Any]]:
+def _pages(page: Page[HeldLock], wish: PageQuery) -> Iterator[dict[str, Any]]:
     """The numbers to choose from, the omitted ones without a link."""
     if page.paginator.num_pages > 1:
         for number in page.paginator.get_elided_page_range(page.number):

@@ -13,16 +13,19 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from .drivers import arun, run
-from .event_loops import running_loop
-from .protocol import Ask, Wait
-from .seconds import check_seconds
+from django_redlock.core.policy import check_seconds
+
+from .concurrency.loops import running_loop
+from .core.driver import arun, run
+from .core.protocol import Request, Sleep
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from .node import NodeState
-    from .protocol import Effect, Leave, Line, Policy, Stand, Steps, Stood, Vote
+    from django_redlock.core.policy import Policy
+
+    from .core.protocol import BlockOnNode, Effect, JoinQueue, LeaveQueue, Steps, Vote, Wakeup
+    from .transport.node import NodeStatus
 
 T = TypeVar("T")
 LABEL_BYTES = 200
@@ -31,19 +34,21 @@ LABEL_BYTES = 200
 class Group(Protocol):
     """The nodes of one alias, whatever they are."""
 
-    def ask(self, ask: Ask) -> Sequence[Vote]:
+    def ask(self, ask: Request) -> Sequence[Vote]:
         """Put a question to the nodes and return one vote for each, in order."""
 
-    def aask(self, ask: Ask) -> Awaitable[Sequence[Vote]]:
+    def aask(self, ask: Request) -> Awaitable[Sequence[Vote]]:
         """The same for a task; what can be sent is on its way when this returns."""
 
-    def queue(self, effect: Line | Stand | Leave) -> bool | Stood | str:
+    def queue(self, effect: JoinQueue | BlockOnNode | LeaveQueue) -> bool | Wakeup | str:
         """Wait in line, stand or leave, by blocking; see the effects for what is returned."""
 
-    def aqueue(self, effect: Line | Stand | Leave) -> Awaitable[bool | Stood | str]:
+    def aqueue(
+        self, effect: JoinQueue | BlockOnNode | LeaveQueue
+    ) -> Awaitable[bool | Wakeup | str]:
         """The same for a task."""
 
-    def states(self) -> Sequence[NodeState]:
+    def states(self) -> Sequence[NodeStatus]:
         """What is known of each node, without asking."""
 
     def close(self) -> None:
@@ -115,16 +120,16 @@ class Backend:
         return arun(steps, self._aperform)
 
     def _perform(self, effect: Effect) -> Any:
-        if isinstance(effect, Ask):
+        if isinstance(effect, Request):
             return self.group.ask(effect)
-        if isinstance(effect, Wait):
+        if isinstance(effect, Sleep):
             return self.sleep(effect.seconds)
         return self.group.queue(effect)
 
     def _aperform(self, effect: Effect) -> Awaitable[Any]:
-        if isinstance(effect, Ask):
+        if isinstance(effect, Request):
             return self.group.aask(effect)
-        if isinstance(effect, Wait):
+        if isinstance(effect, Sleep):
             return asyncio.sleep(effect.seconds)
         return self.group.aqueue(effect)
 

@@ -16,15 +16,16 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.asyncio import async_unsafe
 
-from .addresses import Address, from_options, from_url
-from .admission import skew_of
+from django_redlock.core.policy import Policy
+
 from .backend import Backend, Group
-from .forking import call_in_child
-from .naming import check_alias
-from .nodes import Nodes
-from .protocol import Policy
+from .concurrency.forking import call_in_child
+from .core.names import check_alias
+from .fanout.group import NodeGroup
 from .setting_values import check_values
 from .transactions import in_transaction
+from .transport.address import Address, from_options, from_url
+from .transport.admission import skew_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -152,7 +153,7 @@ def _group(alias: str, values: Mapping[str, Any]) -> Group:
             )
             raise ImproperlyConfigured(msg)
         _distinct(where, nodes)
-        from .testing.memory import MemoryNodes
+        from .fanout.memory.group import MemoryNodes
 
         return MemoryNodes.named(nodes)
     found = []
@@ -163,7 +164,7 @@ def _group(alias: str, values: Mapping[str, Any]) -> Group:
             msg = f"{where}['NODES'][{position}]: {error}"
             raise ImproperlyConfigured(msg) from None
     _distinct(where, [address.identity for address in found])
-    return Nodes(
+    return NodeGroup(
         found,
         timeout=values["NODE_TIMEOUT"],
         guard=guard,

@@ -20,19 +20,16 @@ import enum
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from .errors import RedlockError, why_not
-from .forking import call_in_child
-from .protocol import Answer, Vote
-
-if TYPE_CHECKING:
-    from .lease import Lease
+from .concurrency.forking import call_in_child
+from .core.errors import RedlockError, why_not
+from .core.protocol import Answer, Vote
 
 logger: Final = logging.getLogger("django_redlock")
 
 
-class Kind(enum.StrEnum):
+class EventKind(enum.StrEnum):
     """What can happen to a lock."""
 
     ACQUIRED = "acquired"
@@ -45,19 +42,22 @@ class Kind(enum.StrEnum):
     LOST = "lost"
 
 
+Kind = EventKind  # their names in earlier versions
+
+
 LEVELS: Final = {
-    Kind.ACQUIRED: logging.DEBUG,
-    Kind.REFUSED: logging.INFO,
-    Kind.UNAVAILABLE: logging.WARNING,
-    Kind.EXTENDED: logging.DEBUG,
-    Kind.UNKNOWN: logging.WARNING,
-    Kind.RELEASED: logging.DEBUG,
-    Kind.GIVEN: logging.DEBUG,
-    Kind.LOST: logging.WARNING,
+    EventKind.ACQUIRED: logging.DEBUG,
+    EventKind.REFUSED: logging.INFO,
+    EventKind.UNAVAILABLE: logging.WARNING,
+    EventKind.EXTENDED: logging.DEBUG,
+    EventKind.UNKNOWN: logging.WARNING,
+    EventKind.RELEASED: logging.DEBUG,
+    EventKind.GIVEN: logging.DEBUG,
+    EventKind.LOST: logging.WARNING,
 }
 
 
-class Tally(NamedTuple):
+class VoteCount(NamedTuple):
     """Votes, counted. Nodes that a majority made it needless to wait for count as lost."""
 
     yes: int
@@ -65,10 +65,24 @@ class Tally(NamedTuple):
     lost: int
 
     @classmethod
-    def of(cls, votes: Sequence[Vote]) -> Tally:
+    def of(cls, votes: Sequence[Vote]) -> VoteCount:
         """Count votes."""
         answers = [vote.answer for vote in votes]
-        return cls(*(answers.count(answer) for answer in (Answer.YES, Answer.NO, Answer.LOST)))
+        return cls(*(answers.count(answer) for answer in (Answer.YES, Answer.NO, Answer.UNKNOWN)))
+
+
+class EventLease(Protocol):
+    """The lease of an event: a ``Lease``, of which listeners may use this."""
+
+    name: str | tuple[str, ...]
+    fence: int
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is lost."""
+
+    def remaining(self) -> float:
+        """Seconds until its deadline."""
 
 
 class Event(NamedTuple):
@@ -85,17 +99,17 @@ class Event(NamedTuple):
         error: why not, or why no longer; None where nothing went wrong.
     """
 
-    kind: Kind
+    kind: EventKind
     alias: str
     name: str | tuple[str, ...]
     seconds: float
     fence: int | None = None
-    votes: Tally = Tally(0, 0, 0)
-    lease: Lease | None = None
+    votes: VoteCount = VoteCount(0, 0, 0)
+    lease: EventLease | None = None
     error: RedlockError | None = None
 
 
-class Figure(NamedTuple):
+class NodeTiming(NamedTuple):
     """How a node served one question.
 
     Attributes:
@@ -110,13 +124,15 @@ class Figure(NamedTuple):
     why: str = ""
 
 
+Tally, Figure = VoteCount, NodeTiming  # as above
+
 T = TypeVar("T")
 Listener: TypeAlias = Callable[[Event], object]
-Watcher: TypeAlias = Callable[[Figure], object]
+Watcher: TypeAlias = Callable[[NodeTiming], object]
 Arrival: TypeAlias = Callable[[], object]
 
 # Tuples that are replaced, never changed: whoever is being told is told to the end.
-_listeners: dict[Kind, tuple[Listener, ...]] = dict.fromkeys(Kind, ())
+_listeners: dict[EventKind, tuple[Listener, ...]] = dict.fromkeys(EventKind, ())
 _watchers: tuple[Watcher, ...] = ()
 _arrivals: tuple[Arrival, ...] = ()
 _changing = threading.RLock()
@@ -125,14 +141,14 @@ _changing = threading.RLock()
 # -- listening ----------------------------------------------------------------------------------
 
 
-def subscribe(listener: Listener, kinds: Iterable[Kind] = tuple(Kind)) -> None:
+def subscribe(listener: Listener, kinds: Iterable[EventKind] = tuple(EventKind)) -> None:
     """Call ``listener`` with every event of these kinds; once, however often it is subscribed."""
     with _changing:
         for kind in kinds:
             _listeners[kind] = _with(_listeners[kind], listener)
 
 
-def unsubscribe(listener: Listener, kinds: Iterable[Kind] = tuple(Kind)) -> None:
+def unsubscribe(listener: Listener, kinds: Iterable[EventKind] = tuple(EventKind)) -> None:
     """Call it no more."""
     with _changing:
         for kind in kinds:
@@ -153,7 +169,7 @@ def unwatch_nodes(watcher: Watcher) -> None:
         _watchers = _without(_watchers, watcher)
 
 
-def expect(arrival: Arrival) -> None:
+def before_event(arrival: Arrival) -> None:
     """Call ``arrival`` whenever a lock asks who listens: it may subscribe. It must be quick."""
     global _arrivals  # noqa: PLW0603 - the state of this module
     with _changing:
@@ -186,7 +202,7 @@ call_in_child(_after_fork)
 # -- telling ------------------------------------------------------------------------------------
 
 
-def wanted(kind: Kind) -> bool:
+def wanted(kind: EventKind) -> bool:
     """Whether anybody is to be told; only then is an event worth making."""
     for arrival in _arrivals:
         try:
@@ -207,13 +223,13 @@ def tell(event: Event, *, quiet: bool = False) -> None:
         _call(listener, event)
 
 
-def tell_of_node(figure: Figure) -> None:
+def tell_of_node(figure: NodeTiming) -> None:
     """Tell every watcher."""
     for watcher in _watchers:
         _call(watcher, figure)
 
 
-def _call(listener: Callable[[Any], object], told: Event | Figure) -> None:
+def _call(listener: Callable[[Any], object], told: Event | NodeTiming) -> None:
     try:
         listener(told)
     except Exception:  # theirs; see the module's docstring

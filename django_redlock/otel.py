@@ -30,8 +30,8 @@ from opentelemetry import metrics, trace
 from opentelemetry.trace import Status, StatusCode
 
 from . import __version__, events
-from .events import Event, Figure, Kind
-from .forking import reset_in_child
+from .concurrency.forking import reset_in_child
+from .events import Event, EventKind, NodeTiming
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, Meter, MeterProvider
@@ -42,11 +42,11 @@ LOOK_EVERY: Final = 1.0  # seconds; looking costs as much as a vote
 FAST: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 SLOW: Final = (*FAST, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 ENTRIES: Final = {
-    Kind.ACQUIRED: "acquired",
-    Kind.REFUSED: "refused",
-    Kind.UNAVAILABLE: "unavailable",
+    EventKind.ACQUIRED: "acquired",
+    EventKind.REFUSED: "refused",
+    EventKind.UNAVAILABLE: "unavailable",
 }
-ENDINGS: Final = {Kind.RELEASED: "released", Kind.GIVEN: "given", Kind.LOST: "lost"}
+ENDINGS: Final = {EventKind.RELEASED: "released", EventKind.GIVEN: "given", EventKind.LOST: "lost"}
 
 
 class Instruments:
@@ -62,16 +62,16 @@ class Instruments:
         self._hold = _seconds(meter, "redlock.hold.duration", "Having a lock", SLOW)
         self._node = _seconds(meter, "redlock.node.duration", "A question to a node", FAST)
         self._counters = {
-            Kind.REFUSED: meter.create_counter(
+            EventKind.REFUSED: meter.create_counter(
                 "redlock.refusals", "{refusal}", "Locks that somebody else had"
             ),
-            Kind.UNAVAILABLE: meter.create_counter(
+            EventKind.UNAVAILABLE: meter.create_counter(
                 "redlock.unavailable", "{attempt}", "Locks that no majority could be asked for"
             ),
-            Kind.LOST: meter.create_counter(
+            EventKind.LOST: meter.create_counter(
                 "redlock.losses", "{loss}", "Leases that were lost while they were held"
             ),
-            Kind.UNKNOWN: meter.create_counter(
+            EventKind.UNKNOWN: meter.create_counter(
                 "redlock.unknown", "{lease}", "Leases that stand, but could not be renewed"
             ),
         }
@@ -89,7 +89,7 @@ class Instruments:
 
     def start(self) -> None:
         """Listen as soon as there is somebody to measure for."""
-        events.expect(self._look)
+        events.before_event(self._look)
         self._look()
         self._looked = -math.inf  # the first lock shall look, however soon it comes
 
@@ -116,7 +116,7 @@ class Instruments:
         measures = _works(metrics.get_meter_provider() if meters is None else meters)
         traces = _works(trace.get_tracer_provider() if tracers is None else tracers)
         if measures or traces:
-            events.subscribe(self._on_event, [*ENTRIES, *ENDINGS, Kind.UNKNOWN])
+            events.subscribe(self._on_event, [*ENTRIES, *ENDINGS, EventKind.UNKNOWN])
         if measures:
             events.watch_nodes(self._on_figure)
         if measures and traces:
@@ -148,12 +148,12 @@ class Instruments:
             )
             if event.fence is not None:
                 span.set_attribute("redlock.fence", event.fence)
-            if event.kind is Kind.UNAVAILABLE:  # a refusal is an answer, and no error
+            if event.kind is EventKind.UNAVAILABLE:  # a refusal is an answer, and no error
                 span.set_attribute("error.type", type(event.error).__qualname__)
                 span.set_status(Status(StatusCode.ERROR, getattr(event.error, "reason", None)))
         span.end(now)
 
-    def _on_figure(self, figure: Figure) -> None:
+    def _on_figure(self, figure: NodeTiming) -> None:
         which = {"redlock.alias": figure.alias, "redlock.node": figure.node}
         if figure.seconds is None:
             self._failures.add(1, which)

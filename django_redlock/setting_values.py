@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 
-from .seconds import check_seconds
+from django_redlock.core.policy import check_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,10 +24,10 @@ from asgiref.sync import iscoroutinefunction
 from django.dispatch import Signal
 
 from . import events
-from .event_loops import running_loop
-from .events import Event, Kind
-from .forking import reset_in_child
-from .locks import Lock
+from .concurrency.forking import reset_in_child
+from .concurrency.loops import running_loop
+from .events import Event, EventKind
+from .locks.lock import Lock
 
 _tasks: Final[set[asyncio.Task[object]]] = set()  # a loop alone would let them be collected
 
@@ -35,7 +35,7 @@ _tasks: Final[set[asyncio.Task[object]]] = set()  # a loop alone would let them 
 class LockSignal(Signal):
     """A signal about locks; receivers connect to it as to any other."""
 
-    def __init__(self, *kinds: Kind) -> None:
+    def __init__(self, *kinds: EventKind) -> None:
         super().__init__()
         self._kinds = kinds
         self._awaited = Signal()  # what async receivers are connected to
@@ -98,8 +98,8 @@ class LockSignal(Signal):
             task.add_done_callback(_tasks.discard)
 
 
-lock_acquired: Final = LockSignal(Kind.ACQUIRED)
-lock_refused: Final = LockSignal(Kind.REFUSED, Kind.UNAVAILABLE)
-lock_released: Final = LockSignal(Kind.RELEASED)
-lease_extended: Final = LockSignal(Kind.EXTENDED)
-lease_lost: Final = LockSignal(Kind.LOST)
+lock_acquired: Final = LockSignal(EventKind.ACQUIRED)
+lock_refused: Final = LockSignal(EventKind.REFUSED, EventKind.UNAVAILABLE)
+lock_released: Final = LockSignal(EventKind.RELEASED)
+lease_extended: Final = LockSignal(EventKind.EXTENDED)
+lease_lost: Final = LockSignal(EventKind.LOST)

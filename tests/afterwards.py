@@ -19,15 +19,15 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-import django_redlock.lease
-from django_redlock import algorithm
+import django_redlock.leases.lease
 from django_redlock.backend import Backend, Group
-from django_redlock.latches import Bell
-from django_redlock.lease import Lease
-from django_redlock.locks import LockTemplate
-from django_redlock.node import Node
-from django_redlock.renewal import watchdog
-from django_redlock.rota import Rota
+from django_redlock.concurrency.latches import Bell
+from django_redlock.core import hold
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.schedule import RenewalSchedule
+from django_redlock.leases.watchdog import watchdog
+from django_redlock.locks.template import LockTemplate
+from django_redlock.transport.node import Node
 
 from .loops import open_files, threads
 
@@ -54,7 +54,7 @@ class Afterwards:
 
     def problems(self, backend: Backend) -> list[str]:
         """What is not well, where threads take locks of this alias; of the loops, too."""
-        with patch.object(django_redlock.lease, "RENEWALS", RENEWALS):
+        with patch.object(django_redlock.leases.lease, "RENEWALS", RENEWALS):
             found = [*locked(), *self._watched(backend)]
             if not found:
                 found += asyncio.run(self._awatched(backend))
@@ -62,7 +62,7 @@ class Afterwards:
 
     async def aproblems(self, backend: Backend) -> list[str]:
         """The same in the event loop that saw the storm; ask ``left`` when it has ended."""
-        with patch.object(django_redlock.lease, "RENEWALS", RENEWALS):
+        with patch.object(django_redlock.leases.lease, "RENEWALS", RENEWALS):
             found = [*locked(), *(await self._awatched(backend))]
             if not found:
                 found += await asyncio.to_thread(self._watched, backend)
@@ -87,7 +87,7 @@ class Afterwards:
         taken, before = lease, lease.tenancy.deadline
         if not self._soon(lambda: taken.tenancy.deadline > before):
             return ["the watchdog's thread renews nothing"]
-        backend.run(algorithm.release(backend.policy, lease.tenancy))  # by force
+        backend.run(hold.release(backend.policy, lease.tenancy))  # by force
         if not self._soon(lambda: told == [lease]):
             return ["the watchdog's thread tells of no loss"]
         return []
@@ -95,14 +95,14 @@ class Afterwards:
     async def _awatched(self, backend: Backend) -> list[str]:
         """Whether the running loop does, without the thread."""
         told: list[Lease] = []
-        of_loops, watchdog._of_loops = watchdog._of_loops, Rota(lag=60.0, grace=60.0)
+        of_loops, watchdog._of_loops = watchdog._of_loops, RenewalSchedule(lag=60.0, grace=60.0)
         try:
             lock = watched(backend, told)("afterwards", wait=self.within / 2)
             lease = await asyncio.wait_for(lock.aacquire(), self.within)
             before = lease.tenancy.deadline
             if not await self._asoon(lambda: lease.tenancy.deadline > before):
                 return ["the loop's watchdog renews nothing"]
-            await backend.arun(algorithm.release(backend.policy, lease.tenancy))  # by force
+            await backend.arun(hold.release(backend.policy, lease.tenancy))  # by force
             if not await self._asoon(lambda: told == [lease]):
                 return ["the loop's watchdog tells of no loss"]
             return []

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django_redlock import LockTaken, NodesUnavailable
-from django_redlock.locks import LockTemplate
+from django_redlock.locks.template import LockTemplate
 
 from .loops import group_of, template, unguarded
 

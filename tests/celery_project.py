@@ -24,7 +24,7 @@ from celery.signals import worker_ready
 from django.conf import settings
 
 from django_redlock import current_lease
-from django_redlock.celery import locked_task
+from django_redlock.celery.decorator import locked_task
 
 from .waiting import eventually
 

@@ -83,7 +83,7 @@ def locks() -> dict[str, Any]:
 def known() -> dict[str, Any]:
     """Some of them, of each kind."""
     from django_redlock import conf, events, otel, signals
-    from django_redlock.renewal import watchdog
+    from django_redlock.leases.watchdog import watchdog
 
     memory: Any = conf.backend("default").group
     real: Any = conf.backend("real").group
@@ -95,10 +95,10 @@ def known() -> dict[str, Any]:
         "a signal's other half": signals.lease_lost._awaited.lock,
         "the watchdog's threads": watchdog._crew._lock,
         "nodes in memory": memory._lock,
-        "their lines": memory._standing._lines._changing,
+        "their lines": memory._waiters._lines._changing,
         "a node": real.nodes[0]._lock,
         "a node's threads": real.nodes[0]._crew._lock,
-        "lines": real._standing._lines._changing,
+        "lines": real._waiters._lines._changing,
     }
 
 
@@ -124,7 +124,7 @@ def use() -> bool:
     from django_redlock import conf, events, otel, redlock, signals
 
     conf.forget()
-    events.subscribe(print, [events.Kind.LOST])
+    events.subscribe(print, [events.EventKind.LOST])
     signals.lease_lost.connect(use, weak=False)
     otel.instrument()
     with redlock("name") as lease:

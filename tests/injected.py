@@ -27,16 +27,19 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from django_redlock import LockTaken, NodesUnavailable, holding, node
+from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.backend import Backend, Group
-from django_redlock.event_loops import PerLoop
-from django_redlock.lease import Lease
-from django_redlock.locks import Lock, LockTemplate
-from django_redlock.loopwatch import LoopWatchdog
-from django_redlock.protocol import Policy
-from django_redlock.renewal import Watchdog, watchdog
-from django_redlock.rota import Rota
-from django_redlock.testing.memory import MemoryNode, MemoryNodes
+from django_redlock.concurrency.loops import PerLoop
+from django_redlock.core.policy import Policy
+from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.loop_watchdog import LoopWatchdog
+from django_redlock.leases.schedule import RenewalSchedule
+from django_redlock.leases.watchdog import Watchdog, watchdog
+from django_redlock.locks import holding
+from django_redlock.locks.lock import Lock
+from django_redlock.locks.template import LockTemplate
+from django_redlock.transport import node
 
 from .afterwards import Afterwards
 from .loops import group_of
@@ -211,8 +214,11 @@ async def aextended(lock: Lock) -> None:
 
 async def arenewed(lock: Lock, *, until: Callable[[], object] = sys.getprofile) -> None:
     """Hold until the watchdog of the loop has renewed the lease twice, or was interrupted."""
-    never = Rota(lag=60.0, grace=60.0)  # for the thread, which would step in
-    with patch("django_redlock.lease.RENEWALS", 20_000), patch.object(watchdog, "_of_loops", never):
+    never = RenewalSchedule(lag=60.0, grace=60.0)  # for the thread, which would step in
+    with (
+        patch("django_redlock.leases.lease.RENEWALS", 20_000),
+        patch.object(watchdog, "_of_loops", never),
+    ):
         async with lock as lease:
             end = time.monotonic() + PATIENCE
             for _ in range(2):

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from django_redlock import LockTaken, NodesUnavailable
-from django_redlock.addresses import from_url
 from django_redlock.backend import Backend
-from django_redlock.locks import LockTemplate
-from django_redlock.nodes import Nodes
-from django_redlock.protocol import Policy, Steps
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Steps
+from django_redlock.fanout.group import NodeGroup
+from django_redlock.locks.template import LockTemplate
+from django_redlock.transport.address import from_url
 
 from .afterwards import Afterwards
 
@@ -64,7 +65,7 @@ def main() -> None:
     """Count interruptions, and what they broke."""
     urls, wanted, seed = sys.argv[1].split(","), int(sys.argv[2]), int(sys.argv[3])
     chance = random.Random(seed)
-    nodes = Nodes([from_url(url) for url in urls], timeout=TIMEOUT, guard=0, prefix="redlock:")
+    nodes = NodeGroup([from_url(url) for url in urls], timeout=TIMEOUT, guard=0, prefix="redlock:")
     backend = Backend("default", nodes, Policy(size=len(urls)), ttl=30)
     patience = 4 * TIMEOUT
     if "careless" in sys.argv:

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from django_redlock.addresses import from_url
 from django_redlock.backend import Backend
-from django_redlock.channel import Channel
-from django_redlock.errors import NodesUnavailable
-from django_redlock.locks import LockTemplate
-from django_redlock.node import Node
-from django_redlock.nodes import Nodes
-from django_redlock.options import Options
-from django_redlock.protocol import Policy
+from django_redlock.core.errors import NodesUnavailable
+from django_redlock.core.policy import Policy
+from django_redlock.fanout.group import NodeGroup
+from django_redlock.locks.options import Options
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
+from django_redlock.transport.address import from_url
+from django_redlock.transport.connection import Connection
+from django_redlock.transport.node import Node
 
 ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 OUT_OF_STEP = ("answered another question", "sent an answer to nothing", "not the Redis protocol")
@@ -39,12 +39,12 @@ def unguarded(count: int) -> Iterator[EmbeddedNodes]:
         yield nodes
 
 
-def group_of(urls: Sequence[str], timeout: float = 0.5) -> Nodes:
+def group_of(urls: Sequence[str], timeout: float = 0.5) -> NodeGroup:
     """A process's view of these nodes, with nobody connected yet."""
-    return Nodes([from_url(url) for url in urls], timeout=timeout, guard=0, prefix="redlock:")
+    return NodeGroup([from_url(url) for url in urls], timeout=timeout, guard=0, prefix="redlock:")
 
 
-def template(group: Nodes, *, ttl: float = 30, kind: type[Backend] = Backend) -> LockTemplate:
+def template(group: NodeGroup, *, ttl: float = 30, kind: type[Backend] = Backend) -> LockTemplate:
     """What calls itself ``redlock`` over a group; not renewed, so every key counts."""
     backend = kind("default", group, Policy(size=len(group.nodes)), ttl=ttl, renew=False)
     return LockTemplate(lambda _: backend, "default", Options())
@@ -102,12 +102,12 @@ async def soon(condition: Callable[[], object], *, within: float = 20.0, what: s
         await asyncio.sleep(0.002)
 
 
-def lanes_of(group: Nodes) -> list[Any]:
+def lanes_of(group: NodeGroup) -> list[Any]:
     """The connections of the running loop."""
     return group._loops._lanes.of(asyncio.get_running_loop()).lanes
 
 
-async def connect(redlock: LockTemplate, group: Nodes) -> list[Any]:
+async def connect(redlock: LockTemplate, group: NodeGroup) -> list[Any]:
     """Open the loop's connection to every node, however long a handshake takes here.
 
     Returns the connections; none of them is owed an answer.
@@ -124,19 +124,19 @@ async def connect(redlock: LockTemplate, group: Nodes) -> list[Any]:
 
 
 @contextmanager
-def faults_noted(group: Nodes) -> Iterator[list[str]]:
+def faults_noted(group: NodeGroup) -> Iterator[list[str]]:
     """Why connections to these nodes were closed meanwhile; not what other tests have left."""
     faults: list[str] = []
     labels = {node.label for node in group.nodes}
-    close: Any = Channel.close
+    close: Any = Connection.close
 
-    def noting(channel: Channel, fault: str) -> None:
+    def noting(channel: Connection, fault: str) -> None:
         if channel.label in labels:
             faults.append(channel.fault or fault)
         close(channel, fault)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Channel, "close", noting)
+        patch.setattr(Connection, "close", noting)
         yield faults
 
 

@@ -30,9 +30,10 @@ from contextlib import contextmanager
 import django
 from django.conf import settings
 
-from django_redlock import LockTaken, NodesUnavailable, redlock, waiting
-from django_redlock import lease as leases
-from django_redlock.lease import Lease
+from django_redlock import LockTaken, NodesUnavailable, redlock
+from django_redlock.core import wait as waiting
+from django_redlock.leases import lease as leases
+from django_redlock.leases.lease import Lease
 
 last: list[str] = []
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar, cast
 
 from django_redlock import LockTaken, current_lease
 from django_redlock.backend import Backend
-from django_redlock.inquiry import Inquiry
-from django_redlock.locks import LockTemplate
-from django_redlock.protocol import Steps
+from django_redlock.core.protocol import Steps
+from django_redlock.fanout.aio import AsyncRequest
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
 
 from .loops import keys_on
@@ -37,7 +37,7 @@ class Careless(Backend):
             return cast("T", stop.value)
 
 
-class Forgetful(Inquiry):
+class Forgetful(AsyncRequest):
     """Takes the question of a cancelled task out of the stream; its answer comes all the same."""
 
     def __init__(self, *args: Any) -> None:

@@ -18,9 +18,9 @@ from django.urls import reverse
 
 from django_redlock import conf, redlock
 from django_redlock.admin import LockKeyAdmin
-from django_redlock.inspection import shown
+from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.inspection.results import shown
 from django_redlock.models import LockKey
-from django_redlock.testing.memory import MemoryNodes
 from tests.passwords import SECRET, USER, with_passwords
 from tests.test_status import (
     A,
@@ -427,7 +427,7 @@ def test_search_for_a_pattern(memory, viewer):
 def test_search_beyond_what_the_page_reads(memory, viewer, monkeypatch):
     """A search looks at all that is held, and says how many more match than it shows."""
     monkeypatch.setattr("django_redlock.admin.LIMIT", 3)
-    monkeypatch.setattr("django_redlock.index.PAGE", 2)
+    monkeypatch.setattr("django_redlock.inspection.index.PAGE", 2)
     for i in range(9):
         put(memory, f"n{i}", f"{A}:5:a", *range(5), seconds=600 + i)
     page = look(viewer, q="N[78]")
@@ -437,7 +437,7 @@ def test_search_beyond_what_the_page_reads(memory, viewer, monkeypatch):
     page = look(viewer, q="n")
     assert {"n0", "n1", "n2"} <= set(rows(page))
     assert "6 more match: search for less." in page
-    monkeypatch.setattr("django_redlock.index.PAGES", 2)
+    monkeypatch.setattr("django_redlock.inspection.index.PAGES", 2)
     assert "others may match, too" in look(viewer, q="n8")
     assert "others may match, too" not in look(viewer)
 

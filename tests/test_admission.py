@@ -6,11 +6,19 @@ import math
 
 import pytest
 
-from django_redlock import admission
-from django_redlock.admission import Facts, Look, age, clock_of, ours_off, seen, skew_of
+from django_redlock.transport import admission
+from django_redlock.transport.admission import (
+    Look,
+    ServerInfo,
+    age,
+    clock_of,
+    ours_off,
+    seen,
+    skew_of,
+)
 
 NOW = 1_800_000_000.0
-FACTS = Facts("run", "valkey", 1000.0, "master", promoted=False, cluster=False)
+FACTS = ServerInfo("run", "valkey", 1000.0, "master", promoted=False, cluster=False)
 
 
 def look(clock: float, *, at: float = 0.0, took: float = 0.0) -> Look:

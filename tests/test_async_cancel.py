@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from django_redlock import NodesUnavailable, anodes
+from django_redlock import NodesUnavailable
 from django_redlock.backend import Backend
-from django_redlock.lease import Lease
-from django_redlock.locks import LockTemplate
+from django_redlock.fanout import aio
+from django_redlock.leases.lease import Lease
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
 
 from .afterwards import Afterwards
@@ -129,7 +130,7 @@ def test_a_driver_that_does_not_undo_is_caught(nodes):
 
 def test_a_stream_that_forgets_a_question_is_caught(nodes, monkeypatch):
     """FM-10: a stream that drops the question of a cancelled task gets out of step: it is seen."""
-    monkeypatch.setattr(anodes, "Inquiry", Forgetful)
+    monkeypatch.setattr(aio, "AsyncRequest", Forgetful)
     _, faults, _ = raged(nodes, 1000, seed=3)
     assert out_of_step(faults)
 

@@ -16,8 +16,8 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.test import override_settings
 
 from django_redlock import LeaseLost, LockTaken, assert_locked, current_lease, redlock
-from django_redlock.lease import Lease
-from django_redlock.protocol import boottime
+from django_redlock.core.policy import boottime
+from django_redlock.leases.lease import Lease
 from django_redlock.testing import EmbeddedNodes
 
 from .loops import soon

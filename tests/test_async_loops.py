@@ -16,8 +16,8 @@ import pytest
 from asgiref.sync import async_to_sync
 
 from django_redlock import LockTaken
-from django_redlock.locks import LockTemplate
-from django_redlock.nodes import Nodes
+from django_redlock.fanout.group import NodeGroup
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 
 from .loops import connections, group_of, keys_on, open_files, soon, template, threads, unguarded
@@ -63,7 +63,7 @@ def connects(nodes: EmbeddedNodes, work: Callable[[], object]) -> list[int]:
     return [connected(node) - was - asking for node, was in zip(nodes, before, strict=True)]
 
 
-def end(group: Nodes, nodes: EmbeddedNodes) -> None:
+def end(group: NodeGroup, nodes: EmbeddedNodes) -> None:
     """Close the connections, once all releases were carried out.
 
     A socket that is closed with an unread answer in it is reset, and the node forgets what it

@@ -16,13 +16,16 @@ from typing import Any
 
 import pytest
 
-from django_redlock import LockTaken, NodesUnavailable, inquiry, owed, question
-from django_redlock.channel import Channel
-from django_redlock.lease import Lease
-from django_redlock.locks import LockTemplate
-from django_redlock.nodes import _ALL, Nodes
-from django_redlock.protocol import Ask, Command
+from django_redlock import LockTaken, NodesUnavailable
+from django_redlock.core.protocol import Command, Request
+from django_redlock.fanout import aio as inquiry
+from django_redlock.fanout import votes as question
+from django_redlock.fanout.group import _ALL, NodeGroup
+from django_redlock.leases.lease import Lease
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
+from django_redlock.transport import pending as owed
+from django_redlock.transport.connection import Connection
 
 from .loops import (
     connect,
@@ -53,7 +56,7 @@ def three() -> Iterator[EmbeddedNodes]:
 
 
 @contextmanager
-def sends_counted(channels: list[Channel]) -> Iterator[tuple[Counter[int], Counter[int]]]:
+def sends_counted(channels: list[Connection]) -> Iterator[tuple[Counter[int], Counter[int]]]:
     """How often each of these was written to, and how often it took less than it was given."""
     places = {channel.socket: channel.place for channel in channels}
     sends = Counter(dict.fromkeys(places.values(), 0))
@@ -103,7 +106,7 @@ def test_the_questions_of_one_tick_leave_in_one_write(five):
     asyncio.run(main())
 
 
-def connecting(group: Nodes) -> list[str]:
+def connecting(group: NodeGroup) -> list[str]:
     """The nodes of the group to which somebody in this process is connecting."""
     nodes = [node for each in _ALL for node in each.nodes if node._openings]
     return sorted({node.label for node in nodes} & {node.label for node in group.nodes})
@@ -211,7 +214,7 @@ def test_a_burst_makes_no_node_look_silent(five, monkeypatch):
     monkeypatch.setattr(inquiry, "PATIENCE", 5)  # 2.5 seconds
     count = 300
 
-    def pack_slowly(ask: Ask, place: int) -> bytes:
+    def pack_slowly(ask: Request, place: int) -> bytes:
         if ask.command is Command.GRANT:
             time.sleep(3 / count)  # together more than a node may be silent, or a question last
         return owed.pack(ask, place)
@@ -304,7 +307,7 @@ def test_a_loop_reconnects(three, how):
     asyncio.run(main())
 
 
-def all_ended(group: Nodes) -> bool:
+def all_ended(group: NodeGroup) -> bool:
     """Whether the end of every idle connection has arrived, perhaps behind an answer."""
     poll = select.poll()
     idle = [channel for node in group.nodes for channel in node._free]
@@ -370,14 +373,14 @@ def test_releases_wait_for_a_node_that_hangs_once(three, monkeypatch):
     # Seconds that a release waits for a node which was prompt before.
     monkeypatch.setattr(question, "LEAST_LINGER", 1)
     redlock = template(group := group_of(three.urls, 30))
-    look_again = inquiry.Inquiry.look_again
+    look_again = inquiry.AsyncRequest.look_again
     lingered = []
 
-    def noting(self: inquiry.Inquiry, when: float, now: float) -> None:
+    def noting(self: inquiry.AsyncRequest, when: float, now: float) -> None:
         lingered.append(self)
         look_again(self, when, now)
 
-    monkeypatch.setattr(inquiry.Inquiry, "look_again", noting)
+    monkeypatch.setattr(inquiry.AsyncRequest, "look_again", noting)
 
     async def turn(number: int) -> bool:
         lease = await redlock(f"once:{number}").aacquire()

@@ -17,7 +17,7 @@ from django.test import AsyncRequestFactory, override_settings
 
 from django_redlock import conf, redlock
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.views import single_flight
+from django_redlock.views.decorator import single_flight
 
 from .loops import connect, keys_on, soon
 from .proxy import Proxy

@@ -14,10 +14,12 @@ from contextlib import closing, suppress
 
 import pytest
 
-from django_redlock import LockTaken, NodesUnavailable, standing, waiting
-from django_redlock.lines import Lines
-from django_redlock.locks import LockTemplate
-from django_redlock.protocol import Leave, Line, Stand, Stood, Ticket
+from django_redlock import LockTaken, NodesUnavailable
+from django_redlock.core import wait as waiting
+from django_redlock.core.protocol import BlockOnNode, JoinQueue, LeaveQueue, Waiter, Wakeup
+from django_redlock.fanout import waiters as standing
+from django_redlock.fanout.local_queue import LocalQueue
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
 
 from .loops import connect, connections, group_of, keys_on, soon, template
@@ -91,7 +93,7 @@ def test_a_thousand_cancelled_waiters_leave_nothing(nodes, seed):
 
     asyncio.run(main())
     assert overlaps == 0
-    assert group._standing._lines._lines == {}
+    assert group._waiters._lines._lines == {}
     group.close()
     gc.collect()
 
@@ -134,7 +136,7 @@ def test_a_loop_that_ends_while_tasks_wait(nodes, farewell):
     held.release()
     thread.join()
     assert had[0] - start < 5
-    assert group._standing._lines._lines == {}
+    assert group._waiters._lines._lines == {}
     eventually(lambda: blocked(nodes) == 0)
     group.close()
 
@@ -146,7 +148,7 @@ def test_tasks_and_threads_stand_in_one_line(nodes, monkeypatch):
     redlock = template(group := group_of(nodes.urls, 5))
     order: list[str] = []
     held = redlock("name").acquire()
-    lines = group._standing._lines
+    lines = group._waiters._lines
 
     def length() -> int:
         return len(lines._lines.get("redlock:queue:name", ()))
@@ -221,7 +223,7 @@ def test_a_word_that_came_before_we_left_is_taken_along(nodes, by, alone):
 
     Also if there is no other connection to the node, on which to say that we leave.
     """
-    group, ticket = group_of(nodes.urls, 5), Ticket("redlock:queue:leaving")
+    group, ticket = group_of(nodes.urls, 5), Waiter("redlock:queue:leaving")
     redlock = template(group)
     if alone:
         opening = group.nodes[0].open(time.monotonic(), urgent=True)
@@ -231,20 +233,20 @@ def test_a_word_that_came_before_we_left_is_taken_along(nodes, by, alone):
     else:
         eventually(lambda: all(lock_at_once(redlock)) and len(group.nodes[0]._free) > 1)
 
-    async def ask(effect: Line | Stand | Leave) -> object:
+    async def ask(effect: JoinQueue | BlockOnNode | LeaveQueue) -> object:
         return await group.aqueue(effect) if by == "task" else group.queue(effect)
 
     async def main() -> object:
         if by == "task" and not alone:  # which says on its loop's connection that it leaves
             async with redlock("warm"):
                 pass
-        assert await ask(Line(ticket, 5)) is True
-        assert await ask(Stand(ticket, 0, 0.05, 10)) == Stood()
+        assert await ask(JoinQueue(ticket, 5)) is True
+        assert await ask(BlockOnNode(ticket, 0, 0.05, 10)) == Wakeup()
         with closing(nodes[0].client()) as client:
             client.rpush(ticket.queue, WORD)
-        arrived = ticket.parked.channel.socket
+        arrived = ticket.blocked.channel.socket
         assert select.select([arrived], [], [], 5)[0]
-        return await ask(Leave(ticket))
+        return await ask(LeaveQueue(ticket))
 
     assert asyncio.run(main()) == WORD
     eventually(lambda: blocked(nodes) == 0)
@@ -252,21 +254,21 @@ def test_a_word_that_came_before_we_left_is_taken_along(nodes, by, alone):
 
 def test_a_word_that_came_before_the_move_to_another_node_is_taken_along(nodes):
     """The node of the queue looks dead, and its last word lies in the socket, unread."""
-    group, ticket = group_of(nodes.urls, 5), Ticket("redlock:queue:moving")
+    group, ticket = group_of(nodes.urls, 5), Waiter("redlock:queue:moving")
     with suppress(NodesUnavailable), template(group)("warm"):
         pass
     eventually(lambda: all(state.voting for state in group.states()))
 
     async def main() -> object:
-        assert await group.aqueue(Line(ticket, 5)) is True
-        assert await group.aqueue(Stand(ticket, 0, 0.05, 10)) == Stood()
+        assert await group.aqueue(JoinQueue(ticket, 5)) is True
+        assert await group.aqueue(BlockOnNode(ticket, 0, 0.05, 10)) == Wakeup()
         with closing(nodes[0].client(socket_timeout=5)) as client:
             client.rpush(ticket.queue, WORD)
-        arrived = ticket.parked.channel.socket
+        arrived = ticket.blocked.channel.socket
         assert select.select([arrived], [], [], 20)[0]
-        return await group.aqueue(Stand(ticket, 1, 0.05, 10))
+        return await group.aqueue(BlockOnNode(ticket, 1, 0.05, 10))
 
-    assert asyncio.run(main()) == Stood(WORD)
+    assert asyncio.run(main()) == Wakeup(WORD)
     eventually(lambda: blocked(nodes) == 0)
 
 
@@ -276,12 +278,12 @@ def test_a_task_in_line_whose_call_got_lost_looks_for_itself(nodes, monkeypatch)
     redlock = template(group := group_of(nodes.urls, 5))
 
     async def main() -> None:
-        lines = group._standing._lines
-        first, second = Ticket("redlock:queue:lost"), Ticket("redlock:queue:lost")
-        assert await group.aqueue(Line(first, float("inf")))
-        waiting = asyncio.ensure_future(group.aqueue(Line(second, float("inf"))))
+        lines = group._waiters._lines
+        first, second = Waiter("redlock:queue:lost"), Waiter("redlock:queue:lost")
+        assert await group.aqueue(JoinQueue(first, float("inf")))
+        waiting = asyncio.ensure_future(group.aqueue(JoinQueue(second, float("inf"))))
         await asyncio.sleep(0)
-        monkeypatch.setattr(Lines, "_call_first", lambda *_: None)
+        monkeypatch.setattr(LocalQueue, "_call_first", lambda *_: None)
         lines.leave(first)
         assert await asyncio.wait_for(waiting, 60)
 

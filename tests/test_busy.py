@@ -15,13 +15,15 @@ from typing import Any
 
 import pytest
 
-from django_redlock import NodesUnavailable, handshake, node, opening
-from django_redlock.channel import Channel
-from django_redlock.latches import Latch
-from django_redlock.locks import LockTemplate
-from django_redlock.opening import Listening, Opening
-from django_redlock.rounds import Round
+from django_redlock import NodesUnavailable
+from django_redlock.concurrency.latches import Latch
+from django_redlock.fanout.blocking import BlockingRequest
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
+from django_redlock.transport import attempt as opening
+from django_redlock.transport import handshake, node
+from django_redlock.transport.attempt import ConnectAttempt, Listening
+from django_redlock.transport.connection import Connection
 
 from .loops import group_of, template, unguarded
 
@@ -39,9 +41,9 @@ def three() -> Iterator[EmbeddedNodes]:
 @pytest.fixture
 def starved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that connect, but not for a while after each answer of a node, which is there."""
-    connect: Callable[..., Channel] = handshake.open_channel
+    connect: Callable[..., Connection] = handshake.open_channel
 
-    def slowly(*args: Any, progress: Callable[[], object], **options: Any) -> Channel:
+    def slowly(*args: Any, progress: Callable[[], object], **options: Any) -> Connection:
         def late() -> None:
             progress()
             time.sleep(2 * NODE_TIMEOUT)
@@ -78,7 +80,7 @@ def test_a_handshake_that_goes_on_is_waited_for(three, take):
 @pytest.mark.usefixtures("starved")
 def test_a_clock_alone_calls_such_nodes_silent(three, take, monkeypatch):
     """The check can fail: where no sign of a node counts, there is no lock."""
-    monkeypatch.setattr(Opening, "patience_ends", lambda *_: 0.0)
+    monkeypatch.setattr(ConnectAttempt, "patience_ends", lambda *_: 0.0)
     monkeypatch.setattr(Listening, "silence", lambda *_: math.inf)
     with pytest.raises(NodesUnavailable, match="0 of 3 nodes could vote"):
         take(template(group_of(three.urls, NODE_TIMEOUT)))
@@ -120,7 +122,7 @@ class Clock:
 def test_time_in_which_a_thread_did_not_run_is_no_silence(late, silent, monkeypatch):
     """Who wakes up late from a tenth of a second has listened for so much less."""
     clock = Clock(monkeypatch)
-    coming, listening = Opening(None), Listening(0.8)
+    coming, listening = ConnectAttempt(None), Listening(0.8)
     coming.progress()
     clock.late = late
     for _ in range(8):
@@ -131,7 +133,7 @@ def test_time_in_which_a_thread_did_not_run_is_no_silence(late, silent, monkeypa
 def test_silence_counts_from_the_last_sign(monkeypatch):
     """Before there is one, none is expected."""
     clock = Clock(monkeypatch)
-    coming, listening = Opening(None), Listening(0.8)
+    coming, listening = ConnectAttempt(None), Listening(0.8)
     for _ in range(8):
         listening.wait(coming, 5.0)
     assert listening.silence(coming) == 0.0
@@ -158,7 +160,7 @@ def halting(three: EmbeddedNodes, monkeypatch: pytest.MonkeyPatch) -> Callable[[
             pass
         slow = group.nodes[2]
         slow.close()
-        slow.trouble = ""
+        slow.down_reason = ""
         run = slow._open
 
         def late(coming: Any) -> None:
@@ -186,7 +188,7 @@ def test_who_is_connected_late_is_asked_where_another_is_silent(three, halting):
 
 def test_who_asks_no_further_node_is_refused(three, halting, monkeypatch):
     """The check can fail."""
-    monkeypatch.setattr(Round, "more", lambda _: False)
+    monkeypatch.setattr(BlockingRequest, "more", lambda _: False)
     redlock = halting()
     try:
         with pytest.raises(NodesUnavailable), redlock("name"):

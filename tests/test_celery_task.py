@@ -28,11 +28,11 @@ from hypothesis import strategies as st
 from kombu.exceptions import OperationalError
 
 from django_redlock import LockTaken, NodesUnavailable, conf, current_lease, redlock, redlocks
-from django_redlock.canonical import canonical, digest
-from django_redlock.celery import LockedTask, Skipped, locked_task
-from django_redlock.lease import Lease
-from django_redlock.redelivery import HEADER
-from django_redlock.testing.memory import MemoryNodes
+from django_redlock.celery.arguments import canonical, digest
+from django_redlock.celery.decorator import LockedTask, Skipped, locked_task
+from django_redlock.celery.redelivery import HEADER
+from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.leases.lease import Lease
 
 NONCE_DIGITS = 32
 # Neither a stall in an example nor a slow machine says anything about keys.
@@ -842,7 +842,9 @@ def test_any_task_id_makes_a_label_that_is_known_again(desk, task_id):
 
 def test_a_long_host_name_leaves_room_for_the_task_id(desk, monkeypatch):
     """The host is cut, never the id by which a redelivered copy is known."""
-    monkeypatch.setattr("django_redlock.redelivery.process_label", lambda: f"{'h' * 180}:12345")
+    monkeypatch.setattr(
+        "django_redlock.celery.redelivery.process_label", lambda: f"{'h' * 180}:12345"
+    )
     found = []
 
     @locked_task("name")

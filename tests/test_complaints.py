@@ -16,7 +16,8 @@ from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import ResponseError
 
 from django_redlock import NodesUnavailable, redlock
-from django_redlock.complaints import (
+from django_redlock.testing import EmbeddedNode
+from django_redlock.transport.wire.refusals import (
     ADVICE,
     NO_TLS,
     PERHAPS_NO_TLS,
@@ -27,7 +28,6 @@ from django_redlock.complaints import (
     complaint,
     describe,
 )
-from django_redlock.testing import EmbeddedNode
 
 from .loops import unguarded
 from .proxy import Proxy

@@ -22,14 +22,14 @@ from django_redlock import (
     LockTaken,
     assert_locked,
     conf,
-    context,
     current_lease,
     redlock,
     redlocks,
 )
-from django_redlock.lease import Lease
+from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.leases import context
+from django_redlock.leases.lease import Lease
 from django_redlock.testing.embedded import EmbeddedNodes
-from django_redlock.testing.memory import MemoryNodes
 
 from .twins import by_asyncio
 from .waiting import eventually

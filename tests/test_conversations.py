@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from django_redlock import algorithm
-from django_redlock.drivers import run
-from django_redlock.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
-from django_redlock.protocol import (
+from django_redlock.core import acquire, hold
+from django_redlock.core.driver import run
+from django_redlock.core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import (
     UNDO,
     Answer,
-    Ask,
+    BlockOnNode,
     Command,
     Effect,
     Grant,
-    Line,
-    Policy,
-    Stand,
-    Stood,
+    JoinQueue,
+    Request,
+    Sleep,
     Vote,
-    Wait,
+    Wakeup,
 )
 
 NO = "no"  # somebody has it, everywhere the same
@@ -54,34 +54,36 @@ class Seen:
 class Found:
     """What claiming brings: the word that lay in the queue, or none."""
 
-    word: str = ""
+    wakeup: str = ""
 
 
 SPLIT = [5, Held(owner="a"), Held(owner="b")]  # one node each
 GONE = Held(owner="")  # there is no key
 
 
-def vote(i: int, word: object, command: Command = Command.GRANT) -> Vote:
+def vote(i: int, wakeup: object, command: Command = Command.GRANT) -> Vote:
     """What a scripted word means: a number is a YES with that number.
 
     To an extension, a text of 1 and 0 says which tenancies are kept; else it is all or none.
     """
     label = f"node{i}"
-    if command is Command.EXTEND and (isinstance(word, int) or word == NO):
-        word = "0" if word == NO else "1"
-    if isinstance(word, str) and word.strip("01") == "":
-        return Vote(label, Answer.YES, data=tuple(map(int, word)))
-    if isinstance(word, Seen | Found | int):
-        told = word.left if isinstance(word, Seen) else None
-        found = (word.word,) if isinstance(word, Found) else ()
-        return Vote(label, Answer.YES, word if isinstance(word, int) else 0, left=told, data=found)
-    if isinstance(word, Held):
-        return Vote(label, Answer.NO, left=word.left, holder=word.holder, owner=word.owner)
-    if word in (NO, KEPT):
-        named = word == NO and command is Command.GRANT  # other refusals do not tell whose it is
-        left = 0.05 if word == KEPT else None
+    if command is Command.EXTEND and (isinstance(wakeup, int) or wakeup == NO):
+        wakeup = "0" if wakeup == NO else "1"
+    if isinstance(wakeup, str) and wakeup.strip("01") == "":
+        return Vote(label, Answer.YES, data=tuple(map(int, wakeup)))
+    if isinstance(wakeup, Seen | Found | int):
+        told = wakeup.left if isinstance(wakeup, Seen) else None
+        found = (wakeup.wakeup,) if isinstance(wakeup, Found) else ()
+        return Vote(
+            label, Answer.YES, wakeup if isinstance(wakeup, int) else 0, left=told, data=found
+        )
+    if isinstance(wakeup, Held):
+        return Vote(label, Answer.NO, left=wakeup.left, holder=wakeup.holder, owner=wakeup.owner)
+    if wakeup in (NO, KEPT):
+        named = wakeup == NO and command is Command.GRANT  # other refusals do not tell whose it is
+        left = 0.05 if wakeup == KEPT else None
         return Vote(label, Answer.NO, left=left, owner=Held.owner if named else "")
-    return Vote(label, Answer.LOST, why=str(word), sent=word != UNSENT)
+    return Vote(label, Answer.UNKNOWN, why=str(wakeup), sent=wakeup != UNSENT)
 
 
 @dataclass
@@ -99,7 +101,7 @@ class Table:
     hasty: bool = False
     now: float = 100.0
     first: bool = True
-    word: str = ""
+    wakeup: str = ""
     effects: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -115,7 +117,7 @@ class Table:
     def acquire(self, *names: str, ttl: float = 10.0, wait: float = 0.0) -> Any:
         """Steps to take the names."""
         target = self.policy.target(names or ("a",))
-        return algorithm.acquire(self.policy, target, label="me", ttl=ttl, wait=wait)
+        return acquire.acquire(self.policy, target, label="me", ttl=ttl, wait=wait)
 
     def grant(self, **changes: Any) -> Grant:
         """A tenancy that began now, for ten seconds."""
@@ -136,42 +138,42 @@ class Table:
             while True:
                 effect = steps.send(value)
                 self.effects.append(effect)
-                if isinstance(effect, Ask):
+                if isinstance(effect, Request):
                     self.now += late
                     undoing = effect.command in UNDO
                     value = self._votes(effect, next(script, 0) if undoing else next(script))
-                elif isinstance(effect, Stand):
+                elif isinstance(effect, BlockOnNode):
                     value = next(script)
-                    assert isinstance(value, Stood)
-                    self.now += 0 if value.word or value.broken else effect.seconds
+                    assert isinstance(value, Wakeup)
+                    self.now += 0 if value.wakeup or value.broken else effect.seconds
                 else:
                     value = self._waiting(effect)
         except StopIteration as stop:
             return stop.value
 
     def _waiting(self, effect: Effect) -> bool | str | None:
-        if isinstance(effect, Wait):
+        if isinstance(effect, Sleep):
             self.now += effect.seconds
-        if isinstance(effect, Line):
+        if isinstance(effect, JoinQueue):
             self.now += 0 if self.first else min(effect.seconds, 1e9)
             return self.first
-        return self.word
+        return self.wakeup
 
-    def _votes(self, ask: Ask, words: object) -> list[Vote]:
+    def _votes(self, ask: Request, words: object) -> list[Vote]:
         """The ballot, filled from the first node on."""
         each = words if isinstance(words, list) else [words] * self.size
         ballot: list[Vote | None] = [None] * self.size
         for i in set(range(self.size)) - (ask.to or self.policy.everyone()):
-            ballot[i] = Vote(f"node{i}", Answer.LOST, sent=False)
+            ballot[i] = Vote(f"node{i}", Answer.UNKNOWN, sent=False)
         for i in sorted(ask.to or self.policy.everyone()):
             if not (self.hasty and ask.decided(ballot)):
                 ballot[i] = vote(i, each[i], ask.command)
         return [heard or vote(i, LOST) for i, heard in enumerate(ballot)]
 
     @property
-    def asked(self) -> list[Ask]:
+    def asked(self) -> list[Request]:
         """The questions, in order."""
-        return [effect for effect in self.effects if isinstance(effect, Ask)]
+        return [effect for effect in self.effects if isinstance(effect, Request)]
 
     @property
     def commands(self) -> list[str]:
@@ -181,15 +183,15 @@ class Table:
     @property
     def waited(self) -> list[float]:
         """The pauses, in order."""
-        return [effect.seconds for effect in self.effects if isinstance(effect, Wait)]
+        return [effect.seconds for effect in self.effects if isinstance(effect, Sleep)]
 
     @property
-    def stood(self) -> list[Stand]:
+    def stood(self) -> list[BlockOnNode]:
         """Where we stood, in order."""
-        return [effect for effect in self.effects if isinstance(effect, Stand)]
+        return [effect for effect in self.effects if isinstance(effect, BlockOnNode)]
 
 
-def to(ask: Ask) -> set[int]:
+def to(ask: Request) -> set[int]:
     """The nodes that are asked; all are none in particular."""
     return set(ask.to or ())
 
@@ -216,7 +218,7 @@ def test_a_majority_is_more_than_half(size: int, rest: str) -> None:
 def granted_taken_unavailable(ballot: list[Vote], majority: int) -> str:
     """The outcome of a grant, by the book."""
     yes = sum(each.answer is Answer.YES for each in ballot)
-    answered = sum(each.answer is not Answer.LOST for each in ballot)
+    answered = sum(each.answer is not Answer.UNKNOWN for each in ballot)
     return "granted" if yes >= majority else "taken" if answered >= majority else "unavailable"
 
 
@@ -236,7 +238,7 @@ def test_listening_stops_exactly_when_no_answer_can_change_the_outcome(
     table = Table(size)
     steps = table.acquire()
     if outcome is kept_lost_unknown:
-        steps = algorithm.extend(table.policy, table.grant(), ttl=5)
+        steps = hold.extend(table.policy, table.grant(), ttl=5)
     ask = steps.send(None)
     words = [5, NO, LOST]
     for ballot in itertools.combinations_with_replacement([None, *words], size):
@@ -393,7 +395,7 @@ def test_undoing_a_refusal_waits_for_nobody(size: int) -> None:
         table.talk(table.acquire(), NO)
     for ask in table.asked[1:]:
         assert to(ask) == set(range(size // 2 + 1, size))
-        unasked = Vote("", Answer.LOST, sent=False)
+        unasked = Vote("", Answer.UNKNOWN, sent=False)
         assert ask.decided([None if i in to(ask) else unasked for i in range(size)])
 
 
@@ -414,8 +416,8 @@ def test_who_will_wait_has_the_time_to_hear_every_refusal(
 ) -> None:
     """A node that is heard to refuse needs no undoing; who has the names waits for nobody."""
     ask = Table(5).acquire(wait=wait).send(None)
-    ballot = [vote(i, word) for i, word in enumerate(heard)] + [None] * (5 - len(heard))
-    assert isinstance(ask, Ask)
+    ballot = [vote(i, wakeup) for i, wakeup in enumerate(heard)] + [None] * (5 - len(heard))
+    assert isinstance(ask, Request)
     assert ask.worth is not None
     assert ask.decided(ballot)
     assert ask.worth(ballot) is worth
@@ -548,7 +550,7 @@ def test_a_wait_ends_in_time() -> None:
     """Looks and naps together are exactly the wait, and then comes one last attempt."""
     table = Table(3)
     with pytest.raises(LockTaken):
-        table.talk(table.acquire(wait=2.0), NO, Stood(), *[Seen(9.0), Stood()] * 2, NO)
+        table.talk(table.acquire(wait=2.0), NO, Wakeup(), *[Seen(9.0), Wakeup()] * 2, NO)
     assert table.commands == ["grant", "look", "look", "grant"]
     assert sum(stand.seconds for stand in table.stood) == pytest.approx(2.0)
     assert table.now == pytest.approx(102.0)
@@ -568,7 +570,7 @@ def test_a_refusal_that_used_up_the_wait_is_asked_again() -> None:
 def test_a_nap_does_not_outlast_the_holder() -> None:
     """Who holds for a millisecond more is looked after, and tried again, right then."""
     table = Table(3)
-    table.talk(table.acquire(wait=5.0), Held(0.001), Stood(), Seen(0.0), 5)
+    table.talk(table.acquire(wait=5.0), Held(0.001), Wakeup(), Seen(0.0), 5)
     assert [stand.seconds for stand in table.stood] == pytest.approx([0.002])
     assert max(table.waited) <= 0.01
 
@@ -576,7 +578,9 @@ def test_a_nap_does_not_outlast_the_holder() -> None:
 def test_an_endless_wait_goes_on() -> None:
     """``wait=inf`` outlasts any number of refusals, and outages too."""
     table = Table(3)
-    grant = table.talk(table.acquire(wait=float("inf")), *[NO, Stood(), Seen(0.0), UNSENT] * 300, 5)
+    grant = table.talk(
+        table.acquire(wait=float("inf")), *[NO, Wakeup(), Seen(0.0), UNSENT] * 300, 5
+    )
     assert grant.fence == 5
     assert table.now > 100 + 300 * 0.9
 
@@ -585,7 +589,7 @@ def test_the_last_refusal_is_told() -> None:
     """What stood in the way at the end is what the caller hears (FM-4)."""
     table = Table(3)
     with pytest.raises(NodesUnavailable):
-        table.talk(table.acquire(wait=1.0), Held(9.0, "you"), Stood(), Seen(8.1), Stood(), UNSENT)
+        table.talk(table.acquire(wait=1.0), Held(9.0, "you"), Wakeup(), Seen(8.1), Wakeup(), UNSENT)
     table = Table(3)
     with pytest.raises(LockTaken):
         table.talk(table.acquire(wait=0.01), UNSENT, NO)
@@ -594,7 +598,7 @@ def test_the_last_refusal_is_told() -> None:
         table.talk(
             table.acquire(wait=1.0),
             Held(9.0, "you"),
-            *[Stood(), Seen(8.1), Stood()],
+            *[Wakeup(), Seen(8.1), Wakeup()],
             Held(7.0, "her"),
         )
     assert caught.value.retry_after == 7.0
@@ -606,7 +610,7 @@ def test_the_last_refusal_is_told() -> None:
 def test_extend_counts_from_before_its_message() -> None:
     """The new deadline is the ttl from the question, less drift."""
     table = Table(3)
-    steps = algorithm.extend(table.policy, table.grant(), ttl=20)
+    steps = hold.extend(table.policy, table.grant(), ttl=20)
     grant = table.talk(steps, [0, 0, LOST], late=3)
     assert grant.deadline == pytest.approx(100 + 20 - 0.2 - 0.002)
     assert (grant.nonce, grant.fence) == ("f" * 32, 7)
@@ -616,7 +620,7 @@ def test_extend_never_shortens() -> None:
     """A shorter ttl leaves the deadline where it is."""
     table = Table(3)
     held = table.grant()
-    grant = table.talk(algorithm.extend(table.policy, held, ttl=1), 0)
+    grant = table.talk(hold.extend(table.policy, held, ttl=1), 0)
     assert grant.deadline == held.deadline
 
 
@@ -624,7 +628,7 @@ def test_extend_after_the_deadline_asks_nobody() -> None:
     """What is over is not revived (FM-8)."""
     table = Table(3)
     with pytest.raises(LeaseLost):
-        table.talk(algorithm.extend(table.policy, table.grant(deadline=100.0), ttl=20))
+        table.talk(hold.extend(table.policy, table.grant(deadline=100.0), ttl=20))
     assert table.asked == []
 
 
@@ -632,7 +636,7 @@ def test_an_extension_heard_after_the_deadline_is_none() -> None:
     """A holder that had to stop does not start again, whatever the nodes said (FM-8)."""
     table = Table(3)
     with pytest.raises(LeaseLost):
-        table.talk(algorithm.extend(table.policy, table.grant(), ttl=20), 0, late=9.9)
+        table.talk(hold.extend(table.policy, table.grant(), ttl=20), 0, late=9.9)
 
 
 @pytest.mark.parametrize("size", range(1, 8))
@@ -640,7 +644,7 @@ def test_a_majority_that_lost_it_ends_the_lease(size: int) -> None:
     """LeaseLost is what a majority says, in whatever order it answers (FM-8)."""
     table = Table(size, hasty=True)
     with pytest.raises(LeaseLost):
-        table.talk(algorithm.extend(table.policy, table.grant(), ttl=20), NO)
+        table.talk(hold.extend(table.policy, table.grant(), ttl=20), NO)
 
 
 @pytest.mark.parametrize(
@@ -650,7 +654,7 @@ def test_an_extension_that_nobody_knows_of_is_unavailable(answers: list[object])
     """Neither a majority of yes nor of no: the old deadline stands (FM-8)."""
     table = Table(3)
     with pytest.raises(NodesUnavailable):
-        table.talk(algorithm.extend(table.policy, table.grant(), ttl=20), answers)
+        table.talk(hold.extend(table.policy, table.grant(), ttl=20), answers)
     assert table.commands == ["extend"]
 
 
@@ -660,7 +664,7 @@ def test_one_question_prolongs_many_each_with_an_outcome_of_its_own() -> None:
     targets = [table.policy.target(names) for names in (["a"], ["b", "c"], ["d"], ["e"])]
     grants = [table.grant(target=target, nonce=str(i) * 32) for i, target in enumerate(targets)]
     grants[1] = grants[1]._replace(deadline=100.0)
-    steps = algorithm.extend_many(table.policy, grants, [20, 20, 30, 20])
+    steps = hold.extend_many(table.policy, grants, [20, 20, 30, 20])
     kept, over, lost, unknown = table.talk(steps, ["100", "101", LOST])
     (ask,) = table.asked
     assert ask.keys == ("redlock:held", *(f"redlock:lock:{name}" for name in "ade"))
@@ -685,15 +689,15 @@ def test_one_question_prolongs_many_each_with_an_outcome_of_its_own() -> None:
         NodesUnavailable,
     ]
     assert [each.name for each in (over, lost, unknown)] == [("b", "c"), "d", "e"]
-    assert [each.answer.value for each in lost.votes] == ["no", "no", "lost"]
-    assert [each.answer.value for each in unknown.votes] == ["no", "yes", "lost"]
+    assert [each.answer.value for each in lost.votes] == ["no", "no", "unknown"]
+    assert [each.answer.value for each in unknown.votes] == ["no", "yes", "unknown"]
 
 
 @pytest.mark.parametrize("size", range(1, 6))
 def test_listening_goes_on_until_every_tenancy_is_decided(size: int) -> None:
     """FM-6: no tenancy's outcome is cut short because another's is clear, nor waited for."""
     table = Table(size)
-    steps: Any = algorithm.extend_many(table.policy, [table.grant()] * 2, [5, 5])
+    steps: Any = hold.extend_many(table.policy, [table.grant()] * 2, [5, 5])
     decided, words = next(steps).decided, ["11", "10", "01", "00", LOST]
     for ballot in itertools.combinations_with_replacement([None, *words], size):
         heard = [each for each in ballot if each is not None]
@@ -719,7 +723,7 @@ def _end(heard: Sequence[str], rest: Sequence[str], place: int, majority: int) -
 def adopt(table: Table) -> Any:
     """Steps to take over the tenancy of the nonce ``e…``."""
     target = table.policy.target(["a"])
-    return algorithm.adopt(table.policy, target, old="e" * 32, label="me", ttl=10)
+    return acquire.adopt(table.policy, target, old="e" * 32, label="me", ttl=10)
 
 
 def test_adopting_swaps_the_value() -> None:
@@ -755,7 +759,7 @@ def test_adopters_that_split_the_nodes_give_back_and_try_again() -> None:
     grant = table.talk(adopt(table), [8, 8, other, other, third], 0, [9, 9, 9, 9, 9])
     assert table.commands == ["grant", "return", "grant"]
     assert grant.nonce != table.asked[0].nonce
-    assert any(isinstance(effect, Wait) for effect in table.effects)
+    assert any(isinstance(effect, Sleep) for effect in table.effects)
 
 
 def test_adopters_that_go_on_splitting_are_told_that_nobody_has_it() -> None:
@@ -789,7 +793,7 @@ def test_the_release_of_an_adopter_deletes_what_the_giver_left() -> None:
     """Nodes that did not swap may have the giver's key, or get it yet."""
     table = Table(5)
     grant = table.talk(adopt(table), [8, 8, 8, GONE, LOST])
-    table.talk(algorithm.release(table.policy, grant))
+    table.talk(hold.release(table.policy, grant))
     assert table.commands == ["grant", "release", "release"]
     assert (table.asked[2].nonce, to(table.asked[2])) == ("e" * 32, {3, 4})
 
@@ -812,7 +816,7 @@ def test_a_release_goes_to_all_nodes() -> None:
     table = Table(5)
     grant = table.talk(table.acquire(), [5, NO, UNSENT, 5, 5])
     assert grant.touched == {0, 3, 4}
-    table.talk(algorithm.release(table.policy, grant))
+    table.talk(hold.release(table.policy, grant))
     release = table.asked[-1]
     assert (release.command, to(release)) == (Command.RELEASE, {0, 1, 2, 3, 4})
     assert release.args == (50, "1", "a")  # reserve it for 50 ms if somebody waits; wake them
@@ -829,10 +833,10 @@ def test_a_minimal_hold_rests_for_the_remainder() -> None:
     table = Table(3)
     grant = table.grant()
     table.now = 101.0
-    table.talk(algorithm.release(table.policy, grant, min_hold=4.0))
+    table.talk(hold.release(table.policy, grant, min_hold=4.0))
     assert (table.commands, table.asked[-1].args) == (["rest"], (3000, "a"))
     table.now = 104.0
-    table.talk(algorithm.release(table.policy, grant, min_hold=4.0))
+    table.talk(hold.release(table.policy, grant, min_hold=4.0))
     assert table.commands == ["rest", "release"]
 
 
@@ -865,14 +869,14 @@ def to_undo(table: Table) -> Any:
 def to_undo_a_split(table: Table) -> Any:
     """An attempt that met another's, and asked to undo."""
     steps = to_grant(table)
-    ask = steps.send([vote(i, word) for i, word in enumerate(SPLIT)])
+    ask = steps.send([vote(i, wakeup) for i, wakeup in enumerate(SPLIT)])
     assert ask.command is Command.RELEASE
     return steps
 
 
 def to_release(table: Table) -> Any:
     """A release under way."""
-    steps: Any = algorithm.release(table.policy, table.grant())
+    steps: Any = hold.release(table.policy, table.grant())
     assert steps.send(None).command is Command.RELEASE
     return steps
 
@@ -899,7 +903,7 @@ def test_an_interrupted_pause_has_nothing_to_undo() -> None:
     """Between two attempts no node holds anything of ours."""
     table = Table(3)
     steps = to_undo_a_split(table)
-    assert isinstance(steps.send([vote(i, 0) for i in range(3)]), Wait)
+    assert isinstance(steps.send([vote(i, 0) for i in range(3)]), Sleep)
     with pytest.raises(KeyboardInterrupt):
         steps.throw(KeyboardInterrupt())
 
@@ -907,7 +911,7 @@ def test_an_interrupted_pause_has_nothing_to_undo() -> None:
 def test_an_interrupted_extension_has_nothing_to_undo() -> None:
     """The tenancy stands until its old deadline; its owner will release it."""
     table = Table(3)
-    steps: Any = algorithm.extend(table.policy, table.grant(), ttl=20)
+    steps: Any = hold.extend(table.policy, table.grant(), ttl=20)
     steps.send(None)
     with pytest.raises(KeyboardInterrupt):
         steps.throw(KeyboardInterrupt())
@@ -927,7 +931,7 @@ def test_the_driver_hands_exceptions_to_the_steps() -> None:
 
     def perform(effect: Effect) -> list[Vote]:
         table.effects.append(effect)
-        assert isinstance(effect, Ask)
+        assert isinstance(effect, Request)
         if effect.command is Command.GRANT:
             raise KeyboardInterrupt
         return [vote(i, 0) for i in range(3)]
@@ -943,9 +947,9 @@ def test_the_driver_hands_over_what_interrupts_a_sleep() -> None:
 
     def perform(effect: Effect) -> Any:
         table.effects.append(effect)
-        if isinstance(effect, Wait):
+        if isinstance(effect, Sleep):
             raise KeyboardInterrupt
-        assert isinstance(effect, Ask)
+        assert isinstance(effect, Request)
         return [vote(i, LOST) for i in range(3)]
 
     with pytest.raises(KeyboardInterrupt):
@@ -959,9 +963,9 @@ def test_the_driver_returns_the_result_and_sleeps_as_told() -> None:
     slept: list[float] = []
 
     def perform(effect: Effect) -> Any:
-        if isinstance(effect, Wait):
+        if isinstance(effect, Sleep):
             return slept.append(effect.seconds)
-        return [vote(i, word) for word in [next(answers)] for i in range(3)]
+        return [vote(i, wakeup) for wakeup in [next(answers)] for i in range(3)]
 
     assert run(Table(3).acquire(wait=5), perform).fence == 5
     assert slept == pytest.approx([0.01, 0.015])

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from django_redlock import conf, redlock
-from django_redlock.inspection import survey
+from django_redlock.inspection.survey import survey
 from example_project.demo import pictures
 from example_project.demo.facts import Addresses, Traffic
 

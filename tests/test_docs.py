@@ -25,10 +25,12 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 from redis.exceptions import ResponseError
 
-from django_redlock import LeaseLost, LockTaken, checks, conf, current_lease, redlock, scripts
+from django_redlock import LeaseLost, LockTaken, checks, conf, current_lease, redlock
 from django_redlock.events import LEVELS
-from django_redlock.inspection import Health, survey
+from django_redlock.inspection.results import Health
+from django_redlock.inspection.survey import survey
 from django_redlock.testing import EmbeddedNodes
+from django_redlock.transport.wire import scripts
 from tests.test_status import group, in_memory
 from tests.waiting import eventually
 
@@ -494,9 +496,9 @@ def test_the_examples_of_metrics_run(tmp_path):
             if block.language == "python":
                 someone.type(block.text)
         someone.type("import logging.config; logging.config.dictConfig(LOGGING)")
-        someone.type("events.tell_of_node(events.Figure('default', '10.0.0.1:6379/0', 0.0007))")
+        someone.type("events.tell_of_node(events.NodeTiming('default', '10.0.0.1:6379/0', 0.0007))")
         someone.type(
-            "events.tell_of_node(events.Figure('default', '10.0.0.2:6379/0', None, 'down'))"
+            "events.tell_of_node(events.NodeTiming('default', '10.0.0.2:6379/0', None, 'down'))"
         )
     assert "10.0.0.1:6379/0 answered in 0.70 ms" in someone.seen
     assert "10.0.0.2:6379/0 gave no vote: down" in someone.seen

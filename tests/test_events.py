@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, events, redlock
-from django_redlock.events import Event, Figure, Kind, Tally
+from django_redlock.events import Event, EventKind, NodeTiming, VoteCount
 
 from .listening import memory, nobody
 from .waiting import eventually, release_under_a_waiter
@@ -23,7 +23,7 @@ HOSTILE = "a%sb %(x)s \u2028 \u2029 \u202e '\"\\"
 class Told(list[Event]):
     """Events in order."""
 
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[EventKind]:
         """Their kinds."""
         return [event.kind for event in self]
 
@@ -44,12 +44,12 @@ def test_a_block_is_acquired_extended_and_released(told):
     """Each event says where, what, which fence, for how long, and how the nodes voted."""
     with redlock("name") as lease:
         lease.extend()
-    assert told.kinds() == [Kind.ACQUIRED, Kind.EXTENDED, Kind.RELEASED]
+    assert told.kinds() == [EventKind.ACQUIRED, EventKind.EXTENDED, EventKind.RELEASED]
     for event in told:
         assert (event.alias, event.name, event.fence) == ("default", "name", lease.fence)
         assert event.lease is lease
         assert event.error is None
-        assert event.votes == Tally(5, 0, 0)
+        assert event.votes == VoteCount(5, 0, 0)
     assert 0 < told[0].seconds < told[1].seconds < told[2].seconds < 10
 
 
@@ -62,7 +62,12 @@ def test_a_task_is_told_the_same(told):
             assert await redlock("name").atry_acquire() is None
 
     asyncio.run(work())
-    assert told.kinds() == [Kind.ACQUIRED, Kind.EXTENDED, Kind.REFUSED, Kind.RELEASED]
+    assert told.kinds() == [
+        EventKind.ACQUIRED,
+        EventKind.EXTENDED,
+        EventKind.REFUSED,
+        EventKind.RELEASED,
+    ]
 
 
 def test_a_refusal_is_told_with_its_error_and_the_wait(told):
@@ -70,9 +75,9 @@ def test_a_refusal_is_told_with_its_error_and_the_wait(told):
     with redlock("name"), pytest.raises(LockTaken) as caught:
         redlock("name").acquire(wait=0.1)
     refused = told[1]
-    assert told.kinds() == [Kind.ACQUIRED, Kind.REFUSED, Kind.RELEASED]
+    assert told.kinds() == [EventKind.ACQUIRED, EventKind.REFUSED, EventKind.RELEASED]
     assert refused.error is caught.value
-    assert (refused.fence, refused.lease, refused.votes) == (None, None, Tally(0, 5, 0))
+    assert (refused.fence, refused.lease, refused.votes) == (None, None, VoteCount(0, 5, 0))
     assert 0.1 <= refused.seconds < 10
 
 
@@ -81,7 +86,7 @@ def test_waiting_counts_from_the_first_attempt(told):
     first = release_under_a_waiter(redlock("name", renew=False).acquire(), 0.1)
     redlock("name").acquire(wait=20).release()
     first.join()
-    acquired = [event for event in told if event.kind is Kind.ACQUIRED]
+    acquired = [event for event in told if event.kind is EventKind.ACQUIRED]
     assert acquired[1].seconds >= 0.1
 
 
@@ -90,22 +95,22 @@ def test_unavailable_is_not_refused(told, memory):
     memory.down = {0, 1, 2}
     with pytest.raises(NodesUnavailable) as caught:
         redlock("name").acquire()
-    assert told.kinds() == [Kind.UNAVAILABLE]
+    assert told.kinds() == [EventKind.UNAVAILABLE]
     assert told[0].error is caught.value
-    assert told[0].votes == Tally(2, 0, 3)
+    assert told[0].votes == VoteCount(2, 0, 3)
 
 
 def test_a_loss_at_the_deadline_is_told_by_itself(told):
     """FM-6: without renewal and on_lost, a listener is told at the deadline all the same."""
     lease = redlock("name", ttl=SHORT, renew=False).acquire()
-    eventually(lambda: Kind.LOST in told.kinds())
+    eventually(lambda: EventKind.LOST in told.kinds())
     lost = told[-1]
     assert lost.lease is lease
     assert isinstance(lost.error, LeaseLost)
     assert "time" in lost.error.reason
     assert lost.seconds == pytest.approx(SHORT * 0.99 - 0.002)
     lease.release()
-    assert told.kinds() == [Kind.ACQUIRED, Kind.LOST]
+    assert told.kinds() == [EventKind.ACQUIRED, EventKind.LOST]
 
 
 def test_a_release_that_finds_nothing_is_a_loss(told, memory):
@@ -115,7 +120,7 @@ def test_a_release_that_finds_nothing_is_a_loss(told, memory):
         node.keys.clear()
     lease.release()
     lease.release()
-    assert told.kinds() == [Kind.ACQUIRED, Kind.LOST]
+    assert told.kinds() == [EventKind.ACQUIRED, EventKind.LOST]
     assert told[-1].error is not None
     assert "majority" in told[-1].error.reason
 
@@ -128,7 +133,7 @@ def test_an_extension_that_finds_nothing_is_a_loss(told, memory):
     with pytest.raises(LeaseLost):
         lease.extend()
     lease.release()
-    assert told.kinds() == [Kind.ACQUIRED, Kind.LOST]
+    assert told.kinds() == [EventKind.ACQUIRED, EventKind.LOST]
 
 
 def test_giving_away_ends_one_lease_and_adopting_begins_another(told):
@@ -137,7 +142,13 @@ def test_giving_away_ends_one_lease_and_adopting_begins_another(told):
     redlock.adopt(handle).release()
     with pytest.raises(LeaseLost):
         redlock.adopt(handle)
-    expected = [Kind.ACQUIRED, Kind.GIVEN, Kind.ACQUIRED, Kind.RELEASED, Kind.REFUSED]
+    expected = [
+        EventKind.ACQUIRED,
+        EventKind.GIVEN,
+        EventKind.ACQUIRED,
+        EventKind.RELEASED,
+        EventKind.REFUSED,
+    ]
     assert told.kinds() == expected
 
 
@@ -158,7 +169,7 @@ def test_a_listener_that_fails_breaks_no_lock(told, caplog):
             lease.ensure()
     finally:
         events.unsubscribe(fail)
-    assert told.kinds() == [Kind.ACQUIRED, Kind.RELEASED]
+    assert told.kinds() == [EventKind.ACQUIRED, EventKind.RELEASED]
     assert caplog.text.count("a listener failed") == 2
     assert redlock("name").try_acquire() is not None
 
@@ -170,7 +181,7 @@ def test_an_interrupted_listener_leaves_nothing(memory, interruption):
     def interrupt(event: Event) -> None:
         raise interruption
 
-    events.subscribe(interrupt, [Kind.ACQUIRED])
+    events.subscribe(interrupt, [EventKind.ACQUIRED])
     try:
         with pytest.raises(interruption):
             redlock("name").acquire()
@@ -188,7 +199,7 @@ def test_a_task_cancelled_by_a_listener_leaves_nothing(memory):
     async def work() -> None:
         await redlock("name").aacquire()
 
-    events.subscribe(cancel, [Kind.ACQUIRED])
+    events.subscribe(cancel, [EventKind.ACQUIRED])
     try:
         with pytest.raises(asyncio.CancelledError):
             asyncio.run(work())
@@ -208,7 +219,7 @@ def test_no_event_is_made_for_nobody(nobody, monkeypatch):
 
     for name in ("tell", "tell_of_node", "_log"):
         monkeypatch.setattr(events, name, never)
-    monkeypatch.setattr(Tally, "of", never)
+    monkeypatch.setattr(VoteCount, "of", never)
     with redlock("name") as lease:
         lease.extend()
         assert redlock("name").try_acquire() is None
@@ -219,7 +230,7 @@ def test_nobody_is_told_of_nodes_for_nobody(nobody, patient_nodes, monkeypatch):
     """With nobody watching the nodes, their answers go where they went before."""
     with redlock("name"):
         pass
-    monkeypatch.delattr("django_redlock.question.Question._tell")
+    monkeypatch.delattr("django_redlock.fanout.votes.VoteCollector._tell")
     with redlock("name"):
         pass
 
@@ -227,26 +238,26 @@ def test_nobody_is_told_of_nodes_for_nobody(nobody, patient_nodes, monkeypatch):
 def test_a_listener_to_one_kind_costs_the_others_nothing(nobody):
     """An event is wanted only where somebody listens to its kind."""
     heard = Told()
-    events.subscribe(heard.append, [Kind.LOST])
+    events.subscribe(heard.append, [EventKind.LOST])
     try:
-        assert [kind for kind in Kind if events.wanted(kind)] == [Kind.LOST]
+        assert [kind for kind in EventKind if events.wanted(kind)] == [EventKind.LOST]
         with redlock("name"):
             pass
     finally:
         events.unsubscribe(heard.append)
     assert heard == []
-    assert not any(map(events.wanted, Kind))
+    assert not any(map(events.wanted, EventKind))
 
 
 # -- nodes ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def figures(patient_nodes) -> Iterator[list[Figure]]:
+def figures(patient_nodes) -> Iterator[list[NodeTiming]]:
     """What a watcher of the nodes is told."""
     with redlock("warm"):
         pass
-    seen: list[Figure] = []
+    seen: list[NodeTiming] = []
     events.watch_nodes(seen.append)
     yield seen
     events.unwatch_nodes(seen.append)
@@ -288,7 +299,7 @@ def test_failures_of_nodes_are_told(figures, patient_nodes, how):
     getattr(patient_nodes, how)(2)
     label = f"{patient_nodes[2].host}:{patient_nodes[2].port}/0"
 
-    def failed() -> list[Figure]:
+    def failed() -> list[NodeTiming]:
         redlock("name").acquire().release()
         return [figure for figure in figures if figure.seconds is None]
 

@@ -19,7 +19,7 @@ from django.test import Client, override_settings
 from kombu.simple import SimpleQueue
 
 from django_redlock import conf, redlock
-from django_redlock.testing.memory import MemoryNodes
+from django_redlock.fanout.memory.group import MemoryNodes
 from example_project import settings as example
 from example_project.box_office import outside, tasks
 from example_project.box_office.models import Order, Report, Show

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from django_redlock import farewells
-from django_redlock.farewells import TRIES, Farewell, settle
-from django_redlock.lines import Lines
-from django_redlock.protocol import Ticket
+from django_redlock.concurrency import farewells
+from django_redlock.concurrency.farewells import TRIES, Farewell, settle
+from django_redlock.core.protocol import Waiter
+from django_redlock.fanout.local_queue import LocalQueue
 
 
 class Thing:
@@ -137,14 +137,14 @@ def test_a_job_that_fails_again_and_again_is_given_up():
 
 def test_nobody_stands_behind_one_who_was_forgotten():
     """Though an interruption kept the forgotten one from leaving its line."""
-    lines, called = Lines(), []
-    tickets = [Ticket("queue")]
+    lines, called = LocalQueue(), []
+    tickets = [Waiter("queue")]
     assert lines.join(tickets[0], bool)
-    second = Ticket("queue")
+    second = Waiter("queue")
     assert not lines.join(second, lambda: called.append("second"))
     forgotten_while_interrupted(tickets, "_remove")  # type: ignore[arg-type]
     assert called == []
     assert lines.is_first(second)
     assert called == ["second"]
     lines.leave(second)
-    assert lines.join(Ticket("queue"), bool)
+    assert lines.join(Waiter("queue"), bool)

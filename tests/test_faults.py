@@ -24,12 +24,12 @@ import redis
 from django.test import override_settings
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
-from django_redlock.channel import Channel
-from django_redlock.complaints import ADVICE
-from django_redlock.inspection import survey
-from django_redlock.lease import Lease
-from django_redlock.locks import Lock
+from django_redlock.inspection.survey import survey
+from django_redlock.leases.lease import Lease
+from django_redlock.locks.lock import Lock
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
+from django_redlock.transport.connection import Connection
+from django_redlock.transport.wire.refusals import ADVICE
 
 from .loops import ENDED, owing, shows
 from .proxy import Fault, Proxy
@@ -272,9 +272,9 @@ def test_a_hung_minority_costs_nothing():
 def test_a_node_that_hangs_is_known_however_slowly_it_was_asked(monkeypatch):
     """FM-61: a process that is held up while it writes waits for a hung node once, not twice."""
     asked: list[int] = []
-    flush: Any = Channel.flush
+    flush: Any = Connection.flush
 
-    def dawdle(channel: Channel) -> bool:
+    def dawdle(channel: Connection) -> bool:
         asked.append(channel.place)
         time.sleep(0.02)  # as on a busy machine
         return bool(flush(channel))
@@ -283,7 +283,7 @@ def test_a_node_that_hangs_is_known_however_slowly_it_was_asked(monkeypatch):
         warm()
         nodes.pause(1)
         with monkeypatch.context() as patch:
-            patch.setattr(Channel, "flush", dawdle)
+            patch.setattr(Connection, "flush", dawdle)
             seen = survey(conf.backend("default"))
         assert asked == [0, 1, 2]
         assert seen.nodes[1].why.startswith("no answer")
@@ -788,12 +788,12 @@ def test_a_cluster_node_has_no_vote():
 def test_a_server_listed_under_two_addresses_counts_once():
     """A server reached by two names has one run_id and one vote, and it is said which two."""
     with laboratory(2) as nodes:
-        twin = f"redis://localhost:{nodes[0].port}/0"
-        with in_force([nodes.urls[0], twin]):
+        duplicate_of = f"redis://localhost:{nodes[0].port}/0"
+        with in_force([nodes.urls[0], duplicate_of]):
             assert f"same server as 127.0.0.1:{nodes[0].port}/0" in why(1)
             assert "same server" in why(1)
             assert holders(nodes) == []
-        with in_force([nodes.urls[0], twin, nodes.urls[1]]), redlock("name"):
+        with in_force([nodes.urls[0], duplicate_of, nodes.urls[1]]), redlock("name"):
             assert holders(nodes) == [0, 1]
 
 

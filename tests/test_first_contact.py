@@ -9,13 +9,14 @@ from contextlib import ExitStack
 
 import pytest
 
-from django_redlock import NodesUnavailable, node
-from django_redlock.addresses import from_url
+from django_redlock import NodesUnavailable
 from django_redlock.backend import Backend
-from django_redlock.locks import LockTemplate
-from django_redlock.nodes import Nodes
-from django_redlock.protocol import Policy
+from django_redlock.core.policy import Policy
+from django_redlock.fanout.group import NodeGroup
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
+from django_redlock.transport import node
+from django_redlock.transport.address import from_url
 
 from .loops import unguarded
 from .proxy import Proxy
@@ -31,10 +32,10 @@ def nodes() -> Iterator[EmbeddedNodes]:
         yield nodes
 
 
-def fresh(urls: list[str], timeout: float = TIMEOUT) -> tuple[LockTemplate, Nodes]:
+def fresh(urls: list[str], timeout: float = TIMEOUT) -> tuple[LockTemplate, NodeGroup]:
     """What a process has that was just started."""
     addresses = [from_url(url) for url in urls]
-    group = Nodes(addresses, timeout=timeout, guard=0, prefix="redlock:")
+    group = NodeGroup(addresses, timeout=timeout, guard=0, prefix="redlock:")
     backend = Backend("default", group, Policy(size=len(urls)))
     return LockTemplate(lambda _: backend), group
 

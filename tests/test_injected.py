@@ -48,7 +48,7 @@ def test_an_interruption_anywhere_leaves_nothing_of_a_shared_lock(scenario):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("scenario", ["block", "by_stack", "ablock", FIRST])
+@pytest.mark.parametrize("scenario", ["block", "ablock", FIRST])
 def test_an_interruption_anywhere_leaves_nothing_on_real_nodes(scenario):
     """The same with connections, which an interruption may leave out of step, or half open."""
     with unguarded(3) as nodes:

@@ -9,11 +9,13 @@ from django.test import override_settings
 
 from django_redlock import conf
 from django_redlock.backend import Backend
-from django_redlock.inspection import Health, Kind, shown, survey
-from django_redlock.locks import LockTemplate
-from django_redlock.lookup import BATCH
-from django_redlock.protocol import Answer, Command, Policy, Vote
-from django_redlock.testing.memory import MemoryNode, MemoryNodes
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Answer, Command, Vote
+from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.inspection.lookup import BATCH
+from django_redlock.inspection.results import Health, LockStatus, shown
+from django_redlock.inspection.survey import survey
+from django_redlock.locks.template import LockTemplate
 
 from .servers import software
 
@@ -82,7 +84,7 @@ def test_a_held_lock_tells_who_where_and_for_how_long(nodes):
     """A lock taken through the front door is held on all nodes, by its label, with its fence."""
     lease = nodes.lock("invoice:42", ttl=30).acquire()
     held = nodes.only()
-    assert (held.name, held.kind) == ("invoice:42", Kind.HELD)
+    assert (held.name, held.kind) == ("invoice:42", LockStatus.HELD)
     assert (held.on, held.of) == (5, 5)
     assert held.holder == nodes.backend.label()
     assert held.fence == lease.fence
@@ -118,14 +120,14 @@ def test_a_majority_and_a_stray_is_held(nodes):
     nodes.put("x", f"{A}:5:a", 0, 1, 2)
     nodes.put("x", f"{B}:5:b", 3, 4)
     held = nodes.only()
-    assert (held.kind, held.holder, held.on) == (Kind.HELD, "a", 3)
+    assert (held.kind, held.holder, held.on) == (LockStatus.HELD, "a", 3)
 
 
 def test_partial(nodes):
     """One owner on two of five nodes holds nothing."""
     nodes.put("x", f"{A}:5:a", 1, 4)
     partial = nodes.only()
-    assert (partial.kind, partial.holder, partial.on) == (Kind.PARTIAL, "a", 2)
+    assert (partial.kind, partial.holder, partial.on) == (LockStatus.PARTIAL, "a", 2)
     assert [cell is not None for cell in partial.cells] == [False, True, False, False, True]
 
 
@@ -135,11 +137,13 @@ def test_split(nodes):
     nodes.put("x", f"{B}:5:b", 2, 3)
     nodes.put("x", f"{C}:5:c", 4)
     split = nodes.only()
-    assert (split.kind, split.on) == (Kind.SPLIT, 2)
+    assert (split.kind, split.on) == (LockStatus.SPLIT, 2)
     assert [cell.label for cell in split.cells if cell] == ["a", "a", "b", "b", "c"]
 
 
-@pytest.mark.parametrize(("size", "on", "kind"), [(4, 2, Kind.PARTIAL), (4, 3, Kind.HELD)])
+@pytest.mark.parametrize(
+    ("size", "on", "kind"), [(4, 2, LockStatus.PARTIAL), (4, 3, LockStatus.HELD)]
+)
 def test_a_majority_of_an_even_number(size, on, kind):
     """Half of the nodes is no majority."""
     nodes = Deployment(size)
@@ -151,35 +155,35 @@ def test_one_node_is_enough_for_one_node():
     """With a single node, its word decides."""
     nodes = Deployment(1)
     nodes.put("x", f"{A}:5:a", 0)
-    assert (nodes.only().kind, nodes.only().of) == (Kind.HELD, 1)
+    assert (nodes.only().kind, nodes.only().of) == (LockStatus.HELD, 1)
 
 
 def test_silent_nodes_make_it_unclear(nodes):
     """A name that is held or not depending on nodes that did not answer is called neither."""
     nodes.put("x", f"{A}:5:a", 0, 1, 2)
     nodes.group.down = {2}
-    assert (nodes.only().kind, nodes.only().on) == (Kind.UNCLEAR, 2)
+    assert (nodes.only().kind, nodes.only().on) == (LockStatus.UNCLEAR, 2)
     nodes.put("x", f"{B}:5:b", 3, 4)
-    assert nodes.only().kind is Kind.UNCLEAR
+    assert nodes.only().kind is LockStatus.UNCLEAR
     nodes.group.down = {3}
-    assert nodes.only().kind is Kind.HELD
+    assert nodes.only().kind is LockStatus.HELD
 
 
 def test_nothing_found_is_complete_only_with_a_majority(nodes):
     """Where the silent nodes could hold a lock by themselves, nothing found means nothing."""
     nodes.group.down = {0, 1}
     assert nodes.survey().complete
-    assert nodes.only("x").kind is Kind.FREE
+    assert nodes.only("x").kind is LockStatus.FREE
     nodes.group.down = {0, 1, 2}
     assert not nodes.survey().complete
-    assert nodes.only("x").kind is Kind.UNCLEAR
+    assert nodes.only("x").kind is LockStatus.UNCLEAR
 
 
 def test_resting(nodes):
     """A name released before its min_hold rests: taken, and owned by nobody."""
     nodes.lock("x", ttl=5, min_hold=20).acquire().release()
     resting = nodes.only()
-    assert (resting.kind, resting.on, resting.fence) == (Kind.RESTING, 5, None)
+    assert (resting.kind, resting.on, resting.fence) == (LockStatus.RESTING, 5, None)
     assert resting.holder == nodes.backend.label()
     assert 12 < resting.lowest <= 20
 
@@ -189,7 +193,7 @@ def test_another_clients_lock_is_found_by_its_name(nodes):
     nodes.put("x", "some-other-clients-nonce", 0, 1, 2, index=False)
     assert nodes.survey().locks == ()
     held = nodes.only("x")
-    assert (held.kind, held.holder, held.fence) == (Kind.HELD, "", None)
+    assert (held.kind, held.holder, held.fence) == (LockStatus.HELD, "", None)
 
 
 def test_a_name_in_some_indexes_is_looked_up_on_all_nodes(nodes):
@@ -197,7 +201,7 @@ def test_a_name_in_some_indexes_is_looked_up_on_all_nodes(nodes):
     nodes.put("x", f"{A}:5:a", 0, 1)
     nodes.put("x", "some-other-clients-nonce", 2, 3, 4, index=False)
     held = nodes.only()
-    assert (held.kind, held.holder, held.on) == (Kind.HELD, "", 3)
+    assert (held.kind, held.holder, held.on) == (LockStatus.HELD, "", 3)
 
 
 def test_a_key_that_is_gone_is_skipped(nodes):
@@ -228,7 +232,7 @@ def test_more_names_than_go_into_one_question(nodes):
     nodes.put("n99", f"{A}:5:a", 0, 1, 2, 3, 4)
     locks = nodes.survey(*names).locks
     assert [lock.name for lock in locks] == names
-    assert [lock.name for lock in locks if lock.kind is Kind.HELD] == ["n99"]
+    assert [lock.name for lock in locks if lock.kind is LockStatus.HELD] == ["n99"]
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 513])
@@ -289,7 +293,7 @@ class SlowAtFirst(MemoryNodes):
         self.asked = (*self.asked, ask.to)
         votes = super().ask(ask)
         for i in late:
-            votes[i] = Vote(votes[i].node, Answer.LOST, why="too late")
+            votes[i] = Vote(votes[i].node, Answer.UNKNOWN, why="too late")
         return votes
 
     def states(self):
@@ -338,7 +342,7 @@ def test_a_node_that_falls_silent_between_two_questions_is_down():
     found = survey(Backend("default", group, Policy(size=5)), [f"n{i}" for i in range(BATCH + 1)])
     assert found.heard == (False, False, False, True, True)
     assert found.nodes[0].why == "too late"
-    assert found.locks[-1].kind is Kind.UNCLEAR
+    assert found.locks[-1].kind is LockStatus.UNCLEAR
 
 
 class DiesWhileSearched(MemoryNodes):
@@ -356,7 +360,7 @@ class DiesWhileSearched(MemoryNodes):
 
 def test_a_node_that_dies_during_a_search_is_down(monkeypatch):
     """What the other nodes have is found, and the node that stopped answering is not heard."""
-    monkeypatch.setattr("django_redlock.index.PAGE", 2)
+    monkeypatch.setattr("django_redlock.inspection.index.PAGE", 2)
     nodes = Deployment()
     nodes.group = DiesWhileSearched(nodes.group.nodes)
     nodes.backend = Backend("default", nodes.group, Policy(size=5))
@@ -365,7 +369,7 @@ def test_a_node_that_dies_during_a_search_is_down(monkeypatch):
     found = nodes.survey(matching=lambda name: name != "n3")
     assert found.heard == (False, True, True, True, True)
     assert [(lock.name, lock.kind, lock.on) for lock in found.locks] == [
-        (f"n{i}", Kind.HELD, 4) for i in (0, 1, 2, 4)
+        (f"n{i}", LockStatus.HELD, 4) for i in (0, 1, 2, 4)
     ]
     assert not found.truncated
 
@@ -375,7 +379,7 @@ def test_a_name_that_is_in_few_indexes_is_found_by_a_search(nodes):
     nodes.put("x", f"{A}:5:a", 3)
     nodes.put("x", "foreign", 0, 1, 2, index=False)
     (found,) = nodes.survey(matching=lambda name: name == "x").locks
-    assert (found.kind, found.on, found.owners[1].label) == (Kind.HELD, 3, "a")
+    assert (found.kind, found.on, found.owners[1].label) == (LockStatus.HELD, 3, "a")
 
 
 def test_what_a_search_finds_and_is_released_then_is_not_shown(nodes):
@@ -443,7 +447,7 @@ def test_real_nodes(redlock_nodes):
     assert found.health is Health.OK
     assert found.heard == (True,) * 5
     (held,) = found.locks
-    assert (held.name, held.kind, held.on) == ("invoice:42", Kind.HELD, 5)
+    assert (held.name, held.kind, held.on) == ("invoice:42", LockStatus.HELD, 5)
     assert held.fence == lease.fence
     assert held.lowest is not None
     assert held.highest is not None
@@ -473,8 +477,8 @@ def test_real_nodes_with_strange_keys(patient_nodes):
             client.delete(b"redlock:lock:\xff\x00")
     assert set(found) == {"list", "\\xff\x00"}
     assert [(lock.kind, lock.holder, lock.on) for lock in found.values()] == [
-        (Kind.HELD, "", 3),
-        (Kind.HELD, "", 3),
+        (LockStatus.HELD, "", 3),
+        (LockStatus.HELD, "", 3),
     ]
     assert found["list"].highest is None
 
@@ -506,4 +510,4 @@ def test_real_nodes_after_a_restart(redlock_nodes):
     assert found.heard == (True,) * 5
     assert "restart guard" in found.nodes[2].why
     assert found.nodes[2].guard_left > 0
-    assert (found.locks[0].kind, found.locks[0].on) == (Kind.HELD, 4)
+    assert (found.locks[0].kind, found.locks[0].on) == (LockStatus.HELD, 4)

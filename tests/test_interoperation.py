@@ -20,7 +20,8 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
-from django_redlock.inspection import Kind, survey
+from django_redlock.inspection.results import LockStatus
+from django_redlock.inspection.survey import survey
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 
 from .peers import CLIENTS, SINGLE, Peer, PeerUnavailable
@@ -212,7 +213,7 @@ def test_status_shows_a_peers_lock(shared):
     assert shared.peer.acquire(shared.key, LONG)
     shared.complete()
     (lock,) = survey(conf.backend("default"), [NAME]).locks
-    assert (lock.kind, lock.holder, lock.fence) == (Kind.HELD, "", None)
+    assert (lock.kind, lock.holder, lock.fence) == (LockStatus.HELD, "", None)
     assert lock.on == lock.of == len(shared.nodes)
     left = [cell.left for cell in lock.cells if cell is not None and cell.left is not None]
     assert OURS < min(left) <= max(left) <= LONG
@@ -226,7 +227,7 @@ def test_status_shows_a_peers_lock(shared):
     shared.gone()
     with redlock(NAME) as lease:
         (lock,) = survey(conf.backend("default")).locks
-        assert (lock.kind, lock.name, lock.fence) == (Kind.HELD, NAME, lease.fence)
+        assert (lock.kind, lock.name, lock.fence) == (LockStatus.HELD, NAME, lease.fence)
         assert "another client" not in status(NAME)
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from django_redlock.backend import Backend
-from django_redlock.lease import Lease
-from django_redlock.locks import LockTemplate
-from django_redlock.protocol import Policy
+from django_redlock.core.policy import Policy
+from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.leases.lease import Lease
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.testing.memory import MemoryNode, MemoryNodes
 
 from .waiting import eventually
 from .worlds.mutants import Edit, Mutant, broken

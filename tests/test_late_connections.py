@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from django_redlock import LockTaken, NodesUnavailable
-from django_redlock.lease import Lease
-from django_redlock.locks import LockTemplate
-from django_redlock.nodes import Nodes
+from django_redlock.fanout.group import NodeGroup
+from django_redlock.leases.lease import Lease
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
 
 from .loops import group_of, keys_on, shows, soon, template, unguarded
@@ -32,7 +32,7 @@ class Far(NamedTuple):
     nodes: EmbeddedNodes
     proxies: list[Proxy]
     redlock: LockTemplate
-    group: Nodes
+    group: NodeGroup
 
     def take(self, name: str) -> Lease:
         """A lease whose key is on all nodes, and whose connections lie idle."""

@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
-from django_redlock import NodesUnavailable, background
-from django_redlock import node as node_module
-from django_redlock.addresses import Address, from_url
-from django_redlock.channel import Channel
-from django_redlock.handshake import open_channel
-from django_redlock.node import MOST_OPENING, Node
-from django_redlock.opening import Opening
-from django_redlock.protocol import Leave, Line, Stand, Stood, Ticket
+from django_redlock import NodesUnavailable
+from django_redlock.concurrency import threads as background
+from django_redlock.core.protocol import BlockOnNode, JoinQueue, LeaveQueue, Waiter, Wakeup
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
+from django_redlock.transport import node as node_module
+from django_redlock.transport.address import Address, from_url
+from django_redlock.transport.attempt import ConnectAttempt
+from django_redlock.transport.connection import Connection
+from django_redlock.transport.handshake import open_channel
+from django_redlock.transport.node import MOST_OPENING, Node
 
 from .loops import group_of, soon, template, unguarded
 from .waiting import eventually
@@ -41,7 +42,7 @@ def node_at(port: int) -> Node:
     return Node(address, place=0, fences="f", guard=0, timeout=0.5, welcomed=lambda: None)
 
 
-def open_many(node: Node) -> list[Opening]:
+def open_many(node: Node) -> list[ConnectAttempt]:
     """So many openings of which none had to wait for another."""
     openings = [node.open(0.0, urgent=True) for _ in range(WAITERS)]
     return [opening for opening in openings if opening is not None]
@@ -52,7 +53,7 @@ def test_tasks_that_wait_for_many_names_connect_a_few_at_a_time(nodes, monkeypat
     redlock = template(group_of(nodes.urls, timeout=20))
     counting, now, most = threading.Lock(), Counter[str](), Counter[str]()
 
-    def counted(address: Address, **options: Any) -> Channel:
+    def counted(address: Address, **options: Any) -> Connection:
         with counting:
             now[address.label] += 1
             most[address.label] = max(most[address.label], now[address.label])
@@ -105,7 +106,7 @@ def test_one_failure_is_the_answer_to_all_that_were_wanted_before_it():
             assert opening.done.wait(30)
             assert opening.channel is None
         assert len(accepted) <= 2 * MOST_OPENING
-        assert "Timeout" in node.trouble or "no answer" in node.trouble
+        assert "Timeout" in node.down_reason or "no answer" in node.down_reason
         listener.shutdown(socket.SHUT_RDWR)
     for each in accepted:
         each.close()
@@ -135,7 +136,7 @@ def test_whatever_connecting_raises_is_a_reason_and_no_end(nodes, monkeypatch, b
     redlock = template(group)
     failing = [RuntimeError("no token today") for _ in nodes]
 
-    def fails_first(address: Address, **options: Any) -> Channel:
+    def fails_first(address: Address, **options: Any) -> Connection:
         if failing:
             raise failing.pop()
         return open_channel(address, **options)
@@ -165,12 +166,12 @@ def test_whatever_connecting_raises_is_a_reason_and_no_end(nodes, monkeypatch, b
 
 def test_who_leaves_does_not_read_what_is_somebody_elses(nodes, monkeypatch):
     """A word has come, and the connection was given back: another may use it already."""
-    group, ticket = group_of(nodes.urls, timeout=5), Ticket("redlock:queue:given")
-    eventually(lambda: group.queue(Line(ticket, 5)))
+    group, ticket = group_of(nodes.urls, timeout=5), Waiter("redlock:queue:given")
+    eventually(lambda: group.queue(JoinQueue(ticket, 5)))
     with closing(nodes[0].client()) as client:
         client.rpush(ticket.queue, "d" * 32)
-    eventually(lambda: group.queue(Stand(ticket, 0, 5, 10)) == Stood("d" * 32))
-    read: list[Channel] = []
-    monkeypatch.setattr(Channel, "read", read.append)
-    assert group.queue(Leave(ticket)) == "d" * 32
+    eventually(lambda: group.queue(BlockOnNode(ticket, 0, 5, 10)) == Wakeup("d" * 32))
+    read: list[Connection] = []
+    monkeypatch.setattr(Connection, "read", read.append)
+    assert group.queue(LeaveQueue(ticket)) == "d" * 32
     assert read == []

@@ -21,8 +21,8 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_redlock import LockTaken, NodesUnavailable, conf, redlock
-from django_redlock.inspection import survey
-from django_redlock.locks import LockTemplate
+from django_redlock.inspection.survey import survey
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 
 from .proxy import Proxy

@@ -21,18 +21,31 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
-from django_redlock import LeaseLost, LockTaken, NodesUnavailable, admission, answers, resp
-from django_redlock.addresses import from_url
-from django_redlock.channel import Channel
-from django_redlock.complaints import Refused, describe
-from django_redlock.extending import extend_many
-from django_redlock.handshake import open_channel
-from django_redlock.inspection import survey
-from django_redlock.locks import LockTemplate
-from django_redlock.opening import Opening
-from django_redlock.owed import Asker, Owed, pack
-from django_redlock.protocol import Answer, Ask, Command, Grant, Policy, Stand, Stood, Ticket, Vote
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable
+from django_redlock.core.hold import extend_many
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import (
+    Answer,
+    BlockOnNode,
+    Command,
+    Grant,
+    Request,
+    Vote,
+    Waiter,
+    Wakeup,
+)
+from django_redlock.inspection.survey import survey
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
+from django_redlock.transport import admission
+from django_redlock.transport.address import from_url
+from django_redlock.transport.attempt import ConnectAttempt
+from django_redlock.transport.connection import Connection
+from django_redlock.transport.handshake import open_channel
+from django_redlock.transport.pending import Asker, PendingReply, pack
+from django_redlock.transport.wire import replies as answers
+from django_redlock.transport.wire import resp
+from django_redlock.transport.wire.refusals import Refused, describe
 
 from .loops import group_of, template, unguarded
 from .odd_node import ECHOED, GREETING, ODDITIES, QUIET, STEPS, UNECHOED, Oddity, OddNode
@@ -44,7 +57,7 @@ PATIENCE = 5.0  # seconds that an honest node may take on this machine
 LONG = 30.0  # seconds that nothing here may last, however odd a node is
 TARGET = Policy(size=3).target(["name"])
 NONCE = "0123456789abcdef" * 2
-ORDINARY = Answer.YES, Answer.NO, Answer.LOST
+ORDINARY = Answer.YES, Answer.NO, Answer.UNKNOWN
 SAMPLE = {
     "a list of 32 GB",
     "a map by a list",
@@ -70,7 +83,7 @@ patiently = hypothesis(
 )
 
 
-def _ask(command: Command) -> Ask:
+def _ask(command: Command) -> Request:
     """A question as the algorithm asks it, about one name or one tenancy."""
     keys, args = {
         Command.GRANT: ((TARGET.fences, TARGET.held, TARGET.waits, *TARGET.keys), (1, 1, 1)),
@@ -88,7 +101,7 @@ def _ask(command: Command) -> Ask:
         Command.CLAIM: (TARGET.queues, ()),
         Command.SURVEY: ((TARGET.held,), ("redlock:lock:", 10, "name")),
     }[command]
-    return Ask(command, NONCE, tuple(keys), tuple(args), lambda _: True)
+    return Request(command, NONCE, tuple(keys), tuple(args), lambda _: True)
 
 
 WORDS = {word: command for command, word in answers.DONE.items()}
@@ -129,14 +142,14 @@ def nothing_unseen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert seen == []
 
 
-def opened(url: str, timeout: float = PATIENCE) -> Channel:
+def opened(url: str, timeout: float = PATIENCE) -> Connection:
     """A connection to a node."""
     return open_channel(
         from_url(url), place=0, fences=TARGET.fences, guard=0, skew=5, earlier=None, timeout=timeout
     )
 
 
-def hear(channel: Channel, command: Command, within: float) -> Vote | None:
+def hear(channel: Connection, command: Command, within: float) -> Vote | None:
     """Ask, and return the vote; None if there is none within the seconds."""
     heard: list[Vote] = []
     ask = _ask(command)
@@ -145,7 +158,7 @@ def hear(channel: Channel, command: Command, within: float) -> Vote | None:
         heard.append(vote)
 
     packed, now = pack(ask, 0), time.monotonic()
-    channel.send(Owed(command, NONCE.encode(), note, now, packed, Asker(ask, now)))
+    channel.send(PendingReply(command, NONCE.encode(), note, now, packed, Asker(ask, now)))
     poll = select.poll()
     poll.register(channel.fileno, select.POLLIN)
     while not heard and (left := now + within - time.monotonic()) > 0:
@@ -166,7 +179,7 @@ def test_an_odd_answer_is_no_vote_and_ends_the_connection(oddity):
         vote = hear(channel, about(oddity), within=0.2 if quiet else LONG)
         if not quiet:
             assert vote is not None
-            assert (vote.answer, vote.node) == (Answer.LOST, channel.label)
+            assert (vote.answer, vote.node) == (Answer.UNKNOWN, channel.label)
             assert vote.why
             assert vote.why.isprintable()
         if oddity.ends:
@@ -184,7 +197,7 @@ def test_a_node_that_knows_no_script_is_sent_each_text_once():
         channel = opened(node.url)
         vote = hear(channel, Command.LOOK, within=LONG)
         assert vote is not None
-        assert vote.answer is Answer.LOST
+        assert vote.answer is Answer.UNKNOWN
         assert node.said == 2  # to the digest, and to the text
         channel.close("the test is over")
 
@@ -203,7 +216,7 @@ def test_what_nobody_asked_for_ends_an_idle_connection():
         assert channel.fault == resp.UNASKED
 
 
-def ended(node: OddNode) -> Channel:
+def ended(node: OddNode) -> Connection:
     """A connection that the node has reset, which nobody knows yet."""
     channel = opened(node.url)
     node.reset()
@@ -217,18 +230,18 @@ def test_a_loop_does_not_wait_on_a_connection_that_has_ended():
     """Who would stand in a queue finds the connection reset: it is told, and nothing is raised."""
 
     async def stand() -> object:
-        return await group.aqueue(Stand(Ticket("queue"), 0, LONG, LONG))
+        return await group.aqueue(BlockOnNode(Waiter("queue"), 0, LONG, LONG))
 
     with OddNode(UNECHOED[0]) as node, contextlib.closing(group_of([node.url])) as group:
         group.nodes[0]._free.append(ended(node))
-        assert asyncio.run(stand()) == Stood(broken=True)
+        assert asyncio.run(stand()) == Wakeup(broken=True)
 
 
 def test_a_loop_takes_no_new_connection_that_has_ended():
     """A connection may end while what is to be undone is sent over it, before the loop has it."""
 
     async def take() -> object:
-        loop, opening = asyncio.get_running_loop(), Opening(None)
+        loop, opening = asyncio.get_running_loop(), ConnectAttempt(None)
         opening.channel = ended(node)
         opening.channel.close("ended")
         lane = group._loops._lanes.of(loop).lanes[0]
@@ -307,13 +320,13 @@ def test_a_question_says_how_many_it_is_about():
     keys = (many.held, *many.keys)
     decided = _ask(Command.GRANT).decided
     assert [answers.asked(_ask(command)) for command in answers.DONE] == [1] * len(answers.DONE)
-    assert answers.asked(Ask(Command.EXTEND, NONCE, keys, tenancies, decided)) == 2
+    assert answers.asked(Request(Command.EXTEND, NONCE, keys, tenancies, decided)) == 2
     grant = (many.fences, many.held, many.waits, *many.keys)
-    assert answers.asked(Ask(Command.GRANT, NONCE, grant, (), decided)) == 3
+    assert answers.asked(Request(Command.GRANT, NONCE, grant, (), decided)) == 3
     release = (many.held, many.waits, *many.keys, *many.queues)
-    assert answers.asked(Ask(Command.RELEASE, NONCE, release, (), decided)) == 3
-    assert answers.asked(Ask(Command.RETURN, NONCE, many.keys, (NONCE,), decided)) == 3
-    index = Ask(Command.SURVEY, NONCE, (many.held,), ("redlock:lock:", 1001), decided)
+    assert answers.asked(Request(Command.RELEASE, NONCE, release, (), decided)) == 3
+    assert answers.asked(Request(Command.RETURN, NONCE, many.keys, (NONCE,), decided)) == 3
+    index = Request(Command.SURVEY, NONCE, (many.held,), ("redlock:lock:", 1001), decided)
     assert answers.asked(index) == 1001
 
 
@@ -323,10 +336,10 @@ def extended_by(answer: list[object]) -> object:
     grant = Grant(TARGET, NONCE, 1, policy.clock() + 10, policy.clock(), 10, policy.everyone())
     steps = extend_many(policy, [grant], [10])
     ask = next(steps)
-    assert isinstance(ask, Ask)
+    assert isinstance(ask, Request)
     nonce = ask.nonce.encode()
     vote = answers.vote("a", ask.command, nonce, [nonce, *answer], answers.asked(ask))
-    lost = [Vote(node, Answer.LOST) for node in "abc"]
+    lost = [Vote(node, Answer.UNKNOWN) for node in "abc"]
     with pytest.raises(StopIteration) as end:
         steps.send([vote or lost[0], *lost[1:]])
     return end.value.value[0]

@@ -244,7 +244,7 @@ def test_a_span_of_a_task_has_its_parent(telemetry):
 
 def listening() -> tuple[bool, bool]:
     """Whether somebody is told of locks, and of nodes; without asking, which looks for an SDK."""
-    return bool(events._listeners[events.Kind.ACQUIRED]), events.nodes_watched()
+    return bool(events._listeners[events.EventKind.ACQUIRED]), events.nodes_watched()
 
 
 @contextmanager
@@ -332,7 +332,7 @@ def test_a_look_of_another_thread_does_not_outlive_the_end(monkeypatch):
             return sdk.tracers
 
         patch.setattr("opentelemetry.trace.get_tracer_provider", slow)
-        look = threading.Thread(target=events.wanted, args=(events.Kind.ACQUIRED,))
+        look = threading.Thread(target=events.wanted, args=(events.EventKind.ACQUIRED,))
         look.start()
         assert looking.wait(20)
         otel.uninstrument()
@@ -363,7 +363,7 @@ django.setup()
 from django_redlock import events, redlock
 with redlock("name"):
     pass
-print("django_redlock.otel" in sys.modules, events.wanted(events.Kind.ACQUIRED))
+print("django_redlock.otel" in sys.modules, events.wanted(events.EventKind.ACQUIRED))
 """
 ALONE = """
 import sys
@@ -374,7 +374,7 @@ trace.set_tracer_provider(TracerProvider())
 import django_redlock.otel
 django_redlock.otel.instrument()
 from django_redlock import events
-print(events.wanted(events.Kind.ACQUIRED))
+print(events.wanted(events.EventKind.ACQUIRED))
 """
 
 

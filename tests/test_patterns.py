@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from django_redlock.patterns import parse
+from django_redlock.inspection.patterns import parse
 
 
 @pytest.mark.parametrize(

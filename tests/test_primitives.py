@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import django_redlock
-from django_redlock import latches
-from django_redlock.latches import Bell, Latch
-from django_redlock.lines import Lines
-from django_redlock.protocol import Ticket
+from django_redlock.concurrency import latches
+from django_redlock.concurrency.latches import Bell, Latch
+from django_redlock.core.protocol import Waiter
+from django_redlock.fanout.local_queue import LocalQueue
 
 PACKAGE = Path(django_redlock.__file__).parent
 # Written in Python: they take a lock of theirs in one call and release it in another.
@@ -198,14 +198,14 @@ def test_a_latch_is_not_raised_when_the_time_is_up():
 
 def test_who_leaves_a_line_again_calls_the_next():
     """Where leaving a line was interrupted before the next was called, leaving again calls it."""
-    lines, called, fails = Lines(), [], [True]
+    lines, called, fails = LocalQueue(), [], [True]
 
     def call() -> None:
         if fails.pop():
             raise Interruption
         called.append(1)
 
-    first, second = Ticket("queue"), Ticket("queue")
+    first, second = Waiter("queue"), Waiter("queue")
     assert lines.join(first, bool)
     assert not lines.join(second, call)
     with pytest.raises(Interruption):

@@ -20,8 +20,8 @@ from django.utils.decorators import method_decorator
 from django.views.generic import View
 
 from django_redlock import conf, redlock
-from django_redlock.seldom import EVERY, Seldom
-from django_redlock.views import IgnoreRefusals, single_flight
+from django_redlock.views.decorator import IgnoreRefusals, single_flight
+from django_redlock.views.seldom import EVERY, Seldom
 
 from .test_docs import blocks
 
@@ -236,7 +236,7 @@ def test_a_request_that_stands_around_djangos():
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, by which lines are left out: one number that can be set."""
     time = [1000.0]
-    monkeypatch.setattr("django_redlock.seldom.monotonic", lambda: time[0])
+    monkeypatch.setattr("django_redlock.views.seldom.monotonic", lambda: time[0])
     return time
 
 
@@ -291,12 +291,12 @@ def test_who_listens_is_told_of_each(memory):
     told: list[Any] = []
     view = single_flight("key")(lambda request: HttpResponse())
     memory.down = {0}
-    events.subscribe(told.append, [events.Kind.UNAVAILABLE])
+    events.subscribe(told.append, [events.EventKind.UNAVAILABLE])
     try:
         for _ in range(3):
             view(RequestFactory().post("/"))
     finally:
-        events.unsubscribe(told.append, [events.Kind.UNAVAILABLE])
+        events.unsubscribe(told.append, [events.EventKind.UNAVAILABLE])
     assert len([event for event in told if event.name == "key"]) == 3
 
 

@@ -16,17 +16,18 @@ from typing import Any
 import pytest
 
 from django_redlock import LeaseLost, NodesUnavailable, events
-from django_redlock.addresses import from_url
 from django_redlock.backend import Backend
-from django_redlock.batch import MOST_BYTES, MOST_TENANCIES, batches
-from django_redlock.lease import Lease
-from django_redlock.locks import LockTemplate
-from django_redlock.nodes import Nodes
-from django_redlock.protocol import Ask, Command, Grant, Policy, Vote
-from django_redlock.renewal import Watchdog
-from django_redlock.rota import AHEAD, EARLY, LEAST_ENTRIES, Rota
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Command, Grant, Request, Vote
+from django_redlock.fanout.group import NodeGroup
+from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.leases.batch import MOST_BYTES, MOST_TENANCIES, batches
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.schedule import AHEAD, EARLY, LEAST_ENTRIES, RenewalSchedule
+from django_redlock.leases.watchdog import Watchdog
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.testing.memory import MemoryNode, MemoryNodes
+from django_redlock.transport.address import from_url
 
 from .waiting import eventually
 
@@ -36,17 +37,17 @@ class Memory(MemoryNodes):
 
     def __init__(self) -> None:
         super().__init__([MemoryNode() for _ in range(3)])
-        self.asked: list[Ask] = []
-        self.before: Callable[[Ask], object] = lambda _: None
+        self.asked: list[Request] = []
+        self.before: Callable[[Request], object] = lambda _: None
 
-    def ask(self, ask: Ask) -> list[Vote]:
+    def ask(self, ask: Request) -> list[Vote]:
         """See ``MemoryNodes``."""
         self.asked.append(ask)
         self.before(ask)
         return super().ask(ask)
 
     @property
-    def renewals(self) -> list[Ask]:
+    def renewals(self) -> list[Request]:
         """The messages that prolong."""
         return [ask for ask in self.asked if ask.command is Command.EXTEND]
 
@@ -70,9 +71,11 @@ def nodes() -> Iterator[EmbeddedNodes]:
         yield started
 
 
-def group_of(nodes: EmbeddedNodes, timeout: float = 5.0) -> Nodes:
+def group_of(nodes: EmbeddedNodes, timeout: float = 5.0) -> NodeGroup:
     """A process's view of the nodes; where nobody hangs, none of them has to be quick."""
-    return Nodes([from_url(url) for url in nodes.urls], timeout=timeout, guard=0, prefix="redlock:")
+    return NodeGroup(
+        [from_url(url) for url in nodes.urls], timeout=timeout, guard=0, prefix="redlock:"
+    )
 
 
 def prolonged(*leases: Lease, times: int = 3) -> None:
@@ -161,7 +164,7 @@ def test_a_failed_renewal_is_unknown_until_the_deadline(memory):
     """FM-6: nodes that are away for two renewals cost nothing; nobody is told of a loss."""
     told: list[Lease] = []
 
-    def be_away(ask: Ask) -> None:
+    def be_away(ask: Request) -> None:
         failing = ask.command is Command.EXTEND and len(memory.renewals) <= 2
         memory.down = {0, 1} if failing else set()
 
@@ -175,11 +178,11 @@ def test_a_failed_renewal_is_unknown_until_the_deadline(memory):
 
 def test_what_stays_unknown_is_lost_at_the_deadline_not_before(memory, monkeypatch):
     """FM-6: nodes that stay away end the lease at its own deadline."""
-    monkeypatch.setattr("django_redlock.lease.RENEWALS", 50)
-    monkeypatch.setattr("django_redlock.lease.TRIES", 50)
+    monkeypatch.setattr("django_redlock.leases.lease.RENEWALS", 50)
+    monkeypatch.setattr("django_redlock.leases.lease.TRIES", 50)
     told: list[tuple[float, float]] = []
 
-    def be_away(ask: Ask) -> None:
+    def be_away(ask: Request) -> None:
         memory.down = {0, 1} if ask.command is Command.EXTEND else set()
 
     def note(lost: Lease) -> None:
@@ -199,7 +202,7 @@ def test_a_minority_that_denies_a_lease_does_not_end_it(memory):
     """FM-6: one node of three without the key, another one silent: unknown, so the lease stands."""
     told: list[Lease] = []
 
-    def forget(ask: Ask) -> None:
+    def forget(ask: Request) -> None:
         denying = ask.command is Command.EXTEND and len(memory.renewals) <= 2
         memory.down = {1} if denying else set()
         if denying:
@@ -217,7 +220,7 @@ def test_a_minority_that_denies_a_lease_does_not_end_it(memory):
 def test_an_unforeseen_error_of_asking_is_unknown_too(memory, caplog):
     """Whatever asking raises is logged, and the lease is tried again until its deadline."""
 
-    def fail(ask: Ask) -> None:
+    def fail(ask: Request) -> None:
         if ask.command is Command.EXTEND and len(memory.renewals) <= 2:
             raise ZeroDivisionError
 
@@ -234,12 +237,12 @@ def test_an_unforeseen_error_of_asking_is_unknown_too(memory, caplog):
 def test_a_hung_group_delays_no_deadline_and_no_renewal_of_others(nodes, monkeypatch):
     """FM-6: while a renewal hangs for seconds, every other lease is renewed or told in time."""
     told: dict[str, float] = {}
-    unanswered: list[Ask] = []
+    unanswered: list[Request] = []
 
     def note(lease: Lease) -> None:
         told[str(lease.name)] = lease.backend.policy.clock() - lease.tenancy.deadline
 
-    def asking(ask: Ask) -> list[Vote]:
+    def asking(ask: Request) -> list[Vote]:
         unanswered.append(ask)
         try:
             return ask_nodes(ask)
@@ -292,7 +295,7 @@ def test_a_listener_that_exits_ends_no_renewal(memory):
         raise SystemExit(3)
 
     redlock = made(memory)
-    events.subscribe(leave, [events.Kind.EXTENDED])
+    events.subscribe(leave, [events.EventKind.EXTENDED])
     try:
         leases = [redlock(f"name:{number}").acquire() for number in range(3)]
         prolonged(*leases)
@@ -357,7 +360,7 @@ def test_a_renewal_that_a_release_overtook_loses_nothing(memory):
     told: list[Lease] = []
     asking, go_on = threading.Event(), threading.Event()
 
-    def dawdle(ask: Ask) -> None:
+    def dawdle(ask: Request) -> None:
         if ask.command is Command.EXTEND:
             asking.set()
             go_on.wait(20)
@@ -467,9 +470,9 @@ class Turn:
         self.renew_at = now + self.tenancy.ttl / 3
 
 
-def rota_of(*turns: Any, **options: float) -> Rota:
+def rota_of(*turns: Any, **options: float) -> RenewalSchedule:
     """A rota with these leases."""
-    rota = Rota(**options)
+    rota = RenewalSchedule(**options)
     for turn in turns:
         rota.add(turn)
     return rota

@@ -23,7 +23,8 @@ settings.configure(REDLOCK={"default": {
     "NODES": sys.argv[1].split(","), "MAX_TTL": 30, "TTL": 2, "RESTART_GUARD": False,
     "NODE_TIMEOUT": 5,
 }})
-from django_redlock import LeaseLost, lease, redlock
+from django_redlock import LeaseLost, redlock
+from django_redlock.leases import lease
 lease.RENEWALS = 20  # while it runs, no stall of the machine ends a lease
 
 def look(lease):

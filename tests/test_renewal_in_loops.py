@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from django_redlock.lease import Lease
-from django_redlock.nodes import Nodes
-from django_redlock.protocol import Ask, Command, Vote
-from django_redlock.renewal import watchdog
+from django_redlock.core.protocol import Command, Request, Vote
+from django_redlock.fanout.group import NodeGroup
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.watchdog import watchdog
 
 from .loops import soon
 from .test_renewal import Memory, group_of, made, nodes
@@ -34,13 +34,13 @@ class Twice(Memory):
         super().__init__()
         self.by: list[str] = []
 
-    def ask(self, ask: Ask) -> list[Vote]:
+    def ask(self, ask: Request) -> list[Vote]:
         """See ``MemoryNodes``."""
         if ask.command is Command.EXTEND:
             self.by.append("thread")
         return super().ask(ask)
 
-    def aask(self, ask: Ask) -> asyncio.Future[list[Vote]]:
+    def aask(self, ask: Request) -> asyncio.Future[list[Vote]]:
         """See ``MemoryNodes``."""
         answered: asyncio.Future[list[Vote]] = asyncio.get_running_loop().create_future()
         answered.set_result(super().ask(ask))
@@ -52,7 +52,7 @@ class Twice(Memory):
 @pytest.fixture
 def often_thread(monkeypatch: pytest.MonkeyPatch) -> float:
     """A ttl at which the thread renews every 0.6 s what a loop would have renewed every 0.1 s."""
-    monkeypatch.setattr("django_redlock.lease.RENEWALS", 30)
+    monkeypatch.setattr("django_redlock.leases.lease.RENEWALS", 30)
     return 3.0
 
 
@@ -87,12 +87,12 @@ def test_a_loop_renews_what_its_tasks_have_taken():
 def test_many_leases_of_a_loop_share_a_message(nodes):
     """200 leases of a loop on real nodes: two messages per round, none lost."""
 
-    async def work(group: Nodes) -> None:
+    async def work(group: NodeGroup) -> None:
         redlock = made(group)
-        asked: list[Ask] = []
+        asked: list[Request] = []
         ask_nodes = group.aask
 
-        def noting(ask: Ask) -> Any:
+        def noting(ask: Request) -> Any:
             if ask.command is Command.EXTEND:
                 asked.append(ask)
             return ask_nodes(ask)
@@ -221,7 +221,8 @@ settings.configure(REDLOCK={"default": {
     "MAX_TTL": 3, "TTL": 3, "RESTART_GUARD": False, "NODE_TIMEOUT": 5,
 }})
 from asgiref.sync import async_to_sync
-from django_redlock import lease, redlock
+from django_redlock import redlock
+from django_redlock.leases import lease
 lease.RENEWALS = 30  # no stall of the machine ends one
 
 def prolonged(leases):

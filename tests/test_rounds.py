@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from django_redlock.locks import LockTemplate
-from django_redlock.protocol import Answer
-from django_redlock.question import Question
-from django_redlock.rounds import Round
+from django_redlock.core.protocol import Answer
+from django_redlock.fanout.blocking import BlockingRequest
+from django_redlock.fanout.votes import VoteCollector
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
 
 from .loops import group_of, keys_on, owing, template, unguarded
@@ -125,7 +125,7 @@ def test_the_third_of_five_answers_ends_the_waiting(spread, seed):
 
 def test_sleeping_for_too_few_nodes_is_noticed(spread):
     """The check above fails if one of the nodes that may make the majority is left out."""
-    edit = Edit(Round, "_ready", "max(0, needed - 1)", "max(0, needed)")
+    edit = Edit(BlockingRequest, "_ready", "max(0, needed - 1)", "max(0, needed)")
     with broken(Mutant("", "", "", 0, (edit,))):
         heard, took = heard_to_acquire(spread, as_written(spread, [1, 2, 3, 4, 5]), late=1.0)
     assert heard > 3
@@ -172,7 +172,7 @@ def test_a_release_waits_for_the_prompt_not_for_who_hangs_beside_them(spread, mo
     ):
         proxy.delay = seconds
     # Whom it waits for, not for how long: a prompt node may be held up, too.
-    monkeypatch.setattr(Question, "linger", lambda *_: LATE)
+    monkeypatch.setattr(VoteCollector, "linger", lambda *_: LATE)
     start = time.monotonic()
     lease.release()
     assert 0.2 <= time.monotonic() - start < LATE

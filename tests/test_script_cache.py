@@ -8,10 +8,11 @@ from contextlib import closing, suppress
 
 import pytest
 
-from django_redlock import LockTaken, NodesUnavailable, scripts
-from django_redlock.nodes import Nodes
-from django_redlock.protocol import Command
+from django_redlock import LockTaken, NodesUnavailable
+from django_redlock.core.protocol import Command
+from django_redlock.fanout.group import NodeGroup
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
+from django_redlock.transport.wire import scripts
 
 from .loops import group_of, keys_on, soon, template
 from .waiting import eventually
@@ -26,7 +27,7 @@ def three() -> Iterator[EmbeddedNodes]:
 
 
 @pytest.fixture
-def group(three, request: pytest.FixtureRequest) -> Iterator[Nodes]:
+def group(three, request: pytest.FixtureRequest) -> Iterator[NodeGroup]:
     """The same as a process knows them; no node has to be quick, unless a test says so."""
     with closing(group_of(three.urls, getattr(request, "param", 20))) as group:
         yield group
@@ -127,7 +128,7 @@ def test_a_forgotten_grant_is_not_asked_again_behind_its_undoing(three, group):
         """Whether every answer that was owed has been read, by later questions."""
         with suppress(LockTaken, NodesUnavailable):
             redlock("other").acquire().release()
-        channels = [channel for node in group.nodes for channel in (*node._free, *node._aside)]
+        channels = [channel for node in group.nodes for channel in (*node._free, *node._stalled)]
         return len(channels) >= 3 and not any(channel.owed for channel in channels)
 
     eventually(settled)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import redis
 
-from django_redlock import scripts
-from django_redlock.protocol import Ask, Command
-from django_redlock.testing.memory import MemoryNode
+from django_redlock.core.protocol import Command, Request
+from django_redlock.fanout.memory.group import MemoryNode
+from django_redlock.transport.wire import scripts
 
 PREFIX = "pair:"
 FENCES, HELD, WAITS = f"{PREFIX}fences", f"{PREFIX}held", f"{PREFIX}waits"
@@ -51,7 +51,7 @@ class Pair:
         self, command: Command, nonce: str, keys: Sequence[str], *args: str | int, last: Any = None
     ) -> list[Any]:
         """Ask both, see that they answer the same, and return the answer."""
-        ask = Ask(command, nonce, tuple(keys), args, lambda _: True)
+        ask = Request(command, nonce, tuple(keys), args, lambda _: True)
         more = [] if last is None else [last]
         real: list[Any] = self.client.eval(
             scripts.TEXT[command], len(keys), *keys, nonce, *args, *more
@@ -91,14 +91,14 @@ class Pair:
         for name in NAMES:
             queue = f"{QUEUE}{name}"
             words = [word.decode() for word in self.client.lrange(queue, 0, -1)]
-            word, due = self.memory.words.get(queue, ("", math.inf))
+            word, due = self.memory.wakeups.get(queue, ("", math.inf))
             assert words == ([word] if word else [])
             left = due - self.memory.clock()
             assert slot(self.client.pttl(queue)) == (slot(left) if word else -2)
             if left <= 1000:
                 assert 0 < self.client.pttl(queue) <= 1000
                 self.client.pexpire(queue, STEP)
-                self.memory.words[queue] = word, self.memory.clock() + STEP
+                self.memory.wakeups[queue] = word, self.memory.clock() + STEP
 
     # -- questions --------------------------------------------------------------------------
 
@@ -356,7 +356,7 @@ def test_the_random_questions_meet_every_answer(pair, monkeypatch):
     words, kept = set(), 0
     for _ in range(800):
         walk.step()
-        words |= {word for word, _ in pair.memory.words.values()}
+        words |= {word for word, _ in pair.memory.wakeups.values()}
         kept += any(value == NEXT for value, _ in pair.memory.keys.values())
         if kept and words == set(NONCES) and met == EVERY_ANSWER:
             break  # not on and on, for keys must outlive the test
@@ -370,10 +370,10 @@ def test_a_wish_beyond_the_slack_is_clamped(pair):
     year_3000, slack = 32_503_680_000_000_000, 5_000_000
     fields = [FENCES, HELD, WAITS, f"{LOCK}a"]
     args = (year_3000, slack, STEP, "", "", "", 0, "1", "a")
-    ask = Ask(Command.GRANT, NONCES[0], tuple(fields), args, lambda _: True)
+    ask = Request(Command.GRANT, NONCES[0], tuple(fields), args, lambda _: True)
     before = time.time_ns() // 1000 + slack
     found = [
-        pair.client.eval(scripts.GRANT, 4, *fields, NONCES[0], *args, "0"),
+        pair.client.eval(scripts.TEXT[Command.GRANT], 4, *fields, NONCES[0], *args, "0"),
         pair.memory.eval(ask),
     ]
     after = time.time_ns() // 1000 + slack
@@ -476,7 +476,9 @@ def test_extend_prolongs_on_a_node_that_is_out_of_memory(pair):
     keys = [HELD, f"{LOCK}a"]
     pair.client.config_set("maxmemory", 1)
     try:
-        words = pair.client.eval(scripts.EXTEND, 2, *keys, ECHO, NONCES[0], 60_000, 1, "a")
+        words = pair.client.eval(
+            scripts.TEXT[Command.EXTEND], 2, *keys, ECHO, NONCES[0], 60_000, 1, "a"
+        )
         assert words == [ECHO.encode(), b"KEPT", [1]]
         assert slot(pair.client.pttl(f"{LOCK}a")) == 3
     finally:
@@ -537,7 +539,7 @@ def test_pages_of_the_index(pair):
 def test_an_index_that_a_stranger_wrote_ends(pair):
     """A time that is no number of milliseconds is told as the last there can be."""
     pair.client.zadd(HELD, {"a": float("inf"), "b": float("inf")})
-    answer = pair.client.eval(scripts.INDEX, 1, HELD, NONCES[0], 1, 0)
+    answer = pair.client.eval(scripts.TEXT[Command.INDEX], 1, HELD, NONCES[0], 1, 0)
     assert answer[2:] == [[b"a"], 2**53]
 
 
@@ -548,7 +550,7 @@ def test_a_node_tells_what_it_does_when_its_memory_is_full(pair):
     try:
         pair.client.config_set("maxmemory-policy", "volatile-lru")
         pair.client.config_set("maxmemory", "100mb")
-        answer = pair.client.eval(scripts.MEMORY, 1, HELD, NONCES[0])
+        answer = pair.client.eval(scripts.TEXT[Command.MEMORY], 1, HELD, NONCES[0])
     finally:
         pair.client.config_set("maxmemory", "0")
         pair.client.config_set("maxmemory-policy", "noeviction")
@@ -568,7 +570,7 @@ def test_the_survey_shows_no_nonce(pair):
 def test_a_key_of_another_type_spoils_no_survey(pair):
     """A list under a lock's key is told as somebody's, without an error."""
     pair.client.lpush(f"{LOCK}a", "x")
-    answer = pair.client.eval(scripts.SURVEY, 1, HELD, NONCES[0], LOCK, 9, "a", "b")
+    answer = pair.client.eval(scripts.TEXT[Command.SURVEY], 1, HELD, NONCES[0], LOCK, 9, "a", "b")
     assert [item[0] for item in answer[2]] == [b"a"]
 
 

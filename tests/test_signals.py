@@ -13,8 +13,8 @@ import pytest
 from django.dispatch import Signal
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, events, redlock
-from django_redlock.events import Kind
-from django_redlock.locks import Lock
+from django_redlock.events import EventKind
+from django_redlock.locks.lock import Lock
 from django_redlock.signals import (
     lease_extended,
     lease_lost,
@@ -241,15 +241,15 @@ def test_signals_listen_while_they_have_receivers(nobody):
     async def areceive(**_: object) -> None:
         pass
 
-    assert not any(map(events.wanted, Kind))
+    assert not any(map(events.wanted, EventKind))
     with connected(lock_refused, receive, sender=Lock):
         with connected(lock_refused, areceive):
-            assert {kind for kind in Kind if events.wanted(kind)} == {
-                Kind.REFUSED,
-                Kind.UNAVAILABLE,
+            assert {kind for kind in EventKind if events.wanted(kind)} == {
+                EventKind.REFUSED,
+                EventKind.UNAVAILABLE,
             }
-        assert events.wanted(Kind.REFUSED)
-    assert not any(map(events.wanted, Kind))
+        assert events.wanted(EventKind.REFUSED)
+    assert not any(map(events.wanted, EventKind))
 
 
 def test_receivers_of_other_senders_are_not_called():

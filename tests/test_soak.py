@@ -74,7 +74,7 @@ def test_a_change_of_the_code_begins_anew(tmp_path, copies) -> None:
     Progress(plan).played(0)
     assert Progress(plan).done == {0}
     modules = [path for copy in copies for path in sorted(copy.rglob("*.py"))]
-    assert {"question.py", "waiting.py", "memory_node.py", "edits.py"} <= {m.name for m in modules}
+    assert {"votes.py", "wait.py", "node.py", "edits.py"} <= {m.name for m in modules}
     for module in modules:
         before = module.read_bytes()
         module.write_bytes(before + b"\n")

@@ -15,9 +15,9 @@ from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from django_redlock import conf, redlock
-from django_redlock.inspection import age
+from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.inspection.results import age
 from django_redlock.management.commands import redlock_status
-from django_redlock.testing.memory import MemoryNodes
 from tests.passwords import SECRET, USER, with_passwords
 from tests.waiting import eventually
 
@@ -211,8 +211,8 @@ def test_more_matches_than_the_limit(memory):
 
 def test_more_names_than_are_searched(memory, monkeypatch):
     """Where an index has more names than are looked at, it is said that others may match."""
-    monkeypatch.setattr("django_redlock.index.PAGE", 10)
-    monkeypatch.setattr("django_redlock.index.PAGES", 3)
+    monkeypatch.setattr("django_redlock.inspection.index.PAGE", 10)
+    monkeypatch.setattr("django_redlock.inspection.index.PAGES", 3)
     for i in range(30):
         put(memory, f"n{i:02}", f"{A}:5:a", *range(5), seconds=600 + i)
     _, out = status("n*")

@@ -11,7 +11,8 @@ from django.test import override_settings
 from django.utils.safestring import mark_safe
 
 from django_redlock import conf, redlock
-from django_redlock.inspection import Health, survey
+from django_redlock.inspection.results import Health
+from django_redlock.inspection.survey import survey
 from django_redlock.templatetags.redlock import State, redlock_state
 from tests.test_status import A, B, clients, group, in_memory, put
 from tests.waiting import eventually

@@ -14,16 +14,17 @@ from typing import Any, Final
 
 import pytest
 
-from django_redlock.addresses import Address, from_url
-from django_redlock.channel import Channel
-from django_redlock.handshake import open_channel
-from django_redlock.node import Node
-from django_redlock.nodes import Nodes
-from django_redlock.owed import Owed, pack
-from django_redlock.protocol import Answer, Policy, Vote
+from django_redlock.core.hold import hand_over
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Answer, Vote
+from django_redlock.fanout.group import NodeGroup
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.tls import OneAtATime
-from django_redlock.undoing import hand_over
+from django_redlock.transport.address import Address, from_url
+from django_redlock.transport.connection import Connection
+from django_redlock.transport.handshake import open_channel
+from django_redlock.transport.node import Node
+from django_redlock.transport.pending import PendingReply, pack
+from django_redlock.transport.wire.tls import OneAtATime
 
 from .loops import faults_noted, keys_on, template, unguarded
 from .proxy import Proxy
@@ -58,7 +59,7 @@ def restless() -> Iterator[None]:
     sys.setswitchinterval(interval)
 
 
-def talk(spoken_to: Channel) -> list[Vote]:
+def talk(spoken_to: Connection) -> list[Vote]:
     """Ask in one thread and read the answers in another one; the votes until a fault, or all."""
     heard: list[Vote] = []
     ended = threading.Event()
@@ -79,7 +80,7 @@ def talk(spoken_to: Channel) -> list[Vote]:
             eventually(lambda: spoken_to.fault or len(spoken_to.owed) < 50, within=PATIENCE)
             ask = hand_over(policy, target, f"{number:032x}", frozenset())
             now = time.monotonic()
-            spoken_to.send(Owed(ask.command, ask.nonce.encode(), hear, now, pack(ask, 0)))
+            spoken_to.send(PendingReply(ask.command, ask.nonce.encode(), hear, now, pack(ask, 0)))
         eventually(lambda: spoken_to.fault or not spoken_to.owed, within=PATIENCE)
     finally:
         ended.set()
@@ -126,7 +127,7 @@ def test_a_thread_that_reads_without_the_lock_is_noticed(tls, monkeypatch):
 def test_threads_release_over_connections_that_others_read(tls):
     """A release by a thread goes behind its grant, on a TLS connection that another one reads."""
     with behind_tls(3, tls) as (nodes, proxies, addresses):
-        group = Nodes(addresses, timeout=PATIENCE, guard=0, prefix="redlock:")
+        group = NodeGroup(addresses, timeout=PATIENCE, guard=0, prefix="redlock:")
         redlock = template(group, ttl=60)
         with redlock("warm"):
             pass

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from django_redlock import LeaseLost, NodesUnavailable, algorithm, events
-from django_redlock.background import Crew
-from django_redlock.lease import Lease
-from django_redlock.locks import LockTemplate
-from django_redlock.protocol import Ask, Command
-from django_redlock.renewal import MOST_TOLD
+from django_redlock import LeaseLost, NodesUnavailable, events
+from django_redlock.concurrency.threads import WorkerThreads
+from django_redlock.core import hold
+from django_redlock.core.protocol import Command, Request
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.watchdog import MOST_TOLD
+from django_redlock.locks.template import LockTemplate
 
 from .loops import soon
 from .test_renewal import Memory, made
@@ -32,7 +33,7 @@ def redlock() -> LockTemplate:
 
 
 @contextmanager
-def heard(*kinds: events.Kind) -> Iterator[list[events.Event]]:
+def heard(*kinds: events.EventKind) -> Iterator[list[events.Event]]:
     """The events of these kinds meanwhile."""
     told: list[events.Event] = []
     events.subscribe(told.append, kinds)
@@ -88,7 +89,7 @@ def test_so_many_are_told_at_once_and_no_more(redlock):
 def test_jobs_of_one_kind_are_done_in_turns():
     """By one thread, unless more are allowed; and none is left when there is nothing to do."""
     done: list[object] = []
-    crew, free = Crew(), threading.Event()
+    crew, free = WorkerThreads(), threading.Event()
     crew.do("one", lambda: free.wait(60))
     for i in range(5):
         crew.do("one", functools.partial(done.append, i))
@@ -120,10 +121,10 @@ def test_who_subscribes_after_the_acquisition_is_told_too(redlock):
     logging.getLogger("django_redlock").setLevel(logging.CRITICAL)
     try:
         lease = redlock("early", ttl=1, renew=False).acquire()
-        with heard(events.Kind.LOST) as told:
+        with heard(events.EventKind.LOST) as told:
             eventually(lambda: told)
             assert told[0].lease is lease
-        with heard(events.Kind.LOST) as told:
+        with heard(events.EventKind.LOST) as told:
             assert asyncio.run(lose(redlock, told)) is told[0].lease
     finally:
         logging.getLogger("django_redlock").setLevel(logging.NOTSET)
@@ -150,7 +151,7 @@ def test_a_callback_that_had_to_be_awaited_is_refused(redlock, on_lost):
 # -- of a renewal that failed ---------------------------------------------------------------------
 
 
-def deaf(ask: Ask) -> None:
+def deaf(ask: Request) -> None:
     """Prolong nothing."""
     if ask.command is Command.EXTEND:
         raise OSError("no network")
@@ -168,16 +169,16 @@ def fails_and_recovers(
     group = Memory()
     redlock = made(group)
     lease = yield redlock("name")
-    with heard(events.Kind.UNKNOWN, events.Kind.EXTENDED, events.Kind.LOST) as told:
+    with heard(events.EventKind.UNKNOWN, events.EventKind.EXTENDED, events.EventKind.LOST) as told:
         for outage in range(1, 3):
             group.before = deaf
-            yield wait(lambda: told and told[-1].kind is events.Kind.UNKNOWN)
+            yield wait(lambda: told and told[-1].kind is events.EventKind.UNKNOWN)
             yield wait(
                 functools.partial(renews_after, lease, lease.renew_at)
             )  # once more, and is not told
             group.before = lambda _: None
-            yield wait(lambda: told[-1].kind is events.Kind.EXTENDED)
-            unknown = [event for event in told if event.kind is events.Kind.UNKNOWN]
+            yield wait(lambda: told[-1].kind is events.EventKind.EXTENDED)
+            unknown = [event for event in told if event.kind is events.EventKind.UNKNOWN]
             assert len(unknown) == outage
             assert unknown[-1].lease is lease
             assert "could not be asked" in str(unknown[-1].error)
@@ -216,7 +217,7 @@ def test_what_another_has_prolonged_since_is_not_unknown(redlock):
     lease = redlock("name", renew=False).acquire()
     asked, clock = lease.tenancy.since, lease.backend.policy.clock
     lease.extend()
-    with heard(events.Kind.UNKNOWN) as told:
+    with heard(events.EventKind.UNKNOWN) as told:
         lease.renewed(LeaseLost("over before a majority extended it"), asked)
         lease.renewed(NodesUnavailable("nobody answered"), asked)
         assert told == []
@@ -235,7 +236,7 @@ def test_a_block_that_ends_in_another_thread_releases_nobody_elses_lease(redlock
     """One ``Lock`` for two: the end of a block whose lease was lost leaves the other's alone."""
     lock = redlock("name")
     first = lock.__enter__()
-    first.backend.run(algorithm.release(first.backend.policy, first.tenancy))  # by force
+    first.backend.run(hold.release(first.backend.policy, first.tenancy))  # by force
     with pytest.raises(LeaseLost):
         first.extend()
     with ThreadPoolExecutor(1) as elsewhere, ThreadPoolExecutor(1) as knows_neither:

@@ -14,16 +14,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from django_redlock import LockTaken, NodesUnavailable, undo_queue
-from django_redlock.lease import Lease
-from django_redlock.locks import LockTemplate
-from django_redlock.nodes import Nodes
-from django_redlock.owed import Asker, Owed
-from django_redlock.protocol import Answer, Policy, Vote
-from django_redlock.rounds import Round
+from django_redlock import LockTaken, NodesUnavailable
+from django_redlock.core.hold import undo
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Answer, Vote
+from django_redlock.fanout.blocking import BlockingRequest
+from django_redlock.fanout.group import NodeGroup
+from django_redlock.leases.lease import Lease
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.undo_queue import UndoQueue
-from django_redlock.undoing import undo
+from django_redlock.transport import undo_queue
+from django_redlock.transport.pending import Asker, PendingReply
+from django_redlock.transport.undo_queue import UndoQueue
 
 from .loops import group_of, keys_on, template, unguarded
 from .proxy import Fault, Proxy
@@ -39,7 +41,7 @@ class Reached(NamedTuple):
     nodes: EmbeddedNodes
     proxies: list[Proxy]
     redlock: LockTemplate
-    group: Nodes
+    group: NodeGroup
 
     def cut(self, places: tuple[int, ...]) -> None:
         """End the connections to these nodes, and let nobody connect."""
@@ -180,7 +182,7 @@ def test_attempts_that_an_outage_cut_off_do_not_block_themselves(reached):
         thread.start()
     eventually(lambda: all(proxy.inflicted for proxy in reached.proxies))
     reached.cut((0, 1, 2))
-    eventually(lambda: all(node.trouble for node in reached.group.nodes))
+    eventually(lambda: all(node.down_reason for node in reached.group.nodes))
     reached.heal()
     for thread in threads:
         thread.join(30)
@@ -260,7 +262,7 @@ def test_a_node_that_was_never_asked_is_sent_no_release(reached, asynchronous):
             async with reached.redlock("turn"):
                 pass
 
-        while not node.trouble:
+        while not node.down_reason:
             await turn()
         channel = reached.group._loops._lanes.of(asyncio.get_running_loop()).lanes[2].channel
         assert channel is not None
@@ -270,10 +272,10 @@ def test_a_node_that_was_never_asked_is_sent_no_release(reached, asynchronous):
         return before, len(channel.owed) + len(node.undos)
 
     def owed() -> int:
-        return sum(len(channel.owed) for channel in (*node._aside, *node._free)) + len(node.undos)
+        return sum(len(channel.owed) for channel in (*node._stalled, *node._free)) + len(node.undos)
 
     def by_blocking() -> tuple[int, int]:
-        while not node.trouble:
+        while not node.down_reason:
             connected(reached.redlock)
         before = owed()
         for _ in range(100):
@@ -317,20 +319,20 @@ class Interruption(Exception):  # noqa: N818 - it is one
 
 def test_an_undo_that_is_interrupted_is_done_all_the_same(reached, monkeypatch):
     """Two interruptions, of an attempt and of its undoing, leave neither keys nor connections."""
-    listen, gather = Round.listen, Round.gather
+    listen, gather = BlockingRequest.listen, BlockingRequest.gather
 
-    def interrupted(self: Round) -> None:
-        monkeypatch.setattr(Round, "listen", listen)
-        monkeypatch.setattr(Round, "gather", again)
+    def interrupted(self: BlockingRequest) -> None:
+        monkeypatch.setattr(BlockingRequest, "listen", listen)
+        monkeypatch.setattr(BlockingRequest, "gather", again)
         raise Interruption
 
-    def again(_: Round) -> None:
-        monkeypatch.setattr(Round, "gather", gather)
+    def again(_: BlockingRequest) -> None:
+        monkeypatch.setattr(BlockingRequest, "gather", gather)
         raise Interruption
 
     before = descriptors()
     for number in range(40):
-        monkeypatch.setattr(Round, "listen", interrupted)
+        monkeypatch.setattr(BlockingRequest, "listen", interrupted)
         with pytest.raises(Interruption):
             reached.redlock(f"torn:{number}").acquire()
     eventually(lambda: reached.locks() == [0, 0, 0])
@@ -341,13 +343,13 @@ def test_an_undo_that_is_interrupted_is_done_all_the_same(reached, monkeypatch):
 
 def test_connections_for_an_undo_that_never_comes_are_closed(reached, monkeypatch):
     """An interruption where nobody undoes costs a connection for about a second, not for ever."""
-    monkeypatch.setattr("django_redlock.node.LONGEST_SPOILED", 0.0)
+    monkeypatch.setattr("django_redlock.transport.pool.LONGEST_SPOILED", 0.0)
     group = reached.group
     lock: Any = reached.redlock("torn")
     backend = lock._source("default")
     for _ in range(20):
         steps = lock._taking(backend, 0, None)
-        work = Round(group.nodes, next(steps), 5.0)
+        work = BlockingRequest(group.nodes, next(steps), 5.0)
         work.gather()
         work.write()
         work.spoil()
@@ -383,11 +385,11 @@ def queue_of() -> UndoQueue:
     return UndoQueue(far)
 
 
-def sent(queue: UndoQueue, now: float = 1.0, most: float = 1e9) -> list[Owed]:
+def sent(queue: UndoQueue, now: float = 1.0, most: float = 1e9) -> list[PendingReply]:
     """What the queue puts on a connection that takes all."""
-    taken: list[Owed] = []
+    taken: list[PendingReply] = []
 
-    def put(owed: Owed) -> bool:
+    def put(owed: PendingReply) -> bool:
         taken.append(owed)
         return True
 
@@ -411,7 +413,7 @@ def test_what_a_connection_does_not_take_stays():
         queue.add(asker(digit * 32))
     taken: list[bytes] = []
 
-    def put(owed: Owed) -> bool:
+    def put(owed: PendingReply) -> bool:
         if len(taken) == 1:
             return False
         taken.append(owed.nonce)
@@ -427,7 +429,7 @@ def test_an_interrupted_sending_loses_nothing():
     queue = queue_of()
     queue.add(asker("1" * 32))
 
-    def put(_: Owed) -> bool:
+    def put(_: PendingReply) -> bool:
         raise Interruption
 
     with pytest.raises(Interruption):
@@ -450,7 +452,7 @@ def test_an_error_delays_the_next_question(monkeypatch):
     queue = queue_of()
     queue.add(asker("1" * 32, start=now))
     (owed,) = sent(queue, now)
-    owed.hear(0, Vote("far", Answer.LOST, why="OOM"))
+    owed.hear(0, Vote("far", Answer.UNKNOWN, why="OOM"))
     queue.add(asker("1" * 32, start=now))
     assert sent(queue, now) == []
     (owed,) = sent(queue, now + undo_queue.LEAST_PAUSE)

@@ -30,18 +30,11 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.csrf import csrf_exempt
 from django.views.generic import View
 
-from django_redlock import (
-    LockTaken,
-    NodesUnavailable,
-    assert_locked,
-    conf,
-    current_lease,
-    redlock,
-)
-from django_redlock.lease import Lease
-from django_redlock.responses import busy
-from django_redlock.testing.memory import MemoryNodes
-from django_redlock.views import single_flight
+from django_redlock import LockTaken, NodesUnavailable, assert_locked, conf, current_lease, redlock
+from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.leases.lease import Lease
+from django_redlock.views.decorator import single_flight
+from django_redlock.views.responses import busy
 
 from .waiting import eventually
 

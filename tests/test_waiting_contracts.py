@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from django_redlock import LockTaken, conf, redlock, waiting
-from django_redlock.protocol import Ask
+from django_redlock import LockTaken, conf, redlock
+from django_redlock.core import wait as waiting
+from django_redlock.core.protocol import Request
+from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.fanout.memory.node import MemoryNode
 from django_redlock.testing.embedded import EmbeddedNodes
-from django_redlock.testing.memory import MemoryNodes
-from django_redlock.testing.memory_node import MemoryNode
 
 from . import test_contracts
 from .test_contracts import MAX_TTL, World
@@ -89,7 +90,7 @@ def rare_looks() -> Iterator[None]:
 def lasting_reservations() -> Iterator[None]:
     """A name is kept for four seconds for whoever is woken: who has it sooner had the word."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("django_redlock.undoing.RESERVED", 4.0)
+        patch.setattr("django_redlock.core.hold.RESERVED", 4.0)
         yield
 
 
@@ -247,7 +248,7 @@ def asked(in_memory: list[str], monkeypatch: pytest.MonkeyPatch) -> Counter[str]
     counted: Counter[str] = Counter()
     original = MemoryNodes._vote
 
-    def counting(self: MemoryNodes, i: int, ask: Ask) -> Any:
+    def counting(self: MemoryNodes, i: int, ask: Request) -> Any:
         vote = original(self, i, ask)
         if self.labels == tuple(in_memory):
             counted[ask.command.value] += vote.sent
@@ -322,7 +323,10 @@ def _blocked(nodes: EmbeddedNodes) -> int:
             Edit(MemoryNode, "_release", "if waited and reserve:", "if False:"),
             "reservation_for_nobody",
         ),
-        (Edit(MemoryNode, "_claim", "self.words.pop(keys[0]", "dict().pop(keys[0]"), "reservation"),
+        (
+            Edit(MemoryNode, "_claim", "self.wakeups.pop(keys[0]", "dict().pop(keys[0]"),
+            "reservation",
+        ),
     ],
     ids=["nobody-pushes", "nobody-notes", "nobody-reserves", "nobody-claims"],
 )

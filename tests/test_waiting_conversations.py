@@ -10,28 +10,37 @@ from typing import Any
 
 import pytest
 
-from django_redlock import algorithm, waiting
 from django_redlock.backend import Backend
-from django_redlock.errors import LockTaken
-from django_redlock.lease import Lease
-from django_redlock.protocol import Ask, Command, Leave, Line, Stand, Stood, Wait
-from django_redlock.testing.memory import MemoryNodes
+from django_redlock.core import acquire
+from django_redlock.core import wait as waiting
+from django_redlock.core.errors import LockTaken
+from django_redlock.core.protocol import (
+    BlockOnNode,
+    Command,
+    JoinQueue,
+    LeaveQueue,
+    Request,
+    Sleep,
+    Wakeup,
+)
+from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.leases.lease import Lease
 
 from .test_conversations import KEPT, LOST, NO, SPLIT, UNSENT, Found, Held, Seen, Table, to, vote
 from .worlds.mutants import Edit, Mutant
 from .worlds.mutants import broken as broken_variant
 
 WORD = "d" * 32
-IN_VAIN = [Seen(9.0), Stood()]
-WOKEN = [Seen(9.0), Stood(WORD)]
+IN_VAIN = [Seen(9.0), Wakeup()]
+WOKEN = [Seen(9.0), Wakeup(WORD)]
 
 
-def grants(table: Table) -> list[Ask]:
+def grants(table: Table) -> list[Request]:
     """The attempts."""
     return [ask for ask in table.asked if ask.command is Command.GRANT]
 
 
-def carried(ask: Ask) -> str:
+def carried(ask: Request) -> str:
     """The word that an attempt carries."""
     return str(ask.args[5])
 
@@ -47,7 +56,7 @@ def place(table: Table, name: str = "a") -> int:
 def test_who_was_refused_stands_without_another_look() -> None:
     """The refusal of the queue's node has noted us and told how long; that costs no message."""
     table = Table(5)
-    table.talk(table.acquire(wait=5), Held(0.3), Stood(WORD), 5)
+    table.talk(table.acquire(wait=5), Held(0.3), Wakeup(WORD), 5)
     assert table.commands == ["grant", "grant"]
     (stand,) = table.stood
     assert stand.place == place(table)
@@ -60,7 +69,7 @@ def test_names_spread_over_the_nodes() -> None:
     places = {}
     for name in "abcdefghijklmnopqrstuvwxyz":
         table = Table(5)
-        table.talk(table.acquire(name, wait=5), NO, Stood(WORD), 5)
+        table.talk(table.acquire(name, wait=5), NO, Wakeup(WORD), 5)
         places[name] = table.stood[0].place
         assert places[name] == place(table, name)
     assert set(places.values()) == set(range(5))
@@ -69,7 +78,7 @@ def test_names_spread_over_the_nodes() -> None:
 def test_looks_after_the_first_stand_go_to_all_nodes() -> None:
     """So that every node knows that somebody waits, whoever they stand with; the place is kept."""
     table = Table(5)
-    table.talk(table.acquire(wait=50), NO, Stood(), *IN_VAIN * 3, Seen(0.0), 5)
+    table.talk(table.acquire(wait=50), NO, Wakeup(), *IN_VAIN * 3, Seen(0.0), 5)
     looks = [ask for ask in table.asked if ask.command is Command.LOOK]
     assert len(looks) == 4
     assert [to(look) for look in looks] == [{0, 1, 2, 3, 4}] * 4
@@ -91,7 +100,7 @@ def test_a_queue_whose_node_is_gone_moves_to_the_next(gone: str) -> None:
     table = Table(5)
     looked: list[object] = [Seen(9.0)] * 5
     looked[first] = LOST
-    table.talk(table.acquire(wait=50), Held(9.0), Stood(), looked, Stood(WORD), 5)
+    table.talk(table.acquire(wait=50), Held(9.0), Wakeup(), looked, Wakeup(WORD), 5)
     assert [stand.place for stand in table.stood] == [first, second]
 
 
@@ -99,7 +108,7 @@ def _moved(first: int, gone: str) -> list[object]:
     """What is asked when the first node was gone at the refusal."""
     looked: list[object] = [Seen(9.0)] * 5
     looked[first] = LOST
-    return [0, looked, Stood(WORD)] if gone == LOST else [Stood(WORD)]
+    return [0, looked, Wakeup(WORD)] if gone == LOST else [Wakeup(WORD)]
 
 
 def test_nobody_stands_where_the_holder_has_nothing() -> None:
@@ -108,7 +117,7 @@ def test_nobody_stands_where_the_holder_has_nothing() -> None:
     first = place(table)
     ballot: list[object] = [Held(9.0)] * 5
     ballot[first] = 5
-    table.talk(table.acquire(wait=5), ballot, 0, Stood(WORD), 5)
+    table.talk(table.acquire(wait=5), ballot, 0, Wakeup(WORD), 5)
     assert [stand.place for stand in table.stood] == [(first + 1) % 5]
 
 
@@ -121,7 +130,7 @@ def test_a_node_that_did_not_refuse_us_is_no_reason_to_try_again(silent: int) ->
     looked: list[object] = [Seen(9.0)] * 5
     for i in range(silent):
         ballot[(first + i) % 5], looked[(first + i) % 5] = LOST, Seen(0.0)
-    table.talk(table.acquire(wait=5), ballot, 0, *[looked] * (silent + 1), Stood(WORD), 5)
+    table.talk(table.acquire(wait=5), ballot, 0, *[looked] * (silent + 1), Wakeup(WORD), 5)
     assert len(grants(table)) == 2
     assert [stand.place for stand in table.stood] == [(first + silent) % 5]
 
@@ -133,8 +142,8 @@ def test_a_name_that_a_majority_has_not_is_tried(free: int) -> None:
     looked: list[object] = [Seen(9.0)] * 5  # at the queue's node, too
     for i in range(free):
         looked[(place(table) + 1 + i) % 5] = Seen(0.0)
-    then: list[object] = [Stood(WORD), 5] if free == 2 else [5]
-    table.talk(table.acquire(wait=50), NO, Stood(), looked, *then)
+    then: list[object] = [Wakeup(WORD), 5] if free == 2 else [5]
+    table.talk(table.acquire(wait=50), NO, Wakeup(), looked, *then)
     assert [carried(ask) for ask in grants(table)] == ["", WORD if free == 2 else ""]
 
 
@@ -149,15 +158,15 @@ def test_of_several_names_the_one_that_was_refused_is_waited_for() -> None:
     steps = table.acquire("a", "b", wait=5)
     ask = steps.send(None)
     line = steps.send(ballot)
-    assert isinstance(line, Line)
+    assert isinstance(line, JoinQueue)
     assert line.ticket.queue == "redlock:queue:b"
     look = steps.send(True)
     assert (look.keys[1], look.args[1], to(look)) == ("redlock:lock:b", "b", set(range(5)))
     for _ in range(2):
-        look = steps.send([vote(i, word) for i, word in enumerate(looked)])
-        if isinstance(look, Stand):
+        look = steps.send([vote(i, wakeup) for i, wakeup in enumerate(looked)])
+        if isinstance(look, BlockOnNode):
             break
-    assert isinstance(look, Stand)
+    assert isinstance(look, BlockOnNode)
     assert look.place == (first + 1) % 5
     assert ask.keys[3:] == ("redlock:lock:a", "redlock:lock:b")
 
@@ -168,20 +177,20 @@ def test_of_several_names_the_one_that_was_refused_is_waited_for() -> None:
 def test_the_word_goes_into_the_next_attempt_only() -> None:
     """With a nonce of its own; if that fails because somebody is first, the word is spent."""
     table = Table(3)
-    table.talk(table.acquire(wait=5), NO, Stood(WORD), NO, Stood(), Seen(0.0), 5)
+    table.talk(table.acquire(wait=5), NO, Wakeup(WORD), NO, Wakeup(), Seen(0.0), 5)
     assert [carried(ask) for ask in grants(table)] == ["", WORD, ""]
     assert len({ask.nonce for ask in grants(table)} | {WORD}) == 4
 
 
-@pytest.mark.parametrize("word", ["x", "D" * 32, "d" * 31, "d" * 33, "next", "rest", f"{WORD}\n"])
-def test_what_is_no_word_is_not_carried(word: str) -> None:
+@pytest.mark.parametrize("wakeup", ["x", "D" * 32, "d" * 31, "d" * 33, "next", "rest", f"{WORD}\n"])
+def test_what_is_no_word_is_not_carried(wakeup: str) -> None:
     """Whoever can write to the queue cannot make us take what is another's: it would match."""
     table = Table(3)
-    table.talk(table.acquire(wait=5), NO, Stood(word), 5)
+    table.talk(table.acquire(wait=5), NO, Wakeup(wakeup), 5)
     assert [carried(ask) for ask in grants(table)] == ["", ""]
     table = Table(3)
     with pytest.raises(LockTaken):
-        table.talk(table.acquire(), KEPT, Found(word))
+        table.talk(table.acquire(), KEPT, Found(wakeup))
     assert len(grants(table)) == 1
 
 
@@ -189,7 +198,7 @@ def test_a_word_that_is_not_used_is_passed_on() -> None:
     """Refused with a word by nobody in particular, or not heard: the next in line is woken."""
     for answer in (SPLIT, [5, KEPT, KEPT], KEPT, LOST, [LOST, NO, UNSENT]):
         table = Table(3)
-        table.talk(table.acquire(wait=5), NO, Stood(WORD), answer, 0, *_until_granted(answer))
+        table.talk(table.acquire(wait=5), NO, Wakeup(WORD), answer, 0, *_until_granted(answer))
         release = table.asked[2]
         assert (release.command, release.args[1]) == (Command.RELEASE, "1")
         assert release.nonce == table.asked[1].nonce  # as a word, it opens what we may have left
@@ -198,7 +207,7 @@ def test_a_word_that_is_not_used_is_passed_on() -> None:
 def _until_granted(answer: object) -> list[object]:
     """What follows, up to the grant."""
     stands = answer in ([5, KEPT, KEPT], KEPT)
-    return [Stood(WORD), 5] if stands else [5]
+    return [Wakeup(WORD), 5] if stands else [5]
 
 
 @pytest.mark.parametrize(
@@ -221,30 +230,30 @@ def test_of_several_names_only_the_owned_one_is_left_to_its_owner(
     steps.send(None)
     steps.send(refusals[0])
     steps.send(True)
-    ask = steps.send(Stood(WORD))
+    ask = steps.send(Wakeup(WORD))
     assert (ask.command, ask.args[5]) == (Command.GRANT, WORD)
     then = steps.send(refusals[1])
     if woken is None:
-        assert isinstance(then, Line)
+        assert isinstance(then, JoinQueue)
     else:
         assert (then.command, then.nonce, to(then)) == (Command.RELEASE, ask.nonce, {0, 1, 2})
         assert then.args == (0, woken, "a", "b", "c")
-        assert isinstance(steps.send([vote(i, NO) for i in range(3)]), Line)
+        assert isinstance(steps.send([vote(i, NO) for i in range(3)]), JoinQueue)
 
 
 def test_a_word_that_came_when_we_left_is_carried() -> None:
     """The node pushed while we gave up: the last attempt goes with the word."""
-    table = Table(3, word=WORD)
-    table.talk(table.acquire(wait=0.5), NO, Stood(), 5)
+    table = Table(3, wakeup=WORD)
+    table.talk(table.acquire(wait=0.5), NO, Wakeup(), 5)
     assert [carried(ask) for ask in grants(table)] == ["", WORD]
-    assert any(isinstance(effect, Leave) for effect in table.effects)
+    assert any(isinstance(effect, LeaveQueue) for effect in table.effects)
 
 
 def test_a_late_word_that_is_of_no_use_is_passed_on() -> None:
     """Who gives up with a word wakes the next."""
-    table = Table(3, word=WORD)
+    table = Table(3, wakeup=WORD)
     with pytest.raises(LockTaken):
-        table.talk(table.acquire(wait=0.5), NO, Stood(), KEPT)
+        table.talk(table.acquire(wait=0.5), NO, Wakeup(), KEPT)
     assert table.commands == ["grant", "grant", "release"]
     assert table.asked[-1].args[:2] == (0, "1")
 
@@ -258,9 +267,9 @@ def test_who_is_not_the_first_of_the_process_asks_nobody() -> None:
     with pytest.raises(LockTaken):
         table.talk(table.acquire(wait=7), NO, NO)
     assert (table.commands, table.stood) == (["grant", "grant"], [])
-    (line,) = [effect for effect in table.effects if isinstance(effect, Line)]
+    (line,) = [effect for effect in table.effects if isinstance(effect, JoinQueue)]
     assert line.seconds == 7
-    assert isinstance(table.effects[2], Leave)
+    assert isinstance(table.effects[2], LeaveQueue)
 
 
 def test_who_stood_in_the_local_line_for_long_looks_first() -> None:
@@ -269,34 +278,36 @@ def test_who_stood_in_the_local_line_for_long_looks_first() -> None:
         table = Table(3)
         steps = table.acquire(wait=7)
         steps.send(None)
-        assert isinstance(steps.send([vote(i, NO) for i in range(3)]), Line)
+        assert isinstance(steps.send([vote(i, NO) for i in range(3)]), JoinQueue)
         table.now += seconds
         effect = steps.send(True)
-        assert isinstance(effect, Stand) is (len(commands) == 2)
+        assert isinstance(effect, BlockOnNode) is (len(commands) == 2)
         steps.close()
 
 
 def test_an_endless_wait_stands_for_ever() -> None:
     """``wait=inf``: no last attempt, two looks a second at most, a node forgets us after 10 s."""
     table = Table(3)
-    table.talk(table.acquire(wait=math.inf), NO, Stood(), *IN_VAIN * 1000, *WOKEN, 5)
+    table.talk(table.acquire(wait=math.inf), NO, Wakeup(), *IN_VAIN * 1000, *WOKEN, 5)
     assert len(grants(table)) == 2
     assert table.now - 100 == pytest.approx(0.9 * 1001)
     assert {stand.longest for stand in table.stood} == {10.0}
-    assert next(e for e in table.effects if isinstance(e, Line)).seconds == math.inf
+    assert next(e for e in table.effects if isinstance(e, JoinQueue)).seconds == math.inf
 
 
 def test_a_key_without_an_expiry_is_looked_at_now_and_then() -> None:
     """An operator's or a foreign client's key that never expires ends when it is deleted."""
     table = Table(3)
-    table.talk(table.acquire(wait=9), Held(None), *[Stood(), Seen(None)] * 3, Stood(), Seen(0.0), 5)
+    table.talk(
+        table.acquire(wait=9), Held(None), *[Wakeup(), Seen(None)] * 3, Wakeup(), Seen(0.0), 5
+    )
     assert {stand.seconds for stand in table.stood} == {0.9}
 
 
 def test_a_name_found_free_is_tried_at_once_by_the_first_and_soon_by_all() -> None:
     """After standing everybody may see it at the same moment: 10 ms at most part them."""
     table = Table(3)
-    table.talk(table.acquire(wait=5), NO, Stood(), Seen(0.0), 5)
+    table.talk(table.acquire(wait=5), NO, Wakeup(), Seen(0.0), 5)
     assert table.waited == [0.01]
     table = Table(3)
     table.talk(table.acquire(wait=5), [LOST, NO, NO], 0, Seen(0.0), 5)
@@ -306,14 +317,14 @@ def test_a_name_found_free_is_tried_at_once_by_the_first_and_soon_by_all() -> No
 def test_a_reservation_is_waited_for_like_a_holder() -> None:
     """Who comes while the name is kept for somebody gets it when that one does not come."""
     table = Table(3)
-    table.talk(table.acquire(wait=5), Held(0.05, owner=""), Stood(), Seen(0.0), 5)
+    table.talk(table.acquire(wait=5), Held(0.05, owner=""), Wakeup(), Seen(0.0), 5)
     assert table.stood[0].seconds == pytest.approx(0.051)
 
 
 def test_looks_that_nobody_answers_end_in_an_attempt() -> None:
     """The attempt says what is the matter; pauses keep it from being a busy loop."""
     table = Table(3)
-    table.talk(table.acquire(wait=5), NO, Stood(), LOST, 5)
+    table.talk(table.acquire(wait=5), NO, Wakeup(), LOST, 5)
     assert table.commands == ["grant", "look", "grant"]
     assert table.waited == [0.1]
 
@@ -321,7 +332,7 @@ def test_looks_that_nobody_answers_end_in_an_attempt() -> None:
 def test_stands_that_break_do_not_spin() -> None:
     """A node that refuses BLPOP, or a connection: looks become rare, as with any waiting."""
     table = Table(3)
-    broken = Stood(broken=True)
+    broken = Wakeup(broken=True)
     table.talk(table.acquire(wait=math.inf), NO, broken, *[Seen(9.0), broken] * 99, *WOKEN, 5)
     assert len(grants(table)) == 2
     assert table.now - 100 > 45
@@ -348,14 +359,14 @@ def test_a_release_that_a_woken_waiter_overtook_is_no_loss(
 ) -> None:
     """Whoever we woke may have taken our keys before our release came to them."""
     table = Table(5)
-    held = table.grant()._replace(votes=[vote(i, word) for i, word in enumerate(had)])
+    held = table.grant()._replace(votes=[vote(i, wakeup) for i, wakeup in enumerate(had)])
     lease = Lease(Backend("x", MemoryNodes([]), table.policy), held)
     steps = lease._releasing()
     ask = steps.send(None)
-    assert isinstance(ask, Ask)
+    assert isinstance(ask, Request)
     assert ask.command is Command.RELEASE
     with pytest.raises(StopIteration):
-        steps.send([vote(i, word)._replace(number=n) for i, (word, n) in enumerate(said)])
+        steps.send([vote(i, wakeup)._replace(number=n) for i, (wakeup, n) in enumerate(said)])
     assert lease.lost is lost
 
 
@@ -405,28 +416,28 @@ def in_line(table: Table) -> Any:
     """A waiter that is not the first of its process."""
     steps = table.acquire(wait=5)
     steps.send(None)
-    assert isinstance(steps.send([vote(i, NO) for i in range(3)]), Line)
+    assert isinstance(steps.send([vote(i, NO) for i in range(3)]), JoinQueue)
     return steps
 
 
 def standing(table: Table) -> Any:
     """A waiter that is blocked."""
     steps = in_line(table)
-    assert isinstance(steps.send(True), Stand)
+    assert isinstance(steps.send(True), BlockOnNode)
     return steps
 
 
 def looking(table: Table) -> Any:
     """A waiter that looks again."""
     steps = standing(table)
-    assert steps.send(Stood()).command is Command.LOOK
+    assert steps.send(Wakeup()).command is Command.LOOK
     return steps
 
 
 def broken(table: Table) -> Any:
     """A waiter whose node sent it away."""
     steps = standing(table)
-    assert isinstance(steps.send(Stood(broken=True)), Wait)
+    assert isinstance(steps.send(Wakeup(broken=True)), Sleep)
     return steps
 
 
@@ -434,7 +445,7 @@ def leaving(table: Table) -> Any:
     """A waiter whose time is up."""
     steps = standing(table)
     table.now += 9
-    assert isinstance(steps.send(Stood()), Leave)
+    assert isinstance(steps.send(Wakeup()), LeaveQueue)
     return steps
 
 
@@ -447,12 +458,12 @@ def test_who_is_interrupted_leaves_the_line_and_passes_the_turn_on(
     reach: Callable[[Table], Any], error: type[BaseException]
 ) -> None:
     """At every step: out of the line first; a word that had come by then wakes the next."""
-    for word in ("", "garbage", WORD):
+    for wakeup in ("", "garbage", WORD):
         steps, raised = reach(Table(3)), error("now")
-        assert isinstance(steps.throw(raised), Leave)
-        answer: Any = word
-        if word == WORD:
-            ask = steps.send(word)
+        assert isinstance(steps.throw(raised), LeaveQueue)
+        answer: Any = wakeup
+        if wakeup == WORD:
+            ask = steps.send(wakeup)
             assert (ask.command, ask.nonce, to(ask)) == (Command.RELEASE, WORD, {0, 1, 2})
             assert ask.args[:2] == (0, "1")
             answer = [vote(i, 0) for i in range(3)]
@@ -464,7 +475,7 @@ def test_who_is_interrupted_leaves_the_line_and_passes_the_turn_on(
 def test_who_is_interrupted_with_the_word_in_hand_wakes_the_next() -> None:
     """Between being woken and being granted: what undoes the attempt wakes, on all nodes."""
     steps = standing(Table(3))
-    grant = steps.send(Stood(WORD))
+    grant = steps.send(Wakeup(WORD))
     assert grant.command is Command.GRANT
     release = steps.throw(KeyboardInterrupt())
     assert (release.command, release.nonce, to(release)) == (
@@ -478,7 +489,7 @@ def test_who_is_interrupted_with_the_word_in_hand_wakes_the_next() -> None:
 def test_who_is_interrupted_while_undoing_with_the_word_wakes_the_next() -> None:
     """Also if nothing was granted: whoever had the word owes the next a turn."""
     steps = standing(Table(3))
-    steps.send(Stood(WORD))
+    steps.send(Wakeup(WORD))
     first = steps.send([vote(i, KEPT) for i in range(3)])
     assert (first.command, to(first)) == (Command.RELEASE, {0, 1, 2})
     again = steps.throw(KeyboardInterrupt())
@@ -518,7 +529,7 @@ def test_notes_outlast_the_time_between_two_looks() -> None:
     ("edit", "proof"),
     [
         (
-            Edit(waiting, "stand", "yield wake_next(policy, target, word)", "pass"),
+            Edit(waiting, "stand", "yield wake_next(policy, target, wakeup)", "pass"),
             lambda: test_who_is_interrupted_leaves_the_line_and_passes_the_turn_on(
                 standing, RuntimeError
             ),
@@ -540,15 +551,17 @@ def test_notes_outlast_the_time_between_two_looks() -> None:
             test_stands_that_break_do_not_spin,
         ),
         (
-            Edit(algorithm, "attempt", "if (touched or word) and wake", "if touched and wake"),
+            Edit(acquire, "attempt", "if (touched or wakeup) and wake", "if touched and wake"),
             test_a_word_that_is_not_used_is_passed_on,
         ),
         (
-            Edit(algorithm, "attempt", "policy.everyone() if word else touched", "touched"),
+            Edit(acquire, "attempt", "policy.everyone() if wakeup else touched", "touched"),
             test_who_is_interrupted_while_undoing_with_the_word_wakes_the_next,
         ),
         (
-            Edit(algorithm, "acquire", "if not carried and _kept", "if _kept"),
+            Edit(
+                acquire, "acquire", "if not carried and majority_reserves", "if majority_reserves"
+            ),
             test_a_claimed_word_is_tried_once,
         ),
         (
@@ -556,7 +569,7 @@ def test_notes_outlast_the_time_between_two_looks() -> None:
             test_who_stood_in_the_local_line_for_long_looks_first,
         ),
         (
-            Edit(algorithm, "_ours_to_wake", "return free - {taken}", "return free"),
+            Edit(acquire, "_ours_to_wake", "return free - {taken}", "return free"),
             lambda: test_of_several_names_only_the_owned_one_is_left_to_its_owner(0, 0, None),
         ),
     ],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from django_redlock import answers
+from django_redlock.transport.wire import replies as answers
 
 from .test_promises_page import missing
 from .worlds import mutants

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from django_redlock.undoing import RESERVED
-from django_redlock.waiting import LOOK_EVERY
+from django_redlock.core.hold import RESERVED
+from django_redlock.core.wait import LOOK_EVERY
 
 from .worlds.checker import Broken, Violation
 from .worlds.kinds import play

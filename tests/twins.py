@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from django_redlock import context
-from django_redlock.lease import Lease
-from django_redlock.locks import Lock, LockTemplate
+from django_redlock.leases import context
+from django_redlock.leases.lease import Lease
+from django_redlock.locks.lock import Lock
+from django_redlock.locks.template import LockTemplate
 
 T = TypeVar("T")
 
@@ -50,8 +51,8 @@ def by_asyncio() -> Iterator[None]:
     """Let ``acquire`` and its like run ``aacquire`` and its like, on a loop of the thread."""
     loops = Loops()
 
-    def instead(kind: type, name: str, twin: str) -> None:
-        blocking, of_task = getattr(kind, name), getattr(kind, twin)
+    def instead(kind: type, name: str, duplicate_of: str) -> None:
+        blocking, of_task = getattr(kind, name), getattr(kind, duplicate_of)
 
         @functools.wraps(blocking)
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from django_redlock.lease import Lease
+from django_redlock.leases.lease import Lease
 
 T = TypeVar("T")
 

@@ -23,7 +23,8 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from django_redlock import conf, redlock
-from django_redlock.inspection import Survey, survey
+from django_redlock.inspection.results import Survey
+from django_redlock.inspection.survey import survey
 from example_project.demo import pictures, stage
 from example_project.demo.crowd import Crowd, audit
 from example_project.demo.facts import Traffic

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from django import template
 
 from django_redlock import conf
-from django_redlock.inspection import HeldLock, Kind, shown, survey
-from django_redlock.naming import check_names, check_no_fields
-from django_redlock.protocol import majority_of
+from django_redlock.core.names import check_names, check_no_fields
+from django_redlock.core.quorum import majority_of
+from django_redlock.inspection.results import HeldLock, LockStatus, shown
+from django_redlock.inspection.survey import survey
 
 register = template.Library()
 
@@ -52,12 +53,12 @@ def redlock_state(name: str, *, alias: str = "default") -> State:
     backend = conf.backend(alias)
     backend.refuse_event_loop()
     (lock,) = survey(backend, names).locks
-    held = lock.kind is Kind.HELD
+    held = lock.kind is LockStatus.HELD
     return State(
-        known=lock.kind is not Kind.UNCLEAR,
+        known=lock.kind is not LockStatus.UNCLEAR,
         held=held,
         holder=shown(lock.holder) if held else "",
-        remaining=_until_free(lock) if held or lock.kind is Kind.RESTING else 0.0,
+        remaining=_until_free(lock) if held or lock.kind is LockStatus.RESTING else 0.0,
         kind=lock.kind.value,
     )
 

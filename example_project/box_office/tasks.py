@@ -4,7 +4,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from django_redlock import assert_locked
-from django_redlock.celery import locked_task
+from django_redlock.celery.decorator import locked_task
 
 from . import outside
 from .models import Order, Report

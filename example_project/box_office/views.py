@@ -18,7 +18,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from django_redlock.views import single_flight
+from django_redlock.views.decorator import single_flight
 
 from . import outside
 from .forms import OrderForm

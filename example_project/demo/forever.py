@@ -8,7 +8,7 @@ from itertools import count
 from typing import TypeAlias
 
 from django_redlock import conf
-from django_redlock.inspection import survey
+from django_redlock.inspection.survey import survey
 from django_redlock.testing import EmbeddedNodes
 
 from . import stage
@@ -75,8 +75,8 @@ def run(built: stage.Stage, shows: list[int], screen: Screen) -> None:
 def troubles() -> Iterator[tuple[float, Trouble]]:
     """What happens to the nodes, and when."""
     for round_ in count():
-        for at, trouble in [(10, kill), (25, restart), (45, hang), (55, wake)]:
-            yield round_ * PERIOD + at, trouble
+        for at, down_reason in [(10, kill), (25, restart), (45, hang), (55, wake)]:
+            yield round_ * PERIOD + at, down_reason
 
 
 def kill(nodes: EmbeddedNodes, traffic: Traffic) -> None:

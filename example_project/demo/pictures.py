@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from django_redlock.inspection import Kind, Survey, shown
+from django_redlock.inspection.results import LockStatus, Survey, shown
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 
 from .facts import Act, Addresses, Traffic
@@ -277,8 +277,8 @@ def _bad(count: int) -> Text:
 
 def _locks(found: Survey, most: int) -> RenderableType:
     """What is held, the longest-lived first."""
-    held = [lock for lock in found.locks if lock.kind is Kind.HELD]
-    resting = sum(lock.kind is Kind.RESTING for lock in found.locks)
+    held = [lock for lock in found.locks if lock.kind is LockStatus.HELD]
+    resting = sum(lock.kind is LockStatus.RESTING for lock in found.locks)
     table = _table("held now", "by", "on", "seconds left")
     table.columns[1].justify = "left"
     table.expand, table.columns[0].ratio, table.columns[1].ratio = True, 4, 5

@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from django_redlock.inspection import Survey
+from django_redlock.inspection.results import Survey
 from django_redlock.testing import EmbeddedNodes
 
 from . import pictures

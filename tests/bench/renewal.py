@@ -16,13 +16,13 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 
-from django_redlock.addresses import from_url
 from django_redlock.backend import Backend
-from django_redlock.lease import Lease
-from django_redlock.locks import LockTemplate
-from django_redlock.nodes import Nodes
-from django_redlock.protocol import Policy
+from django_redlock.core.policy import Policy
+from django_redlock.fanout.group import NodeGroup
+from django_redlock.leases.lease import Lease
+from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
+from django_redlock.transport.address import from_url
 
 from .contestants import ASYNCIO, THREADS
 from .results import Result
@@ -88,7 +88,7 @@ def renewal(
 ) -> dict[str, float]:
     """Hold so many leases, spread evenly over the time between two renewals, and measure."""
     urls = nodes.urls
-    group = Nodes([from_url(url) for url in urls], timeout=0.5, guard=0, prefix=PREFIX)
+    group = NodeGroup([from_url(url) for url in urls], timeout=0.5, guard=0, prefix=PREFIX)
     backend = Backend("renewal", group, Policy(size=len(urls), max_ttl=ttl, prefix=PREFIX), ttl=ttl)
     redlock = LockTemplate(lambda _: backend)
     with closing(group):

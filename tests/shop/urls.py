@@ -19,7 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.utils.decorators import sync_and_async_middleware
 
-from django_redlock.views import single_flight
+from django_redlock.views.decorator import single_flight
 from tests.shop.settings import HOME
 from tests.waiting import eventually
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from django_redlock import admission
-from django_redlock.protocol import milliseconds
+from django_redlock.core.policy import milliseconds
+from django_redlock.transport import admission
 
 from .profiles import SKEW
 
@@ -60,13 +60,13 @@ class Handshakes:
 
     def __init__(self, world: World) -> None:
         self._remembering = world.chance(world.profile.boots and 0.5)
-        self._facts: dict[tuple[str, str], admission.Facts] = {}
+        self._facts: dict[tuple[str, str], admission.ServerInfo] = {}
 
     def may_vote(self, client: Client, node: SimNode) -> bool:
         """Look at the node, and say whether it may be asked."""
         clock, wall, steady = node.clock.now(), client.wall() / 1e6, client.clock()
         look = admission.Look(clock, wall, wall, steady, steady)
-        facts = admission.Facts(
+        facts = admission.ServerInfo(
             run_id=f"{node.label} {node.life}",
             software="",
             uptime=clock - node.clock.booted,

@@ -6,7 +6,7 @@ import enum
 from collections import defaultdict
 from dataclasses import dataclass
 
-from django_redlock.protocol import Grant
+from django_redlock.core.protocol import Grant
 
 
 class Broken(enum.Enum):

@@ -6,18 +6,10 @@ import math
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from django_redlock import algorithm
-from django_redlock.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
-from django_redlock.protocol import (
-    LEAST_DRIFT,
-    Answer,
-    Effect,
-    Grant,
-    Policy,
-    Target,
-    Vote,
-    Wait,
-)
+from django_redlock.core import acquire, hold
+from django_redlock.core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
+from django_redlock.core.policy import LEAST_DRIFT, Policy
+from django_redlock.core.protocol import Answer, Effect, Grant, LockKeys, Sleep, Vote
 
 from .patience import Wish
 from .profiles import MAX_TTL, SLACK
@@ -120,7 +112,7 @@ class Client:
         while True:
             try:
                 think = random.uniform(0, profile.think)
-                yield Wait(math.inf if self.world.closing else think)
+                yield Sleep(math.inf if self.world.closing else think)
                 yield from self._turn()
             except RedlockError as error:
                 self.world.note(type(error).__name__, self.label)
@@ -138,7 +130,7 @@ class Client:
         if self.world.offers and random.random() < 0.7:
             target, nonce = self.world.offers.pop(0)
             try:
-                grant = yield from algorithm.adopt(
+                grant = yield from acquire.adopt(
                     self.policy, target, old=nonce, label=self.label, ttl=ttl
                 )
             except (LockTaken, NodesUnavailable):  # the handle is as good as before
@@ -161,11 +153,11 @@ class Client:
             raise
         yield from self._release(belief)
 
-    def _acquire(self, target: Target, ttl: float, wait: float) -> Generator[Effect, Any, Grant]:
+    def _acquire(self, target: LockKeys, ttl: float, wait: float) -> Generator[Effect, Any, Grant]:
         since = self.world.now
         self.wish = Wish(target, since, since + self.seconds(wait)) if wait else None
         try:
-            grant = yield from algorithm.acquire(
+            grant = yield from acquire.acquire(
                 self.policy, target, label=self.label, ttl=ttl, wait=wait
             )
         finally:
@@ -174,7 +166,7 @@ class Client:
         self.world.patience.granted(self, grant, since)
         return grant
 
-    def _target(self) -> Target:
+    def _target(self) -> LockKeys:
         """One name or two, of which each pair shares a counter; who wants two says one twice."""
         random, profile = self.world.random, self.world.profile
         count = 2 if random.random() < profile.many and len(self.names) > 1 else 1
@@ -190,21 +182,21 @@ class Client:
         yield from self._hold(belief)
         if row is None or read is None or self.clock() >= belief.grant.deadline:
             return
-        yield Wait(0)  # between the look at the lease and the write a machine may be suspended
+        yield Sleep(0)  # between the look at the lease and the write a machine may be suspended
         written = row.write(self.label, belief.grant.fence, read)
         self.world.note("written" if written else "write refused", self.label)
 
     def _hold(self, belief: Belief) -> Acts:
         random, profile = self.world.random, self.world.profile
         while True:
-            yield Wait(random.uniform(0, profile.hold) * belief.grant.ttl)
+            yield Sleep(random.uniform(0, profile.hold) * belief.grant.ttl)
             if random.random() < profile.give and self.clock() < belief.grant.deadline:
                 self._give(belief.grant, belief)
                 return
             if random.random() >= profile.extend:
                 return
             try:
-                grant = yield from algorithm.extend(
+                grant = yield from hold.extend(
                     self.policy, belief.grant, ttl=random.choice(profile.ttls)
                 )
             except LeaseLost:
@@ -231,7 +223,7 @@ class Client:
         random, profile = self.world.random, self.world.profile
         self.world.checker.ended(belief)
         rest = random.uniform(0, MAX_TTL) if random.random() < profile.rest else 0.0
-        votes = yield from algorithm.release(self.policy, belief.grant, min_hold=rest)
+        votes = yield from hold.release(self.policy, belief.grant, min_hold=rest)
         self._rests(belief.grant, rest, votes)
 
     def _rests(self, grant: Grant, rest: float, votes: Sequence[Vote]) -> None:

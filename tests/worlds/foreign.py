@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from django_redlock.protocol import Grant
+from django_redlock.core.protocol import Grant
 
 from .checker import Belief
 from .profiles import NODE_TIMEOUT

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from django_redlock import answers
-from django_redlock.protocol import UNDO, Answer, Ask, Command, Vote
-from django_redlock.testing.memory import MemoryNode
+from django_redlock.core.protocol import UNDO, Answer, Command, Request, Vote
+from django_redlock.fanout.memory.group import MemoryNode
+from django_redlock.transport.wire import replies as answers
 
 from .boots import Clock, Handshakes
 from .checker import Broken, Violation
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .world import World
 
 
-Owed: TypeAlias = tuple[str, float]  # a grant's nonce, or ""; when it was asked
+PendingReply: TypeAlias = tuple[str, float]  # a grant's nonce, or ""; when it was asked
 
 
 class Hearer(Protocol):
@@ -33,7 +33,7 @@ class Hearer(Protocol):
 
 
 @dataclass(slots=True)
-class Channel:
+class Connection:
     """A connection: first in, first out, either way. Remembers what the node owes.
 
     Attributes:
@@ -45,7 +45,7 @@ class Channel:
     client: str
     life: int
     epoch: int | None
-    owed: list[Owed] = field(default_factory=list)
+    owed: list[PendingReply] = field(default_factory=list)
     inbound: float = 0.0
     outbound: float = 0.0
     unread: list[object] = field(default_factory=list)
@@ -78,7 +78,7 @@ class SimNode:
 
     def _image(self) -> tuple[dict, ...]:
         memory = self.memory
-        kept: tuple[dict, ...] = (memory.keys, memory.fences, memory.waits, memory.words)
+        kept: tuple[dict, ...] = (memory.keys, memory.fences, memory.waits, memory.wakeups)
         return tuple(map(copy.copy, kept))
 
     def save(self) -> None:
@@ -100,7 +100,7 @@ class SimNode:
         self.votes_from = self.world.now + self.guard()
         if how == "stale":
             memory = self.memory
-            memory.keys, memory.fences, memory.waits, memory.words = map(copy.copy, self._saved)
+            memory.keys, memory.fences, memory.waits, memory.wakeups = map(copy.copy, self._saved)
         if how == "empty":
             self.flush()
         if self.world.profile.boots:
@@ -112,7 +112,7 @@ class SimNode:
         Who is blocked on a queue stays so.
         """
         self.memory.keys, self.memory.fences, self.memory.held = {}, {}, {}
-        self.memory.waits, self.memory.words = {}, {}
+        self.memory.waits, self.memory.wakeups = {}, {}
         self.flushes += 1
         if self.world.profile.boots:
             return  # the first handshake that finds it old enough admits it
@@ -139,7 +139,7 @@ class Network:
     def __init__(self, world: World, size: int) -> None:
         self.world = world
         self.nodes = [SimNode(world, f"node{i}") for i in range(size)]
-        self._channels: dict[tuple[str, int], list[Channel]] = {}
+        self._channels: dict[tuple[str, int], list[Connection]] = {}
         self._handshakes = Handshakes(world)
         self._flying: Counter[str] = Counter()
         self._sent = itertools.count(1)
@@ -147,7 +147,7 @@ class Network:
         self._over: set[str] = set()  # nonces that must not be on any node any more
         self.excused: set[str] = set()  # nonces whose undoing did not get through
 
-    def send(self, client: str, ask: Ask, hearer: Hearer) -> None:
+    def send(self, client: str, ask: Request, hearer: Hearer) -> None:
         """Put the question on every wire; then tell who is not asked."""
         unsent: dict[int, str] = {}
         early: dict[int, Vote] = {}
@@ -165,7 +165,7 @@ class Network:
                 if channel.unread:
                     early[i] = self._read(channel, i, ask)
         for i, why in unsent.items():
-            early[i] = Vote(self.nodes[i].label, Answer.LOST, why=why, sent=False)
+            early[i] = Vote(self.nodes[i].label, Answer.UNKNOWN, why=why, sent=False)
         for i, vote in early.items():
             hearer.hear(i, vote)
 
@@ -175,11 +175,11 @@ class Network:
         asker = next(each for each in self.world.clients if each.label == client)
         return self._handshakes.may_vote(asker, node)
 
-    def _excuse(self, ask: Ask) -> None:
+    def _excuse(self, ask: Request) -> None:
         if ask.command in UNDO:
             self.excused.add(ask.nonce)
 
-    def _channel(self, client: str, i: int, ask: Ask) -> Channel:
+    def _channel(self, client: str, i: int, ask: Request) -> Connection:
         """Undoing goes behind the grant while that is owed; else one that is not overdue."""
         node, now = self.nodes[i], self.world.now
         channels = self._channels.setdefault((client, i), [])
@@ -191,10 +191,10 @@ class Network:
         for channel in channels:
             if not channel.silent(now) and channel.epoch is not None:
                 return channel
-        channels.append(Channel(client, node.life, node.memory.fences.get("epoch")))
+        channels.append(Connection(client, node.life, node.memory.fences.get("epoch")))
         return channels[-1]
 
-    def _write(self, channel: Channel, i: int, ask: Ask, hearer: Hearer) -> None:
+    def _write(self, channel: Connection, i: int, ask: Request, hearer: Hearer) -> None:
         world, profile = self.world, self.world.profile
         channel.inbound = max(channel.inbound, world.now + world.latency())
         owed = (ask.nonce if ask.command is Command.GRANT else "", world.now)
@@ -213,29 +213,29 @@ class Network:
             world.note("comes again", ask.nonce, ask.command.value, i)
             world.at(channel.inbound + world.random.uniform(0, 0.06), arrive)
 
-    def _lose(self, what: str, channel: Channel, i: int, ask: Ask) -> None:
+    def _lose(self, what: str, channel: Connection, i: int, ask: Request) -> None:
         self.world.note(f"lost {what}", ask.nonce, ask.command.value, i)
         if ask.command not in UNDO:
             self.world.patience.missed(channel.client)
 
-    def _read(self, channel: Channel, i: int, ask: Ask) -> Vote:
+    def _read(self, channel: Connection, i: int, ask: Request) -> Vote:
         """What the asker makes of an answer that was on the connection before the question."""
         found = self._vote(i, ask, channel.unread)
-        if found.answer is Answer.LOST:
+        if found.answer is Answer.UNKNOWN:
             self.world.note("out of step", ask.nonce, i)
             self.excused.update((ask.nonce, *(nonce for nonce, _ in channel.owed)))
             channel.closed = True
         channel.unread = []
         return found
 
-    def _vote(self, i: int, ask: Ask, answer: list[object]) -> Vote:
+    def _vote(self, i: int, ask: Request, answer: list[object]) -> Vote:
         label = self.nodes[i].label
         asked = answers.asked(ask)
         found = answers.vote(label, ask.command, ask.nonce.encode(), answer, asked)
-        return found or Vote(label, Answer.LOST, why="another question")
+        return found or Vote(label, Answer.UNKNOWN, why="another question")
 
     def _reach(
-        self, number: int, i: int, channel: Channel, *what: *tuple[Owed, Ask, Hearer]
+        self, number: int, i: int, channel: Connection, *what: *tuple[PendingReply, Request, Hearer]
     ) -> None:
         """A question is there; maybe it overtook another of the same client on its way."""
         stalled = self.nodes[i].stalled
@@ -248,7 +248,9 @@ class Network:
         self._latest[channel.client, i] = max(number, latest)
         self._arrive(i, channel, *what)
 
-    def _arrive(self, i: int, channel: Channel, owed: Owed, ask: Ask, hearer: Hearer) -> None:
+    def _arrive(
+        self, i: int, channel: Connection, owed: PendingReply, ask: Request, hearer: Hearer
+    ) -> None:
         world, node = self.world, self.nodes[i]
         self._flying[ask.nonce] -= 1
         if node.life != channel.life or not node.up:

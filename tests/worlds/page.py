@@ -29,9 +29,10 @@ A world is a function of its profile and a seed, and one that fails prints how t
 What is simulated is what surrounds the algorithm: time, connections, nodes, threads and queues. In
 the worlds of `booting`, production's `admission` decides at each handshake whether a node may vote,
 by its uptime and its clock; in all others clocks go wrong only while connections are open. For
-the worlds of waiting, production's `waiting` and `lines` run, over simulated places in a queue. For
-those of renewal, production's `Rota`, `Renewal` and `Lease` run, in a loop that is the
-simulation's own: the thread that renews (`renewal`) and the timer of an event loop (`loopwatch`)
+the worlds of waiting, production's `core.wait` and `fanout.local_queue` run, over simulated places
+in a queue. For those of renewal, production's `RenewalSchedule`, `RenewalBatch` and `Lease` run, in
+a loop that is the simulation's own: the thread that renews (`leases.watchdog`) and the timer of an
+event loop (`leases.loop_watchdog`)
 are tested on real nodes, in `tests/test_renewal.py`, `tests/test_renewal_in_loops.py` and
 `tests/test_renewal_elsewhere.py`.
 """

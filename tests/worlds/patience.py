@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from django_redlock.testing.memory_node import NEXT
+from django_redlock.fanout.memory.node import NEXT
 
 from .checker import Broken, Violation
 from .profiles import LATE
 
 if TYPE_CHECKING:
-    from django_redlock.protocol import Grant, Target
+    from django_redlock.core.protocol import Grant, LockKeys
 
     from .client import Client
     from .network import SimNode
@@ -31,7 +31,7 @@ EVERY: Final = 0.002  # seconds between two looks
 class Wish:
     """What somebody waits for, from when to when, on the clock of the world."""
 
-    target: Target
+    target: LockKeys
     since: float
     until: float
 

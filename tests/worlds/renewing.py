@@ -1,9 +1,10 @@
-"""Worlds in which leases are renewed, by production's ``Rota``, ``Renewal`` and ``Lease``.
+"""Worlds in which leases are renewed, by production's own schedule and batches.
 
 Clients come in pairs that share a process: its clock, its watchdog, and the messages that renew
 for both. The watchdog and the one who asks the nodes for it are steps of their own, as they are
-threads of their own in production, whose code for that (``renewal``, ``loopwatch``) does not run
-here and is tested on real nodes; and connections between a client and nodes are cut for a while.
+threads of their own in production, whose code for that (``watchdog``, ``loop_watchdog``) does not
+run here and is tested on real nodes; and connections between a client and nodes are cut for a
+while.
 
 What must be true beside all that ``checker`` knows: a holder is told of a loss at its deadline and
 not later; and never while it has time left and a majority still has its keys. A holder believes
@@ -20,14 +21,14 @@ from functools import partial
 from typing import Any, Final, cast
 
 from django_redlock.backend import Backend
-from django_redlock.batch import Renewal, batches
-from django_redlock.lease import Lease
-from django_redlock.protocol import Ask, Wait
-from django_redlock.rota import Reference, Rota
+from django_redlock.core.protocol import Request, Sleep
+from django_redlock.leases.batch import RenewalBatch, batches
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.schedule import Reference, RenewalSchedule
 
 from .checker import Belief, Broken, Violation
 from .client import Acts, Client
-from .network import Channel, Hearer, Network
+from .network import Connection, Hearer, Network
 from .profiles import CALM, NODE_TIMEOUT, Profile, profile
 from .standing import Process
 from .world import Driven, World
@@ -96,7 +97,7 @@ class Watchdog:
     def __init__(self, client: Keeper) -> None:
         self.client = client
         self.world = client.world
-        self.rota = Rota()
+        self.rota = RenewalSchedule()
         self.beliefs: dict[str, Belief] = {}
         self.told: Counter[str] = Counter()
         self._jobs: deque[tuple[Backend, Sequence[Reference]]] = deque()
@@ -122,7 +123,7 @@ class Watchdog:
     def _watching(self) -> Acts:
         clock = self.client.clock
         while True:
-            yield Wait(max(0.0, self.rota.next() - clock()))
+            yield Sleep(max(0.0, self.rota.next() - clock()))
             over, due = self.rota.take(clock())
             for lease in over:
                 if lease.over():
@@ -133,7 +134,7 @@ class Watchdog:
 
     def _asking(self) -> Acts:
         while self._jobs:
-            renewal = Renewal(*self._jobs.popleft())
+            renewal = RenewalBatch(*self._jobs.popleft())
             self.world.note("shared" if len(renewal.leases) > 1 else "renewal")
             outcomes = yield from renewal.steps()
             lost = renewal.settle(outcomes)
@@ -144,7 +145,7 @@ class Watchdog:
             for lease in lost:
                 lease.tell_lost()
         self._asker = None
-        yield Wait(math.inf)
+        yield Sleep(math.inf)
 
     # -- what must be true ----------------------------------------------------------------------
 
@@ -222,7 +223,7 @@ class Keeper(Client):
         self.watchdog.watch(lease, belief)
         end = self.clock() + random.uniform(0, hold)
         while self.clock() < end and not lease.lost:
-            yield Wait(random.uniform(0, 0.3) * belief.grant.ttl)
+            yield Sleep(random.uniform(0, 0.3) * belief.grant.ttl)
 
     def _release(self, belief: Belief) -> Acts:
         assert self.lease is not None  # it was made before the first effect of holding
@@ -245,7 +246,7 @@ class CutNetwork(Network):
         super().__init__(world, size)
         self.cuts: set[tuple[str, int]] = set()
 
-    def _write(self, channel: Channel, i: int, ask: Ask, hearer: Hearer) -> None:
+    def _write(self, channel: Connection, i: int, ask: Request, hearer: Hearer) -> None:
         if (channel.client, i) in self.cuts:
             self.world.note("cut", channel.client, ask.command.value, i)
             channel.owed.append(("", self.world.now))

@@ -136,7 +136,7 @@ def soak(plan: Plan) -> int:
     total = CHUNK * len(plan.chunks)
     if before := progress.worlds:
         print(f"{before} of {total} worlds were played before, by the same code", flush=True)
-    line = Line(before, total)
+    line = JoinQueue(before, total)
     with _pool(plan.jobs) as pool:
         try:
             for number, story in pool.imap_unordered(_chunk, left):
@@ -155,7 +155,7 @@ def soak(plan: Plan) -> int:
     return 0
 
 
-class Line:
+class JoinQueue:
     """One line that tells how far it is; rewritten where somebody watches."""
 
     def __init__(self, before: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""Lines and queues in the worlds: what ``django_redlock.standing`` does, over simulated wires.
+"""Lines and queues in the worlds: what ``fanout.waiters`` does, over simulated wires.
 
 A place is a connection that is blocked on a queue of one node. The question travels there, the
 word travels back; either may be lost, and the node may crash, hang or be emptied meanwhile. A node
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from django_redlock.lines import Lines
-from django_redlock.protocol import Leave, Line, Stand, Stood
+from django_redlock.core.protocol import BlockOnNode, JoinQueue, LeaveQueue, Wakeup
+from django_redlock.fanout.local_queue import LocalQueue
 
 from .profiles import NODE_TIMEOUT
 
@@ -35,7 +35,7 @@ class Process:
     """
 
     def __init__(self, world: World) -> None:
-        self.lines = Lines()
+        self.lines = LocalQueue()
         self.looped = world.random.random() < 0.5
         self.doomed = False
         self.awake = 0.0
@@ -59,13 +59,13 @@ class Place:
         told: called when something has come.
     """
 
-    def __init__(self, driven: Driven, node: SimNode, stand: Stand) -> None:
+    def __init__(self, driven: Driven, node: SimNode, stand: BlockOnNode) -> None:
         self.world = driven.world
         self.process = driven.client.process
         self.label = driven.client.label
         self.node = node
         self.queue = stand.ticket.queue
-        self.stood: Stood | None = None
+        self.stood: Wakeup | None = None
         self.entered: float | None = None
         self.standing = False
         self.excused = False
@@ -99,12 +99,12 @@ class Place:
             seen = self.world.random.expovariate(1 / SEEN)
             self.world.after(seen, partial(self._reach, self._leave))
 
-    def _hear(self, stood: Stood) -> None:
+    def _hear(self, stood: Wakeup) -> None:
         if not self._closed and self.stood is None:
             self.stood = stood
             self.told()
-        elif stood.word:  # CLIENT UNBLOCK was slow, or overtook the BLPOP
-            self.world.note("word too late", stood.word, self.label)
+        elif stood.wakeup:  # CLIENT UNBLOCK was slow, or overtook the BLPOP
+            self.world.note("word too late", stood.wakeup, self.label)
             self.world.patience.lost = self.world.now
 
     # -- on the wire ----------------------------------------------------------------------------
@@ -125,13 +125,13 @@ class Place:
         if self.node.stalled > self.world.now:
             self.world.at(self.node.stalled, partial(self._reach, action))
         elif self.node.life != self._life or not self.node.up:
-            self._answer(Stood(broken=True))
+            self._answer(Wakeup(broken=True))
         else:
             action()
 
-    def _answer(self, stood: Stood) -> None:
+    def _answer(self, stood: Wakeup) -> None:
         if self.world.chance(self.world.profile.loss):
-            self.world.note("lost word" if stood.word else "lost reply", stood.word)
+            self.world.note("lost word" if stood.wakeup else "lost reply", stood.wakeup)
             self.excused = True
             return
         self.world.after(self.world.latency(), partial(self._hear, stood))
@@ -147,10 +147,10 @@ class Place:
             self.world.note("stands", self.label, self.node.label)
             self.world.after(longest, partial(self._reach, partial(self._leave, answer=True)))
 
-    def _take(self, word: str) -> bool:
+    def _take(self, wakeup: str) -> bool:
         self._out()
-        self.world.note("served", self.label, word, self.node.label)
-        self._answer(Stood(word))
+        self.world.note("served", self.label, wakeup, self.node.label)
+        self._answer(Wakeup(wakeup))
         return True
 
     def _leave(self, *, answer: bool = False) -> None:
@@ -158,7 +158,7 @@ class Place:
             self.node.memory.leave(self.queue, self._take)
             self._out()
             if answer:
-                self._answer(Stood())
+                self._answer(Wakeup())
 
     def _out(self) -> None:
         self.standing = False
@@ -168,7 +168,7 @@ class Place:
         """The node crashes, and every connection with it; a machine that is gone tells nobody."""
         self._out()
         if self.world.chance(TELLS):
-            self._answer(Stood(broken=True))
+            self._answer(Wakeup(broken=True))
 
 
 class Once:
@@ -177,23 +177,23 @@ class Once:
     def __init__(self, driven: Driven) -> None:
         self._driven, self._turn, self._over = driven, driven.turn, False
 
-    def __call__(self, value: bool | Stood | str) -> None:
+    def __call__(self, value: bool | Wakeup | str) -> None:
         if not self._over:
             self._over = True
             self._driven.resume(self._turn, value)
 
 
-def begin(driven: Driven, effect: Line | Stand | Leave) -> None:
+def begin(driven: Driven, effect: JoinQueue | BlockOnNode | LeaveQueue) -> None:
     """Wait in line, stand or leave."""
-    if isinstance(effect, Line):
+    if isinstance(effect, JoinQueue):
         _line(driven, effect)
-    elif isinstance(effect, Stand):
+    elif isinstance(effect, BlockOnNode):
         _stand(driven, effect)
     else:
         _leave(driven, effect)
 
 
-def _line(driven: Driven, line: Line) -> None:
+def _line(driven: Driven, line: JoinQueue) -> None:
     world, once = driven.world, Once(driven)
     driven.forget_place()
     first = partial(once, True)
@@ -204,7 +204,7 @@ def _line(driven: Driven, line: Line) -> None:
         world.after(driven.client.seconds(line.seconds), partial(once, False))
 
 
-def _stand(driven: Driven, stand: Stand) -> None:
+def _stand(driven: Driven, stand: BlockOnNode) -> None:
     place, node = driven.place, driven.world.network.nodes[stand.place]
     if place is not None and place.node is not node:
         driven.world.note("moves", driven.client.label)
@@ -218,20 +218,20 @@ def _stand(driven: Driven, stand: Stand) -> None:
     _await(driven, stand, node)
 
 
-def _moved(driven: Driven, stand: Stand, turn: int, word: str) -> None:
+def _moved(driven: Driven, stand: BlockOnNode, turn: int, wakeup: str) -> None:
     if turn == driven.turn:
-        if word:
+        if wakeup:
             driven.client.process.lines.leave(stand.ticket)  # production's ticket is forgotten
-            Once(driven)(Stood(word))
+            Once(driven)(Wakeup(wakeup))
         else:
             _await(driven, stand, driven.world.network.nodes[stand.place])
 
 
-def _await(driven: Driven, stand: Stand, node: SimNode) -> None:
+def _await(driven: Driven, stand: BlockOnNode, node: SimNode) -> None:
     once, turn = Once(driven), driven.turn
     if driven.place is None:
         if not node.up:
-            driven.world.after(driven.world.latency(), partial(once, Stood(broken=True)))
+            driven.world.after(driven.world.latency(), partial(once, Wakeup(broken=True)))
             return
         driven.place = Place(driven, node, stand)
     place = driven.place
@@ -239,11 +239,11 @@ def _await(driven: Driven, stand: Stand, node: SimNode) -> None:
     def told() -> None:
         if turn != driven.turn:
             return
-        if place.stood is not None and place.stood.word:
+        if place.stood is not None and place.stood.wakeup:
             driven.client.process.lines.leave(stand.ticket)  # and the word stays until taken along
         elif place.stood is not None:
             driven.forget_place()
-        once(place.stood or Stood())
+        once(place.stood or Wakeup())
 
     place.told = told
     if place.stood is not None:
@@ -252,15 +252,15 @@ def _await(driven: Driven, stand: Stand, node: SimNode) -> None:
         driven.world.after(driven.client.seconds(stand.seconds), told)
 
 
-def _leave(driven: Driven, leave: Leave) -> None:
+def _leave(driven: Driven, leave: LeaveQueue) -> None:
     lines, place, once = driven.client.process.lines, driven.place, Once(driven)
     driven.place = None
     if driven.client.process.looped:
         lines.leave(leave.ticket)
 
-    def left(word: str) -> None:
+    def left(wakeup: str) -> None:
         lines.leave(leave.ticket)
-        once(word)
+        once(wakeup)
 
     if place is None:
         left("")
@@ -276,7 +276,7 @@ def _unpark(driven: Driven, place: Place, then: Callable[[str], object]) -> None
         if not over:
             over = True
             place.close()
-            then(place.stood.word if place.stood else "")
+            then(place.stood.wakeup if place.stood else "")
 
     place.told = end
     alone = driven.world.profile.loss > 0 and driven.world.chance(NO_OTHER)

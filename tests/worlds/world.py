@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from django_redlock.protocol import (
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import (
     UNDO,
     Answer,
-    Ask,
+    BlockOnNode,
     Command,
-    Leave,
-    Line,
-    Policy,
-    Stand,
-    Target,
+    JoinQueue,
+    LeaveQueue,
+    LockKeys,
+    Request,
+    Sleep,
     Vote,
-    Wait,
 )
-from django_redlock.question import LEAST_LINGER, LEAST_WORTH
+from django_redlock.fanout.votes import LEAST_LINGER, LEAST_WORTH
 
 from . import standing
 from .checker import Broken, Checker, Violation
@@ -53,7 +53,7 @@ class Driven:
     client: Client
     steps: Acts
     turn: int = 0  # grows with every step; what belongs to an earlier one comes too late
-    ask: Ask | None = None
+    ask: Request | None = None
     ballot: list[Vote | None] = field(default_factory=list)
     asked: float = 0.0  # when
     lingering: bool = False  # enough has been heard, and more may come
@@ -71,10 +71,10 @@ class Driven:
             return
         effect = self.steps.send(value) if error is None else self.steps.throw(error)
         self.client.stepped()
-        if isinstance(effect, Line | Stand | Leave):
+        if isinstance(effect, JoinQueue | BlockOnNode | LeaveQueue):
             standing.begin(self, effect)
             self.maybe_die()
-        elif isinstance(effect, Wait):
+        elif isinstance(effect, Sleep):
             self.cancelling = False
             delay = self.client.seconds(effect.seconds) + self._pause()
             self.world.after(delay, partial(self.step, self.turn))
@@ -104,7 +104,7 @@ class Driven:
             self.place.close()
             self.place = None
 
-    def _begin(self, ask: Ask) -> None:
+    def _begin(self, ask: Request) -> None:
         world = self.world
         world.asked[ask.command] += 1
         self.client.trying = ask.nonce if ask.command in TRYING else ""
@@ -122,7 +122,7 @@ class Driven:
         else:
             self._send(self.turn, ask)
 
-    def _send(self, turn: int, ask: Ask) -> None:
+    def _send(self, turn: int, ask: Request) -> None:
         if turn != self.turn:
             return
         self.ask, self.ballot = ask, [None] * len(self.world.network.nodes)
@@ -162,7 +162,7 @@ class Driven:
         self.ask = None
         nodes = self.world.network.nodes
         votes = [
-            vote or Vote(node.label, Answer.LOST, why="no answer")
+            vote or Vote(node.label, Answer.UNKNOWN, why="no answer")
             for vote, node in zip(self.ballot, nodes, strict=True)
         ]
         self.resume(turn, votes)
@@ -223,7 +223,7 @@ class World:
         self.log: deque[tuple[float, tuple[object, ...]]] = deque(maxlen=EVENTS_KEPT)
         self.met: Counter[str] = Counter()
         self.asked: Counter[Command] = Counter()
-        self.offers: list[tuple[Target, str]] = []
+        self.offers: list[tuple[LockKeys, str]] = []
         self.checker = Checker(exclusive=profile.exclusive, reachable=profile.reachable)
         self.patience = Patience(self)
         self.closing = False

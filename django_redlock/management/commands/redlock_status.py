@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from django_redlock import conf, patterns
-from django_redlock.inspection import LIMIT, Health, HeldLock, Kind, Survey, age, shown, survey
+from django_redlock import conf
+from django_redlock.inspection import patterns
+from django_redlock.inspection.results import Health, HeldLock, LockStatus, Survey, age, shown
+from django_redlock.inspection.survey import LIMIT, survey
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -32,10 +34,10 @@ COLOURS: Final = {
     Health.OK: "green",
     Health.DEGRADED: "yellow",
     Health.NO_MAJORITY: "red",
-    Kind.HELD: "green",
-    Kind.PARTIAL: "yellow",
-    Kind.SPLIT: "yellow",
-    Kind.UNCLEAR: "red",
+    LockStatus.HELD: "green",
+    LockStatus.PARTIAL: "yellow",
+    LockStatus.SPLIT: "yellow",
+    LockStatus.UNCLEAR: "red",
     "up": "green",
     "no vote": "yellow",
     "down": "red",
@@ -283,7 +285,7 @@ def _holders(lock: HeldLock) -> str:
     if not lock.on:
         return NOTHING
     unknown = "another client"
-    if len(lock.owners) == 1 or lock.kind in {Kind.HELD, Kind.RESTING}:
+    if len(lock.owners) == 1 or lock.kind in {LockStatus.HELD, LockStatus.RESTING}:
         return lock.holder or unknown
     return ", ".join(f"{each.label or unknown} on {each.on}" for each in lock.owners)
 

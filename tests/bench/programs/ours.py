@@ -69,7 +69,7 @@ def _block() -> None:
 
 def _view() -> Callable[[], object]:
     """A request to an empty view under the decorator."""
-    from django_redlock.views import single_flight
+    from django_redlock.views.decorator import single_flight
 
     @single_flight
     def view(_: HttpRequest) -> HttpResponse:
@@ -81,7 +81,7 @@ def _view() -> Callable[[], object]:
 
 def _task() -> Callable[[], object]:
     """A run of an empty task under the decorator."""
-    from django_redlock.celery import locked_task
+    from django_redlock.celery.decorator import locked_task
 
     @locked_task
     def task(_: int) -> None:

@@ -50,7 +50,7 @@ class NotHadError(Exception):
     """A free lock was refused."""
 
 
-class Tally:
+class VoteCount:
     """What the pairs of one block took."""
 
     def __init__(self, seconds: float) -> None:
@@ -101,13 +101,13 @@ def serve(version: str, styles: Mapping[str, Style]) -> None:
             asked = json.loads(line)
             style = styles[asked["style"]]
             if isinstance(style, Crowd):
-                _say(gather(style, asked, _standing))
+                _say(gather(style, asked, _waiters))
             else:
                 _say(_block(style, asked, runner))
 
 
 def _block(style: Pairs, asked: Any, runner: asyncio.Runner) -> dict[str, object]:
-    tally, pairs = Tally(asked["seconds"]), asked["pairs"]
+    tally, pairs = VoteCount(asked["seconds"]), asked["pairs"]
     if isinstance(style, Asyncio):
         runner.run(_concurrently(style, tally, asked["name"], pairs, asked["tasks"]))
     elif isinstance(style, Blocking):
@@ -117,7 +117,7 @@ def _block(style: Pairs, asked: Any, runner: asyncio.Runner) -> dict[str, object
     return tally.answer()
 
 
-def _standing(processes: int) -> None:
+def _waiters(processes: int) -> None:
     """Say that so many are there; return when they may begin."""
     _say({"standing": processes})
     sys.stdin.readline()
@@ -127,7 +127,7 @@ def _say(said: object) -> None:
     print(json.dumps(said), flush=True)
 
 
-def _in_turn(style: Blocking, tally: Tally, name: str, pairs: int) -> None:
+def _in_turn(style: Blocking, tally: VoteCount, name: str, pairs: int) -> None:
     for _ in range(pairs):
         try:
             began = time.perf_counter_ns()
@@ -143,7 +143,7 @@ def _in_turn(style: Blocking, tally: Tally, name: str, pairs: int) -> None:
             return
 
 
-def _called(style: Call, tally: Tally, pairs: int) -> None:
+def _called(style: Call, tally: VoteCount, pairs: int) -> None:
     for _ in range(pairs):
         began = time.perf_counter_ns()
         style.call()
@@ -153,7 +153,9 @@ def _called(style: Call, tally: Tally, pairs: int) -> None:
             return
 
 
-async def _concurrently(style: Asyncio, tally: Tally, name: str, pairs: int, tasks: int) -> None:
+async def _concurrently(
+    style: Asyncio, tally: VoteCount, name: str, pairs: int, tasks: int
+) -> None:
     async def task(own: str) -> None:
         for _ in range(pairs // tasks):
             try:

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import hiredis
 
-from django_redlock import scripts
-from django_redlock.protocol import Command
+from django_redlock.core.protocol import Command
+from django_redlock.transport.wire import scripts
 
 EPOCH = "bench"
 KEYS = ("fences", "held", "waits")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from django_redlock import admission, algorithm
-from django_redlock.testing.memory import MemoryNode
+from django_redlock.core import acquire
+from django_redlock.fanout.memory.group import MemoryNode
+from django_redlock.transport import admission
 from tests.worlds.client import Client
 from tests.worlds.network import SimNode
 
@@ -96,7 +97,7 @@ FENCES: Final = (
         "wishless",
         50,
         (
-            algorithm,
+            acquire,
             "_token",
             "if agreeing >= policy.majority:",
             "token = max(numbers.values())\n    if True:",
@@ -107,21 +108,21 @@ FENCES: Final = (
         "A number that one node gave is the token.",
         "wishless",
         40,
-        (algorithm, "_token", "if agreeing >= policy.majority:", "if agreeing >= 1:"),
+        (acquire, "_token", "if agreeing >= policy.majority:", "if agreeing >= 1:"),
     ),
     mutant(
         "smallest-number",
         "The smallest number is the token, which nodes that gave more did not acknowledge.",
         "wishless",
         20,
-        (algorithm, "_token", "token = max(", "token = min("),
+        (acquire, "_token", "token = max(", "token = min("),
     ),
     mutant(
         "unheard-raise",
         "One node that acknowledges a raise is enough.",
         "wishless",
         800,
-        (algorithm, "_token", "acknowledged >= policy.majority", "acknowledged >= 1"),
+        (acquire, "_token", "acknowledged >= policy.majority", "acknowledged >= 1"),
     ),
     mutant(
         "raise-without-lifting",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from django_redlock import algorithm, answers, extending, protocol
-from django_redlock.protocol import Policy
-from django_redlock.testing.memory import MemoryNode
+from django_redlock.core import acquire, hold, policy
+from django_redlock.core.policy import Policy
+from django_redlock.fanout.memory.group import MemoryNode
+from django_redlock.transport.wire import replies as answers
 from tests.worlds.client import Client
 
 from .edits import mutant
@@ -33,15 +34,15 @@ VOTES: Final = (
         "Half of the nodes count as a majority.",
         "contended",
         10,
-        (protocol, "majority_of", "size // 2 + 1", "max(1, size // 2)"),
+        (policy, "majority_of", "size // 2 + 1", "max(1, size // 2)"),
     ),
     mutant(
         "lost-is-yes",
         "An answer that did not come counts as a yes.",
         "rough",
         10,
-        (algorithm, "_token", "is YES}", "is not Answer.NO}"),
-        (algorithm, "_token", "agreeing + count(raised).yes", "policy.size - count(raised).no"),
+        (acquire, "_token", "is YES}", "is not Answer.NO}"),
+        (acquire, "_token", "agreeing + count(raised).yes", "policy.size - count(raised).no"),
     ),
     mutant(
         "asks-a-majority",
@@ -49,7 +50,7 @@ VOTES: Final = (
         "minority",
         20,
         (
-            algorithm,
+            acquire,
             "attempt",
             "            first=queue,",
             "            frozenset(range(policy.majority)), first=queue,",
@@ -87,22 +88,22 @@ VOTES: Final = (
         "slipping",
         2000,
         (answers, "vote", "answer[1] == DONE[command]", "answer[1] in DONE.values()"),
-        (extending, "_question", "policy.nonce()", "asked[0][0].nonce"),
-        (extending, "_words", "vote.data", "vote.data or (1,)"),
+        (hold, "_question", "policy.nonce()", "asked[0][0].nonce"),
+        (hold, "outcomes_of", "vote.data", "vote.data or (1,)"),
     ),
     mutant(
         "hasty-refusal",
         "“Taken” or “unavailable” is told before it is clear which one it is.",
         "calm",
         40,
-        (algorithm, "granted_or_not", "return hopeless and", "return hopeless or"),
+        (acquire, "granted_or_not", "return hopeless and", "return hopeless or"),
     ),
     mutant(
         "hasty-extension",
         "One denial ends the listening, so that a lost lease looks like an outage.",
         "calm",
         60,
-        (extending, "kept_or_not", "no < majority", "no < 1"),
+        (hold, "kept_or_not", "no < majority", "no < 1"),
     ),
 )
 
@@ -112,14 +113,14 @@ HOLD: Final = (
         "A release does not see to `min_hold`.",
         "tenacious",
         60,
-        (algorithm, "release", "if rest > 0:", "if False:"),
+        (hold, "release", "if rest > 0:", "if False:"),
     ),
     mutant(
         "rests-for-less",
         "`min_hold` ends after nine tenths of its time.",
         "tenacious",
         200,
-        (algorithm, "release", "grant.since + min_hold", "grant.since + min_hold * 0.9"),
+        (hold, "release", "grant.since + min_hold", "grant.since + min_hold * 0.9"),
     ),
     mutant(
         "opens-what-rests",
@@ -148,14 +149,14 @@ LEASE: Final = (
         "The lease counts from when the answers are there.",
         "rough",
         80,
-        (algorithm, "attempt", "deadline = start +", "deadline = policy.clock() +"),
+        (acquire, "attempt", "deadline = start +", "deadline = policy.clock() +"),
     ),
     mutant(
         "no-second-look",
         "The clock is not looked at again after the votes.",
         "rough",
         40,
-        (algorithm, "attempt", " and policy.clock() < deadline", ""),
+        (acquire, "attempt", " and policy.clock() < deadline", ""),
     ),
     mutant(
         "no-drift",
@@ -202,14 +203,14 @@ LEASE: Final = (
         "An extension counts from when the answers are there.",
         "tenacious",
         300,
-        (extending, "extend_many", "deadline, start + policy", "deadline, now + policy"),
+        (hold, "extend_many", "deadline, start + policy", "deadline, now + policy"),
     ),
     mutant(
         "extends-too-late",
         "Answers to an extension count although the lease has ended meanwhile.",
         "tenacious",
         80,
-        (extending, "extend_many", " and now < grant.deadline", ""),
+        (hold, "extend_many", " and now < grant.deadline", ""),
     ),
     mutant(
         "shortening",
@@ -224,7 +225,7 @@ LEASE: Final = (
         "rough",
         10,
         (
-            extending,
+            hold,
             "extend_many",
             "max(grant.deadline, start + policy.validity(ttl))",
             "start + ttl",
@@ -235,7 +236,7 @@ LEASE: Final = (
         "One node is enough to extend.",
         "tenacious",
         500,
-        (extending, "extend_many", "counts[place] >= policy.majority", "counts[place] >= 1"),
+        (hold, "extend_many", "counts[place] >= policy.majority", "counts[place] >= 1"),
     ),
     mutant(
         "extend-creates",
@@ -254,9 +255,9 @@ LEASE: Final = (
         "An extension takes the name again after the lease has ended.",
         "rough",
         30,
-        (extending, "extend_many", "if start < pair[0].deadline", "if True"),
-        (extending, "extend_many", "if start >= grant.deadline:", "if False:"),
-        (extending, "extend_many", " and now < grant.deadline", ""),
+        (hold, "extend_many", "if start < pair[0].deadline", "if True"),
+        (hold, "extend_many", "if start >= grant.deadline:", "if False:"),
+        (hold, "extend_many", " and now < grant.deadline", ""),
         (
             MemoryNode,
             "_prolong",

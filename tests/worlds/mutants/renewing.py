@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from django_redlock import algorithm, lease
-from django_redlock.lease import Lease
-from django_redlock.rota import Rota
+from django_redlock.core import hold
+from django_redlock.leases import lease
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.schedule import RenewalSchedule
 
 from .edits import mutant
 
@@ -34,21 +35,26 @@ RENEWAL: Final = (
         "One node's denial ends the lease.",
         "forgotten",
         10,
-        (lease, "majority_denies", ">= policy.majority", ">= 1"),
+        (lease, "majority_denies", ">= majority", ">= 1"),
     ),
     mutant(
         "forgets-deadlines",
         "A deadline that was put off once is watched no more.",
         "cut",
         10,
-        (Rota, "_take_over", "moved[id(lease)] = entry._replace(when=deadline)", "pass"),
+        (RenewalSchedule, "_take_over", "moved[id(lease)] = entry._replace(when=deadline)", "pass"),
     ),
     mutant(
         "trusts-the-first-deadline",
         "A loss is told at the first deadline, whatever was renewed since.",
         "kept",
         10,
-        (Rota, "_take_over", "deadline = lease.tenancy.deadline +", "deadline = entry.when + 0 *"),
+        (
+            RenewalSchedule,
+            "_take_over",
+            "deadline = lease.tenancy.deadline +",
+            "deadline = entry.when + 0 *",
+        ),
         (Lease, "over", "self.remaining() <= 0 and ", ""),
     ),
     mutant(
@@ -63,7 +69,12 @@ RENEWAL: Final = (
         "The time of a lease that is being renewed is not watched.",
         "cut",
         10,
-        (Rota, "_take_over", "or not (lease.held or lease.untold):", "or lease.renew_at <= now:"),
+        (
+            RenewalSchedule,
+            "_take_over",
+            "or not (lease.held or lease.untold):",
+            "or lease.renew_at <= now:",
+        ),
     ),
     mutant(
         "forgets-max-hold",
@@ -89,13 +100,13 @@ RENEWAL: Final = (
         "A renewal counts from when the answers are there.",
         "cut-and-paused",
         200,
-        (algorithm, "extend_many", "deadline, start + policy", "deadline, now + policy"),
+        (hold, "extend_many", "deadline, start + policy", "deadline, now + policy"),
     ),
     mutant(
         "renews-by-one",
         "One node is enough to renew.",
         "cut",
         30,
-        (algorithm, "extend_many", "counts[place] >= policy.majority", "counts[place] >= 1"),
+        (hold, "extend_many", "counts[place] >= policy.majority", "counts[place] >= 1"),
     ),
 )

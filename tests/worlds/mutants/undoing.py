@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from django_redlock import algorithm
-from django_redlock.testing import memory_node
-from django_redlock.testing.memory import MemoryNode
+from django_redlock.core import acquire, hold
+from django_redlock.fanout.memory import node as memory_node
+from django_redlock.fanout.memory.group import MemoryNode
 from tests.worlds.network import Network
 
 from .edits import mutant
@@ -32,7 +32,7 @@ NONCE: Final = (
         "A process uses one nonce for all that it locks.",
         "rough",
         20,
-        (algorithm, "attempt", "policy.nonce()", "f'{ord(label[1]):032x}'"),
+        (acquire, "attempt", "policy.nonce()", "f'{ord(label[1]):032x}'"),
     ),
     mutant(
         "same-nonce-retried",
@@ -40,7 +40,7 @@ NONCE: Final = (
         "rough",
         100,
         (
-            algorithm,
+            acquire,
             "acquire",
             "give_up = policy.clock() + wait",
             ONE_FOR_ALL,
@@ -51,7 +51,7 @@ NONCE: Final = (
         "Adopting keeps the nonce of the giver.",
         "handovers",
         10,
-        (algorithm, "attempt", "policy.nonce()", "old or policy.nonce()"),
+        (acquire, "attempt", "policy.nonce()", "old or policy.nonce()"),
     ),
     mutant(
         "adopts-anything",
@@ -107,8 +107,8 @@ UNDO: Final = (
         "A failed attempt is not undone.",
         "calm",
         10,
-        (algorithm, "attempt", "if (touched or word) and wake", "if word and wake"),
-        (algorithm, "attempt", "elif touched:", "elif False:"),
+        (acquire, "attempt", "if (touched or wakeup) and wake", "if wakeup and wake"),
+        (acquire, "attempt", "elif touched:", "elif False:"),
     ),
     mutant(
         "forgets-the-silent",
@@ -116,7 +116,7 @@ UNDO: Final = (
         "rough",
         10,
         (
-            algorithm,
+            acquire,
             "attempt",
             "vote.sent and vote.answer is not NO",
             "vote.answer is Answer.YES",
@@ -128,7 +128,7 @@ UNDO: Final = (
         "calm",
         20,
         (
-            algorithm,
+            hold,
             "release",
             "grant.touched",
             "frozenset(sorted(grant.touched)[: policy.majority])",
@@ -172,7 +172,7 @@ UNDO: Final = (
         "rough",
         10,
         (
-            algorithm,
+            acquire,
             "attempt",
             "yield undo(policy, target, nonce, to, touched=touched)",
             "pass",
@@ -183,13 +183,13 @@ UNDO: Final = (
         "A release that is interrupted is not sent again.",
         "contended",
         600,
-        (algorithm, "release", "yield ask  # unknown", "pass  # unknown"),
+        (hold, "release", "yield ask  # unknown", "pass  # unknown"),
     ),
     mutant(
         "goes-on-when-closed",
         "An attempt that Python closes still wants to undo.",
         "rough",
         40,
-        (algorithm, "attempt", "    except GeneratorExit:\n        raise\n", ""),
+        (acquire, "attempt", "    except GeneratorExit:\n        raise\n", ""),
     ),
 )

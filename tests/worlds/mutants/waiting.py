@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from django_redlock import algorithm, waiting
-from django_redlock.lines import Lines
-from django_redlock.testing import memory_node
-from django_redlock.testing.memory import MemoryNode
+from django_redlock.core import acquire, hold
+from django_redlock.core import wait as waiting
+from django_redlock.fanout.local_queue import LocalQueue
+from django_redlock.fanout.memory import node as memory_node
+from django_redlock.fanout.memory.group import MemoryNode
 from tests.worlds import standing
 
 from .edits import mutant
@@ -18,7 +19,7 @@ WAITING: Final = (
         "A release wakes nobody.",
         "queued",
         10,
-        (algorithm, "hand_over", "reserve=RESERVED", "reserve=RESERVED, wake=()"),
+        (hold, "hand_over", "reserve=RESERVED", "reserve=RESERVED, wake=()"),
     ),
     mutant(
         "wakes-if-it-was-ours",
@@ -52,28 +53,28 @@ WAITING: Final = (
         "Anybody takes a name that is kept for who is woken.",
         "queued",
         120,
-        (memory_node, "_free_with", "bool(word) and (value == NEXT", "(value == NEXT"),
+        (memory_node, "_free_with", "bool(wakeup) and (value == NEXT", "(value == NEXT"),
     ),
     mutant(
         "keeps-nothing",
         "A release does not keep the name for who is woken.",
         "queued",
         60,
-        (algorithm, "hand_over", "reserve=RESERVED", "reserve=0.0"),
+        (hold, "hand_over", "reserve=RESERVED", "reserve=0.0"),
     ),
     mutant(
         "word-opens-all",
         "Whoever has been woken takes the name from anybody.",
         "queued-lossy",
         20,
-        (memory_node, "_free_with", '(value == NEXT or value.startswith(f"{word}:"))', "True"),
+        (memory_node, "_free_with", '(value == NEXT or value.startswith(f"{wakeup}:"))', "True"),
     ),
     mutant(
         "wears-the-dead-nonce",
         "Whoever has been woken takes the dead nonce for its own.",
         "queued-lossy",
         20,
-        (algorithm, "attempt", "nonce = policy.nonce()", "nonce = word or policy.nonce()"),
+        (acquire, "attempt", "nonce = policy.nonce()", "nonce = wakeup or policy.nonce()"),
     ),
     mutant(
         "counts-what-is-kept",
@@ -101,29 +102,29 @@ WAITING: Final = (
     ),
     mutant(
         "swallows-the-word",
-        "An attempt with the word that fails wakes nobody.",
+        "An attempt with the wakeup that fails wakes nobody.",
         "queued-for-two",
         400,
-        (algorithm, "attempt", "if (touched or word) and wake", "if False and wake"),
+        (acquire, "attempt", "if (touched or wakeup) and wake", "if False and wake"),
     ),
     mutant(
         "leaves-it-to-any-owner",
         "Who waits for two names leaves it to the owner of one to wake for the other.",
         "queued-for-two",
         400,
-        (algorithm, "_ours_to_wake", "return free - {taken}", "return set()"),
+        (acquire, "_ours_to_wake", "return free - {taken}", "return set()"),
     ),
     mutant(
         "leaves-with-the-word",
-        "Who is interrupted with the word wakes nobody.",
+        "Who is interrupted with the wakeup wakes nobody.",
         "queued-giving-up",
         1200,
-        (waiting, "stand", "yield wake_next(policy, target, word)", "pass"),
-        (algorithm, "attempt", "policy.everyone() if word else touched", "touched"),
+        (waiting, "stand", "yield wake_next(policy, target, wakeup)", "pass"),
+        (acquire, "attempt", "policy.everyone() if wakeup else touched", "touched"),
     ),
     mutant(
         "short-lived-word",
-        "A word that nobody stands there for is gone at once.",
+        "A wakeup that nobody stands there for is gone at once.",
         "queued",
         500,
         (MemoryNode, "_push", "self.clock() + px", "self.clock()"),
@@ -162,7 +163,7 @@ WAITING: Final = (
         "Who gives up closes its connection and does not look whether it was its turn.",
         "queued-giving-up",
         1200,
-        (standing, "_unpark", 'place.stood.word if place.stood else ""', '""'),
+        (standing, "_unpark", 'place.stood.wakeup if place.stood else ""', '""'),
         real="tests/test_async_waiting.py::test_a_word_that_came_before_we_left_is_taken_along",
     ),
     mutant(
@@ -170,6 +171,6 @@ WAITING: Final = (
         "Who leaves the line of its process does not call the next.",
         "queued",
         60,
-        (Lines, "_remove", "self._call_first(line)", "pass"),
+        (LocalQueue, "_remove", "self._call_first(line)", "pass"),
     ),
 )

@@ -1,0 +1,105 @@
+"""Threads of our own, started so that an interruption cannot tear them.
+
+``threading.Thread.start`` waits for the thread to say that it runs; an exception that a signal
+handler raises in that wait leaves a thread that never runs its function (and prints a
+traceback). ``_thread.start_new_thread`` is one step: it started, or it did not. Such threads
+end with the process, without a word, as daemon threads do.
+"""
+
+from __future__ import annotations
+
+import _thread
+import logging
+import threading
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger("django_redlock")
+
+
+def start_thread(function: Callable[..., object], *args: Any) -> None:
+    """Run ``function`` in a thread of its own.
+
+    Raises:
+        RuntimeError: no thread can be had, e.g. while the interpreter shuts down.
+    """
+    _thread.start_new_thread(function, args)
+
+
+class WorkerThreads:
+    """Jobs that must not hold up who orders them, begun in the order in which they were ordered.
+
+    A kind has threads for as long as it has jobs, and no longer. They count themselves, so that
+    an interruption of who orders a job costs at most that job.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._jobs: dict[object, deque[Callable[[], object]]] = {}
+        self._workers: Counter[object] = Counter()
+
+    def do(self, kind: object, job: Callable[[], object], *, most: int = 1) -> None:
+        """Have ``job`` done.
+
+        Args:
+            kind: jobs of one kind are begun one after the other,
+            most: … by so many threads.
+        """
+        if not self.offer(kind, job, most=most):
+            _do(job)  # late beats never
+
+    def offer(
+        self, kind: object, job: Callable[[], object], *, most: int = 1, again: bool = True
+    ) -> bool:
+        """Have ``job`` done, if there is a thread for it; whether there is.
+
+        There is none while the interpreter shuts down, or the process may have no more. Without
+        ``again``, one that is ordered and has not been begun is enough.
+        """
+        with self._lock:
+            ordered = self._jobs.setdefault(kind, deque())
+            if again or job not in ordered:
+                ordered.append(job)
+            if self._workers[kind] >= most:
+                return True
+        try:
+            start_thread(self._work, kind, most)
+        except RuntimeError:
+            with self._lock:
+                jobs = self._jobs.get(kind)
+                if self._workers[kind] or not jobs or job not in jobs:
+                    return True  # who works will do it, or has begun it
+                jobs.remove(job)
+                if not jobs:
+                    del self._jobs[kind]
+                return False
+        return True
+
+    def _work(self, kind: object, most: int) -> None:
+        with self._lock:
+            if self._workers[kind] >= most:
+                return
+            self._workers[kind] += 1
+        while job := self._next(kind):
+            _do(job)
+
+    def _next(self, kind: object) -> Callable[[], object] | None:
+        with self._lock:
+            jobs = self._jobs.get(kind)
+            if jobs:
+                return jobs.popleft()
+            self._jobs.pop(kind, None)
+            self._workers[kind] -= 1
+            if not self._workers[kind]:
+                del self._workers[kind]
+            return None
+
+
+def _do(job: Callable[[], object]) -> None:
+    try:
+        job()
+    except BaseException:  # an exit, too: here it ends no program, only later jobs
+        logger.exception("a job in the background failed")

@@ -1,0 +1,1 @@
+"""Redlock with fencing tokens, as generators of effects: no socket, no thread, no Django."""

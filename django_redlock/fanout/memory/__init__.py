@@ -1,0 +1,1 @@
+"""Nodes in memory, ``memory://``, for tests and for trying things out."""

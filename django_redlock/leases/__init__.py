@@ -1,0 +1,1 @@
+"""What a holder has, and the watchdog that renews it."""

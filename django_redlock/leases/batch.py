@@ -1,0 +1,83 @@
+"""One message for many leases: which leases go together, and what comes of asking."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import TYPE_CHECKING, Final
+
+from django_redlock.core import hold
+from django_redlock.core.errors import NodesUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from django_redlock.backend import Backend
+    from django_redlock.core.hold import Outcome
+    from django_redlock.core.protocol import Steps
+
+    from .lease import Lease
+    from .schedule import Reference
+
+logger = logging.getLogger("django_redlock")
+
+# A message must fit into what a fresh connection takes at once, and keep no node busy for long.
+MOST_TENANCIES: Final = 128
+MOST_BYTES: Final = 16_384
+
+
+def batches(leases: Sequence[Lease]) -> Iterator[tuple[Backend, list[Reference]]]:
+    """The leases by backend, each time as many as one message carries."""
+    groups: dict[int, tuple[Backend, list[Lease]]] = {}
+    for lease in leases:
+        backend = lease.backend
+        groups.setdefault(id(backend), (backend, []))[1].append(lease)
+    for backend, group in groups.values():
+        batch: list[Reference] = []
+        size = 0
+        for lease in group:
+            more = _bytes(lease)
+            if batch and (len(batch) >= MOST_TENANCIES or size + more > MOST_BYTES):
+                yield backend, batch
+                batch, size = [], 0
+            batch.append(weakref.ref(lease))
+            size += more
+        yield backend, batch
+
+
+def _bytes(lease: Lease) -> int:
+    """About how much of a message a lease takes: each name also as a key, and RESP's framing."""
+    return 64 + sum(2 * len(key.encode()) + 16 for key in lease.tenancy.target.keys)
+
+
+class RenewalBatch:
+    """One message for many leases, and what comes of it.
+
+    Attributes:
+        lost: the leases whose holders must be told of a loss, as far as ``settle`` has come.
+    """
+
+    def __init__(self, backend: Backend, batch: Sequence[Reference]) -> None:
+        leases = (reference() for reference in batch)
+        self.leases = [lease for lease in leases if lease is not None and lease.held]
+        self.backend = backend
+        self.lost: list[Lease] = []
+        self.asked = backend.policy.clock()
+
+    def steps(self) -> Steps[list[Outcome]]:
+        """What to ask."""
+        grants = [lease.tenancy for lease in self.leases]
+        return hold.extend_many(self.backend.policy, grants, [grant.ttl for grant in grants])
+
+    def unknown(self) -> list[Outcome]:
+        """The outcomes where asking itself has failed, in the handler of that."""
+        logger.exception("renewing %d leases of %r failed", len(self.leases), self.backend.alias)  # noqa: LOG004
+        reason = "the nodes could not be asked"
+        return [NodesUnavailable(reason, name=lease.name) for lease in self.leases]
+
+    def settle(self, outcomes: Sequence[Outcome]) -> list[Lease]:
+        """Let each lease know; the ones whose holders must be told of a loss."""
+        for lease, outcome in zip(self.leases, outcomes, strict=True):
+            if lease.renewed(outcome, self.asked):
+                self.lost.append(lease)
+        return self.lost

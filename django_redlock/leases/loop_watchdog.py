@@ -1,0 +1,155 @@
+"""The watchdog of one event loop: callbacks by the loop's own timers, no thread and no task.
+
+An exception may end any of its callbacks at any call: that of a signal handler, or the exit that a
+listener wants. So a callback gives back what it took, in a ``finally``; what says that a question
+is on its way is that question's own future; and a timer that rings looks, whichever it is. What
+falls through all the same is renewed by the thread, a little later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from django_redlock.core.policy import boottime
+from django_redlock.core.protocol import Request
+
+from .batch import RenewalBatch, batches
+from .schedule import RenewalSchedule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_redlock.backend import Backend
+    from django_redlock.core.hold import Outcome
+    from django_redlock.core.protocol import Steps
+
+    from .lease import Lease
+    from .schedule import Reference
+
+
+class LoopWatchdog:
+    """Looks after the leases that were taken in one event loop, by its timers."""
+
+    def __init__(self) -> None:
+        self.rota = RenewalSchedule()
+        self._timer = math.inf  # when the next one fires
+        self._queued: dict[int, deque[tuple[Backend, Sequence[Reference]]]] = {}
+        self._asked: dict[int, tuple[Sequence[Reference], asyncio.Future[Any]]] = {}
+
+    def watch(self, lease: Lease, loop: asyncio.AbstractEventLoop) -> None:
+        """Look after a lease until it ends."""
+        self.rota.add(lease)
+        self._set_timer(loop)
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        when, now = self.rota.next(), boottime()
+        # One that should have rung may have been interrupted.
+        if when < self._timer or (self._timer <= now and when < math.inf):
+            left = max(0.0, when - now)
+            # An empty context: the one of whoever took the lock is no business of ours.
+            loop.call_later(left, self._look, when, loop, context=contextvars.Context())
+            self._timer = when
+
+    def _look(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
+        if when == self._timer:
+            self._timer = math.inf
+        due: list[Lease] = []
+        try:
+            over, due = self.rota.take(boottime())
+            for backend, batch in batches(due):
+                self._queued.setdefault(id(backend.group), deque()).append((backend, batch))
+            due = []
+            self._tell([lease for lease in over if lease.over() or lease.untold], loop)
+            for kind in tuple(self._queued):
+                self._ask_next(kind, loop)
+        finally:
+            self._renew_later(due, loop)
+
+    def _ask_next(self, kind: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Put the next question to these nodes, unless one is on its way, or be done with them."""
+        asked = self._asked.get(kind)
+        if asked is not None:
+            if not asked[1].done():
+                return
+            self._asked.pop(kind, None)  # an interruption kept it from being heard
+            leases = (reference() for reference in asked[0])
+            self._renew_later([lease for lease in leases if lease is not None], loop)
+        queue = self._queued.get(kind)
+        while queue:
+            backend, batch = queue.popleft()
+            renewal = RenewalBatch(backend, batch)
+            try:
+                answered = self._ask(renewal, kind, loop)
+                if answered is not None:
+                    self._asked[kind] = batch, answered
+                    return
+            except BaseException:
+                self._renew_later(renewal.leases, loop)
+                raise
+        self._queued.pop(kind, None)
+
+    def _ask(
+        self, renewal: RenewalBatch, kind: int, loop: asyncio.AbstractEventLoop
+    ) -> asyncio.Future[Any] | None:
+        """Put a question to the nodes; None if there is no answer to wait for."""
+        steps = renewal.steps()
+        try:
+            question = next(steps)
+            assert isinstance(question, Request)  # an extension waits for nothing
+            answered = asyncio.ensure_future(renewal.backend.group.aask(question), loop=loop)
+        except StopIteration as stop:  # nothing to ask
+            self._settle(renewal, stop.value, loop)
+        except Exception:  # noqa: BLE001 - as in Watchdog._renew
+            self._settle(renewal, renewal.unknown(), loop)
+        else:
+            heard = partial(self._heard, renewal, steps, kind, loop)
+            answered.add_done_callback(heard, context=contextvars.Context())
+            return answered
+        return None
+
+    def _heard(
+        self,
+        renewal: RenewalBatch,
+        steps: Steps[list[Outcome]],
+        kind: int,
+        loop: asyncio.AbstractEventLoop,
+        answered: asyncio.Future[Any],
+    ) -> None:
+        outcomes: list[Outcome]
+        try:
+            try:
+                steps.send(answered.result())
+            except StopIteration as stop:
+                outcomes = stop.value
+            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - as in Watchdog._renew
+                outcomes = renewal.unknown()
+            self._settle(renewal, outcomes, loop)
+        finally:
+            asked = self._asked.get(kind)
+            if asked is not None and asked[1] is answered:
+                self._asked.pop(kind, None)
+            self._ask_next(kind, loop)
+
+    def _settle(
+        self, renewal: RenewalBatch, outcomes: list[Outcome], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        try:
+            renewal.settle(outcomes)
+        finally:
+            self._renew_later(renewal.leases, loop)
+            self._tell(renewal.lost, loop)
+
+    def _renew_later(self, leases: Sequence[Lease], loop: asyncio.AbstractEventLoop) -> None:
+        for lease in leases:
+            self.rota.renew_later(lease)
+        self._set_timer(loop)
+
+    def _tell(self, lost: Sequence[Lease], loop: asyncio.AbstractEventLoop) -> None:
+        """Tell the holders, each by a callback of its own: one that raises keeps none untold."""
+        for lease in lost:
+            loop.call_soon(lease.tell_lost, context=contextvars.Context())

@@ -1,0 +1,144 @@
+"""The watchdogs: they keep leases alive, and tell their holders when one is lost.
+
+One thread for all leases of a process, and one timer in each event loop for those that were
+taken there. A lease is prolonged at a third of its ttl, together with all others of its nodes
+that are nearly due. At its own deadline, whatever the network does, it is told to be lost.
+
+The thread neither asks the nodes nor calls ``on_lost`` itself: a node that hangs or a callback
+that blocks would make it late for other leases. Both are jobs: one after the other for each
+group of nodes; and several at once for callbacks, of which one may block for ever.
+
+In a loop nothing blocks but the loop, so it needs no jobs, and no task either: a task would be
+cancelled by ``asyncio.run`` before the holders' own clean-up, and complained about by a loop
+that is closed without a word. The loop keeps its watchdog by the timer, and nothing keeps the
+loop. The thread looks after these leases, too, a little later: it steps in when the loop is
+blocked, stands still or has been closed.
+
+A daemon thread, silent at exit; a forked child begins with no leases. The thread sleeps on a
+``Bell``, and no other thread takes a lock that an interruption could leave locked.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from django_redlock.concurrency.latches import Bell
+from django_redlock.concurrency.loops import PerLoop, running_loop
+from django_redlock.concurrency.threads import WorkerThreads, start_thread
+from django_redlock.core.policy import boottime
+
+from .batch import RenewalBatch, batches
+from .loop_watchdog import LoopWatchdog
+from .schedule import RenewalSchedule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_redlock.backend import Backend
+
+    from .lease import Lease
+    from .schedule import Reference
+
+logger = logging.getLogger("django_redlock")
+
+# The thread leaves the leases of an event loop to the loop …
+LAG: Final = 1 / 6  # … for this part of a ttl after they were due,
+GRACE: Final = 0.1  # … and for this many seconds after their deadline.
+MOST_TOLD: Final = 32  # holders that are being told of a loss at the same time
+
+
+class Watchdog:
+    """Looks after the leases of a process, those of event loops by a timer there."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all leases, as a forked child must: they are its parent's."""
+        self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
+        self._bell = Bell()
+        self._own = RenewalSchedule()
+        self._of_loops = RenewalSchedule(lag=LAG, grace=GRACE)
+        self._crew = WorkerThreads()
+        self._sleeps_until = math.inf
+        self._running = False
+        self._in_loops = PerLoop(LoopWatchdog)
+
+    def watch(self, lease: Lease) -> None:
+        """Look after a lease until it ends."""
+        loop = running_loop()
+        if loop is not None:
+            self._in_loops.of(loop).watch(lease, loop)
+        with self._lock:
+            (self._own if loop is None else self._of_loops).add(lease)
+            self._wake()
+        if not self._running:
+            try:
+                start_thread(self._run)
+            except RuntimeError as error:  # the next lease tries again
+                logger.warning("no watchdog: leases end with their ttl, untold: %s", error)
+
+    def _next(self) -> float:
+        return min(self._own.next(), self._of_loops.next())
+
+    def _wake(self) -> None:
+        if self._next() < self._sleeps_until:
+            self._bell.ring()
+
+    def _run(self) -> None:
+        with self._lock:
+            if self._running:  # of several that were started one is enough
+                return
+            self._running = True
+        try:
+            while True:
+                self._attend()  # a call of its own: no variable here keeps a lease alive
+        finally:
+            self._running = False  # the next lease starts another
+
+    def _attend(self) -> None:
+        """Wait until there is something to do, and have it done."""
+        rotas = (self._own, self._of_loops)
+        with self._lock:
+            self._sleeps_until = self._next()
+        left = self._sleeps_until - boottime()
+        if left > 0:
+            self._bell.sleep(left)
+        with self._lock:
+            self._sleeps_until = -math.inf  # awake: no need to be woken
+            now = boottime()
+            taken = [(rota, *rota.take(now)) for rota in rotas]
+        for rota, over, due in taken:
+            self._tell([lease for lease in over if lease.over() or lease.untold])
+            for backend, batch in batches(due):
+                self._crew.do(id(backend.group), partial(self._renew, rota, backend, batch))
+
+    def _renew(self, rota: RenewalSchedule, backend: Backend, batch: Sequence[Reference]) -> None:
+        renewal = RenewalBatch(backend, batch)
+        try:
+            outcomes = backend.run(renewal.steps())
+        except Exception:  # noqa: BLE001 - logged; the leases stand until their deadlines
+            outcomes = renewal.unknown()
+        try:
+            renewal.settle(outcomes)
+        finally:  # a listener may want to exit; the leases are still to be looked after
+            with self._lock:
+                for lease in renewal.leases:
+                    rota.renew_later(lease)
+                self._wake()
+            self._tell(renewal.lost)
+
+    def _tell(self, lost: Sequence[Lease]) -> None:
+        for lease in lost:
+            self._crew.do("tell", lease.tell_lost, most=MOST_TOLD)
+
+
+watchdog: Final = Watchdog()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=watchdog.reset)

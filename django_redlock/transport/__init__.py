@@ -1,0 +1,1 @@
+"""One node: its address, handshake, connections, and whether it may vote."""

@@ -1,0 +1,157 @@
+"""Open a connection to a node and find out, once for its life, whether the node may vote."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+from hiredis import ReplyError
+
+from django_redlock.core.policy import boottime, microseconds, milliseconds
+
+from . import admission
+from .connection import Connection
+from .wire import replies as answers
+from .wire import scripts
+from .wire.bounded import BoundedSocket
+from .wire.refusals import Refused, complaint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redis.connection import Connection as RedisConnection
+    from redis.connection import UnixDomainSocketConnection
+
+    from .address import Address
+
+
+def open_channel(
+    address: Address,
+    *,
+    place: int,
+    fences: str,
+    guard: float,
+    skew: float,
+    earlier: admission.ServerInfo | None,
+    timeout: float,
+    progress: Callable[[], object] = bool,
+) -> Connection:
+    """Connect, and find out whether and from when the node may vote.
+
+    Args:
+        place: of the node in its group.
+        fences: the key of the node's counters.
+        guard: seconds a restarted or emptied node has no vote; 0: it has.
+        skew: seconds by which its clock may differ from ours, with a guard.
+        earlier: what the node said at an earlier connection.
+        timeout: seconds for each step; for all answers together a few times that.
+        progress: called after each answer of the node.
+
+    Raises:
+        Refused: the node is there, but it may not vote or refuses us.
+        RedisError, OSError: there is no such node.
+        ValueError: it is no Redis or Valkey server.
+    """
+    connection = address.connection(timeout)
+    try:
+        heard = _log_in(connection, timeout)
+        progress()
+        start = time.monotonic()
+        sent, asked = microseconds(), boottime()
+        _send(connection, ("TIME",), ("INFO", "server"), ("INFO", "replication"))
+        clock = admission.clock_of(_answer(heard, list))
+        round_trip = time.monotonic() - start
+        look = admission.Look(clock, sent / 1e6, microseconds() / 1e6, asked, boottime())
+        facts = admission.parse(_answer(heard, bytes) + b"\n" + _answer(heard, bytes))
+        facts = admission.seen(facts, look, earlier, skew if guard else math.inf)
+        progress()
+        refusal = admission.objection(facts)
+        if refusal:
+            raise Refused(refusal)  # noqa: TRY301 - the connection must be closed below
+        age = admission.age(facts, look.heard)
+        nonce = secrets.token_hex(16)
+        longest = math.ceil(guard * 1000)  # the one time to round up
+        epoch = secrets.token_hex(8)
+        admit = ("EVAL", scripts.ADMIT, 1, fences, nonce, longest, milliseconds(age), epoch)
+        load = [("SCRIPT LOAD", text) for text in scripts.TEXT.values()]
+        # One of the two clocks is wrong: nothing may be written by it.
+        asking = [] if facts.off else [admit]
+        _send(connection, *load, *asking, ("CLIENT ID",))
+        for command in scripts.TEXT:
+            if _answer(heard, bytes) != scripts.DIGEST[command].encode():
+                raise Refused(answers.ANOTHER)  # noqa: TRY301 - as above
+        wait, admitted = _admitted(_answer(heard, list), nonce, longest) if asking else (0, b"")
+        progress()
+        guard_left = max(admission.guard_left(age, guard), wait / 1000)
+        if facts.off:
+            guard_left = admission.LOOK_AGAIN
+        client = _number(heard)
+        heard.end()
+        connection._sock = heard.socket  # type: ignore[assignment] # noqa: SLF001 - see ``Connection``
+        return Connection(
+            connection,
+            address.label,
+            facts,
+            place=place,
+            client=client,
+            epoch=admitted,
+            round_trip=round_trip,
+            guard_left=guard_left,
+        )
+    except BaseException:
+        connection.disconnect()
+        raise
+
+
+def _log_in(
+    connection: RedisConnection | UnixDomainSocketConnection, timeout: float
+) -> BoundedSocket:
+    """Have redis-py connect and log in over a bounded socket; what we ask next is read from it."""
+    log_in: Any = connection.redis_connect_func or type(connection).on_connect
+
+    def bounded(connection: Any) -> None:
+        connection._sock = BoundedSocket(connection._sock, timeout)  # noqa: SLF001 - see ``Connection``
+        log_in(connection)
+
+    connection.redis_connect_func = bounded  # type: ignore[assignment] # it is passed one
+    connection.connect()
+    heard: BoundedSocket = connection._sock  # type: ignore[assignment] # noqa: SLF001 - as above
+    heard.logged_in()
+    return heard
+
+
+def _admitted(answer: list[Any], nonce: str, longest: int) -> tuple[int, bytes]:
+    """The milliseconds until the node may be admitted, and its epoch."""
+    if len(answer) == 4 and answer[:2] == [nonce.encode(), b"ADMITTED"]:  # noqa: PLR2004
+        wait, epoch = answer[2:]
+        if isinstance(wait, int) and 0 <= wait <= longest + 1 and isinstance(epoch, bytes):
+            return wait, epoch
+    raise Refused(answers.why_none(nonce.encode(), answer))
+
+
+def _number(heard: BoundedSocket) -> int:
+    """The node's number for this connection, by which it can be unblocked; 0 if forbidden."""
+    answer = heard.answer()
+    if isinstance(answer, ReplyError):
+        return 0
+    if isinstance(answer, int) and answer > 0:
+        return answer
+    raise Refused(answers.ANOTHER)
+
+
+def _send(
+    connection: RedisConnection | UnixDomainSocketConnection, *commands: tuple[str | int, ...]
+) -> None:
+    """Send commands at once: their answers take one round trip."""
+    connection.send_packed_command(connection.pack_commands(commands))
+
+
+def _answer(heard: BoundedSocket, kind: type) -> Any:
+    answer = heard.answer()
+    if isinstance(answer, ReplyError):
+        raise Refused(complaint(answer))
+    if not isinstance(answer, kind):
+        raise Refused(answers.ANOTHER)
+    return answer

@@ -1,0 +1,27 @@
+-- KEYS held                       ARGV nonce, lock prefix, limit, name …
+-- Reads; writes nothing. Without names: those of the index that are due first, at most ``limit``.
+-- The nonce is the power to release, so it stays here: a digest names the owner.
+-- Returns nonce, FOUND, [name, owner digest, pttl, g, label] …, number of names looked at
+local nonce, prefix, names = ARGV[1], ARGV[2], {}
+if #ARGV > 3 then
+  for i = 4, #ARGV do names[#names + 1] = ARGV[i] end
+else
+  local t = redis.call('TIME')
+  local now = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
+  names = redis.call('ZRANGEBYSCORE', KEYS[1], now, '+inf', 'LIMIT', 0, ARGV[3])
+end
+local found = {}
+for _, name in ipairs(names) do
+  local value = redis.pcall('GET', prefix .. name)
+  if type(value) == 'table' then value = '' end
+  if value and value ~= 'next::' then
+    local owner, g, label = string.match(value, '^(%x+):(%d+):(.*)$')
+    if not owner then
+      owner, g, label = value, '', string.match(value, '^rest::(.*)$') or ''
+    end
+    found[#found + 1] = {
+      name, string.sub(redis.sha1hex(owner), 1, 16),
+      redis.call('PTTL', prefix .. name), g, label}
+  end
+end
+return {nonce, 'FOUND', found, #names}

@@ -1,0 +1,223 @@
+"""The floors of the package: each module imports only from floors below its own."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pickle
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import django_redlock
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, errors
+from django_redlock.core.protocol import Answer, Vote
+
+PACKAGE = Path(django_redlock.__file__).parent
+
+# From the ground up. A name is a module of the root, or a folder with all that is in it.
+FLOORS = (
+    "core",
+    "concurrency",
+    "transport",
+    "events",
+    "fanout",
+    "backend",
+    "leases",
+    "locks",
+    "inspection",
+    "transactions",
+    "setting_values",
+    "conf",
+    "__init__",
+    "errors",  # this and the next two: where earlier versions had public names
+    "lease",
+    "protocol",
+    "signals",
+    "otel",
+    "checks",
+    "models",
+    "admin",
+    "views",
+    "celery",
+    "testing",
+    "apps",
+    "management",
+    "templatetags",
+    "migrations",
+)
+LONGEST = 300  # lines of a module …
+# … but for these, which are to be split by purpose:
+LONG = {
+    "core.acquire": "an attempt, its token and its refusal are read together",
+    "fanout.blocking": "gathering, writing and listening share the request's state",
+    "leases.lease": "a lease's life and its public face in one",
+    "management.commands.redlock_status": "arguments, tables and JSON of one command",
+    "testing.embedded": "one node and a group of nodes",
+    "transport.connection": "reading and writing share one stream",
+}
+PUBLIC = (
+    "django_redlock:redlock",
+    "django_redlock:redlocks",
+    "django_redlock:LockTaken",
+    "django_redlock:NodesUnavailable",
+    "django_redlock:LeaseLost",
+    "django_redlock:RedlockError",
+    "django_redlock:current_lease",
+    "django_redlock:assert_locked",
+    "django_redlock.admin:LockKeyAdmin",
+    "django_redlock.celery:LockedTask",
+    "django_redlock.celery:Skipped",
+    "django_redlock.celery:locked_task",
+    "django_redlock.conf:backend",
+    "django_redlock.errors:LockTaken",
+    "django_redlock.errors:RedlockError",
+    "django_redlock.events:Kind",
+    "django_redlock.events:subscribe",
+    "django_redlock.inspection:Kind",
+    "django_redlock.inspection:survey",
+    "django_redlock.lease:Lease",
+    "django_redlock.locks:Lock",
+    "django_redlock.locks:LockTemplate",
+    "django_redlock.models:LockKey",
+    "django_redlock.otel:instrument",
+    "django_redlock.protocol:Answer",
+    "django_redlock.protocol:Vote",
+    "django_redlock.signals:lease_lost",
+    "django_redlock.testing:EmbeddedNode",
+    "django_redlock.testing:EmbeddedNodes",
+    "django_redlock.testing.memory:MemoryNodes",
+    "django_redlock.testing.plugin:redlock_nodes",
+    "django_redlock.views:IgnoreRefusals",
+    "django_redlock.views:single_flight",
+)
+# The package's own names are looked up when they are used.
+LAZY = {("__init__", "conf")}
+
+
+def modules() -> dict[str, Path]:
+    """Every module by its dotted name inside the package; a folder by the name of the folder."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        name = parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts
+        found[".".join(name)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imported(source: str, inside: str, *, folder: bool) -> Iterator[str]:
+    """The package's modules that this source imports, wherever in it, for types only as well."""
+    here = ["django_redlock", *inside.split(".")]
+    package = here if folder else here[:-1]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            full = ".".join(filter(None, [base, node.module or ""]))
+            yield from filter(None, (known(full, each.name) for each in node.names))
+        elif isinstance(node, ast.Import):
+            yield from filter(None, (known(each.name) for each in node.names))
+
+
+def known(module: str, name: str = "") -> str:
+    """The module of the package that is meant, or ""; the longest name that is one."""
+    if module.split(".", maxsplit=1)[0] != "django_redlock":
+        return ""
+    inside = ".".join(module.split(".")[1:])
+    for each in (f"{inside}.{name}".strip("."), inside):
+        if each in MODULES:
+            return each
+    return "__init__" if not inside else ""
+
+
+def floor(name: str) -> int:
+    """Which floor a module is on."""
+    return FLOORS.index(name.split(".", maxsplit=1)[0])
+
+
+def graph() -> dict[str, set[str]]:
+    """What each module imports."""
+    return {
+        name: set(
+            imported(path.read_text(encoding="utf-8"), name, folder=path.name == "__init__.py")
+        )
+        - {name}
+        for name, path in MODULES.items()
+    }
+
+
+GRAPH = graph()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_is_on_a_floor(name):
+    """Whoever adds a folder says where it stands."""
+    assert name.split(".")[0] in FLOORS
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_go_down(name):
+    """From its own folder, or from a floor below."""
+    upwards = {
+        each for each in GRAPH[name] if floor(each) > floor(name) and (name, each) not in LAZY
+    }
+    assert upwards == set()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_are_short(name):
+    """A reader sees one purpose at a time; what is longer says why."""
+    lines = len(MODULES[name].read_text(encoding="utf-8").splitlines())
+    assert (lines > LONGEST) == (name in LONG)
+
+
+def test_the_root_shows_few_names():
+    """At most sixteen modules and as many folders."""
+    names = [path for path in PACKAGE.iterdir() if not path.name.startswith("__pycache__")]
+    assert len([path for path in names if path.suffix == ".py"]) <= 16
+    assert len([path for path in names if path.is_dir()]) <= 16
+
+
+@pytest.mark.parametrize("path", PUBLIC)
+def test_public_names_stay_where_they_are(path):
+    """Whatever moves inside the house."""
+    module, _, name = path.partition(":")
+    assert hasattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize("kind", [LeaseLost, LockTaken, NodesUnavailable])
+def test_stored_errors_can_be_read(kind):
+    """Celery stores an error's module and name; an earlier version's pickles name its functions."""
+    assert kind.__module__ == "django_redlock.errors"
+    error = kind("why", name="name", votes=(Vote("a", Answer.UNKNOWN),))
+    read = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    assert (type(read), str(read), read.votes) == (kind, str(error), error.votes)
+    assert errors._rebuild(kind, {"reason": "why"}).reason == "why"
+    assert Answer("lost") is Answer.UNKNOWN
+
+
+def test_there_is_no_circle():
+    """Neither between modules nor, inside a folder, between its folders."""
+    steps = {
+        name: {each for each in found if (name, each) not in LAZY} for name, found in GRAPH.items()
+    }
+    TopologicalSorter(steps).prepare()
+
+
+def test_a_circle_is_found():
+    """The check can fail."""
+    with pytest.raises(CycleError):
+        TopologicalSorter({"a": {"b"}, "b": {"a"}}).prepare()
+
+
+def test_an_import_for_types_counts():
+    """Also where it is written inside a function."""
+    source = (
+        "if TYPE_CHECKING:\n    from .locks import Lock\n"
+        "def run():\n    import django_redlock.conf\n    from django_redlock import redlock\n"
+    )
+    assert set(imported(source, "backend", folder=False)) == {"locks", "conf", "__init__"}
