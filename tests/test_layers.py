@@ -54,7 +54,6 @@ LONG = {
     "core.acquire": "an attempt, its token and its refusal are read together",
     "fanout.blocking": "gathering, writing and listening share the request's state",
     "leases.lease": "a lease's life and its public face in one",
-    "management.commands.redlock_status": "arguments, tables and JSON of one command",
     "testing.embedded": "one node and a group of nodes",
     "transport.connection": "reading and writing share one stream",
 }

@@ -17,7 +17,7 @@ from django.test import override_settings
 from django_redlock import conf, redlock
 from django_redlock.fanout.memory.group import MemoryNodes
 from django_redlock.inspection.results import age
-from django_redlock.management.commands import redlock_status
+from django_redlock.management.status import coloured
 from tests.passwords import SECRET, USER, with_passwords
 from tests.waiting import eventually
 
@@ -591,7 +591,7 @@ def test_one_dead_and_one_hung_node(patient_nodes):
 
 def test_a_guarded_node(redlock_nodes, monkeypatch):
     """A node under the restart guard is one line of a hundred columns, its seconds at the end."""
-    monkeypatch.setattr(redlock_status, "WIDTH", 100)
+    monkeypatch.setattr(coloured, "WIDTH", 100)
     alias = redlock_nodes.settings(NODE_TIMEOUT=10)
     with override_settings(REDLOCK={"default": alias}):
         status()
@@ -641,3 +641,67 @@ def test_no_nonce_anywhere(patient_nodes):
         printed = status()[1] + status("--json")[1] + status("invoice:42")[1]
     assert printed.count("invoice:42") == 3
     assert lease._grant.nonce[:12] not in printed
+
+
+# -- without rich ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing rich fails, as where the extra is not installed."""
+    monkeypatch.delitem(sys.modules, "django_redlock.management.status.coloured", raising=False)
+    for name in [each for each in sys.modules if each.split(".")[0] == "rich"]:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def rows(printed: str) -> list[list[str]]:
+    """The cells of all lines, without the rules below the heads."""
+    lines = [words(line) for line in printed.splitlines()]
+    return [cells for cells in lines if not set("".join(cells)) <= set("-─ ")]
+
+
+def test_without_rich_the_same_is_printed_as_plain_text(memory, request):
+    """Sentences, heads and cells; the columns are aligned."""
+    stop_clocks(memory)
+    put(memory, "invoice:42", f"{A}:7:web-1:2114", *range(5))
+    put(memory, "half", f"{B}:9:web-2:1", 0, 1)
+    with_rich = status()
+    request.getfixturevalue("no_rich")
+    plain = status()
+    assert (plain[0], rows(plain[1])) == (with_rich[0], rows(with_rich[1]))
+    assert "\x1b" not in plain[1]
+    lines = plain[1].splitlines()
+    heads = next(line for line in lines if line.startswith("lock "))
+    held = next(line for line in lines if line.startswith("invoice:42"))
+    assert heads.index("holder") == held.index("web-1:2114")
+    assert set(lines[lines.index(heads) + 1]) == {"-", " "}
+
+
+@pytest.mark.usefixtures("no_rich")
+@pytest.mark.parametrize("name", ["a\tb", "evil\u202egnp", "[bold]x[/bold]"])
+def test_without_rich_hostile_names_are_escaped(memory, name):
+    """What is invisible, or turns the direction of writing, is told as an escape."""
+    put(memory, name, f"{A}:7:web-1:2114", *range(5))
+    printed = status()[1]
+    shown = name.encode("unicode_escape").decode() if not name.isprintable() else name
+    assert shown in printed
+    assert "\t" not in printed
+    assert "\u202e" not in printed
+
+
+def test_rich_is_no_dependency_of_a_lock():
+    """Neither of the package nor of its settings; importing the command needs none either."""
+    code = (
+        "import sys; sys.modules['rich'] = None\n"
+        "import django; django.setup()\n"
+        "from django_redlock import redlock\n"
+        "from django.core.management import call_command\n"
+        "with redlock('name'):\n"
+        "    call_command('redlock_status')\n"
+    )
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert rows(done.stdout)[-1][0] == "name"
