@@ -1,4 +1,4 @@
-"""For every test: Ctrl-C as a terminal sends it. For many: patient nodes; for some: TLS."""
+"""For all tests: Ctrl-C as a terminal sends it, no lease. For many: patient nodes; for some: TLS."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from django_redlock.leases import context
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.testing.plugin import lent
 
@@ -21,6 +22,12 @@ def pytest_configure() -> None:
     """A suite that a shell starts in the background ignores SIGINT, as all would that it starts."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def no_leases() -> None:
+    """A test begins without a lease: one of an earlier test may await the garbage collector."""
+    context._stack.set(())
 
 
 @pytest.fixture
