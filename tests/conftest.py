@@ -1,4 +1,4 @@
-"""For all tests: Ctrl-C as a terminal sends it, no lease. For many: patient nodes; for some: TLS."""
+"""For all tests: Ctrl-C as of a terminal, and no lease. For many: patient nodes; for some: TLS."""
 
 from __future__ import annotations
 
