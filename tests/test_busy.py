@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,6 +26,7 @@ from django_redlock.transport import attempt as opening
 from django_redlock.transport import handshake, node
 from django_redlock.transport.attempt import ConnectAttempt, Listening
 from django_redlock.transport.connection import Connection
+from django_redlock.transport.wire import bounded
 
 from .loops import group_of, template, unguarded
 
@@ -146,6 +149,42 @@ def test_silence_counts_from_the_last_sign(monkeypatch):
     assert listening.silence(coming) == 0.0
 
 
+class Socket:
+    """Answers after so many waits that end in vain; each of them ends ``late`` seconds too late."""
+
+    def __init__(self, clock: Clock, waits: int) -> None:
+        self.clock, self.waits, self.seconds = clock, waits, 0.0
+
+    def settimeout(self, seconds: float) -> None:
+        """Wait so long from now on."""
+        self.seconds = seconds
+
+    def recv(self, _: int) -> bytes:
+        """Wait."""
+        if not self.waits:
+            return b"+OK\r\n"
+        self.waits -= 1
+        self.clock.now += self.seconds + self.clock.late
+        raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    ("late", "waits", "heard"),
+    [(0.0, 7, True), (0.0, 8, False), (0.1, 50, True), (40.0, 3, True)],
+)
+def test_a_handshake_ends_by_silence_and_not_by_a_frozen_machine(late, waits, heard, monkeypatch):
+    """A step has 0.8 s; of a machine that stood still for 40 s, no node is called silent."""
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(bounded, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    clock.late = late
+    sock: Any = bounded.BoundedSocket(cast("Any", Socket(clock, waits)), 0.8)
+    if heard:
+        assert sock.recv(100) == b"+OK\r\n"
+    else:
+        with pytest.raises(TimeoutError):
+            sock.recv(100)
+
+
 # -- nodes that are late ------------------------------------------------------------------------
 
 
@@ -205,3 +244,42 @@ def test_no_lock_is_refused_because_the_machine_is_busy():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["failed"] == 0
+
+
+STOOD_STILL = """
+import sys
+from tests.busy import NODE_TIMEOUT, in_threads
+from tests.loops import group_of, template, unguarded
+
+with unguarded(5) as nodes:
+    print(*(node.pid for node in nodes), flush=True)
+    for _ in sys.stdin:
+        group = group_of(nodes.urls, NODE_TIMEOUT)
+        print("begins", flush=True)
+        refused = in_threads(template(group, ttl=60))
+        group.close()
+        print(refused.most_common(3), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_no_lock_is_refused_because_the_machine_stood_still():
+    """A process and its nodes are stopped for a second while threads connect; then all go on."""
+    command = [sys.executable, "-c", STOOD_STILL]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stopped = [process.pid, *map(int, process.stdout.readline().split())]
+        for turn in range(8):
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "begins\n"
+            time.sleep(0.015 * turn)
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            time.sleep(1.2)
+            for pid in reversed(stopped):
+                os.kill(pid, signal.SIGCONT)
+            assert process.stdout.readline() == "[]\n"
+        process.stdin.close()

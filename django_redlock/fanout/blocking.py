@@ -48,6 +48,7 @@ class BlockingRequest:
         self.awaited: dict[int, int] = {}  # file descriptor -> index
         self.unheard: dict[int, int] = {}  # ours, asked, not answered yet -> file descriptor
         self.prompt: set[int] = set()  # of these, the ones that owed nothing before
+        self._longest = self.start + PATIENCE * timeout
         self._looked = self._absent = 0.0  # seconds: when we last looked; for which we could not
         self.coming: dict[
             int, tuple[ConnectAttempt, float]
@@ -112,7 +113,7 @@ class BlockingRequest:
             elif opening is not None:
                 self.coming[i] = opening, self.timeout * (1 if down else HANDSHAKE)
         for i in tuple(self.coming):
-            self._wait_for(i, self.deadline, math.inf)
+            self._wait_for(i, self.timeout, math.inf)
         self._wait_longer(self._enough)
 
     def more(self) -> bool:
@@ -132,16 +133,15 @@ class BlockingRequest:
 
     def _wait_longer(self, enough: Callable[[], bool]) -> None:
         """Wait for nodes that are being connected, until there are enough, or they are silent."""
-        longest = self.start + PATIENCE * self.timeout
         for i, (_, patience) in tuple(self.coming.items()):
             if patience > self.timeout and not enough():
-                self._wait_for(i, longest, patience)
+                self._wait_for(i, PATIENCE * self.timeout, patience)
 
-    def _wait_for(self, i: int, until: float, patience: float) -> None:
+    def _wait_for(self, i: int, longest: float, patience: float) -> None:
         """Wait for a connection: the one that is opened, or one that another thread gives back.
 
         Args:
-            until: ``time.monotonic``, moved by what this thread wakes up late.
+            longest: seconds of waiting, without what this thread wakes up late.
             patience: seconds without a sign of the node.
         """
         opening, _ = self.coming[i]
@@ -154,8 +154,7 @@ class BlockingRequest:
                 else:
                     self.nodes[i].forgo(opening)
                 return
-            now = time.monotonic() - self.listening.late
-            left = min(until - now, patience - self.listening.silence(opening))
+            left = min(longest - self.listening.waited, patience - self.listening.silence(opening))
             if left <= 0:
                 return
             self.listening.wait(opening, left)
@@ -253,11 +252,17 @@ class BlockingRequest:
         return self.poll.poll(0)
 
     def _late(self, end: float) -> float:
-        """Seconds for which this thread did not run, and could hear nobody, since it was asked."""
+        """Seconds for which this thread did not run, and could hear nobody, since it was asked.
+
+        Who wakes up late from the last sleep looks for a moment more: if the whole machine stood
+        still, so did nodes on it.
+        """
         now = time.monotonic()
-        absent = self._absent + max(0.0, now - self._looked - self.timeout / 4)
+        late = max(0.0, now - self._looked - self.timeout / 4)
+        absent = self._absent + late
         self._absent, self._looked = 0.0, now
-        return min(absent, self.start + PATIENCE * self.timeout - end)
+        self._longest += absent
+        return min(absent + (self.timeout / 2 if late else 0.0), self._longest - end)
 
     def _worth(self) -> bool:
         """Whether those who were not heard yet are worth a moment more."""

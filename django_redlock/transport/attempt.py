@@ -65,11 +65,11 @@ class Listening:
         timeout: the node timeout, in seconds.
 
     Attributes:
-        late: seconds by which it came back too late, of all parts together.
+        waited: seconds of all parts together, however late it came back.
     """
 
     def __init__(self, timeout: float) -> None:
-        self.late = 0.0
+        self.waited = 0.0
         self._part = timeout / PARTS
         self._listened = 0.0
         self._times = [time.monotonic()]
@@ -87,7 +87,7 @@ class Listening:
         part, start = min(seconds, self._part), time.monotonic()
         if not opening.done.wait(part):
             late = max(0.0, time.monotonic() - start - part)
-            self.late += late
+            self.waited += part
             self.note(max(0.0, part - late))
 
     def note(self, seconds: float) -> None:
