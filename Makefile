@@ -6,31 +6,49 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-slow soak soak-busy lint format docs docs-tables bench bench-figures matrix screenshots clean
+.PHONY: help demo test test-tools test-slow test-tools-slow soak soak-busy soak-celery soak-fencing soak-views lint format docs docs-tables bench bench-figures matrix museum screenshots clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# ONCE=1: three acts that end by themselves, with a verdict.
+# ONCE=1: five acts that end by themselves, with a verdict.
 ONCE ?=
 demo: $(VENV)/.has-demo ## A site on five nodes, a crowd, dying nodes; ONCE=1: with an end
 	$(BIN)/python -m example_project.demo $(if $(filter-out 0,$(ONCE)),--once) $(ARGS)
 
-test: $(VENV)/.has-dev ## The tests that take at most three minutes
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow" $(ARGS)
+test: $(VENV)/.has-dev ## The tests of the package: four minutes on two cores
+	$(BIN)/python -m pytest -n 6 --dist worksteal -m "not slow and not tools" $(ARGS)
+
+test-tools: $(VENV)/.has-dev ## The tests of docs, demo, benchmark and tools: two minutes
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "tools and not slow" $(ARGS)
 
 test-slow: $(VENV)/.has-dev ## Kills, many processes, long runs
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow --timeout 600 $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "slow and not tools" --timeout 600 $(ARGS)
+
+test-tools-slow: $(VENV)/.has-dev ## The demo, the benchmark, the tutorial, other people's clients
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "slow and tools" --timeout 600 $(ARGS)
 
 # WORLDS=1000: fewer. It goes on where it was interrupted, until the code changes.
 WORLDS ?= 200000
 soak: $(VENV)/.has-dev ## Very many simulated worlds, on all cores, resumable
-	$(BIN)/python -m tests.worlds --soak --worlds $(WORLDS) $(ARGS)
+	$(BIN)/python -m tests.simulation --soak --worlds $(WORLDS) $(ARGS)
 
 # RUNS=20: fewer.
 RUNS ?= 500
 soak-busy: $(VENV)/.has-dev ## Fresh processes beside busy loops: no healthy node is called silent
-	$(BIN)/python -m tests.busy --runs $(RUNS)
+	$(BIN)/python -m tests.faults.busy --runs $(RUNS)
+
+# ARGS=--others: celery-once and celery-singleton beside it.
+soak-celery: $(VENV)/.has-dev ## 10,000 messages through Celery workers that are killed, on nodes that die
+	$(BIN)/python -m tests.celery.soak $(ARGS)
+
+# ARGS="--databases sqlite": not PostgreSQL and MariaDB.
+soak-fencing: $(VENV)/.has-dev ## 10,000 additions on each database by processes that are stopped and killed
+	$(BIN)/python -m tests.fencing.counters $(ARGS)
+
+# ARGS="--only gunicorn --submits 100": fewer. Daphne is played where it is installed.
+soak-views: $(VENV)/.has-dev ## 1,000 double submits to each of gunicorn, uvicorn and REST framework
+	$(BIN)/python -m tests.views.soak $(ARGS)
 
 lint: $(VENV)/.has-dev ## Check style, format and types
 	$(BIN)/ruff check
@@ -45,14 +63,19 @@ docs: $(VENV)/.has-docs ## Build the documentation; a warning is an error
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html $(ARGS)
 
 docs-tables: $(VENV)/.has-dev ## Hunt every broken variant, and write the page about it
-	$(BIN)/python -m tests.worlds --table docs/reference/mutants.md
+	$(BIN)/python -m tests.simulation --table docs/reference/mutants.md
 
+# ARGS="--against REV": two revisions of ours beside each other; it fails when the newer one is slower.
 bench: $(VENV)/.has-dev ## What a lock costs, beside sockets and other clients
-	$(BIN)/python -m tests.bench $(ARGS)
+	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-figures: $(VENV)/.has-dev ## The same, into the README and the page "Performance"
-	$(BIN)/python -m tests.bench --readme README.md \
+	$(BIN)/python -m benchmarks --readme README.md \
 		--markdown docs/explanation/performance-figures.md $(ARGS)
+
+# ARGS="--only setnx-del paused": these recipes, faults or cells. ARGS="--short": a minute.
+museum: $(VENV)/.has-dev ## The locks that people copy, each broken by a fault, and this one beside them
+	$(BIN)/python -m museum $(ARGS)
 
 matrix: $(VENV)/.created ## The tests on each Python with oldest and newest libraries, on three servers
 	$(BIN)/python -m tools.matrix $(ARGS)
@@ -62,7 +85,7 @@ screenshots: $(VENV)/.has-dev $(VENV)/.has-demo ## The pictures of README and do
 
 clean: ## Remove the environments and everything that was built
 	rm -rf $(VENV) .venv-newest .cache build dist docs/_build .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find django_redlock example_project tests tools -name __pycache__ -prune -exec rm -rf {} +
+	find benchmarks django_redlock example_project museum tests tools -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp, because an interrupted `venv` leaves a python without pip; running it again completes it.
 $(VENV)/.created:

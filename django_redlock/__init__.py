@@ -8,6 +8,7 @@ Importing this package imports no Django; settings are read at the first use.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from django_redlock.locks.template import LockTemplate
@@ -17,6 +18,7 @@ from .leases.context import assert_locked, current_lease
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
     from .backend import Backend
 
@@ -33,14 +35,20 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-def _configured(alias: str) -> Backend:
+@functools.cache
+def _settings() -> ModuleType:
     from . import conf
 
-    return conf.backend(alias)
+    return conf
+
+
+def _configured(alias: str) -> Backend:
+    made: Backend = _settings().backend(alias)
+    return made
 
 
 class _Templates:
-    """``redlocks[alias]``: the template of each configured alias."""
+    """``redlocks[alias]`` is the template of a configured alias; iterating gives all aliases."""
 
     def __getitem__(self, alias: str) -> LockTemplate:
         _configured(alias)

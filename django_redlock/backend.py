@@ -1,6 +1,6 @@
-"""All that a lock needs to know of one alias: its nodes, its rules, its defaults.
+"""Hold what a lock needs of one alias: its nodes, its policy, its defaults.
 
-Knows no Django: ``conf`` makes one from settings, and anybody else may make one by hand.
+A backend needs no Django: ``conf`` makes one from settings, and a program may make its own.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from django_redlock.core.policy import check_seconds
 
+from .concurrency.forking import call_in_child
 from .concurrency.loops import running_loop
 from .core.driver import arun, run
 from .core.protocol import Request, Sleep
@@ -32,31 +33,45 @@ LABEL_BYTES = 200
 
 
 class Group(Protocol):
-    """The nodes of one alias, whatever they are."""
+    """The nodes of one alias, real or in memory."""
 
     def ask(self, ask: Request) -> Sequence[Vote]:
-        """Put a question to the nodes and return one vote for each, in order."""
+        """Send a request to the nodes and return one vote for each, in order."""
 
     def aask(self, ask: Request) -> Awaitable[Sequence[Vote]]:
-        """The same for a task; what can be sent is on its way when this returns."""
+        """Send a request as ``ask`` does, for a task; when this returns, it is on its way."""
 
     def queue(self, effect: JoinQueue | BlockOnNode | LeaveQueue) -> bool | Wakeup | str:
-        """Wait in line, stand or leave, by blocking; see the effects for what is returned."""
+        """Carry out an effect of a wait queue; its class says what is returned."""
 
     def aqueue(
         self, effect: JoinQueue | BlockOnNode | LeaveQueue
     ) -> Awaitable[bool | Wakeup | str]:
-        """The same for a task."""
+        """Carry out an effect as ``queue`` does, for a task."""
 
     def states(self) -> Sequence[NodeStatus]:
-        """What is known of each node, without asking."""
+        """Return what is known of each node, without a request."""
 
     def close(self) -> None:
         """Close idle connections."""
 
 
+class Transaction(Protocol):
+    """A database transaction, as the block of ``Lock.atomic`` uses it."""
+
+    def begin(self) -> None:
+        """Begin it."""
+
+    def commit(self) -> None:
+        """Commit it; if that raises, ``roll_back`` is called."""
+
+    def roll_back(self) -> None:
+        """Roll back, unless it has ended; may be called again, and in the middle of anything."""
+
+
+@functools.cache
 def process_label() -> str:
-    """Who we are, for people: host and process."""
+    """Return the owner label of this process: host and process id."""
     return f"{_host()}:{os.getpid()}"
 
 
@@ -65,11 +80,14 @@ def _host() -> str:
     return socket.gethostname().encode()[: LABEL_BYTES - 20].decode(errors="ignore")
 
 
+call_in_child(process_label.cache_clear)
+
+
 def refuse_event_loop() -> None:
-    """See that no event loop runs in this thread: a blocking call would stop it.
+    """Check that no event loop runs in this thread: a blocking call would stop it.
 
     Raises:
-        RuntimeError: one does.
+        RuntimeError: an event loop runs.
     """
     if running_loop() is not None:
         msg = "this would block the event loop: use 'async with', or aacquire, aadopt …"
@@ -77,26 +95,38 @@ def refuse_event_loop() -> None:
 
 
 def no_transaction() -> bool:
-    """Without a database there is no transaction."""
+    """Return False: without a database there is no transaction."""
     return False
+
+
+def no_database(_: str | None = None) -> Transaction:
+    """Refuse to make a transaction: there is no database.
+
+    Raises:
+        RuntimeError: always.
+    """
+    msg = "Lock.atomic needs a database: use a lock of an alias in Django's setting REDLOCK"
+    raise RuntimeError(msg)
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One alias.
+    """An alias: its nodes, its policy and its defaults.
 
     Attributes:
         alias: its name.
         group: the nodes.
-        policy: the rules they are used by.
+        policy: the constants of the group.
         ttl: default seconds of a lease.
         wait: default seconds to wait for a name; 0 does not wait.
-        renew: whether leases are prolonged while they are held.
-        max_hold: seconds after which that stops, or None.
-        label: the owner label to leave in the keys; never a secret.
-        in_transaction: whether the caller is inside a database transaction.
+        renew: whether leases are renewed while they are held.
+        max_hold: seconds after which renewals stop; None: never.
+        max_waiting_requests: how many requests of one process may wait at a time; None: any number.
+        label: returns the owner label to leave in the keys; never a secret.
+        in_transaction: returns whether the caller is inside a database transaction.
+        atomic: returns a transaction of a database, given its alias; None is the default one.
         refuse_event_loop: raises where blocking would stop an event loop.
-        sleep: how to let time pass.
+        sleep: called with seconds, to let them pass in a thread.
     """
 
     alias: str
@@ -106,17 +136,19 @@ class Backend:
     wait: float = 0.0
     renew: bool = True
     max_hold: float | None = None
+    max_waiting_requests: int | None = None
     label: Callable[[], str] = field(default=process_label)
     in_transaction: Callable[[], bool] = field(default=no_transaction)
+    atomic: Callable[[str | None], Transaction] = field(default=no_database)
     refuse_event_loop: Callable[[], None] = field(default=refuse_event_loop)
     sleep: Callable[[float], object] = field(default=time.sleep)
 
     def run(self, steps: Steps[T]) -> T:
-        """Carry out steps of the algorithm on these nodes."""
+        """Carry out steps of the algorithm on these nodes, by blocking calls."""
         return run(steps, self._perform)
 
     def arun(self, steps: Steps[T]) -> Awaitable[T]:
-        """The same in a task."""
+        """Carry out steps as ``run`` does, in a task."""
         return arun(steps, self._aperform)
 
     def _perform(self, effect: Effect) -> Any:
@@ -134,10 +166,10 @@ class Backend:
         return self.group.aqueue(effect)
 
     def check_ttl(self, ttl: float) -> float:
-        """The ttl, if these nodes may be asked for it.
+        """Return the ttl, if it is valid for this alias.
 
         Raises:
-            ValueError: above MAX_TTL, or so short that nothing is left of it.
+            ValueError: it is above MAX_TTL, or so short that the drift leaves no validity.
         """
         ttl = check_seconds("ttl", ttl)
         if ttl > self.policy.max_ttl:
@@ -152,10 +184,10 @@ class Backend:
         return ttl
 
     def check_min_hold(self, min_hold: float) -> float:
-        """The seconds for which a name stays taken, if these nodes may be asked for them.
+        """Return ``min_hold``, if it is valid for this alias.
 
         Raises:
-            ValueError: above MAX_TTL.
+            ValueError: it is above MAX_TTL.
         """
         if min_hold > self.policy.max_ttl:
             msg = (

@@ -1,4 +1,4 @@
-"""The ``REDLOCK`` setting, made into backends by alias; the only reader of settings.
+"""Make backends of the ``REDLOCK`` setting, by alias; the only module that reads settings.
 
     REDLOCK = {"default": {"NODES": ["redis://10.0.0.1:6379/0", …], "TTL": 30, …}, …}
 
@@ -11,7 +11,6 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
-from django.core.cache import InvalidCacheBackendError, caches
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.asyncio import async_unsafe
@@ -19,12 +18,13 @@ from django.utils.asyncio import async_unsafe
 from django_redlock.core.policy import Policy
 
 from .backend import Backend, Group
+from .cache_nodes import address_of
 from .concurrency.forking import call_in_child
 from .core.names import check_alias
 from .fanout.group import NodeGroup
-from .setting_values import check_values
-from .transactions import in_transaction
-from .transport.address import Address, from_options, from_url
+from .setting_values import check_distinct, check_values
+from .transactions import in_transaction, under_lock
+from .transport.address import Address, from_url
 from .transport.admission import skew_of
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "TTL": 30,
     "MAX_TTL": 60,
     "WAIT": 0,
+    "MAX_WAITING_REQUESTS": 100,
     "RENEW": True,
     "MAX_HOLD": None,
     "NODE_TIMEOUT": 0.05,
@@ -46,18 +47,18 @@ DEFAULTS: Final[dict[str, Any]] = {
 }
 NODE_KEYS: Final = frozenset({"URL", "USERNAME", "PASSWORD", "CACHE"})
 MEMORY: Final = "memory://"
-UPTIME_STEP: Final = 1.0  # seconds: nodes tell their uptime in whole ones
+UPTIME_STEP: Final = 1.0  # seconds: nodes report their uptime in whole ones
 
 _backends: dict[str, Backend] = {}
 _making = threading.RLock()
 
 
 def backend(alias: str) -> Backend:
-    """The backend of an alias, made at its first use and kept until settings change.
+    """Return the backend of an alias, made at its first use and kept until settings change.
 
     Raises:
         ImproperlyConfigured: the setting is missing or wrong; the text says where.
-        TypeError: an alias is a text, and this is none.
+        TypeError: the alias is not a text.
     """
     check_alias(alias)
     found = _backends.get(alias)
@@ -70,7 +71,7 @@ def backend(alias: str) -> Backend:
 
 
 def aliases() -> Iterator[str]:
-    """The names under which nodes are configured.
+    """Return an iterator over the configured aliases.
 
     Raises:
         ImproperlyConfigured: ``REDLOCK`` is missing or no dictionary.
@@ -100,8 +101,35 @@ def _setting(alias: str) -> Mapping[str, Any]:
     return configured[alias]  # type: ignore[no-any-return]
 
 
+def values_of(alias: str) -> dict[str, Any]:
+    """Return the settings of an alias, defaults included, as they are written.
+
+    Raises:
+        ImproperlyConfigured: there is no such alias.
+    """
+    return DEFAULTS | dict(_setting(alias))
+
+
+def addresses_of(alias: str) -> list[Address]:
+    """Return the addresses of an alias's nodes, in order; none for nodes in memory.
+
+    ``backend`` has told before whether the settings are valid.
+    """
+    values = values_of(alias)
+    if any(map(_is_in_memory, values["NODES"])):
+        return []
+    return [_address(node, values["OPTIONS"]) for node in values["NODES"]]
+
+
+def guard_of(values: Mapping[str, Any]) -> float:
+    """Return the seconds of the restart guard; 0: there is none."""
+    if not values["RESTART_GUARD"]:
+        return 0.0
+    return float(values["MAX_TTL"] + values["CLOCK_SKEW"] + UPTIME_STEP)
+
+
 def make(alias: str, setting: Mapping[str, Any]) -> Backend:
-    """A backend of one alias's settings; opens no connection.
+    """Make a backend of one alias's settings; open no connection.
 
     Raises:
         ImproperlyConfigured: a key is unknown or its value makes no sense.
@@ -128,7 +156,9 @@ def make(alias: str, setting: Mapping[str, Any]) -> Backend:
         wait=values["WAIT"],
         renew=values["RENEW"],
         max_hold=values["MAX_HOLD"],
+        max_waiting_requests=values["MAX_WAITING_REQUESTS"],
         in_transaction=in_transaction,
+        atomic=under_lock,
         refuse_event_loop=refuse_event_loop,
     )
     try:
@@ -142,17 +172,14 @@ def make(alias: str, setting: Mapping[str, Any]) -> Backend:
 def _group(alias: str, values: Mapping[str, Any]) -> Group:
     where = f"REDLOCK[{alias!r}]"
     nodes = values["NODES"]
-    guard = 0.0
-    if values["RESTART_GUARD"]:
-        guard = values["MAX_TTL"] + values["CLOCK_SKEW"] + UPTIME_STEP
-    in_memory = [isinstance(node, str) and node.startswith(MEMORY) for node in nodes]
+    in_memory = list(map(_is_in_memory, nodes))
     if any(in_memory):
         if not all(in_memory):
             msg = (
                 f"{where}['NODES'] mixes memory:// with real nodes: write all or none as memory://"
             )
             raise ImproperlyConfigured(msg)
-        _distinct(where, nodes)
+        check_distinct(where, nodes)
         from .fanout.memory.group import MemoryNodes
 
         return MemoryNodes.named(nodes)
@@ -160,29 +187,22 @@ def _group(alias: str, values: Mapping[str, Any]) -> Group:
     for position, node in enumerate(nodes):
         try:
             found.append(_address(node, values["OPTIONS"]))
-        except ValueError as error:
+        except (ValueError, ImproperlyConfigured) as error:
             msg = f"{where}['NODES'][{position}]: {error}"
             raise ImproperlyConfigured(msg) from None
-    _distinct(where, [address.identity for address in found])
+    check_distinct(where, [address.identity for address in found])
     return NodeGroup(
         found,
         timeout=values["NODE_TIMEOUT"],
-        guard=guard,
+        guard=guard_of(values),
         skew=skew_of(values["CLOCK_SKEW"]),
         prefix=values["KEY_PREFIX"],
         alias=alias,
     )
 
 
-def _distinct(where: str, identities: list[str]) -> None:
-    for position, identity in enumerate(identities):
-        first = identities.index(identity)
-        if first != position:
-            msg = (
-                f"{where}['NODES'][{position}] is the same server as NODES[{first}]; a majority "
-                "needs independent ones (another database number does not make one)"
-            )
-            raise ImproperlyConfigured(msg)
+def _is_in_memory(node: object) -> bool:
+    return isinstance(node, str) and node.startswith(MEMORY)
 
 
 def _address(node: object, options: Mapping[str, Any]) -> Address:
@@ -202,7 +222,7 @@ def _address(node: object, options: Mapping[str, Any]) -> Address:
         if not isinstance(node["CACHE"], str):
             msg = f"CACHE must be a cache alias, not {type(node['CACHE']).__name__}"
             raise ValueError(msg)
-        return _cache(node["CACHE"], options)
+        return address_of(node["CACHE"], options)
     if not isinstance(node.get("URL"), str):
         msg = "the dictionary needs a URL or a CACHE"
         raise ValueError(msg)  # noqa: TRY004 - the caller adds where and raises its own
@@ -218,43 +238,16 @@ def _address(node: object, options: Mapping[str, Any]) -> Address:
     )
 
 
-def _cache(alias: str, options: Mapping[str, Any]) -> Address:
-    """Where the cache of django-redis with this alias has its server."""
-    try:
-        from django_redis import get_redis_connection
-    except ImportError:
-        msg = "CACHE needs django-redis: pip install 'django-redlock[django-redis]'"
-        raise ValueError(msg) from None
-    try:
-        caches[alias]
-        pool = get_redis_connection(alias).connection_pool
-    except InvalidCacheBackendError:
-        msg = f"CACHES has no alias {alias!r}"
-        raise ValueError(msg) from None
-    except (AttributeError, NotImplementedError):
-        msg = (
-            f"the cache {alias!r} is not one of django-redis: its BACKEND in CACHES must be "
-            "django_redis.cache.RedisCache"
-        )
-        raise ValueError(msg) from None
-    kept = {
-        key: value
-        for key, value in pool.connection_kwargs.items()
-        if key in {"host", "port", "path", "db", "username", "password"} or key.startswith("ssl_")
-    }
-    return from_options(pool.connection_class, {**kept, **options})
-
-
 @async_unsafe(
     "You cannot take a lock by blocking calls from an async context - use 'async with', or "
     "aacquire, atry_acquire, aadopt."
 )
 def refuse_event_loop() -> None:
-    """Raise SynchronousOnlyOperation where an event loop runs, as the ORM does."""
+    """Raise SynchronousOnlyOperation if an event loop runs in this thread, as the ORM does."""
 
 
 def forget() -> None:
-    """Make every backend anew at its next use; leases keep the one they were made with."""
+    """Forget all backends; each is made anew at its next use. Leases keep their backend."""
     with _making:
         old = list(_backends.values())
         _backends.clear()

@@ -1,7 +1,27 @@
-"""The errors of this package; they live in ``core.errors``."""
+"""Re-export the errors of this package, which ``core.errors`` defines.
+
+``_rebuild`` is here for pickles of an earlier version, such as stored Celery results: they name it
+as the function of this module that makes the error.
+"""
 
 from __future__ import annotations
 
-from .core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError, _rebuild
+from .core.errors import (
+    DuplicateTask,
+    LeaseLost,
+    LockTaken,
+    NodesUnavailable,
+    RedlockError,
+    _rebuild,
+)
+from .locks.durability import LockInTransactionWarning
 
-__all__ = ["LeaseLost", "LockTaken", "NodesUnavailable", "RedlockError", "_rebuild"]
+__all__ = [
+    "DuplicateTask",
+    "LeaseLost",
+    "LockInTransactionWarning",
+    "LockTaken",
+    "NodesUnavailable",
+    "RedlockError",
+    "_rebuild",
+]

@@ -1,4 +1,4 @@
-"""``Lease``, where earlier versions had it; it lives in ``leases``."""
+"""Re-export ``Lease``, which earlier versions had here; ``leases.lease`` defines it."""
 
 from __future__ import annotations
 

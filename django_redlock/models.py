@@ -1,7 +1,7 @@
-"""A model without a table: what the admin page and the permissions hang on.
+"""A model without a table, for the admin page and the permissions.
 
-Locks live on the nodes. Django wants a model to name a page, an app's entry in the admin and
-the permissions ``django_redlock.view_lock`` and ``django_redlock.release_lock``.
+Locks are on the nodes. Django needs a model for an admin page, its entry in the index and the
+permissions ``django_redlock.view_lock`` and ``django_redlock.release_lock``.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from django.db import models
 
 
 class NoRows(models.Manager["LockKey"]):
-    """Finds nothing, so that ``dumpdata`` and the like do not look for a table."""
+    """A manager that finds no rows, so that ``dumpdata`` and the like need no table."""
 
     def get_queryset(self) -> models.QuerySet[LockKey]:
-        """No rows, without a query."""
+        """Return no rows, without a query."""
         return super().get_queryset().none()
 
 

@@ -1,22 +1,24 @@
 """Metrics and spans by the OpenTelemetry API (``pip install 'django-redlock[otel]'``).
 
     redlock.wait.duration   seconds from asking for a lock to having it, or not
-    redlock.hold.duration   seconds from asking to the end of the lease
-    redlock.refusals        somebody else had the name
+    redlock.hold.duration   seconds from asking for a lock to the end of the lease
+    redlock.refusals        the name was taken
     redlock.unavailable     no majority could be asked
     redlock.losses          a holder lost its lease
-    redlock.unknown         a renewal failed: a lease stands, but only until its deadline
-    redlock.node.duration   seconds of one question to one node
-    redlock.node.failures   questions that a node gave no vote on
+    redlock.unknown         a renewal failed: the lease lasts, but only until its deadline
+    redlock.node.duration   seconds of one request to one node
+    redlock.node.failures   requests to a node that brought no vote
+    redlock.task.messages   messages of tasks that were skipped, deferred, duplicates, or copies
 
-The name of a lock is no attribute of a metric: there is no end to names. Spans have it.
+The name of a lock is no attribute of a metric: there is no end to names. Spans have it. The name
+of a task is one.
 
-A span ``redlock.acquire`` is made when its end is known, with the beginning in the past. That
-needs no hook around the waiting, and its parent is the span of the caller all the same, because
-the event is told in the caller's thread or task.
+A span ``redlock.acquire`` is made when the wait is over, with its beginning in the past. That needs
+no hook around the wait, and its parent is the span of the caller, because the event is told in the
+caller's thread or task.
 
-The API alone does nothing; an SDK makes it work, and may be set up after us. So we look for one
-now and then, which is all that it costs before, and listen from then on.
+The API alone does nothing; an SDK makes it work, and may be set up later than this module. So the
+instruments look for an SDK now and then, at no other cost, and listen once there is one.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from opentelemetry.trace import Status, StatusCode
 
 from . import __version__, events
 from .concurrency.forking import reset_in_child
-from .events import Event, EventKind, NodeTiming
+from .events import Event, EventKind, NodeTiming, TaskEvent
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, Meter, MeterProvider
@@ -50,7 +52,7 @@ ENDINGS: Final = {EventKind.RELEASED: "released", EventKind.GIVEN: "given", Even
 
 
 class Instruments:
-    """What measures, on one meter and one tracer."""
+    """The metrics and spans of one meter and one tracer."""
 
     def __init__(
         self, meter_provider: MeterProvider | None, tracer_provider: TracerProvider | None
@@ -60,10 +62,10 @@ class Instruments:
         meter = metrics.get_meter(SCOPE, __version__, meter_provider)
         self._wait = _seconds(meter, "redlock.wait.duration", "Asking for a lock", SLOW)
         self._hold = _seconds(meter, "redlock.hold.duration", "Having a lock", SLOW)
-        self._node = _seconds(meter, "redlock.node.duration", "A question to a node", FAST)
+        self._node = _seconds(meter, "redlock.node.duration", "A request to a node", FAST)
         self._counters = {
             EventKind.REFUSED: meter.create_counter(
-                "redlock.refusals", "{refusal}", "Locks that somebody else had"
+                "redlock.refusals", "{refusal}", "Locks whose name was taken"
             ),
             EventKind.UNAVAILABLE: meter.create_counter(
                 "redlock.unavailable", "{attempt}", "Locks that no majority could be asked for"
@@ -72,11 +74,14 @@ class Instruments:
                 "redlock.losses", "{loss}", "Leases that were lost while they were held"
             ),
             EventKind.UNKNOWN: meter.create_counter(
-                "redlock.unknown", "{lease}", "Leases that stand, but could not be renewed"
+                "redlock.unknown", "{lease}", "Leases that last, but could not be renewed"
             ),
         }
         self._failures = meter.create_counter(
-            "redlock.node.failures", "{failure}", "Questions that a node gave no vote on"
+            "redlock.node.failures", "{failure}", "Requests to a node that brought no vote"
+        )
+        self._messages = meter.create_counter(
+            "redlock.task.messages", "{message}", "Messages that did not run as they were sent"
         )
         self._looked = -math.inf  # time.monotonic
         self._stopped = False
@@ -88,18 +93,19 @@ class Instruments:
         self._changing = threading.RLock()  # re-entrant: a signal handler may take a lock, too
 
     def start(self) -> None:
-        """Listen as soon as there is somebody to measure for."""
+        """Listen as soon as there is an SDK."""
         events.before_event(self._look)
         self._look()
         self._looked = -math.inf  # the first lock shall look, however soon it comes
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         with self._changing:
             self._stopped = True
             events.expect_no_more(self._look)
             events.unsubscribe(self._on_event)
-            events.unwatch_nodes(self._on_figure)
+            events.unwatch_nodes(self._on_timing)
+            events.unwatch_tasks(self._on_task)
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -111,14 +117,15 @@ class Instruments:
                 self._listen()
 
     def _listen(self) -> None:
-        """Subscribe to what somebody gets; again and again is once, should we be interrupted."""
+        """Subscribe to what an SDK exports; after an interruption the next call repeats it."""
         meters, tracers = self._providers
         measures = _works(metrics.get_meter_provider() if meters is None else meters)
         traces = _works(trace.get_tracer_provider() if tracers is None else tracers)
         if measures or traces:
             events.subscribe(self._on_event, [*ENTRIES, *ENDINGS, EventKind.UNKNOWN])
         if measures:
-            events.watch_nodes(self._on_figure)
+            events.watch_nodes(self._on_timing)
+            events.watch_tasks(self._on_task)
         if measures and traces:
             events.expect_no_more(self._look)
 
@@ -148,29 +155,33 @@ class Instruments:
             )
             if event.fence is not None:
                 span.set_attribute("redlock.fence", event.fence)
-            if event.kind is EventKind.UNAVAILABLE:  # a refusal is an answer, and no error
+            if event.kind is EventKind.UNAVAILABLE:  # a refusal is a result, and no error
                 span.set_attribute("error.type", type(event.error).__qualname__)
                 span.set_status(Status(StatusCode.ERROR, getattr(event.error, "reason", None)))
         span.end(now)
 
-    def _on_figure(self, figure: NodeTiming) -> None:
-        which = {"redlock.alias": figure.alias, "redlock.node": figure.node}
-        if figure.seconds is None:
-            self._failures.add(1, which)
+    def _on_timing(self, timing: NodeTiming) -> None:
+        which = {"redlock.alias": timing.alias, "redlock.node": timing.node}
+        if timing.seconds is None:
+            self._failures.add(1, which | {"error.type": timing.code or "_OTHER"})
         else:
-            self._node.record(figure.seconds, which)
+            self._node.record(timing.seconds, which)
+
+    def _on_task(self, event: TaskEvent) -> None:
+        told = {"alias": event.alias, "task": event.task, "outcome": event.outcome.value}
+        self._messages.add(1, {f"redlock.{key}": value for key, value in told.items()})
 
 
 def _seconds(meter: Meter, name: str, text: str, bounds: tuple[float, ...]) -> Histogram:
     advice = {"explicit_bucket_boundaries_advisory": bounds}
     try:
         return meter.create_histogram(name, "s", text, **advice)
-    except TypeError:  # somebody else's API, from before 1.30: must not keep Django from starting
+    except TypeError:  # an API from before 1.30 must not keep Django from starting
         return meter.create_histogram(name, "s", text)
 
 
 def _works(provider: MeterProvider | TracerProvider) -> bool:
-    """Whether anybody gets what is measured: the API's own providers throw it away."""
+    """Return True if the provider is an SDK's: the API's own providers discard everything."""
     return not type(provider).__module__.startswith(
         ("opentelemetry.metrics", "opentelemetry.trace")
     )
@@ -182,11 +193,11 @@ _instruments: Instruments | None = None
 def instrument(
     meter_provider: MeterProvider | None = None, tracer_provider: TracerProvider | None = None
 ) -> None:
-    """Measure locks from now on; the app does it when Django starts.
+    """Measure locks from now on; the app calls it when Django starts.
 
     Args:
-        meter_provider, tracer_provider: None: those that the process is set up with, now or
-            later.
+        meter_provider, tracer_provider: those of OpenTelemetry. None: the process's own, which
+            may be set later.
     """
     global _instruments  # noqa: PLW0603 - the state of this module
     uninstrument()
@@ -195,7 +206,7 @@ def instrument(
 
 
 def uninstrument() -> None:
-    """Measure nothing any more."""
+    """Stop measuring."""
     global _instruments  # noqa: PLW0603 - the state of this module
     if _instruments is not None:
         _instruments.stop()

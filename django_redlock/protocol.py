@@ -1,4 +1,4 @@
-"""``Vote``, where earlier versions had it; it lives in ``core``."""
+"""Re-export ``Vote`` and ``Answer``, which earlier versions had here; ``core`` defines them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the settings of an alias may be; ``conf`` reads them."""
+"""Check the values of an alias's settings; ``conf`` reads them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django_redlock.core.policy import check_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 PLACE: Final = frozenset({"host", "port", "path"})
 LONGEST_PREFIX: Final = 512  # bytes
@@ -18,10 +18,10 @@ LONGEST_TIMEOUT: Final = 86_400
 
 
 def check_values(where: str, values: Mapping[str, Any]) -> None:
-    """See that the settings of an alias, defaults included, have values that make sense.
+    """Check that the settings of an alias, defaults included, have values that make sense.
 
     Raises:
-        ImproperlyConfigured: one does not; the text names it after ``where``, and quotes no URL.
+        ImproperlyConfigured: a value does not; the text names it after ``where``, without a URL.
     """
     _check_numbers(where, values)
     for key in ("RENEW", "RESTART_GUARD"):
@@ -44,6 +44,22 @@ def check_values(where: str, values: Mapping[str, Any]) -> None:
         msg = f"{where}['OPTIONS'] is for all nodes: write {key!r} into each node's URL in NODES"
         raise ImproperlyConfigured(msg)
     _check_nodes(f"{where}['NODES']", values["NODES"])
+
+
+def check_distinct(where: str, identities: Sequence[str]) -> None:
+    """Check that no node of an alias is listed twice.
+
+    Raises:
+        ImproperlyConfigured: one is; the text names it after ``where``.
+    """
+    for position, identity in enumerate(identities):
+        first = identities.index(identity)
+        if first != position:
+            msg = (
+                f"{where}['NODES'][{position}] is the same server as NODES[{first}]; a majority "
+                "needs independent ones (another database number does not make one)"
+            )
+            raise ImproperlyConfigured(msg)
 
 
 def _check_nodes(where: str, nodes: object) -> None:
@@ -77,6 +93,13 @@ def _check_numbers(where: str, values: Mapping[str, Any]) -> None:
         except (TypeError, ValueError) as error:
             msg = f"{where}: {error}"
             raise ImproperlyConfigured(msg) from None
+    most = values["MAX_WAITING_REQUESTS"]
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        msg = (
+            f"{where}['MAX_WAITING_REQUESTS'] is a number of requests: 1 or more, or None for any "
+            "number; write wait=0 for views that shall not wait"
+        )
+        raise ImproperlyConfigured(msg)
     drift = values["CLOCK_DRIFT"]
     if isinstance(drift, bool) or not isinstance(drift, int | float) or not 0 <= drift < 1:
         msg = f"{where}['CLOCK_DRIFT'] is a part of the ttl: a number from 0 to below 1, e.g. 0.01"

@@ -1,21 +1,24 @@
-"""Django signals: what happens to locks, told to receivers.
+"""Django signals about what happens to locks, and to the messages of locked tasks.
 
     from django_redlock.signals import lease_lost
 
     @receiver(lease_lost)
     def page_somebody(sender, name, lease, **kwargs): ...
 
-All are sent robustly, with the class ``Lock`` as the sender and the same arguments: ``alias``,
-``name``, ``fence``, ``seconds``, ``lease``, ``error``. A signal listens to the core's events only
-while it has a receiver: without one it costs nothing.
+All are sent robustly. Those of locks have the class ``Lock`` as the sender, and the arguments
+``alias``, ``name``, ``fence``, ``seconds``, ``lease``, ``error``. Those of tasks have the task's
+name as the sender, and the arguments ``alias``, ``name``, ``task``, ``task_id``, ``other_id``,
+``seconds``, ``error``. A signal listens to ``events`` only while it has a receiver: without one it
+costs nothing.
 
-Where an event loop runs, Django can call no async receiver and return. So those are connected
-to a signal of their own, which a task sends.
+In a running event loop, Django cannot call an async receiver and return. So async receivers are
+connected to a signal of their own, which a task sends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Final
@@ -26,23 +29,38 @@ from django.dispatch import Signal
 from . import events
 from .concurrency.forking import reset_in_child
 from .concurrency.loops import running_loop
-from .events import Event, EventKind
+from .events import Event, EventKind, TaskEvent, TaskOutcome
 from .locks.lock import Lock
 
 _tasks: Final[set[asyncio.Task[object]]] = set()  # a loop alone would let them be collected
 
 
-class LockSignal(Signal):
-    """A signal about locks; receivers connect to it as to any other."""
+class RobustSignal(Signal):
+    """A signal of this package; receivers connect to it as to any other.
 
-    def __init__(self, *kinds: EventKind) -> None:
+    Args:
+        subscribe, unsubscribe: called with a listener, when the first receiver connects, and when
+            the last one disconnects.
+        told: returns the sender and the arguments for an event.
+        sender: returns the sender to wait for, given the one that ``connect`` was called with.
+    """
+
+    def __init__(
+        self,
+        subscribe: Callable[[Callable[[Any], object]], object],
+        unsubscribe: Callable[[Callable[[Any], object]], object],
+        told: Callable[[Any], tuple[object, dict[str, object]]],
+        sender: Callable[[Any], object] = lambda given: given,
+    ) -> None:
         super().__init__()
-        self._kinds = kinds
-        self._awaited = Signal()  # what async receivers are connected to
+        self._subscribe, self._unsubscribe = subscribe, unsubscribe
+        self._told = told
+        self._sender = sender
+        self._awaited = Signal()  # of the async receivers
         reset_in_child(self)
 
     def reset(self) -> None:
-        """Make the locks of Django anew, as a forked child must."""
+        """Make Django's thread locks anew, as a forked child must."""
         self.lock, self._awaited.lock = threading.Lock(), threading.Lock()
 
     def connect(
@@ -53,11 +71,12 @@ class LockSignal(Signal):
         dispatch_uid: Hashable | None = None,
     ) -> None:
         """Connect a receiver; it may be a coroutine function."""
+        sender = None if sender is None else self._sender(sender)
         if iscoroutinefunction(receiver):
             self._awaited.connect(receiver, sender, weak, dispatch_uid)
         else:
             super().connect(receiver, sender, weak, dispatch_uid)
-        events.subscribe(self._deliver, self._kinds)
+        self._subscribe(self._deliver)
 
     def disconnect(
         self,
@@ -65,41 +84,91 @@ class LockSignal(Signal):
         sender: object | None = None,
         dispatch_uid: str | None = None,
     ) -> bool:
-        """Disconnect a receiver; whether it was connected."""
+        """Disconnect a receiver; return True if it was connected."""
+        sender = None if sender is None else self._sender(sender)
         found = [
             super().disconnect(receiver, sender, dispatch_uid),
             self._awaited.disconnect(receiver, sender, dispatch_uid),
         ]
-        if not self.has_listeners(Lock):
-            events.unsubscribe(self._deliver, self._kinds)
+        if not (self.receivers or self._awaited.receivers):
+            self._unsubscribe(self._deliver)
         return any(found)
 
     def has_listeners(self, sender: Any = None) -> bool:
-        """Whether a receiver is connected for this sender."""
+        """Return True if a receiver is connected for this sender."""
+        sender = None if sender is None else self._sender(sender)
         return super().has_listeners(sender) or self._awaited.has_listeners(sender)
 
-    def _deliver(self, event: Event) -> None:
-        told = {
-            "alias": event.alias,
-            "name": event.name,
-            "fence": event.fence,
-            "seconds": event.seconds,
-            "lease": event.lease,
-            "error": event.error,
-        }
-        self.send_robust(Lock, **told)
-        if not self._awaited.has_listeners(Lock):
+    def _deliver(self, event: Any) -> None:
+        sender, told = self._told(event)
+        self.send_robust(sender, **told)
+        if not self._awaited.has_listeners(sender):
             return
         if running_loop() is None:
-            self._awaited.send_robust(Lock, **told)
+            self._awaited.send_robust(sender, **told)
         else:
-            task = asyncio.ensure_future(self._awaited.asend_robust(Lock, **told))
+            task = asyncio.ensure_future(self._awaited.asend_robust(sender, **told))
             _tasks.add(task)
             task.add_done_callback(_tasks.discard)
 
 
-lock_acquired: Final = LockSignal(EventKind.ACQUIRED)
-lock_refused: Final = LockSignal(EventKind.REFUSED, EventKind.UNAVAILABLE)
-lock_released: Final = LockSignal(EventKind.RELEASED)
-lease_extended: Final = LockSignal(EventKind.EXTENDED)
-lease_lost: Final = LockSignal(EventKind.LOST)
+# -- of locks -----------------------------------------------------------------------------------
+
+
+def _of_locks(*kinds: EventKind) -> RobustSignal:
+    return RobustSignal(
+        functools.partial(events.subscribe, kinds=kinds),
+        functools.partial(events.unsubscribe, kinds=kinds),
+        _told_of_lock,
+    )
+
+
+def _told_of_lock(event: Event) -> tuple[object, dict[str, object]]:
+    fields = ("alias", "name", "fence", "seconds", "lease", "error")
+    return Lock, {field: getattr(event, field) for field in fields}
+
+
+lock_acquired: Final = _of_locks(EventKind.ACQUIRED)
+lock_refused: Final = _of_locks(EventKind.REFUSED, EventKind.UNAVAILABLE)
+lock_released: Final = _of_locks(EventKind.RELEASED)
+lease_extended: Final = _of_locks(EventKind.EXTENDED)
+lease_lost: Final = _of_locks(EventKind.LOST)
+
+
+# -- of tasks -----------------------------------------------------------------------------------
+
+_names: Final[dict[str, str]] = {}  # Django compares senders by identity
+
+
+def _name(task: Any) -> str:
+    """Return the name of a task, or a name itself: of equal names always the same object.
+
+    Raises:
+        TypeError: it is neither a task nor a name.
+    """
+    name = task if isinstance(task, str) else getattr(task, "name", None)
+    if not isinstance(name, str):
+        msg = f"sender must be a task or the name of one, not {type(task).__name__}"
+        raise TypeError(msg)
+    return _names.setdefault(name, name)
+
+
+def _of_tasks(outcome: TaskOutcome) -> RobustSignal:
+    return RobustSignal(
+        functools.partial(events.watch_tasks, outcomes=[outcome]),
+        functools.partial(events.unwatch_tasks, outcomes=[outcome]),
+        _told_of_task,
+        _name,
+    )
+
+
+def _told_of_task(event: TaskEvent) -> tuple[object, dict[str, object]]:
+    told = event._asdict()
+    del told["outcome"]
+    return _name(event.task), told
+
+
+task_skipped: Final = _of_tasks(TaskOutcome.SKIPPED)
+task_deferred: Final = _of_tasks(TaskOutcome.DEFERRED)
+task_duplicate: Final = _of_tasks(TaskOutcome.DUPLICATE)
+task_finished_before: Final = _of_tasks(TaskOutcome.FINISHED_BEFORE)

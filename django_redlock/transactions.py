@@ -1,37 +1,42 @@
-"""The transactions of ATOMIC_REQUESTS, opened inside a lock instead of around it.
+"""Open transactions inside a lock instead of around it: of ATOMIC_REQUESTS, of ``Lock.atomic``.
 
-The request handler opens one around a view for every database that asks for it and that is not
-in the view's set ``_non_atomic_requests``. A wrapper that carries ``EveryDatabase`` there gets
-none from the handler, and opens the same ones itself by ``atomic``.
+The request handler opens a transaction around a view for every database with ATOMIC_REQUESTS that
+is not in the view's set ``_non_atomic_requests``. For a wrapper whose set is an ``EveryDatabase``
+the handler opens none, and the wrapper opens the same ones itself by ``atomic``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from threading import get_ident, local
 from typing import TYPE_CHECKING, Any
 
-from django.db import connections, transaction
+from django.db import DEFAULT_DB_ALIAS, Error, connections, transaction
+from django.utils.asyncio import async_unsafe
+
+from .concurrency.loops import running_loop
+from .locks.atomic import NO_ASYNC
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
 
 class EveryDatabase(set[str]):
-    """A mark by which the request handler leaves out every database.
+    """A set that contains every database, for the request handler.
 
     Its members are those that the project marks by ``transaction.non_atomic_requests``, below
-    or above our decorator: they are really left without a transaction.
+    or above the decorator of the wrapper: these get no transaction at all.
     """
 
     def __contains__(self, alias: object) -> bool:
-        """Whether the handler leaves it out: yes."""
+        """Return True: the handler leaves out every database."""
         return True
 
 
 def wanted(request: HttpRequest, marked: Iterable[str]) -> list[str]:
-    """The databases that get a transaction: as their settings, but for the marked ones.
+    """Return the databases with ATOMIC_REQUESTS that are not marked.
 
-    A mark may also be on the function that was resolved, set by a decorator of the class.
+    A mark may also be on the resolved function, set by a decorator of the class.
     """
     match = getattr(request, "resolver_match", None)
     resolved = getattr(match and match.func, "_non_atomic_requests", ())
@@ -44,30 +49,141 @@ def wanted(request: HttpRequest, marked: Iterable[str]) -> list[str]:
 
 
 def atomic(view: Callable[..., Any], aliases: Iterable[str]) -> Callable[..., Any]:
-    """The view in transactions, nested as the request handler does it."""
+    """Wrap the view in transactions, nested as the request handler does it."""
     for alias in aliases:
         view = transaction.atomic(using=alias)(view)
     return view
 
 
-def in_transaction() -> bool:
-    """Whether this thread is inside a transaction; the ones of a TestCase do not count."""
-    return any(
-        not getattr(block, "_from_testcase", False)
-        for connection in connections.all(initialized_only=True)
-        for block in connection.atomic_blocks
-    )
+def in_transaction(alias: str | None = None) -> bool:
+    """Return True if this thread is inside a transaction; those of a TestCase do not count.
+
+    Args:
+        alias: the database; None: any.
+    """
+    opened = _opened()
+    for each in connections.settings if alias is None else (alias,):
+        connection = getattr(opened, each, None)
+        if connection is not None and connection.in_atomic_block:
+            blocks = connection.atomic_blocks
+            if not all(getattr(block, "_from_testcase", False) for block in blocks):
+                return True
+    return False
+
+
+def _opened() -> Any:
+    """Return the object whose attributes are the connections of this thread or task, by alias.
+
+    Each lock looks at it. Django keeps them in a ``Local`` of asgiref, which for each look raises
+    an error and catches it, to see that no event loop runs; in a thread it is a ``threading.local``
+    inside. Where another version has none, the ``Local`` itself tells the same.
+    """
+    opened = connections._connections  # type: ignore[attr-defined]  # noqa: SLF001 - see above
+    inside = getattr(opened, "_storage", None)
+    return inside if isinstance(inside, local) and running_loop() is None else opened
 
 
 def check_none() -> None:
-    """See that this thread is in no transaction.
+    """Check that this thread is in no transaction.
 
     Raises:
-        RuntimeError: it is in one, so what is released now was not committed.
+        RuntimeError: it is in one, so the lock would be released before the COMMIT.
     """
     if in_transaction():
         msg = (
             "single_flight runs inside a transaction, so the lock would be released before "
-            "the COMMIT: put it above transaction.atomic, and on 'dispatch' of a class"
+            "the COMMIT: put it above transaction.atomic, and on 'dispatch' of a class; under "
+            "ATOMIC_REQUESTS take single_flight of django_redlock.views.rest_framework for a view "
+            "of REST framework, and non_atomic of django_redlock.views.ninja for django-ninja"
         )
         raise RuntimeError(msg)
+
+
+class TransactionUnderLock:
+    """The transaction of ``Lock.atomic``: the outermost of its connection, in one thread.
+
+    Django's ``Atomic`` begins and commits it. It does not roll back: if an exception of a signal
+    handler arrives there between the end of the body and the ROLLBACK, ``Atomic`` sets the
+    connection to autocommit, by which SQLite and MySQL commit what the failed body wrote.
+
+    Args:
+        using: the alias of the database. None: "default".
+
+    Raises:
+        ConnectionDoesNotExist: there is no such alias.
+        RuntimeError: autocommit is off, so no COMMIT would end the block.
+    """
+
+    def __init__(self, using: str | None) -> None:
+        alias = DEFAULT_DB_ALIAS if using is None else using
+        self._connection = connection = connections[alias]
+        if not (connection.in_atomic_block or connection.get_autocommit()):
+            msg = (
+                f"autocommit is off for the database {alias!r}, so the COMMIT would come after "
+                "the release: call set_autocommit(True), and leave out AUTOCOMMIT in DATABASES"
+            )
+            raise RuntimeError(msg)
+        self._atomic: Any = transaction.atomic(using=alias, durable=True)
+        self._in_testcase = False
+        self._thread = 0  # where it has begun and has not ended
+
+    def begin(self) -> None:
+        """Begin it.
+
+        Raises:
+            Error: of the database.
+        """
+        self._in_testcase = self._connection.in_atomic_block
+        self._thread = get_ident()
+        self._atomic.__enter__()
+
+    def commit(self) -> None:
+        """Commit it, unless the body asked for the rollback by ``set_rollback``.
+
+        Raises:
+            Error: of the database; ``Exception``: of a function that ``on_commit`` registered.
+        """
+        if self._thread != get_ident():
+            raise RuntimeError("the block of Lock.atomic ends in another thread than it began")
+        if self._connection.needs_rollback:
+            self.roll_back()
+        else:
+            self._atomic.__exit__(None, None, None)
+            self._thread = 0
+
+    def roll_back(self) -> None:
+        """Roll back, unless it has ended; leave the connection as it was before."""
+        if self._thread != get_ident():  # ended; or another thread drops the block
+            return
+        if self._in_testcase:
+            while self._atomic in self._connection.atomic_blocks:
+                self._atomic.__exit__(RuntimeError, None, None)
+        else:
+            self._roll_back()
+        self._thread = 0
+
+    def _roll_back(self) -> None:
+        """Roll back from whatever state an interruption has left; may begin anew."""
+        connection = self._connection
+        connection.in_atomic_block = False  # else Django refuses what follows
+        try:
+            if not connection.closed_in_transaction and connection.connection is not None:
+                connection.rollback()
+                connection.set_autocommit(True)
+        except Error:  # the connection is broken, and its server rolls back
+            connection.close()
+        if connection.closed_in_transaction:
+            connection.connection, connection.closed_in_transaction = None, False
+        connection.needs_rollback = False
+        connection.savepoint_ids.clear()
+        connection.atomic_blocks.clear()
+
+
+@async_unsafe(NO_ASYNC)
+def under_lock(using: str | None) -> TransactionUnderLock:
+    """Return a transaction for ``Lock.atomic``, which has not begun yet.
+
+    Raises:
+        SynchronousOnlyOperation: an event loop runs in this thread.
+    """
+    return TransactionUnderLock(using)

@@ -1,4 +1,4 @@
-"""The example: a project with Celery, whose app every process has that imports the project."""
+"""The example project; importing it makes its Celery app."""
 
 from .celery import app as celery_app
 

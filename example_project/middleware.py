@@ -1,4 +1,4 @@
-"""What only a site on SQLite needs."""
+"""A middleware for sites on SQLite."""
 
 from collections.abc import Callable
 
@@ -7,18 +7,18 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
-Answer = Callable[[HttpRequest], HttpResponseBase]
+Respond = Callable[[HttpRequest], HttpResponseBase]
 
 
-def admin_writes_first(get_response: Answer) -> Answer:
+def admin_writes_first(get_response: Respond) -> Respond:
     """Begin the transaction of an admin form as one that writes.
 
-    The admin reads and then writes. SQLite refuses the write ("database is locked") where another
-    process has written since that read, so such a transaction has to wait for its turn before it
+    The admin reads and then writes. SQLite refuses the write ("database is locked") if another
+    process has written since that read, so such a transaction must wait for its turn before it
     reads. The site's own views write first, and need not wait while they read.
     """
 
-    def answer(request: HttpRequest) -> HttpResponseBase:
+    def respond(request: HttpRequest) -> HttpResponseBase:
         admin = request.path.startswith(reverse("admin:index"))
         if request.method != "POST" or not admin or connection.vendor != "sqlite":
             return get_response(request)
@@ -30,4 +30,4 @@ def admin_writes_first(get_response: Answer) -> Answer:
         finally:
             connection.transaction_mode = before  # type: ignore[attr-defined]
 
-    return answer
+    return respond

@@ -5,6 +5,7 @@ REDLOCK_NODES    the nodes' URLs, separated by commas; default: five servers on 
                  redis://127.0.0.1:6379/0 to redis://127.0.0.1:6383/0
 REDLOCK_OPTIONS  more keys of REDLOCK["default"], as JSON, e.g. {"TTL": 10}
 BROKER_URL       Celery's broker, also for its results; default: redis://127.0.0.1:6384/0
+DEMO_SWITCH      the demo sets this: a Unix socket by which its buttons kill nodes; default: none
 """
 
 import json
@@ -74,11 +75,13 @@ REDLOCK = {
         **json.loads(os.environ.get("REDLOCK_OPTIONS") or "{}"),
     },
 }
+DEMO_SWITCH = os.environ.get("DEMO_SWITCH") or ""
 CELERY_BROKER_URL = os.environ.get("BROKER_URL") or "redis://127.0.0.1:6384/0"
 CELERY_RESULT_BACKEND = CELERY_BROKER_URL
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_IMPORTS = ["example_project.box_office.control"]  # read by workers
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1  # a child takes a message when it can begin with it
-# Django writes no log unless DEBUG is on: an error would be seen by nobody.
+# Without DEBUG Django logs nothing to stderr: no person would see an error.
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -95,7 +98,7 @@ LOGGING = {
         "stderr": {
             "class": "logging.StreamHandler",
             "formatter": "line",
-            "filters": ["no_refusals"],  # that a second click is refused is no fault
+            "filters": ["no_refusals"],  # a refused second click is no fault
         },
     },
     "root": {"handlers": ["stderr"], "level": "WARNING"},

@@ -8,10 +8,10 @@ from django.views.generic import RedirectView
 
 urlpatterns = [
     path("", include("example_project.box_office.urls")),
-    # It hashes for a while between what it reads and what it writes: in a transaction of its own
-    # it would keep all others from writing (see `middleware`).
+    # A login hashes for a while between its read and its write: in a transaction it would keep
+    # all others from writing (see `middleware`).
     path("admin/login/", non_atomic_requests(partial(admin.site.login))),
     path("admin/", admin.site.urls),
-    # Where a page names no icon, as the admin's do, browsers ask for this.
+    # If a page names no icon, as the admin's do, browsers ask for this.
     path("favicon.ico", RedirectView.as_view(url=static("box_office/seat.svg"))),
 ]

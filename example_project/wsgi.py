@@ -6,5 +6,5 @@ from django.contrib.staticfiles.handlers import StaticFilesHandler
 from django.core.wsgi import get_wsgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")
-# So that nothing else is needed to try it out; on a real site the web server has these files.
+# To try it out without a web server; on a real site that serves these files.
 application = StaticFilesHandler(get_wsgi_application())

@@ -6,7 +6,8 @@ import shutil
 import signal
 import ssl
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,14 @@ import pytest
 from django_redlock.leases import context
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.testing.plugin import lent
+from tests.support.databases import Settings, database, why_not
+from tests.support.pages import axe, chromium
+from tests.support.pages.auditor import Auditor, open_auditor
 
+pytest_plugins = ["tests.support.replays"]
+
+HERE = Path(__file__).parent
+TOOLS = {"docs", "example", "interop", "museum", "tools"}  # folders that do not test the package
 PATIENTLY = {"NODE_TIMEOUT": 10, "MAX_TTL": 60, "RESTART_GUARD": False}
 
 
@@ -22,6 +30,13 @@ def pytest_configure() -> None:
     """A suite that a shell starts in the background ignores SIGINT, as all would that it starts."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make test-tools` and `make test-tools-slow` run."""
+    for item in items:
+        if item.path.relative_to(HERE).parts[0] in TOOLS:
+            item.add_marker(pytest.mark.tools)
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +59,24 @@ def patient_nodes(redlock_embedded: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases of the usual ttl, 30 s, are renewed every 0.1 s: no stall of this machine ends one."""
-    monkeypatch.setattr("django_redlock.leases.lease.RENEWALS", 300)
-    monkeypatch.setattr("django_redlock.leases.lease.TRIES", 300)
+    monkeypatch.setattr("django_redlock.leases.state.RENEWALS", 300)
+    monkeypatch.setattr("django_redlock.leases.state.TRIES", 300)
+
+
+@pytest.fixture(scope="session")
+def databases() -> Iterator[Callable[[str], Settings]]:
+    """Start a database of a kind once per session; return its entry for ``DATABASES``."""
+    with ExitStack() as stack:
+        started: dict[str, Settings] = {}
+
+        def start(kind: str) -> Settings:
+            if why_not(kind):
+                pytest.skip(f"{kind} cannot be started: {why_not(kind)}")
+            if kind not in started:
+                started[kind] = stack.enter_context(database(kind))
+            return started[kind]
+
+        yield start
 
 
 @pytest.fixture(scope="session")
@@ -62,3 +93,11 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, Path]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(crt, key)
     return context, crt
+
+
+@pytest.fixture(scope="session")
+def auditor() -> Iterator[Auditor]:
+    """A browser that looks at pages for what keeps people from reading them; one a session."""
+    chromium.need("the pages", chromium.why_not() or axe.why_not())
+    with open_auditor() as found:
+        yield found

@@ -13,6 +13,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django_redlock",
     "example_project.box_office",
+    "tests.fencing",
 ]
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -36,4 +37,5 @@ TEMPLATES = [
 ]
 ROOT_URLCONF = "tests.urls_admin"
 STATIC_URL = "static/"
+SILENCED_SYSTEM_CHECKS = ["django_redlock.W010"]  # a model of tests/fencing has two fences
 REDLOCK = {"default": {"NODES": [f"memory://default-{number}" for number in range(5)]}}

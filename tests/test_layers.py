@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import importlib
 import pickle
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,14 +24,16 @@ FLOORS = (
     "core",
     "concurrency",
     "transport",
+    "event_types",
     "events",
     "fanout",
     "backend",
+    "inspection",
     "leases",
     "locks",
-    "inspection",
     "transactions",
     "setting_values",
+    "cache_nodes",
     "conf",
     "__init__",
     "errors",  # this and the next two: where earlier versions had public names
@@ -39,6 +43,7 @@ FLOORS = (
     "otel",
     "checks",
     "models",
+    "fencing",
     "admin",
     "views",
     "celery",
@@ -48,15 +53,8 @@ FLOORS = (
     "templatetags",
     "migrations",
 )
-LONGEST = 300  # lines of a module …
-# … but for these, which are to be split by purpose:
-LONG = {
-    "core.acquire": "an attempt, its token and its refusal are read together",
-    "fanout.blocking": "gathering, writing and listening share the request's state",
-    "leases.lease": "a lease's life and its public face in one",
-    "testing.embedded": "one node and a group of nodes",
-    "transport.connection": "reading and writing share one stream",
-}
+LONGEST = 300  # lines of a module
+DJANGOS = {"management", "migrations", "static", "templates", "templatetags"}
 PUBLIC = (
     "django_redlock:redlock",
     "django_redlock:redlocks",
@@ -67,6 +65,12 @@ PUBLIC = (
     "django_redlock:current_lease",
     "django_redlock:assert_locked",
     "django_redlock.admin:LockKeyAdmin",
+    "django_redlock.fencing:FenceField",
+    "django_redlock.fencing:FencedRows",
+    "django_redlock.fencing:RemoteHolder",
+    "django_redlock.fencing:StaleFence",
+    "django_redlock.fencing:afenced",
+    "django_redlock.fencing:fenced",
     "django_redlock.celery:LockedTask",
     "django_redlock.celery:Skipped",
     "django_redlock.celery:locked_task",
@@ -76,6 +80,7 @@ PUBLIC = (
     "django_redlock.events:Kind",
     "django_redlock.events:subscribe",
     "django_redlock.inspection:Kind",
+    "django_redlock.inspection:LockState",
     "django_redlock.inspection:survey",
     "django_redlock.lease:Lease",
     "django_redlock.locks:Lock",
@@ -87,10 +92,25 @@ PUBLIC = (
     "django_redlock.signals:lease_lost",
     "django_redlock.testing:EmbeddedNode",
     "django_redlock.testing:EmbeddedNodes",
+    "django_redlock.testing:LeavesNoLocks",
+    "django_redlock.testing:assert_free",
+    "django_redlock.testing:assert_taken",
+    "django_redlock.testing:stale",
+    "django_redlock.testing:taken",
+    "django_redlock.testing:unavailable",
     "django_redlock.testing.memory:MemoryNodes",
+    "django_redlock.testing.plugin:redlock_leaves_nothing",
     "django_redlock.testing.plugin:redlock_nodes",
     "django_redlock.views:IgnoreRefusals",
+    "django_redlock.views:LockedRequest",
+    "django_redlock.views:RedlockMiddleware",
+    "django_redlock.views:Refusal",
+    "django_redlock.views:client",
+    "django_redlock.views:refusal_of",
     "django_redlock.views:single_flight",
+    "django_redlock.views.ninja:non_atomic",
+    "django_redlock.views.rest_framework:exception_handler",
+    "django_redlock.views.rest_framework:single_flight",
 )
 # The package's own names are looked up when they are used.
 LAZY = {("__init__", "conf")}
@@ -169,16 +189,20 @@ def test_imports_go_down(name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_are_short(name):
-    """A reader sees one purpose at a time; what is longer says why."""
-    lines = len(MODULES[name].read_text(encoding="utf-8").splitlines())
-    assert (lines > LONGEST) == (name in LONG)
+    """A reader sees one purpose at a time."""
+    assert len(MODULES[name].read_text(encoding="utf-8").splitlines()) <= LONGEST
 
 
 def test_the_root_shows_few_names():
-    """At most sixteen modules and as many folders."""
+    """At most sixteen modules, and thirteen folders beside those that Django looks for by name.
+
+    The thirteenth is ``checks``, a module until it had more to say than one module can: Django's
+    users look for it beside ``admin`` and ``views``.
+    """
     names = [path for path in PACKAGE.iterdir() if not path.name.startswith("__pycache__")]
     assert len([path for path in names if path.suffix == ".py"]) <= 16
-    assert len([path for path in names if path.is_dir()]) <= 16
+    folders = {path.name for path in names if path.is_dir()}
+    assert len(folders - DJANGOS) <= 13
 
 
 @pytest.mark.parametrize("path", PUBLIC)
@@ -220,3 +244,14 @@ def test_an_import_for_types_counts():
         "def run():\n    import django_redlock.conf\n    from django_redlock import redlock\n"
     )
     assert set(imported(source, "backend", folder=False)) == {"locks", "conf", "__init__"}
+
+
+def test_the_drawing_shows_the_floors():
+    """The page "Architecture" draws the floors in the order of the list, the highest at the top."""
+    page = (PACKAGE.parent / "docs/explanation/architecture.md").read_text()
+    drawn = re.findall(r"^│ (.*?) *│", page, re.MULTILINE)
+    heights = [
+        sorted(FLOORS.index(name.strip("/")) for name in row.split()) for row in reversed(drawn)
+    ]
+    assert len(heights) >= 8
+    assert all(low[-1] < high[0] for low, high in pairwise(heights))

@@ -47,7 +47,7 @@ def main() -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "example_project.settings"
     PICTURES.mkdir(exist_ok=True)
     with ExitStack() as stack:
-        built = stage.build(stack, OPTIONS)
+        built = stage.build(stack, OPTIONS, buttons=True)  # for the picture: nobody serves them
         stage.add_login()
         shows = stage.add_shows(*stage.SHOWS)
         add_orders(shows)
@@ -63,13 +63,16 @@ def main() -> None:
 
 
 def add_orders(shows: Sequence[int]) -> None:
-    """Orders of some people, for all shows."""
-    from example_project.box_office.models import Order, Show
+    """Orders of some people, for all shows, with seats side by side."""
+    from example_project.box_office.models import PRICES, Order, Seat, Show
 
     for number, name in enumerate(NAMES, start=1):
         show, seats = shows[number % len(shows)], number % 4 + 1
         Order.objects.create(show_id=show, name=name, seats=seats, locked=True)
         Show.objects.sell(show, seats)
+        row = sorted(PRICES)[number % len(PRICES)]
+        side_by_side = Seat.objects.filter(show=show, row=row, number__gte=number)
+        side_by_side.filter(number__lt=number + seats).update(taken_by=name)
 
 
 def ail(built: Stage) -> None:
@@ -112,6 +115,22 @@ def browser(scheme: Literal["light", "dark"]) -> Iterator[Page]:
         chromium.close()
 
 
+def order(page: Page, site: str) -> None:
+    """Order by a double click with the lock, and by one without."""
+    for side, button in [("with", "Order with the lock"), ("without", "Order without the lock")]:
+        page.goto(site)
+        page.fill(f"#{side}_name", NAMES[0])
+        found = page.get_by_role("button", name=button)
+        found.scroll_into_view_if_needed()
+        box = found.bounding_box()
+        assert box is not None
+        place = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        with page.expect_request(lambda request: request.method == "POST"):
+            page.mouse.click(*place)
+        page.mouse.click(*place)
+        page.wait_for_selector(".message:not(.wait)")
+
+
 def photograph(page: Page, scheme: str, site: str) -> None:
     """The locks, the start page, and a show."""
     page.goto(f"{site}{stage.LOCKS_PAGE}")
@@ -122,6 +141,7 @@ def photograph(page: Page, scheme: str, site: str) -> None:
     page.evaluate("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")
     page.reload()
     take(page, f"locks-{scheme}")
+    order(page, site)
     page.goto(site)
     take(page, f"site-{scheme}")
     page.goto(f"{site}shows/1/")

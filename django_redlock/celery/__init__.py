@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from django_redlock.core.errors import DuplicateTask
+
+from . import checks  # noqa: F401 - registers by being imported
 from .decorator import LockedTask, Skipped, locked_task
 
-__all__ = ["LockedTask", "Skipped", "locked_task"]
+__all__ = ["DuplicateTask", "LockedTask", "Skipped", "locked_task"]

@@ -1,8 +1,8 @@
-"""Arguments of a call as one text: equal calls give equal texts, different ones different texts.
+"""Write the arguments of a call as one text: equal calls, and no others, give equal texts.
 
 ``1``, ``1.0``, ``True`` and ``"1"`` are four values. The order of a dictionary or a set does not
-count, and a list is a tuple, because a message queue cannot tell them apart. Whatever is not
-plain data is refused rather than guessed at: the text of an object may hold its address.
+count, and a list is a tuple, because a message queue cannot tell them apart. What is not plain
+data is refused: the text of an object may contain its address.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TEXTUAL = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
 
 
 def digest(arguments: Mapping[str, object]) -> str:
-    """64 hexadecimal digits for the arguments of a call; they show none of them.
+    """Digest the arguments of a call into 64 hexadecimal digits, which show none of them.
 
     Raises:
         TypeError: an argument is not plain data, or contains itself.
@@ -39,10 +39,10 @@ def digest(arguments: Mapping[str, object]) -> str:
 
 
 def canonical(value: object) -> str:
-    """The text of plain data; ASCII.
+    """Write plain data as ASCII text.
 
     Raises:
-        TypeError: it is not plain data; the value is not quoted, since it may be a secret.
+        TypeError: it is not plain data; the error does not quote it, for it may be a secret.
     """
     return _scalar(value) or _collection(value) or _named(value) or _refuse(value)
 
@@ -62,7 +62,7 @@ def _scalar(value: object) -> str:
 
 
 def _named(value: object) -> str:
-    """What needs its type's name beside its text."""
+    """Write a value that needs its type's name beside its text."""
     if isinstance(value, Enum):
         return _tagged(value, value.name)
     if isinstance(value, TEXTUAL):

@@ -1,1 +1,1 @@
-"""Threads, locks and farewells that a signal handler's exception leaves in order."""
+"""Threads, locks and finalizers that survive an exception of a signal handler; forks and loops."""

@@ -1,9 +1,10 @@
-"""What is to be done when an object is forgotten, also if a signal handler raises just then.
+"""Run a job when an object is garbage-collected, even if a signal handler raises just then.
 
-``weakref.finalize`` calls a function that is written in Python. An exception that a signal handler
-raises as it begins is swallowed, and what it was to close stays open until the program ends. Here
-a callback that is written in C, which nothing can interrupt, first notes that the object is gone. A
-second one then does the job. Where that is interrupted, whoever looks next does it.
+``weakref.finalize`` calls a function that is written in Python. If a signal handler raises an
+exception as the function begins, Python swallows it, and what the function was to close stays open
+until the program ends. Here a callback that is written in C, which cannot be interrupted, first
+notes that the object is gone. A second one then runs the job. If that is interrupted, the next call
+of ``settle`` runs it.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TRIES: Final = 3  # of a job, which an interruption may end
+TRIES: Final = 3  # runs of a job that is interrupted
 
-gone: Final[deque[Farewell]] = deque()  # their objects are forgotten, their jobs not done
-_awaited: Final[dict[int, Farewell]] = {}  # all that may still be done; they live here
+gone: Final[deque[Farewell]] = deque()  # their objects are gone, their jobs not done
+_awaited: Final[dict[int, Farewell]] = {}  # all whose jobs are not done; this keeps them alive
 
 
 class Farewell(weakref.ref[Any]):
-    """A job that is done once its object is forgotten.
+    """A job that runs once its object is gone.
 
-    It may be begun again when it is interrupted, and by two threads at the same time.
+    It may run again after an interruption, and in two threads at the same time.
     """
 
     __slots__ = ("_job", "_second", "_tries")
@@ -35,7 +36,7 @@ class Farewell(weakref.ref[Any]):
     _tries: int
 
     def __new__(cls, thing: object, job: Callable[[], object]) -> Self:
-        """Have the callback that is written in C called first: it is the last one registered."""
+        """Register the callback that is written in C last: Python calls it first."""
         second = weakref.ref(thing, settle)
         self = super().__new__(cls, thing, gone.append)
         self._second, self._job, self._tries = second, job, TRIES
@@ -43,11 +44,11 @@ class Farewell(weakref.ref[Any]):
         return self
 
     def cancel(self) -> bool:
-        """Do nothing when the object is forgotten; whether this is the first to say so."""
+        """Cancel the job; return whether it was still to be done."""
         return _awaited.pop(id(self), None) is not None
 
     def do(self) -> None:
-        """Do the job, unless it is done; that it is, is said last."""
+        """Do the job, unless it is done; note that it is only afterwards."""
         if id(self) in _awaited and self._tries:
             self._tries -= 1
             self._job()
@@ -55,7 +56,7 @@ class Farewell(weakref.ref[Any]):
 
 
 def settle(_: object = None) -> None:
-    """Do the jobs whose objects are gone."""
+    """Do the jobs of all objects that are gone."""
     while gone:
         farewell = gone[0]
         farewell.do()

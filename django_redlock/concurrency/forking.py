@@ -1,8 +1,8 @@
-"""What a forked child makes anew.
+"""Reset objects in a forked child.
 
 A child has one thread: the one that forked. A lock that another thread of the parent held at
-that moment is held for ever in the child. So whatever here outlives a call and has a lock gives
-its copy in the child a new one.
+that moment is held for ever in the child. So each object that outlives a call and has a lock
+makes a new one in the child.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 
 class Resettable(Protocol):
-    """Something with a lock."""
+    """An object with a lock."""
 
     def reset(self) -> None:
-        """Make anew what a forked child must not share with its parent."""
+        """Replace what a forked child must not share with its parent."""
 
 
 _things: weakref.WeakSet[Resettable] = weakref.WeakSet()
 
 
 def call_in_child(function: Callable[[], object]) -> None:
-    """Have ``function`` called in every child that is forked from now on."""
+    """Call ``function`` in every child that is forked from now on."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
 
 
 def reset_in_child(thing: Resettable) -> None:
-    """Have ``thing.reset`` called in every child that is forked while there is the thing."""
+    """Call ``thing.reset`` in every child that is forked while ``thing`` is alive."""
     _things.add(thing)
 
 

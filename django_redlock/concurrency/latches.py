@@ -1,9 +1,9 @@
-"""Wait in a thread so that no interruption leaves anything locked.
+"""Wait in a thread so that no interruption leaves a lock locked.
 
 A signal handler may raise at any call of the main thread. ``threading.Condition``, ``Event`` and
-the others that are written in Python take a lock of theirs in one call and release it in another:
-an exception between the two leaves it locked for ever, for all threads. What stands here uses
-locks that are written in C, and holds none of them while other code runs.
+the others that are written in Python acquire a lock in one call and release it in another: an
+exception between the two leaves it locked for ever, for all threads. The classes here use locks
+that are written in C, and hold none of them while other code runs.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import time
 from contextlib import suppress
 from typing import Final
 
-LOOK: Final = 1.0  # seconds after which who waits looks for itself
+LOOK: Final = 1.0  # seconds after which a waiting thread looks at the flag itself
 
 
 class Latch:
-    """A flag that is raised once, and waited for.
+    """A flag that is raised once, for which threads wait.
 
-    Each who waits has a lock of its own, which only it takes. Raising the flag again wakes those
-    whom an interruption of the first time left out; without that they look for themselves.
+    Each waiting thread has a lock of its own, which no other acquires. If ``set`` is interrupted,
+    calling it again wakes the threads that it left out; without that they look at the flag.
     """
 
     __slots__ = ("_raised", "_waiting")
@@ -30,17 +30,17 @@ class Latch:
         self._waiting: list[threading.Lock] = []
 
     def is_set(self) -> bool:
-        """Whether the flag is raised."""
+        """Tell whether the flag is raised."""
         return self._raised
 
     def set(self) -> None:
-        """Raise the flag and wake all who wait."""
+        """Raise the flag and wake all waiting threads."""
         self._raised = True
         for lock in tuple(self._waiting):
             _release(lock)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the flag is raised, for at most so long; whether it is."""
+        """Wait until the flag is raised, for at most so many seconds; return whether it is."""
         end = time.monotonic() + seconds
         lock = threading.Lock()
         lock.acquire()
@@ -51,7 +51,7 @@ class Latch:
 
 
 class Bell:
-    """Wakes one thread that sleeps; rung while it is awake, the next sleep ends at once."""
+    """Wake one thread that sleeps; if it is awake, its next sleep ends at once."""
 
     __slots__ = ("_silent",)
 
@@ -64,7 +64,7 @@ class Bell:
         _release(self._silent)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep until the bell rings, for at most so long; may be infinite."""
+        """Sleep until the bell rings, for at most so many seconds; may be infinite."""
         self._silent.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
 
 

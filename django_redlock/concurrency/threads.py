@@ -1,9 +1,9 @@
-"""Threads of our own, started so that an interruption cannot tear them.
+"""Run jobs in background threads whose start cannot be interrupted.
 
-``threading.Thread.start`` waits for the thread to say that it runs; an exception that a signal
-handler raises in that wait leaves a thread that never runs its function (and prints a
-traceback). ``_thread.start_new_thread`` is one step: it started, or it did not. Such threads
-end with the process, without a word, as daemon threads do.
+``threading.Thread.start`` waits until the thread runs; an exception that a signal handler raises
+in that wait leaves a thread that never runs its function (and prints a traceback).
+``_thread.start_new_thread`` is one step: it started, or it did not. Such threads end silently with
+the process, as daemon threads do.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ def start_thread(function: Callable[..., object], *args: Any) -> None:
     """Run ``function`` in a thread of its own.
 
     Raises:
-        RuntimeError: no thread can be had, e.g. while the interpreter shuts down.
+        RuntimeError: no thread can be started, e.g. while the interpreter shuts down.
     """
     _thread.start_new_thread(function, args)
 
 
 class WorkerThreads:
-    """Jobs that must not hold up who orders them, begun in the order in which they were ordered.
+    """Run jobs in background threads, in submission order.
 
-    A kind has threads for as long as it has jobs, and no longer. They count themselves, so that
-    an interruption of who orders a job costs at most that job.
+    Each kind of job has threads while it has jobs. The threads count themselves, so that an
+    interruption of the thread that submits a job loses at most that job.
     """
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class WorkerThreads:
         self._workers: Counter[object] = Counter()
 
     def do(self, kind: object, job: Callable[[], object], *, most: int = 1) -> None:
-        """Have ``job`` done.
+        """Run ``job`` in the background, or here if there is no thread for it.
 
         Args:
-            kind: jobs of one kind are begun one after the other,
-            most: … by so many threads.
+            kind: jobs of one kind begin one after the other,
+            most: … in so many threads.
         """
         if not self.offer(kind, job, most=most):
             _do(job)  # late beats never
@@ -54,15 +54,15 @@ class WorkerThreads:
     def offer(
         self, kind: object, job: Callable[[], object], *, most: int = 1, again: bool = True
     ) -> bool:
-        """Have ``job`` done, if there is a thread for it; whether there is.
+        """Run ``job`` in the background; return False if there is no thread for it.
 
-        There is none while the interpreter shuts down, or the process may have no more. Without
-        ``again``, one that is ordered and has not been begun is enough.
+        There is none while the interpreter shuts down, or when the process may have no more.
+        Without ``again``, a job that is already submitted and has not begun is not submitted twice.
         """
         with self._lock:
-            ordered = self._jobs.setdefault(kind, deque())
-            if again or job not in ordered:
-                ordered.append(job)
+            submitted = self._jobs.setdefault(kind, deque())
+            if again or job not in submitted:
+                submitted.append(job)
             if self._workers[kind] >= most:
                 return True
         try:
@@ -71,7 +71,7 @@ class WorkerThreads:
             with self._lock:
                 jobs = self._jobs.get(kind)
                 if self._workers[kind] or not jobs or job not in jobs:
-                    return True  # who works will do it, or has begun it
+                    return True  # a working thread will do it, or has begun it
                 jobs.remove(job)
                 if not jobs:
                     del self._jobs[kind]
@@ -101,5 +101,5 @@ class WorkerThreads:
 def _do(job: Callable[[], object]) -> None:
     try:
         job()
-    except BaseException:  # an exit, too: here it ends no program, only later jobs
+    except BaseException:  # SystemExit, too: it would only end later jobs
         logger.exception("a job in the background failed")

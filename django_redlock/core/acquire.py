@@ -1,17 +1,17 @@
-"""Redlock with fencing tokens, written once, as generators that never do anything themselves.
+"""Redlock with fencing tokens, written once, as generators that do no I/O.
 
-A generator here *yields* what it wants done and is *sent* what came of it:
+A generator *yields* an effect and is *sent* its result:
 
-    Ask(…)        put a question to the nodes; sent back: one ``Vote`` per node, in order
-    Wait(seconds) let time pass; sent back: anything, ignored
+    Request(…)      send a request to the nodes; sent back: one ``Vote`` per node, in order
+    Sleep(seconds)  let time pass; sent back: anything, ignored
 
-(and what ``wait`` needs to stand in line) and returns its result. Whoever runs it
-(``driver``: threads, asyncio; the simulator in the tests) owns sockets, sleeping and
-interruption. Time, randomness and the size of the group come in through ``Policy``.
+``wait`` adds the effects of the wait queue. What runs a generator (``driver`` for threads and
+asyncio, the simulator in the tests) owns sockets, sleeping and interruption. Time, randomness and
+the size of the group come from ``Policy``.
 
-Votes have three values. YES and NO are answers. UNKNOWN means that no answer counted: none came
-in time, the node has no vote (restart guard, replica), or it answered with an error. A lost
-grant may still have been carried out, so it is undone like a YES and counted like a NO.
+A vote is YES, NO or UNKNOWN. UNKNOWN means that no reply counts: none came in time, the node has
+no vote (restart guard, replica), or it replied with an error. The node may have granted the names
+all the same, so an unknown vote is undone like a YES and counted like a NO.
 
 The rules, and where they come from:
 
@@ -19,19 +19,16 @@ The rules, and where they come from:
   before the first message less the clock drift: "Distributed Locks with Redis" (redis.io).
 * No decision about a lease reads a wall clock: M. Kleppmann, "How to do distributed locking"
   (2016), and S. Sanfilippo's reply "Is Redlock safe?" (2016), agree on that.
-* Fencing over a majority (``_token``): ours; the argument stands in
-  docs/explanation/how-it-works.md.
+* Fencing over a majority (``_token``): ours; docs/explanation/how-it-works.md has the argument.
 
-Interruption: an exception thrown in between an ``Request`` and its votes leaves it unknown what
-the nodes did, so the attempt is undone on all nodes before the exception goes on. Only
-``GeneratorExit`` passes at once, since a generator that is being closed may not yield.
+Interruption: after an exception between a ``Request`` and its votes it is unknown what the nodes
+did, so the attempt is rolled back on all nodes before the exception goes on. Only
+``GeneratorExit`` passes at once: a generator that is being closed may not yield.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from . import wait as waiting
 from .errors import LeaseLost, LockTaken, NodesUnavailable
@@ -47,54 +44,77 @@ from .quorum import (
     count,
     counting,
     granted_or_not,
+    has_record,
     is_split,
     majority_reserves,
     not_yes,
-    reserving,
+    ours_to_wake,
+    recorded_or_heard,
     sent_to,
     unheard,
 )
+from .reasons import ReasonCode, because
+from .refusals import Refusal, is_hopeless, refusal_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-Refusal: TypeAlias = LockTaken | NodesUnavailable
+    from .protocol import Votes
 
-SPLITS: Final = 3  # how often those who do not wait try again after a split
+NONE: Final[frozenset[int]] = frozenset()  # one for all grants
+SPLITS: Final = 3  # retries after a split, for a caller that does not wait
 
 
 def _micro(seconds: float) -> int:
     return int(seconds * 1_000_000)
 
 
-# -- acquiring --------------------------------------------------------------------------------
-
-
 def acquire(
-    policy: Policy, target: LockKeys, *, label: str, ttl: float, wait: float
+    policy: Policy,
+    target: LockKeys,
+    *,
+    label: str,
+    ttl: float,
+    wait: float,
+    thorough: bool = False,
 ) -> Steps[Grant]:
     """Attempt until granted or ``wait`` seconds are over; 0 does not wait.
 
-    While somebody holds the names, it stands in line (``wait``). When several callers have
-    split the nodes between them, nobody does, so even those who do not wait try again, soon.
+    While the names are held, the caller joins the wait queue (``wait``). When several attempts have
+    split the nodes between them, none of them has the names, so each caller tries again soon,
+    even one that does not wait. A caller that waits leaves the waiter that this process has just
+    woken a head start.
+
+    Args:
+        thorough: whether to hear all nodes that reply in time, for one of them may have the
+            record that the work is done (``completion``).
 
     Raises:
-        LockTaken: somebody held the names to the end.
-        NodesUnavailable: at the end no majority could be asked.
+        LockTaken: the names were held to the end; or, with the code "recorded", the work is done.
+        NodesUnavailable: at the end no majority could be asked; or, at once, none can vote before
+            the end, because of the restart guard.
     """
     give_up = policy.clock() + wait
     wakeup, woken, splits, tries = "", 0, 0, 0
+    yield from waiting.head_start(policy, target, wait)
     while True:
         patient = policy.clock() < give_up
         grant, refusal = yield from attempt(
-            policy, target, label=label, ttl=ttl, wakeup=wakeup, woken=woken, patient=patient
+            policy,
+            target,
+            label=label,
+            ttl=ttl,
+            wakeup=wakeup,
+            woken=woken,
+            patient=patient,
+            thorough=thorough,
         )
         if grant is not None:
-            return grant  # no call stands between the grant and its owner: see attempt()
+            return grant  # no call between the grant and its owner: see attempt()
         assert refusal is not None  # one of the two
         left, carried, wakeup = give_up - policy.clock(), wakeup, ""
         if isinstance(refusal, NodesUnavailable):
-            if left <= 0:
+            if left <= 0 or is_hopeless(refusal, policy.majority, left):
                 raise refusal
             yield Sleep(min(_pause(policy, tries), left))
             tries += 1
@@ -105,7 +125,7 @@ def acquire(
             yield Sleep(policy.uniform(0.001, 0.01) * min(splits, 5))
         elif left > 0:
             woken = waiting.waited_for(refusal)
-            wakeup = yield from waiting.stand(policy, target, refusal, give_up)
+            wakeup = yield from waiting.wait_for_turn(policy, target, refusal, give_up)
         elif not patient:
             if not carried and majority_reserves(refusal.votes, policy.majority):
                 woken = waiting.waited_for(refusal)
@@ -115,14 +135,14 @@ def acquire(
 
 
 def adopt(policy: Policy, target: LockKeys, *, old: str, label: str, ttl: float) -> Steps[Grant]:
-    """Take over the tenancy of the nonce ``old``: a grant that needs its key instead of none.
+    """Take over the lease of the nonce ``old``: nodes that have this nonce grant the names.
 
     Only nodes that swapped the nonce count, so of two adopters at most one succeeds. When several
-    have split the nodes between them, each gives back what it has, and tries again, soon.
+    have split the nodes between them, each gives back what it has, and tries again soon.
 
     Raises:
-        LeaseLost: the tenancy is over, or another adopter was first.
-        LockTaken: several split the nodes to the end; the handle is as good as before.
+        LeaseLost: the lease is over, or another adopter was first.
+        LockTaken: several adopters split the nodes to the end; the handle is as good as before.
         NodesUnavailable: no majority could be asked; the handle is as good as before.
     """
     for tries in range(SPLITS + 1):
@@ -132,16 +152,16 @@ def adopt(policy: Policy, target: LockKeys, *, old: str, label: str, ttl: float)
         assert refusal is not None  # one of the two
         votes = refusal.votes
         if adoption_is_over(votes, policy.majority):
-            reason = "too late to adopt: the tenancy is over or somebody else has it"
+            reason = because(ReasonCode.TOO_LATE_TO_ADOPT)
             raise LeaseLost(reason, name=target.name, votes=votes)
         if isinstance(refusal, NodesUnavailable) or tries == SPLITS:
             break
         yield Sleep(policy.uniform(0.001, 0.01) * (tries + 1))
-    good = "the handle can still be adopted, until its ttl is over"
     if isinstance(refusal, NodesUnavailable):
-        raise NodesUnavailable(f"{refusal.reason}; {good}", name=target.name, votes=votes)
-    reason = f"several adopt it at the same time; {good}"
-    raise LockTaken(reason, name=target.name, votes=votes)
+        cause = because(ReasonCode(refusal.code), **refusal.data)
+        reason = because(ReasonCode.STILL_ADOPTABLE, cause=cause)
+        raise NodesUnavailable(reason, name=target.name, votes=votes)
+    raise LockTaken(because(ReasonCode.ADOPTED_BY_SEVERAL), name=target.name, votes=votes)
 
 
 def attempt(
@@ -154,16 +174,23 @@ def attempt(
     wakeup: str = "",
     woken: int = 0,
     patient: bool = False,
+    thorough: bool = False,
 ) -> Steps[tuple[Grant | None, Refusal | None]]:
-    """Ask all nodes once, with a value of its own; undo whatever was not enough.
+    """Ask all nodes once for the names; roll back a grant that has no majority.
 
-    With ``wakeup``, what we were woken by for the name of index ``woken``, reserved names are free
-    for us; ``patient`` says that we shall wait if refused. Who was granted something or had the
-    word, and ends without the names, wakes the next, unless a majority has the same owner, who
-    will do that for what he has; see ``_ours_to_wake``.
+    An attempt that fails wakes the next waiter, if it was woken or had a grant on some node; see
+    ``ours_to_wake``. A signal handler may raise at any call: from the first message to the return
+    every call is inside the ``try``.
 
-    Returns the grant, or the reason why not. A signal handler may raise at any call: from
-    the first message to the return there is none outside the ``try``.
+    Args:
+        old: the nonce to be adopted, or "".
+        wakeup: the nonce that woke the caller for ``names[woken]``, or ""; it lets this attempt
+            take a reserved name.
+        patient: whether the caller waits after a refusal.
+        thorough: whether to hear all nodes, see ``acquire``.
+
+    Returns:
+        The grant, or else the reason why there is none; a record is raised.
     """
     nonce = policy.nonce()
     touched = policy.everyone()
@@ -186,9 +213,10 @@ def attempt(
                 *target.fields,
                 *target.names,
             ),
-            counting(adopted_or_not if old else granted_or_not, policy.majority),
+            counting(_rule(old, thorough=thorough), policy.majority),
             first=queue,
             worth=worth,
+            thorough=thorough,
         )
         reached = [i for i, vote in enumerate(votes) if vote.sent and vote.answer is not NO]
         if len(reached) < policy.size:
@@ -196,15 +224,20 @@ def attempt(
         fence, evidence = yield from _token(policy, target, nonce, votes)
         deadline = start + policy.validity(ttl)
         if fence is not None and policy.clock() < deadline:
-            late = not_yes(votes) if old else frozenset()
+            late = not_yes(votes) if old else NONE
             return Grant(
-                target, nonce, fence, deadline, start, ttl, touched, votes, old, late
+                target, nonce, fence, deadline, start, ttl, touched, tuple(votes), old, late
             ), None
-        refusal = _refusal(policy, target, evidence, in_time=fence is None)
+        refusal = refusal_of(policy, target, evidence, in_time=fence is None)
         if old and not adoption_is_over(evidence, policy.majority):
             yield give_back(policy, target, nonce, old, touched)
             return None, refusal
-        wake = _ours_to_wake(target, evidence, policy.majority, wakeup, woken)
+        wake = ours_to_wake(
+            evidence,
+            policy.majority,
+            names=len(target.names),
+            woken=woken if wakeup else None,
+        )
         if (touched or wakeup) and wake:
             yield undo(policy, target, nonce, sent_to(votes), touched=touched, wake=wake)
         elif touched:
@@ -218,51 +251,27 @@ def attempt(
         else:
             yield undo(policy, target, nonce, to, touched=touched)
         raise
+    if refusal.code == ReasonCode.RECORDED:
+        raise refusal
     return None, refusal
 
 
-def _ours_to_wake(
-    target: LockKeys, votes: Sequence[Vote], majority: int, wakeup: str, woken: int
-) -> set[int]:
-    """The indices of the names for which we wake, since nobody else will.
-
-    Of several names one may be spoken for. Those before it were free, and so was the one that we
-    were woken for. For no other is anybody woken: two who want the same names in another order,
-    of which each has another owner, would wake each other again and again.
-    """
-    others = _speaking(votes, wakeup)
-    if len(others) < majority:
-        return set(range(len(target.names)))
-    taken = min(vote.which for vote in others)
-    free = set(range(taken)) | ({woken} if wakeup else set())
-    return free - {taken}
-
-
-def _speaking(votes: Sequence[Vote], wakeup: str) -> list[Vote]:
-    """The votes of those who say that another will wake the next: that of a living owner.
-
-    Who had no word and heard of no grant has met a hand-over, if some nodes keep the name: the
-    owner to be was woken. A second one woken now would find it taken, and lose its turn.
-    """
-    refusals = [vote for vote in votes if vote.answer is Answer.NO]
-    owners = Counter(vote.owner for vote in refusals if vote.owner)
-    speaking = {owner for owner, _ in owners.most_common(1)}
-    said = [vote for vote in refusals if vote.owner in speaking]
-    if not wakeup and all(vote.answer is not Answer.YES for vote in votes):
-        said += reserving(votes)
-    return said
+def _rule(old: str, *, thorough: bool) -> Callable[[Votes, int], bool]:
+    """Return the rule by which the outcome of an attempt is clear."""
+    usual = adopted_or_not if old else granted_or_not
+    return recorded_or_heard if thorough else usual
 
 
 def _token(
     policy: Policy, target: LockKeys, nonce: str, votes: Sequence[Vote]
 ) -> Steps[tuple[int | None, Sequence[Vote]]]:
-    """The number that a majority acknowledges, and the votes that decided; None without one.
+    """Return the number that a majority acknowledges, or None, and the votes that decided.
 
-    A grant acknowledges its own number. When a majority granted but no number has a majority,
-    the largest is the token and the nodes below are raised to it.
+    A grant acknowledges its own number. When a majority granted but no number has a majority, the
+    largest is the token, and the nodes below are raised to it. A record allows no token.
     """
     numbers = {i: vote.number for i, vote in enumerate(votes) if vote.answer is YES}
-    if len(numbers) < policy.majority:
+    if len(numbers) < policy.majority or has_record(votes):
         return None, votes
     token, agreeing = commonest(list(numbers.values()))
     if agreeing >= policy.majority:
@@ -275,48 +284,17 @@ def _token(
         nonce,
         (target.fences, *target.keys),
         (token, *target.fields),
-        lambda ballot: agreeing + count(ballot).yes >= policy.majority,
+        lambda votes: agreeing + count(votes).yes >= policy.majority,
         to=frozenset(below),
         each=below,
     )
     acknowledged = agreeing + count(raised).yes
-    # A node that does not answer now did answer the grant: it could be asked.
+    # A node that does not reply now did reply to the grant: it could be asked.
     denied = {i for i in below if raised[i].answer is Answer.NO}
     evidence = [raised[i] if i in denied else vote for i, vote in enumerate(votes)]
     return (token if acknowledged >= policy.majority else None), evidence
 
 
-def _refusal(policy: Policy, target: LockKeys, votes: Sequence[Vote], *, in_time: bool) -> Refusal:
-    """Taken, if a majority answered at all; else unavailable."""
-    if not in_time:
-        reason = "a majority granted it, but too late for its ttl"
-        return NodesUnavailable(reason, name=target.name, votes=votes)
-    yes, no, _ = count(votes)
-    if yes + no < policy.majority:
-        reason = f"{yes + no} of {policy.size} nodes could vote, {policy.majority} are needed"
-        return NodesUnavailable(reason, name=target.name, votes=votes)
-    if not no:
-        reason = "a majority granted it and then did not answer"
-        return NodesUnavailable(reason, name=target.name, votes=votes)
-    refused = [vote for vote in votes if vote.answer is Answer.NO]
-    holders = Counter(vote.holder for vote in refused if vote.holder)
-    holder = holders.most_common(1)[0][0] if holders else None
-    return LockTaken(
-        f"held by {holder or 'somebody'} on {no} of {policy.size} nodes",
-        name=target.name,
-        votes=votes,
-        retry_after=_free_in(refused, policy.majority - yes),
-        holder=holder,
-    )
-
-
-def _free_in(refused: Sequence[Vote], missing: int) -> float | None:
-    """Seconds until so many more nodes have forgotten their holder; None: unknown, or never."""
-    ends = sorted(math.inf if vote.left is None else vote.left for vote in refused)
-    end = ends[max(0, min(missing, len(ends)) - 1)]
-    return None if math.isinf(end) else end
-
-
 def _pause(policy: Policy, tries: int) -> float:
-    """Seconds until the next attempt when the nodes cannot be asked: growing, jittered."""
+    """Return the seconds until the next attempt without a majority: growing, jittered."""
     return policy.uniform(0.5, 1.0) * min(0.2, 0.01 * 1.5 ** min(tries, 20))

@@ -16,8 +16,8 @@ T = TypeVar("T")
 def run(steps: Steps[T], perform: Callable[[Effect], Any]) -> T:
     """Carry out ``steps`` by blocking calls and return their result.
 
-    An exception that a signal handler raises, at whatever point, is handed to the generator,
-    which says what to undo; then it goes on to the caller. Hence the inner loop: its jump
+    An exception that a signal handler raises, at whatever point, is thrown into the generator,
+    which yields what to undo; then it goes on to the caller. Hence the inner loop: its jump
     back, where Python looks for signals, lies inside the ``try``.
     """
     step: Callable[[Any], Effect] = steps.send
@@ -29,7 +29,7 @@ def run(steps: Steps[T], perform: Callable[[Effect], Any]) -> T:
                 step = steps.send
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
-        except BaseException as error:  # rule: undo on every interruption, see algorithm
+        except BaseException as error:  # rule: undo on every interruption, see ``acquire``
             if (
                 inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED
             ):  # it is the generator's own, or already handled there
@@ -40,9 +40,9 @@ def run(steps: Steps[T], perform: Callable[[Effect], Any]) -> T:
 async def arun(steps: Steps[T], perform: Callable[[Effect], Awaitable[Any]]) -> T:
     """Carry out ``steps`` in a task and return their result.
 
-    A cancellation is handed to the generator, which says what to undo; and so is, as in ``run``,
-    the exception of a signal handler. ``perform`` sends before it is awaited, so what undoes is on
-    its way even if a second cancellation ends the waiting.
+    A cancellation is thrown into the generator, which yields what to undo; and so is, as in
+    ``run``, the exception of a signal handler. ``perform`` sends before it is awaited, so a request
+    that undoes is on its way even if a second cancellation ends the waiting.
     """
     step: Callable[[Any], Effect] = steps.send
     value: Any = None

@@ -1,11 +1,11 @@
 """What can go wrong with a lock.
 
     RedlockError          never raised itself; catch it to catch all of them
-    ├── LockTaken         somebody holds the name: try later, or do not
-    ├── NodesUnavailable  no majority of the nodes could be asked: nobody knows
+    ├── LockTaken         the name is held: try later, or do not
+    ├── NodesUnavailable  no majority of the nodes could be asked: it is unknown
     └── LeaseLost         you held the name, and must stop believing so
 
-*Taken* and *unavailable* are never confused: the first is an answer, the second the lack
+*Taken* and *unavailable* are never confused: the first is a result, the second the lack
 of one. Every error carries the lock's name and the votes of the nodes, as evidence, and
 survives pickling, because task queues send errors between processes (a queue that sends JSON
 makes them anew from their text alone). No error carries a password or a nonce.
@@ -14,6 +14,8 @@ makes them anew from their text alone). No error carries a password or a nonce.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from .reasons import Reason, by_node, code_of, describe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,18 +27,28 @@ class RedlockError(Exception):
     """The base of all errors of this package.
 
     Attributes:
+        reason: why, in a sentence.
+        code: the same for programs; "" if the error was made of a sentence.
+        data: what the sentence says besides, by name.
         name: the lock's name, or a tuple of names.
         votes: what each node said, in the order of the nodes; may be empty.
     """
 
     def __init__(
-        self, reason: str, *, name: str | tuple[str, ...] = "", votes: Sequence[Vote] = ()
+        self,
+        reason: Reason | str,
+        *,
+        name: str | tuple[str, ...] = "",
+        votes: Sequence[Vote] = (),
     ) -> None:
         if type(self) is RedlockError:
             msg = "RedlockError is only a base class: raise one of its subclasses"
             raise TypeError(msg)
-        super().__init__(reason)
-        self.reason = reason
+        sentence = describe(reason)
+        super().__init__(sentence)
+        self.reason = sentence
+        self.code = code_of(reason)
+        self.data = reason.data if isinstance(reason, Reason) else {}
         self.name = name
         self.votes = tuple(votes)
 
@@ -47,18 +59,18 @@ class RedlockError(Exception):
         return _rebuild, (type(self), self.__dict__.copy())
 
 
-class LockTaken(RedlockError):  # noqa: N818 - the contract's name: an answer, not a fault
-    """The name is held by somebody, or several callers split the nodes between them.
+class LockTaken(RedlockError):  # noqa: N818 - the contract's name: a result, not a fault
+    """The name is held, or several attempts split the nodes between them.
 
     Attributes:
-        retry_after: seconds until enough nodes let go by themselves if the holder neither
-            renews nor releases; None when no node told.
-        holder: the owner label most nodes named (host, process …), or None when unknown.
+        retry_after: seconds until enough nodes have forgotten the holder if it neither renews nor
+            releases; None when no node told.
+        holder: the owner label that most nodes have (host, process …), or None when unknown.
     """
 
     def __init__(
         self,
-        reason: str,
+        reason: Reason | str,
         *,
         name: str | tuple[str, ...] = "",
         votes: Sequence[Vote] = (),
@@ -71,29 +83,48 @@ class LockTaken(RedlockError):  # noqa: N818 - the contract's name: an answer, n
 
 
 class NodesUnavailable(RedlockError):  # noqa: N818 - the contract's name
-    """No majority of the nodes could be asked, so nobody can say whether the name is free.
+    """No majority of the nodes could be asked, so it is unknown whether the name is free.
 
-    ``str()`` and ``votes`` say for each node why: down, silent, under restart guard, …
+    ``str()`` and ``votes`` give each node's reason: down, silent, under restart guard, …
     """
 
     def __str__(self) -> str:
         return "; ".join([super().__str__(), *why_not(self.votes)])
 
 
+class DuplicateTask(RedlockError):  # noqa: N818 - a result, not a fault
+    """A message was not sent, because one for the same task and key waits or runs.
+
+    Attributes:
+        task_id: the id of that one.
+    """
+
+    def __init__(
+        self,
+        reason: Reason | str,
+        *,
+        name: str | tuple[str, ...] = "",
+        votes: Sequence[Vote] = (),
+        task_id: str = "",
+    ) -> None:
+        super().__init__(reason, name=name, votes=votes)
+        self.task_id = task_id
+
+
 class LeaseLost(RedlockError):  # noqa: N818 - the contract's name
     """The lease is over: its time ran out, or a majority of nodes no longer has it."""
 
 
-for _error in (RedlockError, LockTaken, NodesUnavailable, LeaseLost):
+for _error in (RedlockError, LockTaken, NodesUnavailable, DuplicateTask, LeaseLost):
     _error.__module__ = "django_redlock.errors"  # task queues store it with an error
 
 
 def why_not(votes: Sequence[Vote]) -> list[str]:
-    """For each node that says why it did not agree, or could not be heard: that."""
-    return [f"{vote.node}: {vote.why}" for vote in votes if vote.why]
+    """Return why nodes did not agree, or were not heard, as sentences; equal reasons together."""
+    return by_node([(vote.node, vote.reason) for vote in votes if vote.reason], len(votes))
 
 
 def _rebuild(kind: type[RedlockError], state: dict[str, Any]) -> RedlockError:
     error = kind.__new__(kind, state["reason"])
-    error.__dict__.update(state)
+    error.__dict__.update({"code": "", "data": {}} | state)  # an earlier version stored neither
     return error

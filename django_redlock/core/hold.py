@@ -1,14 +1,14 @@
-"""Hold what was granted: extend it, release it, and undo what an attempt did.
+"""Hold what was granted: extend it, release it, and roll back a failed attempt.
 
-The requests that undo take back what a nonce holds, and wake whoever waits next. Many tenancies are
-extended in one request, and each has an outcome of its own. A node answers for each whether all its
-keys still carry its nonce; those it has extended. What a majority of nodes says is the outcome:
+The requests that undo delete the keys of a nonce, and wake the next waiter. One request extends
+many leases, and each has an outcome of its own. A node extends each lease of which all keys still
+carry the nonce, and replies which ones these are. The majority of the nodes decides:
 
     Grant              kept, to a new deadline that is never before the old one
-    LeaseLost          over: a majority does not have it, or its time was up before it was heard
-    NodesUnavailable   unknown: it stands until its old deadline
+    LeaseLost          over: a majority does not have it, or its deadline passed before the votes
+    NodesUnavailable   unknown: it lasts until its old deadline
 
-One tenancy's outcome says nothing of another's, so a request for many is as good as one for each.
+One lease's outcome says nothing of another's, so a request for many is as good as one for each.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .errors import LeaseLost, NodesUnavailable
 from .policy import Policy, milliseconds
 from .protocol import Answer, Command, Grant, Request, Steps, Vote
 from .quorum import counting, heard, kept_or_not, majority_denies, outcomes_of
+from .reasons import ReasonCode, because
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -28,26 +29,26 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = Grant | LeaseLost | NodesUnavailable
 
-RESERVED: Final = 0.05  # seconds for which a name is kept for whoever is woken
+RESERVED: Final = 0.05  # seconds for which a released name is kept for the waiter that is woken
 
 
 # -- undoing ----------------------------------------------------------------------------------
 
 
 def hand_over(policy: Policy, target: LockKeys, nonce: str, touched: frozenset[int]) -> Request:
-    """The question that frees what we held, keeps it for whoever waits, and wakes one of them."""
+    """Return the request that frees the names, or reserves them for the waiter that it wakes."""
     return undo(policy, target, nonce, policy.everyone(), touched=touched, reserve=RESERVED)
 
 
 def wake_next(policy: Policy, target: LockKeys, wakeup: str) -> Request:
-    """The question of a waiter that was woken by ``wakeup`` and does not take its turn."""
+    """Return the request that wakes the next waiter when ``wakeup`` is not used."""
     return undo(policy, target, wakeup, policy.everyone(), touched=frozenset())
 
 
 def give_back(
     policy: Policy, target: LockKeys, nonce: str, old: str, touched: frozenset[int]
 ) -> Request:
-    """The question of an adopter that has no majority: the handle it came with is good again."""
+    """Return the request of an adopter without a majority: the giver's handle is good again."""
     return Request(
         Command.RETURN,
         nonce,
@@ -69,18 +70,21 @@ def undo(
     reserve: float = 0.0,
     wake: Container[int] | None = None,
 ) -> Request:
-    """The question that deletes our keys, and wakes who waits next for some of the names.
+    """Return the request that deletes the keys of ``nonce``, and wakes the next waiters.
 
     Args:
-        touched: the nodes that may have our keys; None is all of ``to``.
-        wake: the indices of the names; None is all of them.
+        touched: the nodes that may have these keys; None is all of ``to``.
+        reserve: seconds for which a name that has a waiter is kept for it.
+        wake: the indices of the names whose waiter is woken; None is all of them.
     """
-    flags = ("1" if wake is None or i in wake else "0" for i in range(len(target.names)))
+    flags = "1" * len(target.names)
+    if wake is not None:
+        flags = "".join("1" if i in wake else "0" for i in range(len(target.names)))
     return Request(
         Command.RELEASE,
         nonce,
         (target.held, target.waits, *target.keys, *target.queues),
-        (milliseconds(reserve), "".join(flags), *target.names),
+        (milliseconds(reserve), flags, *target.names),
         counting(heard, policy.majority),
         to,
         first=target.queue_place(policy.size),
@@ -93,11 +97,11 @@ def undo(
 
 
 def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Sequence[Vote]]:
-    """Give the names back on every node that may have our keys; the holder believes no more.
+    """Release the grant on every node that may have its keys; return the votes.
 
     With ``min_hold`` the names stay taken until that many seconds after the attempt began.
-    Else, if somebody waits, they are kept for a moment for whoever is first in line; every node
-    is asked, since any of them may have the line.
+    Without, a name that has a waiter is reserved for a moment for the first one, and all nodes are
+    asked, since any of them may have the wait queue.
     """
     rest = milliseconds(grant.since + min_hold - policy.clock())
     target, touched = grant.target, grant.touched
@@ -114,12 +118,26 @@ def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Seq
         )
     try:
         votes: Sequence[Vote] = yield ask
+        if votes[ask.first].number:  # the node of the queue has woken a waiter
+            policy.handed_over.note(target.names, grant.since, policy.clock())
         if grant.unswapped:  # the giver's key would stay there for its ttl
             yield undo(policy, target, grant.old, grant.unswapped, wake=())
     except GeneratorExit:
         raise
     except BaseException:
-        yield ask  # unknown what arrived; asking twice harms nobody
+        yield ask  # unknown what arrived; asking twice does no harm
+        raise
+    return votes
+
+
+def insist(ask: Request) -> Steps[Sequence[Vote]]:
+    """Put a request that may be put twice; after an interruption, once more. Return the votes."""
+    try:
+        votes: Sequence[Vote] = yield ask
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield ask  # unknown what arrived; asking twice does no harm
         raise
     return votes
 
@@ -128,11 +146,11 @@ def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Seq
 
 
 def extend(policy: Policy, grant: Grant, *, ttl: float) -> Steps[Grant]:
-    """Prolong a tenancy to ``ttl`` seconds from now; never shortens it, never revives it.
+    """Prolong a lease to ``ttl`` seconds from now; never shorten it, never revive it.
 
     Raises:
         LeaseLost: it is over, or a majority does not have it any more.
-        NodesUnavailable: unknown; the tenancy stands until its old deadline.
+        NodesUnavailable: unknown; the lease lasts until its old deadline.
     """
     (outcome,) = yield from extend_many(policy, (grant,), (ttl,))
     if isinstance(outcome, Grant):
@@ -143,20 +161,21 @@ def extend(policy: Policy, grant: Grant, *, ttl: float) -> Steps[Grant]:
 def extend_many(
     policy: Policy, grants: Sequence[Grant], ttls: Sequence[float]
 ) -> Steps[list[Outcome]]:
-    """Prolong each tenancy to its ttl, in seconds from now; their outcomes, in order."""
+    """Prolong each lease to its ttl, in seconds from now; return the outcomes, in order."""
     start = policy.clock()
     pairs = list(zip(grants, ttls, strict=True))
     asked = [pair for pair in pairs if start < pair[0].deadline]
     votes: Sequence[Vote] = ()
     if asked:
-        votes = yield _question(policy, asked)
+        votes = yield _extension(policy, asked)
     now, place = policy.clock(), 0
     heard = [outcomes_of(vote) for vote in votes if vote.answer is Answer.YES]
     counts = list(map(sum, zip(*heard, strict=True))) if heard else [0] * len(asked)
     outcomes: list[Outcome] = []
     for grant, ttl in pairs:
         if start >= grant.deadline:
-            outcomes.append(LeaseLost("over before it could be extended", name=grant.target.name))
+            reason = because(ReasonCode.OVER_BEFORE_ASKED)
+            outcomes.append(LeaseLost(reason, name=grant.target.name))
             continue
         if counts[place] >= policy.majority and now < grant.deadline:
             deadline = max(grant.deadline, start + policy.validity(ttl))
@@ -167,7 +186,7 @@ def extend_many(
     return outcomes
 
 
-def _question(policy: Policy, asked: Sequence[tuple[Grant, float]]) -> Request:
+def _extension(policy: Policy, asked: Sequence[tuple[Grant, float]]) -> Request:
     keys = [asked[0][0].target.held]
     args: list[str | int] = []
     for grant, ttl in asked:
@@ -184,13 +203,13 @@ def _question(policy: Policy, asked: Sequence[tuple[Grant, float]]) -> Request:
 
 
 def _told(votes: Sequence[Vote], place: int) -> list[Vote]:
-    """The votes on one tenancy of those that were asked about."""
+    """Return the votes on one lease of those that were asked about."""
     return [
         vote
         if vote.answer is not Answer.YES
         else Vote(vote.node, Answer.YES)
         if outcomes_of(vote)[place]
-        else Vote(vote.node, Answer.NO, why="the key is missing or somebody else's")
+        else Vote(vote.node, Answer.NO, reason=because(ReasonCode.GONE))
         for vote in votes
     ]
 
@@ -198,9 +217,9 @@ def _told(votes: Sequence[Vote], place: int) -> list[Vote]:
 def _failed(policy: Policy, grant: Grant, votes: Sequence[Vote], now: float) -> Outcome:
     name = grant.target.name
     if now >= grant.deadline:
-        return LeaseLost("over before a majority extended it", name=name, votes=votes)
+        return LeaseLost(because(ReasonCode.OVER_BEFORE_EXTENDED), name=name, votes=votes)
     if majority_denies(votes, policy.majority):
-        return LeaseLost("a majority does not have it any more", name=name, votes=votes)
+        return LeaseLost(because(ReasonCode.DENIED), name=name, votes=votes)
     answered = sum(vote.answer is not Answer.UNKNOWN for vote in votes)
-    reason = f"{answered} of {policy.size} nodes answered; held until its deadline"
+    reason = because(ReasonCode.NOT_EXTENDED, votes=answered, size=policy.size)
     return NodesUnavailable(reason, name=name, votes=votes)

@@ -1,8 +1,8 @@
-"""What a lock may be called.
+"""Check lock names, and fill in those of decorators.
 
-One rule for every way in. A name is 1 to 512 bytes of UTF-8 without control characters; what
-a decorator builds from arguments may break that, and is then replaced by a digest, because
-there a stranger chooses the text. Nothing is normalised: two spellings are two names.
+The rule is the same everywhere. A name is 1 to 512 bytes of UTF-8 without control characters. A
+name that a decorator builds from arguments may break the rule, because a client of the site chooses
+the text; a digest then replaces it. Nothing is normalised: two spellings are two names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ READABLE: Final = 80  # characters kept before a digest
 
 
 def check_names(name: object) -> tuple[str, ...]:
-    """The names as a tuple.
+    """Return the names as a tuple.
 
     Raises:
         TypeError: not a string, nor a list or tuple of strings.
@@ -34,6 +34,8 @@ def check_names(name: object) -> tuple[str, ...]:
         names = name
     else:
         msg = f"a lock's name must be a str or a list of str, not {type(name).__name__}"
+        if callable(name):
+            msg += ": a decorator has a name, as in @redlock('report:{year}')"
         raise TypeError(msg)
     if not 1 <= len(names) <= MOST:
         msg = f"a lock needs 1 to {MOST} names, not {len(names)}"
@@ -53,7 +55,7 @@ def check_names(name: object) -> tuple[str, ...]:
 
 
 def check_alias(alias: object) -> None:
-    """See that the name of an alias can be one.
+    """Check that an alias is a text.
 
     Raises:
         TypeError: it is no text.
@@ -79,7 +81,7 @@ def check_no_fields(names: Sequence[str]) -> None:
 
 
 def check_fields(names: Sequence[str], signature: inspect.Signature) -> None:
-    """See that every field of a decorator's template is a parameter of the function.
+    """Check that every field of a decorator's template is a parameter of the function.
 
     Raises:
         ValueError: it is not, or the template cannot be read.
@@ -126,7 +128,7 @@ class _Fields(dict[str, _Anything]):
 
 
 def used(name: str) -> Iterable[str]:
-    """The parameters that a template uses, those within a format included.
+    """Return the parameters that a template uses, those within a format included.
 
     Raises:
         ValueError: no arguments whatever could fill the template.
@@ -141,12 +143,12 @@ def used(name: str) -> Iterable[str]:
 
 
 def root(field: str) -> str:
-    """The parameter with which a field begins: ``request`` of ``request.user.pk``."""
+    """Return the parameter with which a field begins: ``request`` of ``request.user.pk``."""
     return field.replace("[", ".").split(".", 1)[0]
 
 
 def fill(template: str, arguments: Mapping[str, object]) -> str:
-    """A decorator's name for one call; a digest where the text would not do as a name.
+    """Return a decorator's name for one call; with a digest where the text cannot be a name.
 
     Raises:
         ValueError: an argument lacks what a field names, or has no such format.
@@ -159,6 +161,11 @@ def fill(template: str, arguments: Mapping[str, object]) -> str:
     except Exception as error:  # of an argument's own code
         error.add_note(f"while the lock name {template!r} was being filled")
         raise
+    return shortened(name)
+
+
+def shortened(name: str) -> str:
+    """Return the text, or its beginning and a digest of it if it is no valid name."""
     if not _objection(name):
         return name
     plain = "".join(c if _printable(c) else "?" for c in name[:READABLE])
@@ -167,7 +174,7 @@ def fill(template: str, arguments: Mapping[str, object]) -> str:
 
 
 def _unfilled(template: str, arguments: Mapping[str, object]) -> str:
-    """Which field it was, and what it lacks, in words that quote no argument."""
+    """Return which field it was, and what it lacks, without quoting an argument."""
     for _, field, form, conversion in string.Formatter().parse(template):
         if field is None:
             continue
@@ -189,7 +196,7 @@ def _objection(name: str) -> str:
     if not name:
         return "is empty"
     too_long = f"is longer than {LONGEST} bytes"
-    if len(name) > LONGEST:  # first: a stranger's text may have millions of characters
+    if len(name) > LONGEST:  # first: the text may have millions of characters
         return too_long
     if not (name.isprintable() or all(map(_printable, name))):
         return "has control characters"

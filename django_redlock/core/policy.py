@@ -1,4 +1,4 @@
-"""The constants of one group of nodes, its keys, and how durations and clocks are read."""
+"""The constants of one group of nodes, the names of its keys, its clocks, and durations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import secrets
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from .protocol import LockKeys
@@ -17,11 +17,14 @@ from .quorum import majority_of
 
 COUNTERS: Final = 1024  # counters per node; names share them, so their number is bounded
 LEAST_DRIFT: Final = 0.002  # seconds: the expiry's own granularity (redis.io's figure)
+HEAD_START: Final = 0.001  # seconds at most that a woken waiter is left to itself, and …
+HEAD_START_PART: Final = 0.1  # … the part of the time that the name was held: it may be idle
+LEAST_HEAD_START: Final = 0.0002  # seconds; a sleep that is shorter costs more than it brings
 LONGEST: Final = 1e9  # seconds: 31 years. Timers and nodes can still count it in milliseconds.
 
 
 def _steady_clock() -> Callable[[], float]:
-    """Seconds that nobody sets, if possible counting the time a machine is suspended."""
+    """Return a clock that cannot be set and, if possible, counts while the machine is suspended."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
     return time.monotonic
@@ -36,21 +39,44 @@ def _everyone(size: int) -> frozenset[int]:
 
 
 def microseconds() -> int:
-    """The wall clock, in microseconds since 1970: a wish for a token, never a decision."""
+    """Return the wall clock, in microseconds since 1970: for tokens, never for a decision."""
     return time.time_ns() // 1000
 
 
 def milliseconds(seconds: float) -> int:
-    """Whole ones, as nodes count; what is left over is dropped.
+    """Return seconds in whole milliseconds, as nodes count; the rest is dropped.
 
-    So a key ends less than one earlier than asked, which ``LEAST_DRIFT`` allows for.
+    So a key ends less than 1 ms before it should, which ``LEAST_DRIFT`` allows for.
     """
     return int(seconds * 1000)
 
 
+class HandOver:
+    """The last hand-over of this process: which names it released to a waiter, and when.
+
+    A process that asks for a name again at once is refused by every node, since the name is
+    reserved, and these messages delay the attempt of the woken waiter.
+    """
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: tuple[Sequence[str], float] = (), -math.inf  # one, for threads share it
+
+    def note(self, names: Sequence[str], since: float, now: float) -> None:
+        """Note that a waiter for one of these names, held since then, has just been woken."""
+        self._last = names, now + min(HEAD_START, HEAD_START_PART * (now - since))
+
+    def head_start(self, names: Sequence[str], now: float) -> float:
+        """Return the seconds for which the names are left to the woken waiter; 0 if to nobody."""
+        handed_over, until = self._last
+        left = until - now
+        return left if left > LEAST_HEAD_START and names == handed_over else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The constants of one group of nodes, and where time and chance come from.
+    """The constants of one group of nodes, and its sources of time and randomness.
 
     Attributes:
         size: number of nodes.
@@ -59,6 +85,12 @@ class Policy:
         slack: seconds that a client's wall clock may be ahead of a node's before the node
             stops believing it.
         prefix: of every key.
+        clock: seconds; the only clock that decides.
+        wall: microseconds since 1970.
+        nonce: makes a new one.
+        uniform: a random number between two.
+        handed_over: the last hand-over of this process.
+        majority: how many of the nodes must agree.
     """
 
     size: int
@@ -70,31 +102,38 @@ class Policy:
     wall: Callable[[], int] = microseconds
     nonce: Callable[[], str] = lambda: secrets.token_hex(16)
     uniform: Callable[[float, float], float] = random.uniform
+    handed_over: HandOver = field(default_factory=HandOver, compare=False, repr=False)
+    majority: int = field(init=False)
+    _shared: tuple[str, str, str, str] = field(init=False, repr=False)
 
-    @property
-    def majority(self) -> int:
-        """How many of the nodes must agree."""
-        return majority_of(self.size)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "majority", majority_of(self.size))
+        shared = tuple(f"{self.prefix}{key}" for key in ("fences", "held", "waits", "queue:"))
+        object.__setattr__(self, "_shared", shared)
 
     def everyone(self) -> frozenset[int]:
-        """The indices of all nodes."""
+        """Return the indices of all nodes."""
         return _everyone(self.size)
 
+    @property
+    def marks(self) -> str:
+        """Return the key of the index of marks."""
+        return f"{self.prefix}marks"
+
     def validity(self, ttl: float) -> float:
-        """Seconds that a holder may believe in a ttl, counted from before the first message."""
+        """Return the validity of a ttl: seconds, counted from before the first message."""
         return ttl - (ttl * self.drift + LEAST_DRIFT)
 
-    def target(self, names: Sequence[str]) -> LockKeys:
-        """The keys and counters of ``names``; repeated names count once."""
-        unique = tuple(dict.fromkeys(names))
+    def target(self, names: Sequence[str], private: int = 0) -> LockKeys:
+        """Return the keys and counters of ``names``; repeated names count once."""
+        unique = tuple(names) if len(names) == 1 else tuple(dict.fromkeys(names))
+        lock = f"{self.prefix}lock:"
         return LockKeys(
-            names=unique,
-            fences=f"{self.prefix}fences",
-            held=f"{self.prefix}held",
-            waits=f"{self.prefix}waits",
-            keys=tuple(f"{self.prefix}lock:{name}" for name in unique),
-            queues=tuple(f"{self.prefix}queue:{name}" for name in unique),
-            fields=tuple(zlib.crc32(name.encode()) % COUNTERS for name in unique),
+            unique,
+            *self._shared,
+            tuple([lock + name for name in unique]),
+            tuple([zlib.crc32(name.encode()) % COUNTERS for name in unique]),
+            private,
         )
 
 
@@ -106,7 +145,7 @@ def check_seconds(
     endless: bool = False,
     most: float = LONGEST,
 ) -> float:
-    """A number of seconds that makes sense.
+    """Return a number of seconds as a float, if it is one that makes sense.
 
     Args:
         what: the argument's or setting's name, for the error.

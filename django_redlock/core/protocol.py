@@ -1,6 +1,6 @@
-"""The words that the algorithm and whoever runs it share: votes, questions, tenancies.
+"""The data that the algorithm shares with the code that runs it: requests, votes, grants.
 
-No decisions: what the words are used for stands in ``acquire``, ``hold`` and ``wait``.
+No decisions: ``acquire``, ``hold`` and ``wait`` make them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 import zlib
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from .reasons import Reason, code_of, describe
 
 NONCE: Final = re.compile(r"[0-9a-f]{32}")  # what ``Policy.nonce`` makes
 
@@ -24,7 +26,7 @@ class Answer(enum.Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> Answer | None:
-        """Read the value that errors have which an earlier version stored."""
+        """Read the value in errors that an earlier version stored."""
         return cls.UNKNOWN if value == "lost" else None
 
 
@@ -36,14 +38,15 @@ class Vote(NamedTuple):
         answer: YES, NO or UNKNOWN.
         number: the grant number, with a YES to a grant; how many names a survey looked at; where
             the next page of an index begins, 0 at its end; for how many names a release found
-            somebody waiting.
-        left: seconds until the key that we met expires, 0 when there is none; None: never.
-        holder: the owner label in the key that refused us.
-        owner: a digest that tells owners apart; "" when the key is reserved for who comes next.
-        which: the index of the name that refused us.
-        why: for people, why it is not a YES.
+            a waiter.
+        left: seconds until the key on the node expires, 0 when there is none; None: never.
+        holder: the owner label in the key for which the node refused; the other task
+            id where a mark was refused.
+        owner: a digest that tells owners apart; "" when the key is reserved for a woken waiter.
+        which: the index of the refused name.
+        reason: why it is not a YES, where more is known than that.
         sent: whether the node may have received the command at all.
-        data: what a reading command brought.
+        data: what a reading command returned.
     """
 
     node: str
@@ -53,55 +56,73 @@ class Vote(NamedTuple):
     holder: str = ""
     owner: str = ""
     which: int = 0
-    why: str = ""
+    reason: Reason | None = None
     sent: bool = True
     data: Sequence[object] = ()
+
+    @property
+    def code(self) -> str:
+        """Return the reason's code, for programs; "" without one."""
+        return code_of(self.reason)
+
+    @property
+    def why(self) -> str:
+        """Return the reason as a sentence, for people; "" without one."""
+        return describe(self.reason)
 
 
 Votes = Sequence[Vote | None]  # None: not heard yet
 
 
 class Command(enum.StrEnum):
-    """What can be asked of a node; each is one script of ``scripts``, but for the last three."""
+    """What a request tells a node to do; each but the last three is one script of ``scripts``."""
 
-    __hash__ = str.__hash__  # that of an enum is Python code, run for every answer
+    __hash__ = str.__hash__  # that of an enum is Python code, run for every reply
 
     GRANT = "grant"
-    RAISE = "raise"
+    RAISE = "raise"  # the fence counters, to a token
     EXTEND = "extend"
     RELEASE = "release"
-    REST = "rest"
-    RETURN = "return"
+    REST = "rest"  # a release with min_hold: the names stay taken for a while
+    RETURN = "return"  # an adopter's keys to the giver
+    MARK = "mark"  # a queued task
+    UNMARK = "unmark"
+    COMPLETE = "complete"  # a release that leaves a record: the work is done
     LOOK = "look"
-    CLAIM = "claim"
+    CLAIM = "claim"  # a wake-up that no waiter took
     SURVEY = "survey"
     INDEX = "index"
+    TASKS = "tasks"  # those that wait, run or have finished
     MEMORY = "memory"
-    STAND = "stand"  # BLPOP
+    BLOCK = "block"  # BLPOP
     UNBLOCK = "unblock"  # CLIENT UNBLOCK
     LOAD = "load"  # SCRIPT LOAD
 
 
-UNDO: Final = frozenset({Command.RELEASE, Command.REST, Command.RETURN})
+UNDO: Final = frozenset(
+    {Command.RELEASE, Command.REST, Command.RETURN, Command.COMPLETE, Command.UNMARK}
+)
+TAKING: Final = frozenset({Command.GRANT, Command.MARK})  # an undo must not overtake these
 
 
 class Request(NamedTuple):
-    """A question to the nodes.
+    """A request to the nodes.
 
     Attributes:
         command: what to do.
-        nonce: the asker's value; every answer echoes it.
+        nonce: of the attempt; every reply echoes it.
         keys, args: as the script's head comment lists them (without the nonce).
-        decided: told the ballot after each answer; True ends the waiting.
+        decided: called with the votes after each reply; True ends the waiting.
         to: indices of the nodes to ask; None is all of them.
         each: one more last argument for each asked node, by its index.
         first: index of the node to be written to first; the others follow in order.
-        worth: told the ballot once it is decided; True while it is worth waiting for more, for
-            about as long again. Undoing always waits so for the nodes that are prompt.
-        touched: of what undoes, indices of the nodes that may have what it takes back: these are
-            asked until they have answered. The others have nothing to undo; they are asked once,
-            to wake who waits there. None is all of ``to``.
-        lasts: of what undoes, seconds after which the nodes have dropped it by themselves.
+        worth: called with the votes once they are decided; True while it is worth waiting for more,
+            for about as long again. A request in ``UNDO`` always waits so for the prompt nodes.
+        touched: of a request in ``UNDO``, indices of the nodes that may have the keys: these are
+            asked until they have replied. The others have nothing to undo; they are asked once,
+            to wake a waiter there. None is all of ``to``.
+        lasts: of a request in ``UNDO``, seconds after which the nodes have dropped the keys anyway.
+        thorough: whether one reply may decide against a majority; so ``decided`` is asked always.
     """
 
     command: Command
@@ -115,6 +136,7 @@ class Request(NamedTuple):
     worth: Callable[[Votes], bool] | None = None
     touched: frozenset[int] | None = None
     lasts: float = 0.0
+    thorough: bool = False
 
 
 class Sleep(NamedTuple):
@@ -124,10 +146,11 @@ class Sleep(NamedTuple):
 
 
 class Waiter:
-    """Somebody's place in the line for a queue; who forgets it has left.
+    """One waiter's place in a wait queue; it ends when the object is forgotten.
 
     Attributes:
-        blocked: the connection that stands in the queue, for those who perform the effects.
+        queue: the key of the list.
+        blocked: the connection that is blocked on the list; kept by what performs the effects.
     """
 
     __slots__ = ("__weakref__", "blocked", "queue")
@@ -138,7 +161,7 @@ class Waiter:
 
 
 class JoinQueue(NamedTuple):
-    """Wait for being the first of this process in the line; sent back: whether we are.
+    """Wait until the waiter is the first one of this process; sent back: whether it is.
 
     Attributes:
         seconds: for which to wait; may be infinite.
@@ -149,12 +172,12 @@ class JoinQueue(NamedTuple):
 
 
 class BlockOnNode(NamedTuple):
-    """Stand in a node's queue until woken; sent back: a ``Wakeup``.
+    """Block on a node's queue until woken; sent back: a ``Wakeup``.
 
     Attributes:
         place: the node's index.
         seconds: for which to wait now. The place in the queue is kept.
-        longest: seconds after which the node forgets us; may be infinite.
+        longest: seconds after which the node forgets the waiter; may be infinite.
     """
 
     ticket: Waiter
@@ -164,11 +187,11 @@ class BlockOnNode(NamedTuple):
 
 
 class Wakeup(NamedTuple):
-    """What came of standing.
+    """How blocking on a node ended.
 
     Attributes:
-        word: what we were woken by, the value of a tenancy that is over; or "".
-        broken: whether we stand no more.
+        wakeup: the nonce that woke the waiter, of a lease that is over; or "".
+        broken: whether the connection is not in the queue any more.
     """
 
     wakeup: str = ""
@@ -176,46 +199,61 @@ class Wakeup(NamedTuple):
 
 
 class LeaveQueue(NamedTuple):
-    """Leave the line; sent back: the word, if one had come already, or ""."""
+    """Leave the queue; sent back: the wake-up, if one had come already, or ""."""
 
     ticket: Waiter
 
 
 class LockKeys(NamedTuple):
-    """What is to be locked: the names, as keys and counters of one deployment."""
+    """The names of one lock, with their keys and counters on the nodes.
+
+    The first ``private`` names are the package's own; errors, events and holders do not see them.
+    """
 
     names: tuple[str, ...]
     fences: str
     held: str
     waits: str
+    queue: str  # with which the key of each wait queue begins
     keys: tuple[str, ...]
-    queues: tuple[str, ...]
     fields: tuple[int, ...]
+    private: int = 0
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Return the keys of the wait queues; made when asked for, for a lease is to be small."""
+        return tuple([self.queue + name for name in self.names])
 
     def queue_place(self, size: int, which: int = 0) -> int:
-        """The node, of so many, at which those stand in line who wait for that name."""
+        """Return which of so many nodes the waiters for a name queue on."""
         return zlib.crc32(self.names[which].encode()) % size
 
     @property
     def name(self) -> str | tuple[str, ...]:
-        """The single name, or all of them."""
-        return self.names[0] if len(self.names) == 1 else self.names
+        """Return the single name, or all of them; without private ones, if there are others."""
+        names = self.names[self.private :] or self.names
+        return names[0] if len(names) == 1 else names
+
+    def part(self, places: slice) -> LockKeys:
+        """Return some of the names with their keys and counters; none of them is private."""
+        parts = {each: getattr(self, each)[places] for each in ("names", "keys", "fields")}
+        return self._replace(**parts, private=0)
 
 
 class Grant(NamedTuple):
-    """A tenancy: proof that a majority gave the names to ``nonce``.
+    """Proof that a majority gave the names to ``nonce``.
 
     Attributes:
         nonce: the power to extend and release; never shown.
         fence: the fencing token.
         deadline: on ``Policy.clock``, when the holder must have stopped.
         since: on ``Policy.clock``, when the attempt began.
-        ttl: seconds, as asked of the nodes.
-        touched: indices of the nodes that may carry our keys.
-        votes: what the nodes said to the last question about it.
-        old: of an adopted tenancy, the giver's nonce; else "".
-        unswapped: indices of the nodes that may carry that still, or will: the giver's grant may
-            be on its way.
+        ttl: seconds, as requested.
+        touched: indices of the nodes that may have its keys.
+        votes: on the last request about it.
+        old: of an adopted lease, the giver's nonce; else "".
+        unswapped: indices of the nodes that may have the giver's nonce still, or will: the giver's
+            grant may be on its way.
     """
 
     target: LockKeys
@@ -232,4 +270,4 @@ class Grant(NamedTuple):
 
 T = TypeVar("T")
 Effect: TypeAlias = Request | Sleep | JoinQueue | BlockOnNode | LeaveQueue
-Steps: TypeAlias = Generator[Effect, Any, T]  # sent what the effect's own text says
+Steps: TypeAlias = Generator[Effect, Any, T]  # sent what the effect's docstring says

@@ -1,17 +1,19 @@
 """Count votes: whether a request has a majority, cannot have one any more, or is still open.
 
-Everything here is a function of votes alone. YES and NO are answers; a vote that is UNKNOWN counts
-as neither, and one that is None has not been heard yet.
+Everything here is a function of votes alone. A vote that is UNKNOWN counts as neither YES nor NO,
+and one that is None has not been heard yet.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from .protocol import Answer, Vote, Votes
+from .reasons import ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,17 +24,17 @@ NO: Final = Answer.NO
 
 
 class Count(NamedTuple):
-    """A ballot, counted."""
+    """How many votes there are of each kind."""
 
     yes: int
     no: int
     open: int  # not heard yet
 
 
-def count(ballot: Votes) -> Count:
-    """Count a ballot; an unknown vote is none of the three."""
+def count(votes: Votes) -> Count:
+    """Count votes; an unknown one is none of the three."""
     yes = no = unheard = 0
-    for vote in ballot:
+    for vote in votes:
         if vote is None:
             unheard += 1
         elif vote.answer is YES:
@@ -43,45 +45,63 @@ def count(ballot: Votes) -> Count:
 
 
 def majority_of(size: int) -> int:
-    """More than half, for even sizes too: two majorities always share a node."""
+    """Return more than half, for even sizes too: two majorities always share a node."""
     return size // 2 + 1
 
 
 @functools.cache
 def counting(rule: Callable[..., bool], majority: int, **facts: bool) -> Callable[[Votes], bool]:
-    """``rule`` for a ballot that this majority decides.
+    """Return ``rule`` for votes of which this majority decides.
 
-    One for all questions: with thousands at once, one more for each is work for the garbage
+    All requests share one: with thousands at once, one more for each is work for the garbage
     collector, which looks at everything else that the process has as well.
     """
     return functools.partial(rule, majority=majority, **facts)
 
 
-def granted_or_not(ballot: Votes, majority: int) -> bool:
-    """Whether a grant's outcome is clear: granted; or not, and whether taken or unavailable."""
-    yes, no, rest = count(ballot)
+def granted_or_not(votes: Votes, majority: int) -> bool:
+    """Tell whether a grant's outcome is clear: granted, taken or unavailable."""
+    yes, no, rest = count(votes)
     if yes >= majority:
         return True
     hopeless = yes + rest < majority
     return hopeless and (yes + no >= majority or yes + no + rest < majority)
 
 
-def unheard(ballot: Votes, majority: int, *, patient: bool) -> bool:
-    """Whether somebody may still be heard who matters, though the outcome is clear.
+def recorded_or_heard(votes: Votes, majority: int) -> bool:  # noqa: ARG001 - as the others
+    """Tell whether a record was found, or no node can have one any more that was not heard."""
+    return None not in votes or has_record(votes)
 
-    Where no majority can be asked, everybody: the error says who could vote. And for who will
-    wait: a node that has refused needs no undoing, and no look if it is that of the queue.
+
+def has_record(votes: Votes) -> bool:
+    """Tell whether a node has the record that the work is done; one is enough.
+
+    The record was written on all nodes that could be reached, and some may have lost it since. No
+    node has it that was not told so by the holder.
     """
-    yes, no, rest = count(ballot)
+    for vote in votes:  # a generator costs more, and each lock asks this
+        if vote is not None and vote.answer is NO and vote.code == ReasonCode.RECORDED:
+            return True
+    return False
+
+
+def unheard(votes: Votes, majority: int, *, patient: bool) -> bool:
+    """Tell whether a vote not yet heard still matters, though the outcome is clear.
+
+    Where no majority can be asked, each does: the error names the nodes that could vote. And for a
+    caller that will wait: a node that has refused needs no undoing, and no look if the wait queue
+    is there.
+    """
+    yes, no, rest = count(votes)
     if yes + no + rest < majority:
         return rest > 0
     return patient and rest > 0 and yes < majority
 
 
 def is_split(votes: Sequence[Vote], majority: int, *, surely: bool) -> bool:
-    """Whether nobody has the names: some nodes granted them to us, no majority to one other.
+    """Tell whether no attempt has the names: some nodes granted them here, no majority to another.
 
-    Surely, if the nodes that were not heard cannot make that majority.
+    With ``surely``, the nodes that were not heard cannot make that majority either.
     """
     owners = Counter(vote.owner for vote in votes if vote.answer is Answer.NO)
     ours = any(vote.answer is Answer.YES for vote in votes)
@@ -90,63 +110,107 @@ def is_split(votes: Sequence[Vote], majority: int, *, surely: bool) -> bool:
 
 
 def majority_reserves(votes: Sequence[Vote], majority: int) -> bool:
-    """Whether a majority keeps the names for whoever is woken next."""
+    """Tell whether a majority has the names reserved for a woken waiter."""
     return len(reserving(votes)) >= majority
 
 
 def reserving(votes: Sequence[Vote]) -> list[Vote]:
-    """The votes of the nodes that keep a name for whoever is woken next."""
+    """Return the votes of the nodes that have a name reserved for a woken waiter."""
     kept = [vote for vote in votes if vote.left is not None and not vote.owner]
     return [vote for vote in kept if vote.answer is Answer.NO]
 
 
-def adoption_is_over(ballot: Votes, majority: int) -> bool:
-    """Whether nobody can adopt a tenancy any more: too few nodes have it, or one other has them.
+def ours_to_wake(
+    votes: Sequence[Vote], majority: int, *, names: int, woken: int | None
+) -> set[int]:
+    """Return the indices of the names whose next waiter a failed attempt must wake.
 
-    What different others have may be given back: they are adopters as we are.
+    If a majority says that a name is spoken for, its holder will wake for that name. The attempt
+    wakes for the names before it, which were free, and for the one that it was woken for. It wakes
+    for no other: two attempts for the same names in another order, each refused by another holder,
+    would wake each other again and again.
+
+    Args:
+        names: how many names were asked for.
+        woken: the index of the one that the attempt was woken for; None if it was not.
     """
-    owners = [vote.owner for vote in ballot if vote is not None and vote.answer is NO]
+    others = _spoken_for(votes, woken=woken is not None)
+    if len(others) < majority:
+        return set(range(names))
+    taken = min(vote.which for vote in others)
+    free = set(range(taken)) | ({woken} if woken is not None else set())
+    return free - {taken}
+
+
+def _spoken_for(votes: Sequence[Vote], *, woken: bool) -> list[Vote]:
+    """Return the votes that name a living holder, which will wake the next waiter.
+
+    If this attempt was not woken and got no grant, a reserved name means that another waiter is
+    being served: a second one woken now would find the name taken, and lose its turn.
+    """
+    refusals = [vote for vote in votes if vote.answer is Answer.NO]
+    owners = Counter(vote.owner for vote in refusals if vote.owner)
+    holders = {owner for owner, _ in owners.most_common(1)}
+    said = [vote for vote in refusals if vote.owner in holders]
+    if not woken and all(vote.answer is not Answer.YES for vote in votes):
+        said += reserving(votes)
+    return said
+
+
+def free_in(refusals: Sequence[Vote], missing: int) -> float | None:
+    """Return the seconds until so many nodes have forgotten their holder; None: never."""
+    ends = sorted(math.inf if vote.left is None else vote.left for vote in refusals)
+    end = ends[max(0, min(missing, len(ends)) - 1)]
+    return None if math.isinf(end) else end
+
+
+def adoption_is_over(votes: Votes, majority: int) -> bool:
+    """Tell whether a lease cannot be adopted: too few nodes have it, or another has a majority.
+
+    What several others have may be given back: they are adopters, too.
+    """
+    owners = [vote.owner for vote in votes if vote is not None and vote.answer is NO]
     missing = owners.count("")
     most = max((owners.count(owner) for owner in owners if owner), default=0)
-    return missing > len(ballot) - majority or most >= majority
+    return missing > len(votes) - majority or most >= majority
 
 
-def adopted_or_not(ballot: Votes, majority: int) -> bool:
-    """Whether an adoption's outcome is clear; that others have split the nodes is not the end."""
-    yes, no, rest = count(ballot)
+def adopted_or_not(votes: Votes, majority: int) -> bool:
+    """Tell whether an adoption's outcome is clear; a split between adopters alone is no outcome."""
+    yes, no, rest = count(votes)
     return (
         yes >= majority
-        or adoption_is_over(ballot, majority)
+        or adoption_is_over(votes, majority)
         or not rest
         or yes + no + rest < majority
     )
 
 
 def not_yes(votes: Sequence[Vote]) -> frozenset[int]:
-    """The places of the nodes that did not say yes."""
+    """Return the places of the nodes that did not vote yes."""
     return frozenset(i for i, vote in enumerate(votes) if vote.answer is not YES)
 
 
 def sent_to(votes: Sequence[Vote]) -> frozenset[int]:
-    """The places of the nodes that the request was sent to."""
+    """Return the places of the nodes that the request was sent to."""
     return frozenset(i for i, vote in enumerate(votes) if vote.sent)
 
 
 def commonest(numbers: list[int]) -> tuple[int, int]:
-    """The number that is there most often, and how often. A ``Counter`` costs ten times as much."""
+    """Return the most frequent number, and how often it is there; ten times faster than Counter."""
     most = max(numbers, key=numbers.count)
     return most, numbers.count(most)
 
 
-def heard(ballot: Votes, majority: int) -> bool:
-    """Whether as many nodes as make a majority have answered, whatever they said."""
-    return len(ballot) - ballot.count(None) >= majority
+def heard(votes: Votes, majority: int) -> bool:
+    """Tell whether a majority of the nodes has replied, with whatever vote."""
+    return len(votes) - votes.count(None) >= majority
 
 
-def kept_or_not(ballot: Votes, majority: int) -> bool:
-    """Whether each outcome is clear: kept, denied by a majority, or never to be known."""
-    unheard = ballot.count(None)
-    heard = [outcomes_of(vote) for vote in ballot if vote is not None and vote.answer is Answer.YES]
+def kept_or_not(votes: Votes, majority: int) -> bool:
+    """Tell whether each lease's outcome is clear: kept, denied by a majority, or unknown."""
+    unheard = votes.count(None)
+    heard = [outcomes_of(vote) for vote in votes if vote is not None and vote.answer is Answer.YES]
     if not heard:
         return unheard < majority
     for yes in map(sum, zip(*heard, strict=True)):
@@ -157,10 +221,14 @@ def kept_or_not(ballot: Votes, majority: int) -> bool:
 
 
 def majority_denies(votes: Sequence[Vote], majority: int) -> bool:
-    """Whether a majority said that it does not have the tenancy."""
-    return sum(vote.answer is Answer.NO for vote in votes) >= majority
+    """Tell whether a majority replied that it does not have the lease."""
+    denials = 0
+    for vote in votes:
+        if vote.answer is NO:
+            denials += 1
+    return denials >= majority
 
 
 def outcomes_of(vote: Vote) -> Sequence[int]:
-    """What a node that answered says of each tenancy: 1 kept, 0 gone."""
+    """Return what a node's YES says of each lease: 1 kept, 0 gone."""
     return cast("Sequence[int]", vote.data)

@@ -1,22 +1,21 @@
-"""Standing in line: who waits is woken by the release, in order of arrival, and does not poll.
+"""Wait in a queue: a release wakes the waiters in order of arrival, and no waiter polls.
 
-Beside each lock lies a list, the queue. A node that refuses one who will wait notes that somebody
-does, and so does a node that is looked at (a look asks all). Whoever waits then blocks on the list
-of one node (BLPOP serves blocked clients in order of arrival). A release that finds the note keeps
-the name for a moment and puts one word into the list: the value of the tenancy that is over.
-Whoever is woken takes the name with it: for the bearer a reserved name is free, and so is one that
-a release on its way has not reached yet.
+Each lock has a list beside it, the wait queue. A node that refuses an attempt which will wait notes
+that the name has a waiter; so does a look, which goes to all nodes. The waiter then blocks on the
+list of one node (BLPOP serves blocked clients in order of arrival). A release that finds the note
+reserves the name for a moment and pushes one wake-up into the list: the nonce of the lease that is
+over. The woken waiter sends that nonce with its attempt: to it a node grants a reserved name, and
+also one that the release has not reached yet.
 
 No wake-up is lost, since the note is written and the lock looked at in one step, by the refusal
 or by a look of its own: a release before that is seen, and one after it finds the note. What
-else can happen (the one who was woken died, the node lost its data, the holder is another
-program's and wakes nobody) is bounded by a look now and then, and by the time the holder has.
+else can happen (the woken waiter died, the node lost its data, the holder is another program's
+and wakes no waiter) is bounded by a look now and then, and by the holder's ttl.
 
-All stand at one node, chosen by the name; where that one is down or owes us an answer, at the
-next. A release wakes on every node, so it does not matter who stands where.
+All waiters for a name queue on one node, chosen by the name; where that one is down or owes a
+reply, on the next. A release wakes on every node, so each waiter may be on any of them.
 
-The wake-ups are our own, built on what Redis documents of BLPOP: it serves in order of arrival.
-What keeps them safe is in ``acquire``: a wake-up never makes anybody a holder.
+A wake-up never makes a waiter a holder: the votes on its attempt do, see ``acquire``.
 """
 
 from __future__ import annotations
@@ -48,24 +47,24 @@ if TYPE_CHECKING:
     from .policy import Policy
     from .protocol import LockKeys, Steps, Votes
 
-NEWS: Final = 1.5  # seconds for which a node believes that somebody waits
-FRESH: Final = 0.9  # seconds for which a refusal is as good as a look; less than a word lasts
+NEWS: Final = 1.5  # seconds for which a node believes that a name has a waiter
+FRESH: Final = 0.9  # seconds for which a refusal is as good as a look; less than a wake-up lasts
 LOOK_EVERY: Final = (0.5, 0.9)  # seconds between two looks; less than NEWS
-LONGEST: Final = 10.0  # seconds after which a node may forget who stands there (half-open lines)
+LONGEST: Final = 10.0  # seconds after which a node may forget a waiter (half-open connections)
 
 
-def stand(policy: Policy, target: LockKeys, refusal: LockTaken, until: float) -> Steps[str]:
-    """Wait until it is worth another attempt, or until the moment ``until``.
+def wait_for_turn(policy: Policy, target: LockKeys, refusal: LockTaken, until: float) -> Steps[str]:
+    """Wait until another attempt is worth it, or until ``until``, on ``Policy.clock``.
 
-    Returns the word that woke us, to be carried into the attempt; "" where there is none.
+    Returns the nonce that woke the waiter, for its next attempt, or "".
     """
-    which, came = waited_for(refusal), policy.clock()
+    which, arrived = waited_for(refusal), policy.clock()
     order = _order(policy, target, which, refusal.votes)
     ticket = Waiter(target.queues[which])
     try:
-        if (yield JoinQueue(ticket, until - came)):
+        if (yield JoinQueue(ticket, until - arrived)):
             refusing = {i for i in order if _refused(refusal.votes[i], which)}
-            seen = order[0] in refusing and policy.clock() - came <= FRESH
+            seen = order[0] in refusing and policy.clock() - arrived <= FRESH
             wakeup = yield from _at_the_nodes(
                 policy,
                 target,
@@ -81,17 +80,25 @@ def stand(policy: Policy, target: LockKeys, refusal: LockTaken, until: float) ->
     except GeneratorExit:
         raise
     except BaseException:
-        wakeup = _word((yield LeaveQueue(ticket)))
-        if wakeup:  # our turn, which we do not take
+        wakeup = _wakeup_in((yield LeaveQueue(ticket)))
+        if wakeup:  # our turn, which is not used
             yield wake_next(policy, target, wakeup)
         raise
-    return _word(wakeup)
+    return _wakeup_in(wakeup)
+
+
+def head_start(policy: Policy, target: LockKeys, wait: float) -> Steps[None]:
+    """Leave the names to the waiter that this process has just woken, if it has woken one."""
+    if wait > 0:
+        seconds = policy.handed_over.head_start(target.names, policy.clock())
+        if seconds > 0:
+            yield Sleep(min(seconds, wait))
 
 
 def claim(policy: Policy, target: LockKeys, refusal: LockTaken) -> Steps[str]:
-    """The word that nobody who waits has taken; "" if there is none.
+    """Take the wake-up that no waiter has taken; "" if there is none.
 
-    For those who do not wait, and find the name kept for somebody: perhaps nobody is there.
+    For a caller that does not wait and finds the name reserved: perhaps its waiter is gone.
     """
     which = waited_for(refusal)
     place = _order(policy, target, which, refusal.votes)[0]
@@ -100,20 +107,20 @@ def claim(policy: Policy, target: LockKeys, refusal: LockTaken) -> Steps[str]:
         policy.nonce(),
         (target.queues[which],),
         (),
-        lambda ballot: ballot[place] is not None,
+        lambda votes: votes[place] is not None,
         frozenset({place}),
     )
-    return _word(str(votes[place].data[0])) if votes[place].answer is Answer.YES else ""
+    return _wakeup_in(str(votes[place].data[0])) if votes[place].answer is Answer.YES else ""
 
 
 def waited_for(refusal: LockTaken) -> int:
-    """The index of the name that was refused, and is waited for."""
+    """Return the index of the name that was refused, and is waited for."""
     refused = [vote.which for vote in refusal.votes if vote.answer is Answer.NO]
     return Counter(refused).most_common(1)[0][0]
 
 
-def _word(found: str) -> str:
-    """What was found in a queue, if it is the value of a tenancy; else ""."""
+def _wakeup_in(found: str) -> str:
+    """Return what was found in a queue if it is a nonce; else ""."""
     return found if NONCE.fullmatch(found) else ""
 
 
@@ -131,16 +138,17 @@ def _at_the_nodes(
     seen: Vote | None,
     until: float,
 ) -> Steps[str]:
-    """Look, stand, and look again.
+    """Look at the nodes, block on one, and look again; return the nonce of a wake-up, or "".
 
     Args:
-        refusing: the nodes that have refused us this name. That another one does not have the
+        order: the nodes, the one to block on first.
+        refusing: the nodes that have refused this name. That another one does not have the
             key is no news: it may never have had it.
         seen: the refusal of the first node in ``order``, if that is as good as a look.
     """
     which = target.queues.index(ticket.queue)
     place, ends = (None, None) if seen is None else (order[0], seen.left)
-    stood_before, broken = False, 0
+    blocked_before, broken = False, 0
     while (left := until - policy.clock()) > 0:
         if place is None:
             looked = yield from _look(policy, target, which, order)
@@ -149,10 +157,10 @@ def _at_the_nodes(
                 yield Sleep(min(left, policy.uniform(0.05, 0.1)))
                 return ""
             ends = looked[place]
-            news = _is_gone(ends) and (stood_before or place in refusing)
-            # A release that was lost at this one node has freed the name all the same.
+            news = _is_gone(ends) and (blocked_before or place in refusing)
+            # A release that was lost on this one node has freed the name all the same.
             if news or sum(map(_is_gone, looked.values())) >= policy.majority:
-                if stood_before:  # everybody who waits may have seen that now
+                if blocked_before:  # all waiters may have seen that now
                     yield Sleep(policy.uniform(0.0, 0.01))
                 return ""
             if _is_gone(ends):
@@ -160,20 +168,20 @@ def _at_the_nodes(
                 place = None
                 continue
         nap = min(left, policy.uniform(*LOOK_EVERY), math.inf if ends is None else ends + 0.001)
-        stood: Wakeup = yield BlockOnNode(ticket, place, nap, min(left, LONGEST))
-        if stood.wakeup:
-            return _word(stood.wakeup)
-        broken = broken + 1 if stood.broken else 0
+        came: Wakeup = yield BlockOnNode(ticket, place, nap, min(left, LONGEST))
+        if came.wakeup:
+            return _wakeup_in(came.wakeup)
+        broken = broken + 1 if came.broken else 0
         if broken:
             yield Sleep(min(left, policy.uniform(0.5, 1.0) * min(LOOK_EVERY[0], 0.01 * 2**broken)))
-        place, stood_before = None, True
+        place, blocked_before = None, True
     return ""
 
 
 def _look(
     policy: Policy, target: LockKeys, which: int, order: list[int]
 ) -> Steps[dict[int, float | None]]:
-    """The seconds until the key is gone, by node: 0 there is none, None never."""
+    """Return the seconds until the key is gone, by node: 0 there is none, None never."""
     votes = yield Request(
         Command.LOOK,
         policy.nonce(),
@@ -191,26 +199,26 @@ def _is_gone(left: float | None) -> bool:
     return left is not None and left <= 0
 
 
-def _heard(ballot: Votes, majority: int) -> bool:
-    """Whether it is clear if the key is gone from a majority, or nobody else will answer."""
-    if None not in ballot:
+def _heard(votes: Votes, majority: int) -> bool:
+    """Tell whether it is clear if a majority lacks the key, or all nodes were heard."""
+    if None not in votes:
         return True
-    told = [vote for vote in ballot if vote and vote.answer is Answer.YES]
+    told = [vote for vote in votes if vote and vote.answer is Answer.YES]
     gone = sum(_is_gone(vote.left) for vote in told)
-    return gone >= majority or len(told) - gone > len(ballot) - majority
+    return gone >= majority or len(told) - gone > len(votes) - majority
 
 
-def _first_unheard(ballot: Votes, places: list[int]) -> bool:
-    """Whether one of these nodes may still answer that comes before all that have."""
+def _first_unheard(votes: Votes, places: list[int]) -> bool:
+    """Tell whether a node may still reply that comes in ``places`` before all that did."""
     for place in places:
-        vote = ballot[place]
+        vote = votes[place]
         if vote is None or vote.answer is Answer.YES:
             return vote is None
     return False
 
 
 def _order(policy: Policy, target: LockKeys, which: int, votes: tuple[Vote, ...]) -> list[int]:
-    """The nodes to stand at: all who wait begin with the same one, of those that have the lock."""
+    """Return the nodes to block on, in order: of those with the lock, the same for all waiters."""
     first = target.queue_place(policy.size, which)
     places = [(first + i) % policy.size for i in range(policy.size)]
     having = [i for i in places if votes[i].sent and votes[i].answer is not Answer.YES]

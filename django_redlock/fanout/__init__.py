@@ -1,1 +1,1 @@
-"""N nodes: one request to all of them, and who waits in their queues."""
+"""N nodes: one request to all of them, and the waiters in their queues."""

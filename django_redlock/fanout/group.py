@@ -1,8 +1,4 @@
-"""N masters: write to all sockets, read as they answer, stop when decided.
-
-For threads each request is a ``BlockingRequest`` on the caller's own thread, no pool of threads;
-for tasks of an event loop see ``aio``.
-"""
+"""A group of N independent masters, as threads and event loops ask it."""
 
 from __future__ import annotations
 
@@ -15,15 +11,14 @@ from django_redlock.core.quorum import majority_of
 from django_redlock.transport import admission
 from django_redlock.transport.node import Node, NodeStatus
 
-from .aio import Loops
-from .blocking import BlockingRequest
-from .waiters import Waiters
+from .aio.loops import Loops
+from .blocking.threads import Threads
+from .waiting.blocked import NodePlaces
+from .waiting.waiters import Waiters
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Sequence
 
-    from django_redlock.core.protocol import Request, Vote
     from django_redlock.transport.address import Address
 
 
@@ -36,7 +31,7 @@ class NodeGroup:
         guard: seconds for which a restarted or emptied node has no vote; 0 switches it off.
         skew: seconds by which a node's wall clock may differ from this machine's, with a guard.
         prefix: of every key.
-        alias: under which they are configured, for who watches them.
+        alias: under which they are configured, for those that watch them.
     """
 
     def __init__(
@@ -49,7 +44,6 @@ class NodeGroup:
         skew: float = admission.SKEW,
         alias: str = "",
     ) -> None:
-        self.timeout = timeout
         self._skew = skew
         self.nodes = tuple(
             Node(
@@ -65,32 +59,12 @@ class NodeGroup:
             )
             for place, address in enumerate(addresses)
         )
-        self._loops = Loops(self.nodes, timeout)
-        standing = Waiters(self.nodes, self._loops, timeout)
-        self.queue, self.aqueue = standing.queue, standing.aqueue
-        self._waiters = standing
+        self._threads = Threads(self.nodes, timeout)
+        self._loops = Loops(self.nodes, timeout, self._threads.sets.give_up)
+        self.ask, self.aask = self._threads.ask, self._loops.ask
+        self._waiters = Waiters(NodePlaces(self.nodes, self._loops.put, timeout), timeout)
+        self.queue, self.aqueue = self._waiters.queue, self._waiters.aqueue
         _ALL.add(self)
-
-    def ask(self, ask: Request) -> list[Vote]:
-        """Put a question to the nodes and return one vote for each, in order."""
-        work = BlockingRequest(self.nodes, ask, self.timeout)
-        try:
-            work.gather()
-            work.write()
-            work.listen()
-            while work.more():
-                work.write()
-                work.listen()
-            return work.question.votes()
-        except BaseException:  # rule: an interrupted stream serves for undoing, nothing else
-            work.spoil()
-            raise
-        finally:
-            work.give_back()
-
-    def aask(self, ask: Request) -> asyncio.Future[list[Vote]]:
-        """Put a question to the nodes, for a task of the running event loop."""
-        return self._loops.ask(ask)
 
     def states(self) -> list[NodeStatus]:
         """What is known of each node, without asking."""
@@ -99,11 +73,14 @@ class NodeGroup:
 
     def close(self) -> None:
         """Close the idle connections; the nodes can still be asked afterwards."""
+        self._loops.close()
+        self._threads.sets.close()
         for node in self.nodes:
             node.close()
 
     def reset(self) -> None:
         """Forget every connection, as a forked child must."""
+        self._threads.sets.reset()
         self._loops.reset()
         self._waiters.reset()
         for node in self.nodes:
@@ -111,13 +88,13 @@ class NodeGroup:
 
     def _compare(self) -> None:
         """Look at what the nodes said of themselves, one beside the other."""
-        self._mark_twins()
+        self._mark_duplicates()
         offs = [node.facts.off if node.facts else 0.0 for node in self.nodes]
         ours = admission.ours_off(offs, majority_of(len(offs)), self._skew)
         for node in self.nodes:
             node.ours_off = ours
 
-    def _mark_twins(self) -> None:
+    def _mark_duplicates(self) -> None:
         """Take the vote from every node that is the same server as one before it."""
         seen: dict[str, str] = {}
         for node in self.nodes:

@@ -1,168 +1,300 @@
-"""One question to the nodes and what came of it so far, whoever carries it to them."""
+"""Decide, for one request: whom to ask, whose connection to wait for, and when it is enough.
+
+A thread (``blocking``) or an event loop (``aio``) tells a ``VoteCollector`` of connections, votes
+and the time, and does what it decides. One rule differs between the two: see ``collectors``.
+"""
 
 from __future__ import annotations
 
+import enum
 import functools
+import math
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from django_redlock import events
 from django_redlock.core.protocol import UNDO, Answer, Command, Request, Vote
 from django_redlock.core.quorum import majority_of
+from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.transport.pending import Asker, PendingReply, pack
+from django_redlock.transport.wire.faults import no_answer
+
+from .timing import tell, timed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from django_redlock.core.reasons import Reason
     from django_redlock.transport.connection import Connection
     from django_redlock.transport.node import Node
+    from django_redlock.transport.pending import Waiting
 
 Hear: TypeAlias = "Callable[[int, Vote], object]"
 
 LEAST_LINGER: Final = 0.001  # seconds, of undoing
 LEAST_WORTH: Final = 0.01  # seconds, of what the asker says is worth waiting for
 HANDSHAKE: Final = 4  # node timeouts without a sign of a node that is being connected …
-PATIENCE: Final = 20  # … and those that a question may last, however slow this machine is
+PATIENCE: Final = 20  # … and those that a request may last, however slow this machine is
+NOWHERE: Final = frozenset[int]()
 VOTING: Final = frozenset({Command.GRANT, Command.RAISE, Command.EXTEND})
 
 
-class VoteCollector:
-    """An ``Request`` with its ballot.
+class Verdict(enum.Enum):
+    """What to do next."""
+
+    LISTEN = enum.auto()  # the outcome is open
+    LINGER = enum.auto()  # it is clear, but a moment more is worth it: see ``linger``
+    OVER = enum.auto()
+
+
+LISTEN, LINGER, OVER = Verdict  # a member looked up on the class costs a call
+
+
+class VoteCollector(ABC):
+    """One request and its votes.
+
+    Args:
+        nodes: all nodes of the group.
+        request: what is asked of them.
+        timeout: the node timeout, in seconds.
+        waiting: tells whether the asker waits, who may be cancelled; None where it cannot be.
+        clock: ``time.monotonic``, or another one in tests.
 
     Attributes:
-        undoing: whether it takes back what an earlier one did; then every node is worth asking.
-        ballot: the votes heard, by place; None where none was.
-        asked: the places of the nodes to ask.
+        votes: those heard, by place, or None.
+        asked: the places of the nodes to ask, in order.
+        undoing: whether it takes back what an earlier request did.
+        touched: the places of the nodes that may have what the request undoes.
+        urgent: whether there is no majority without the nodes that are being connected.
+        unheard: the connections over which a node was asked that has not answered, by place.
+        coming: the places whose connection a loop waits for, while it listens to others.
+        needed: how many more votes there must be, at least, before anything can be clear.
+        lingering: whether the outcome is clear.
+        lingers_until: ``time.monotonic`` until which more is worth waiting for then.
         start: ``time.monotonic`` when it began.
-        asker: what the connections know of who asked.
+        packed: the bytes of the request for every node; b"" where they differ.
+        over: whether no vote counts any more.
         majority: more than half of the nodes.
     """
 
+    late = False  # whether answers are also read at once when the request is over
     __slots__ = (
-        "_owed",
-        "_packed",
-        "ask",
-        "asked",
-        "asker",
-        "ballot",
-        "majority",
-        "nodes",
-        "nonce",
-        "start",
-        "undoing",
+        *("_asker", "_patient", "_waiting", "asked", "clock", "coming", "lingering"),
+        *("lingers_until", "majority", "needed", "nodes", "nonce", "over", "packed", "request"),
+        *("start", "timeout", "touched", "undoing", "unheard", "urgent", "votes"),
     )
 
     def __init__(
-        self, nodes: Sequence[Node], ask: Request, cancelled: Callable[[], bool] | None = None
+        self,
+        nodes: Sequence[Node],
+        request: Request,
+        timeout: float,
+        waiting: Waiting | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.nodes = nodes
-        self.ask = ask
-        self.nonce = ask.nonce.encode()
-        self.undoing = ask.command in UNDO
-        self.ballot: list[Vote | None] = [None] * len(nodes)
-        self.asked: Sequence[int] = _places(len(nodes), ask.first)
-        self.majority = majority_of(len(nodes))
-        self.start = time.monotonic()
-        self.asker = Asker(ask, self.start, cancelled)
-        self._packed = b""
-        self._owed: PendingReply | None = None
-        if ask.to is not None and len(ask.to) < len(nodes):
-            self.asked = [place for place in self.asked if place in ask.to]
-            for place in set(range(len(nodes))) - ask.to:
-                self.lose(place, "")
+        self.request, self.timeout = request, timeout
+        self.nonce = request.nonce.encode()
+        self.undoing = request.command in UNDO
+        self.touched: Collection[int] = ()
+        self.votes: list[Vote | None] = [None] * len(nodes)
+        self.majority, self.asked = _plan(len(nodes), request.first)
+        self.needed = self.majority
+        self.lingers_until = math.inf
+        self.urgent = self.lingering = False
+        self.unheard: dict[int, Connection] = {}
+        self.coming = NOWHERE
+        self._patient: Collection[int] = ()  # the places of nodes that were not known to be down
+        self.clock, self.start = clock, clock()
+        self.packed = b"" if request.each is not None else pack(request, 0)
+        self.over, self._waiting = False, waiting
+        self._asker: Asker | None = None
+        if request.to is not None and len(request.to) < len(nodes):
+            self.asked = [place for place in self.asked if place in request.to]
+            for place in set(range(len(nodes))) - request.to:
+                self.lose(place, None)
+        if self.undoing:
+            self.touched = self.asked if request.touched is None else request.touched
 
-    def needed(self) -> int:
-        """How many more votes there must be, at least, before anything can be clear.
+    @property
+    def asker(self) -> Asker:
+        """What connections know of the request; made when one asks, for few ever do."""
+        if self._asker is None:
+            self._asker = Asker(self.request, self.start, self._waiting, packed=self.packed)
+            self._asker.over = self.over
+        return self._asker
 
-        As long as a majority has not voted, it may still decide either way.
+    # -- whom to ask ----------------------------------------------------------------------------
+
+    def awaits(self, place: int) -> bool:
+        """Return whether to wait for a node, before it is connected.
+
+        A lease of a bare majority ends with the first of its nodes. So all nodes are waited for,
+        but one that is in trouble only if it is needed.
         """
-        return self.ballot.count(None) - self.majority + 1
+        node = self.nodes[place]
+        if not node.down:
+            self._patient = (*self._patient, place)
+        return self.urgent or not node.down_reason
+
+    def handshake_left(self, place: int, waited: float, silent: float) -> float:
+        """Return for how many seconds more to wait for a node that is being connected.
+
+        That is one node timeout; without a majority, as long as a node that was not known to be
+        down gives signs.
+
+        Args:
+            waited: seconds, without those in which this machine did not run.
+            silent: of these, the seconds since the node gave a sign.
+        """
+        left = self.timeout - waited
+        if self.urgent and place in self._patient:
+            patience = HANDSHAKE * self.timeout - silent
+            left = max(left, min(patience, PATIENCE * self.timeout - waited))
+        return left
+
+    def is_silent(self, seconds: float) -> bool:
+        """Return whether a node with no sign for so long is one that is not waited for again."""
+        return seconds >= self.timeout / 2
+
+    def owed(self, connections: Mapping[int, Connection], now: float) -> dict[int, PendingReply]:
+        """Return what the nodes with a connection will owe, by place; but not those asked before.
+
+        A node that may not vote on this has lost its vote.
+        """
+        request, asker, hear = self.request, self.asker, self._hear()
+        if events.node_watchers:
+            hear = timed(self.nodes, asker, hear, late=self.late)
+        pending = PendingReply(request.command, self.nonce, hear, now, asker.packed, asker)
+        found = {}
+        for place, connection in connections.items():
+            if self.votes[place] is not None or place in self.unheard:
+                continue
+            node = self.nodes[place]
+            if (connection.guarded or node.duplicate_of) and request.command in VOTING:
+                why = node.objection(connection, self.start)
+                if why:
+                    self.lose(place, why)
+                    continue
+            own = request.each is not None  # each node is asked something else
+            found[place] = pending._replace(packed=pack(request, place)) if own else pending
+        return found
+
+    @abstractmethod
+    def _hear(self) -> Hear:
+        """Return what is called with each vote."""
+
+    def lose(self, place: int, why: Reason | None, *, sent: bool = False) -> None:
+        """Note that this node gives no vote."""
+        self.votes[place] = Vote(self.nodes[place].label, Answer.UNKNOWN, reason=why, sent=sent)
+        if why and events.node_watchers:
+            tell(self.nodes[place], None, why)
+
+    def keep(self, place: int) -> None:
+        """Entrust what this node is to undo to its next connection."""
+        if place in self.touched:
+            self.nodes[place].undo_later(self.asker)
+
+    def unreachable(self, place: int) -> None:
+        """Note that a node has no connection; it undoes as soon as it has one."""
+        node = self.nodes[place]
+        self.lose(place, node.why_unasked)
+        self.keep(place)
+
+    def not_sent(self, place: int, fault: Reason | None) -> None:
+        """Note that a connection did not take the request; with a fault it may have arrived."""
+        self.lose(place, fault or because(ReasonCode.BACKLOG), sent=bool(fault))
+        self.keep(place)
+
+    def is_unanswered(self, place: int) -> bool:
+        """Return whether a node may have what an interrupted request was to undo."""
+        vote = self.votes[place]
+        return place in self.touched and (vote is None or vote.answer is Answer.UNKNOWN)
+
+    def keep_unanswered(self) -> None:
+        """Entrust to their next connections what the nodes have not confirmed."""
+        self.forget()
+        for place in filter(self.is_unanswered, self.asked):
+            self.keep(place)
+
+    # -- when it is enough ----------------------------------------------------------------------
+
+    def verdict(self) -> Verdict:
+        """Return whether to go on."""
+        if not (self.unheard or self.coming):
+            return OVER
+        self.needed = self.votes.count(None) - self.majority + 1
+        if self.lingering:
+            return LINGER if self._is_worth_more() else OVER
+        if self.needed > 0 or not self.request.decided(self.votes):
+            return LISTEN
+        worth = self._is_worth_more()
+        self.lingers_until = self._end_of_linger() if worth else self.start
+        self.lingering = True  # last: an interruption between the two would leave no end
+        return LINGER if worth else OVER
+
+    def _end_of_linger(self) -> float:
+        if self.coming:  # a node that is being connected has its whole time
+            return self.start + self.timeout
+        now = self.clock()
+        return now + self.linger(now)
+
+    def _is_worth_more(self) -> bool:
+        """Return whether nodes that are only a little late are worth a moment."""
+        if self.coming:
+            return True
+        if self.undoing:
+            return self._prompt()
+        worth = self.request.worth
+        return worth is not None and worth(self.votes)
+
+    @abstractmethod
+    def _prompt(self) -> bool:
+        """Return whether a prompt node has not answered yet.
+
+        Undoing waits for prompt nodes, so that the name is free on all of them when it returns.
+        """
 
     def linger(self, now: float) -> float:
-        """Seconds to wait for more, having heard enough: as long again."""
+        """Return the seconds to wait for more, once the outcome is clear: as long again."""
         least = LEAST_LINGER if self.undoing else LEAST_WORTH
         return max(now - self.start, least)
 
-    def owed(self, place: int, hear: Hear, now: float) -> PendingReply:
-        """What this node will owe; the same for all nodes, where they are asked alike."""
-        owed = self._owed
-        if owed is None or owed.hear is not hear or self.ask.each is not None:
-            if not self._packed or self.ask.each is not None:
-                self._packed = pack(self.ask, place)
-            command, packed = self.ask.command, self._packed
-            owed = self._owed = PendingReply(command, self.nonce, hear, now, packed, self.asker)
-        return owed
+    def is_short_of_votes(self) -> bool:
+        """Return whether too few nodes have answered, so that another one matters."""
+        heard = [vote for vote in self.votes if vote and vote.answer is not Answer.UNKNOWN]
+        return not self.undoing and len(heard) < self.majority
 
-    def touches(self, place: int) -> bool:
-        """Whether this node may have what the question undoes."""
-        return self.undoing and (self.ask.touched is None or place in self.ask.touched)
+    def reopen(self, place: int) -> None:
+        """Expect a vote after all, of a node that was given up."""
+        self.votes[place] = None
+        self.lingering = False
 
-    def keep(self, place: int) -> None:
-        """Have the node undo it as soon as it can be asked, if there is something to undo."""
-        if self.touches(place):
-            self.nodes[place].undo_later(self.asker)
+    def forget(self) -> None:
+        """Refer to no connection or caller any more, so that no cycle is left as garbage."""
+        self.unheard.clear()
+        self.over, self._waiting = True, None
+        if self._asker is not None:
+            self._asker.leave()
 
-    def lose(self, place: int, why: str, *, sent: bool = False) -> None:
-        """Note that this node gives no vote."""
-        self.ballot[place] = Vote(self.nodes[place].label, Answer.UNKNOWN, why=why, sent=sent)
-        if why and events.nodes_watched():
-            self._tell(place, None, why)
-
-    def barred(self, place: int, channel: Connection) -> bool:
-        """Whether the node may not vote on this; then its vote is lost already."""
-        node = self.nodes[place]
-        if not (channel.guarded or node.duplicate_of) or self.ask.command not in VOTING:
-            return False
-        why = node.objection(channel, self.start)
-        if why:
-            self.lose(place, why)
-        return bool(why)
-
-    def votes(self) -> list[Vote]:
-        """The ballot, with a lost vote for each node that was not heard."""
-        self.asker.leave()
-        if None in self.ballot:
-            waited = time.monotonic() - self.start
-            # Else it was the asker who did not wait, or who waited for a connection.
-            silent = waited >= self.nodes[0].timeout and not self.ask.decided(self.ballot)
-            for place, vote in enumerate(self.ballot):
+    def result(self) -> list[Vote]:
+        """Return the votes, with an unknown one for each node that was not heard."""
+        if None in self.votes:
+            waited = self.clock() - self.start
+            # Else the asker did not wait, or waited for a connection.
+            silent = waited >= self.timeout and not self.request.decided(self.votes)
+            for place, vote in enumerate(self.votes):
                 if vote is None:
                     if silent:
-                        self.lose(place, f"no answer within {waited:.3f} s", sent=True)
+                        self.lose(place, no_answer(waited), sent=True)
                     else:
-                        self.ballot[place] = self.nodes[place].unheard
-        return list(self.ballot)  # type: ignore[arg-type] # none is None
-
-    # -- figures --------------------------------------------------------------------------------
-
-    def timed(self, hear: Hear, *, late: bool = False) -> Hear:
-        """``hear``; and if somebody watches the nodes, one who times the answers as well.
-
-        Args:
-            late: whether answers are also read at once when the question is over. Else they
-                are read at the next use of the connection, which says nothing of the node.
-        """
-        return self._timing(hear, late=late) if events.nodes_watched() else hear
-
-    def _timing(self, hear: Hear, *, late: bool) -> Hear:
-        sent = time.monotonic()
-
-        def hear_and_tell(place: int, vote: Vote) -> None:
-            over, seconds = self.asker.over, time.monotonic() - sent
-            hear(place, vote)
-            if vote.answer is Answer.UNKNOWN:
-                if not over:
-                    self._tell(place, None, vote.why)
-            elif late or not over:
-                self._tell(place, seconds)
-
-        return hear_and_tell
-
-    def _tell(self, place: int, seconds: float | None, why: str = "") -> None:
-        node = self.nodes[place]
-        events.tell_of_node(events.NodeTiming(node.alias, node.label, seconds, why))
+                        self.votes[place] = self.nodes[place].unheard
+        self.forget()
+        return list(self.votes)  # type: ignore[arg-type] # none is None
 
 
 @functools.cache
-def _places(size: int, first: int) -> tuple[int, ...]:
-    return (*range(first, size), *range(first))
+def _plan(size: int, first: int) -> tuple[int, Sequence[int]]:
+    return majority_of(size), (*range(first, size), *range(first))

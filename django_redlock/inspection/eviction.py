@@ -1,10 +1,11 @@
-"""Which nodes delete keys to make room: a lock that is held may be among them."""
+"""Find the nodes that delete keys to make room: a lock that is held may be among them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from django_redlock.core.protocol import Answer, Command
+from django_redlock.core.reasons import Reason, ReasonCode, because
 
 from . import polling
 
@@ -22,7 +23,7 @@ class Eviction(NamedTuple):
 
     Attributes:
         policy: its ``maxmemory-policy``.
-        limit: bytes that it may use; 0: as much as there is, and then it evicts nothing.
+        limit: bytes that it may use; 0: no limit, so that it evicts nothing.
         evicted: keys that it has deleted to make room, since it was started.
     """
 
@@ -36,22 +37,18 @@ class Eviction(NamedTuple):
         return self.limit > 0 and self.policy != KEEPS
 
 
-def advice(told: Sequence[Eviction | None]) -> str:
-    """What to do about the nodes that may delete a lock, in a sentence; or ""."""
+def threat(told: Sequence[Eviction | None]) -> Reason | None:
+    """Return the reason that names the evicting nodes' policies; None if there is no such node."""
     threats = [each for each in told if each and each.threatens]
     if not threats:
-        return ""
+        return None
     policies = ", ".join(sorted({each.policy for each in threats}))
-    gone = sum(each.evicted for each in threats)
-    return (
-        f"{policies}: with this maxmemory-policy a full node deletes locks that are held "
-        f"(keys deleted since its start: {gone}); set noeviction"
-    )
+    return because(ReasonCode.EVICTS, policy=policies, evicted=sum(e.evicted for e in threats))
 
 
 def ask(backend: Backend, to: frozenset[int]) -> Steps[tuple[Eviction | None, ...]]:
-    """Ask these nodes; None for every node that did not tell."""
-    votes = yield polling.question(backend, Command.MEMORY, to=to)
+    """Ask these nodes what they do when their memory is full; None: a node did not tell."""
+    votes = yield polling.request(backend, Command.MEMORY, to=to)
     return tuple(map(_told, votes))
 
 

@@ -1,4 +1,4 @@
-"""Look names up on all nodes, or what their indexes list."""
+"""Look up names, or what the nodes' indexes list, on all nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from django_redlock.core.names import LONGEST
 from django_redlock.core.protocol import Answer, Command
-from django_redlock.transport.wire.replies import DIGITS, LABEL, as_text, seconds_left
+from django_redlock.transport.wire.listings import as_text, seconds_left
+from django_redlock.transport.wire.replies import DIGITS, LABEL
 
 from . import index, polling
 
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
     from django_redlock.backend import Backend
     from django_redlock.core.protocol import Request, Steps, Vote
 
-BATCH: Final = 64  # names in one question: of the longest ones, half of what a channel takes
+BATCH: Final = 64  # names in one request: of the longest ones, half of what a connection takes
 
 
 class Cell(NamedTuple):
     """A lock's key on one node.
 
     Attributes:
-        left: seconds until it expires there; None when it never does.
-        owner: a digest of what owns it, the same on all nodes; the nonce is never read.
-        label: who that is, in its own words; "" for other clients' values.
+        left: seconds until it expires there; None: never.
+        owner: a digest of its value, the same on all nodes; the nonce is never read.
+        label: the owner's label; "" for other clients' values.
         number: the node's grant number; None for other clients' values.
     """
 
@@ -39,11 +40,11 @@ Table: TypeAlias = dict[bytes, list[Cell | None]]  # by name; one cell for each 
 
 
 class Lookup:
-    """What the nodes have of some names, or of all that are held.
+    """Collect what the nodes have of some names, or of all that are held.
 
     Attributes:
-        votes: the last one of each node.
-        table: what the nodes have.
+        votes: the last vote of each node.
+        table: the cells by name.
         more: whether an index has more names than were read.
         beyond, unsearched: as in a survey.
     """
@@ -57,8 +58,8 @@ class Lookup:
         self.beyond = 0
 
     def at_the_index(self) -> Steps[None]:
-        """Enter what is held, the first due first."""
-        self.votes = yield from polling.hear(self._backend, self._question(()))
+        """Enter the held names that the indexes list, the first due first."""
+        self.votes = yield from polling.hear(self._backend, self._request(()))
         self.more = any(vote.number > self._limit for vote in self.votes)
         self._enter(range(len(self.votes)))
         self.table = dict(sorted(self.table.items())[: self._limit])
@@ -68,8 +69,8 @@ class Lookup:
         self, names: tuple[str, ...], matching: Callable[[str], bool] | None
     ) -> Steps[None]:
         """Enter the names, and those in the indexes that match."""
-        # Without names it is asked who answers: what they tell is one name or none.
-        first = self._question(names[:BATCH], most=self._limit if names else 0)
+        # Without names it finds out which nodes reply; each reply has one name or none.
+        first = self._request(names[:BATCH], most=self._limit if names else 0)
         self.votes = yield from polling.hear(self._backend, first)
         self._add(names)
         if names:
@@ -87,11 +88,11 @@ class Lookup:
             yield from self._look_up(new[: self._limit])
 
     def _look_up(self, names: Sequence[str]) -> Steps[None]:
-        """Enter what all nodes that answer have of these names; note who answers no more."""
+        """Enter what the replying nodes have of these names; note which reply no more."""
         for start in range(0, len(names), BATCH):
             batch = tuple(names[start : start + BATCH])
             to = polling.heard(self.votes)
-            again = yield self._question(batch, to=to)
+            again = yield self._request(batch, to=to)
             for i in to:
                 self.votes[i] = again[i]
                 if again[i].answer is Answer.YES:
@@ -99,28 +100,28 @@ class Lookup:
                         self.table[name.encode()][i] = None
             self._enter(to)
 
-    def _question(
+    def _request(
         self, names: tuple[str, ...], *, most: int | None = None, to: frozenset[int] | None = None
     ) -> Request:
         most = self._limit if most is None else most
         # One more than the limit, so that a node with exactly so many is not called truncated.
         args: tuple[str | int, ...] = (f"{self._backend.policy.prefix}lock:", most + 1, *names)
-        return polling.question(self._backend, Command.SURVEY, args, to=to)
+        return polling.request(self._backend, Command.SURVEY, args, to=to)
 
     def _add(self, names: Sequence[str]) -> None:
         self.table |= {name.encode(): [None] * len(self.votes) for name in names}
 
     def _enter(self, places: Iterable[int]) -> None:
-        """Write down what these nodes have said last."""
+        """Enter the last votes of these nodes into the table."""
         for i in places:
             for name, cell in _cells(self.votes[i]):
                 self.table.setdefault(name, [None] * len(self.votes))[i] = cell
 
 
 def _incomplete(table: Table, heard: int) -> tuple[str, ...]:
-    """The names that not every node which answered has in its index."""
+    """Return the names that not every replying node has in its index."""
     found = [name for name, cells in table.items() if len(cells) - cells.count(None) < heard]
-    # Nobody but a stranger writes other names into the index; they are shown as they are.
+    # This package writes no other names into the index; those of others are not looked up.
     return tuple(name.decode() for name in found if len(name) <= LONGEST and _is_utf8(name))
 
 
@@ -133,7 +134,7 @@ def _is_utf8(name: bytes) -> bool:
 
 
 def _cells(vote: Vote) -> Iterator[tuple[bytes, Cell]]:
-    """What a node has told of names."""
+    """Yield the names and cells of a node's reply."""
     item: Any
     for item in vote.data:
         name, owner, milliseconds, number, label = item

@@ -1,13 +1,12 @@
-r"""Patterns of names, as shells and the servers' own ``KEYS`` have them.
+r"""Match names against patterns as shells and the servers' ``KEYS`` have them.
 
     *          any characters, or none; ``:`` and ``/`` are characters like others
     ?          one character
     [abc]      one of these; [a-z] one from a range, [!abc] or [^abc] one of all others
     \*         the character itself; so \?, \[, \] and \\
 
-A ``[`` without its ``]`` stands for itself, and so does a ``\`` before any other character.
-Whatever the pattern, a name is matched in time that grows with their lengths and no faster:
-a stranger may write the pattern.
+A ``[`` without its ``]`` means itself, and so does a ``\`` before any other character.
+Matching never backtracks over a ``*``, so no pattern is slow: users write patterns.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ SPECIAL: Final = "*?[]\\"
 
 
 class Parsed(NamedTuple):
-    """A text, read as a pattern.
+    """A parsed pattern.
 
     Attributes:
         is_pattern: whether it has a wildcard; else it means one name.
         name: that name, without the backslashes; of a pattern, the text as it is.
-        regex: matches the names that are meant.
+        regex: matches the names that the pattern means.
     """
 
     is_pattern: bool
@@ -32,12 +31,12 @@ class Parsed(NamedTuple):
     regex: re.Pattern[str]
 
     def matches(self, name: str) -> bool:
-        """Whether the pattern means this name."""
+        """Return True if the pattern means this name."""
         return self.regex.fullmatch(name) is not None
 
 
 def parse(text: str, *, ignore_case: bool = False) -> Parsed:
-    """Read a text as a pattern; every text is one."""
+    """Parse a text as a pattern; every text is one."""
     parts: list[str | None] = []  # regular expressions of one character each; None is a "*"
     plain, is_pattern, at = "", False, 0
     while at < len(text):
@@ -61,7 +60,7 @@ def parse(text: str, *, ignore_case: bool = False) -> Parsed:
 
 
 def _one_of(text: str, start: int) -> tuple[str, int] | None:
-    """The regular expression of the ``[…]`` that begins here and its length; None: it is none."""
+    """Return the regular expression and the length of the ``[…]`` at ``start``, or None."""
     at = start + 1
     negated = text[at : at + 1] in {"!", "^"}
     at += negated
@@ -84,7 +83,7 @@ def _one_of(text: str, start: int) -> tuple[str, int] | None:
 
 
 def _join(parts: list[str | None]) -> str:
-    """One regular expression: what stands between two ``*`` is searched for once and kept."""
+    """Join the parts into one regular expression that never backtracks over a ``*``."""
     pieces: list[str] = []
     piece = ""
     for part in parts:

@@ -1,4 +1,4 @@
-"""Ask all nodes what they have, and ask those once more that were only too slow."""
+"""Ask all nodes about their indexes of names, and again those that were only too slow."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ if TYPE_CHECKING:
 AGAIN: Final = 2  # times that nodes which were only too slow are asked again
 
 
-def question(
+def request(
     backend: Backend,
     command: Command,
     args: tuple[str | int, ...] = (),
     *,
     to: frozenset[int] | None = None,
     each: dict[int, int] | None = None,
+    index: str = "held",
 ) -> Request:
-    """What is asked of the index of held names; over when everybody has answered."""
+    """Make a request about an index of names; it is over when all nodes have replied."""
     policy = backend.policy
-    held = (f"{policy.prefix}held",)
-    return Request(command, policy.nonce(), held, args, _everybody_answered, to, each)
+    keys = (f"{policy.prefix}{index}",)
+    return Request(command, policy.nonce(), keys, args, _all_replied, to, each)
 
 
 def hear(backend: Backend, ask: Request) -> Steps[list[Vote]]:
-    """Put a question to all nodes, again to those that were only too slow."""
+    """Send a request to all nodes, and again to those that were only too slow."""
     votes = list((yield ask))
     patient = True
     for _ in range(AGAIN):
@@ -46,27 +47,27 @@ def hear(backend: Backend, ask: Request) -> Steps[list[Vote]]:
 
 
 def heard(votes: Sequence[Vote]) -> frozenset[int]:
-    """The places of the nodes that answered."""
+    """Return the places of the nodes that replied."""
     return frozenset(i for i, vote in enumerate(votes) if vote.answer is Answer.YES)
 
 
-def _everybody_answered(ballot: Votes) -> bool:
+def _all_replied(ballot: Votes) -> bool:
     return None not in ballot
 
 
 def _worth_another_try(
     votes: Sequence[Vote], states: Sequence[NodeStatus]
 ) -> tuple[frozenset[int], frozenset[int]]:
-    """The nodes that were only too slow: those connected by now, and those still connecting.
+    """Return the nodes that were only too slow: those connected by now, and those connecting.
 
-    A process that has just started connects to all nodes within the first question's time, and
-    one node that takes all of it leaves nothing for the others' answers. Nodes known to be down,
-    which say the same in their vote and their state, are let alone.
+    A process that has just started connects to all nodes within the time of the first request,
+    and one slow node may leave no time for the replies of the others. A node whose vote and state
+    have the same reason is known to be down, and is not asked again.
     """
     lost = frozenset(i for i, vote in enumerate(votes) if vote.answer is not Answer.YES)
     reached = frozenset(i for i in lost if states[i].uptime is not None)
     prompt = frozenset(
         i for i in reached if states[i].voting or states[i].guard_left > 0 or states[i].clock_off
     )
-    slow = frozenset(i for i in lost - reached if states[i].why != votes[i].why)
+    slow = frozenset(i for i in lost - reached if states[i].reason != votes[i].reason)
     return prompt, slow

@@ -1,4 +1,4 @@
-"""What a survey found: each held name, each node, and what they say about the locks."""
+"""Classify what a survey found: each held name, each node, and the health of the group."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from django_redlock.core.protocol import Answer
-from django_redlock.transport.node import guarded
-from django_redlock.transport.wire.replies import as_text
+from django_redlock.core.reasons import Reason, ReasonCode, because, printable
+from django_redlock.transport.wire.listings import as_text
 
 from . import eviction
 from .lookup import Cell
+from .task_list import TaskList
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django_redlock.core.protocol import Vote
     from django_redlock.transport.node import NodeStatus
 
     from .eviction import Eviction
 
-GUARDED: Final = (
-    "restart guard: started or emptied a short while ago; votes by itself when its seconds are over"
-)
 MINUTE, HOUR, DAY = 60, 3600, 86400
+NO_TASKS: Final = TaskList()
 
 
 class LockStatus(enum.StrEnum):
-    """What a name is, as far as the nodes that answered can tell."""
+    """The status of a name, as far as the nodes that replied can tell."""
 
     HELD = "held"  # one owner on a majority
-    RESTING = "resting"  # released, and taken by nobody until its ``min_hold`` is over
-    PARTIAL = "partial"  # one owner on fewer nodes than a majority: nobody holds it
-    SPLIT = "split"  # several owners, none on a majority: nobody holds it
-    UNCLEAR = "unclear"  # held or not: the nodes that did not answer decide
+    RESTING = "resting"  # released, and not to be taken until its ``min_hold`` is over
+    PARTIAL = "partial"  # one owner on fewer nodes than a majority: not held
+    SPLIT = "split"  # several owners, none on a majority: not held
+    UNCLEAR = "unclear"  # held or not: nodes that did not reply, or do not vote, decide
     FREE = "free"  # on no node; only names that were asked for
 
 
@@ -46,12 +47,27 @@ class Health(enum.StrEnum):
     NO_MAJORITY = "no_majority"
 
 
+class NodeState(enum.StrEnum):
+    """Whether a node votes."""
+
+    UP = "up"
+    NO_VOTE = "no vote"  # it replies, but may not vote
+    DOWN = "down"
+
+
+SUMMARIES: Final = {
+    Health.OK: ReasonCode.HEALTHY,
+    Health.DEGRADED: ReasonCode.DEGRADED,
+    Health.NO_MAJORITY: ReasonCode.NO_LOCK,
+}
+
+
 class Owner(NamedTuple):
-    """Who has keys of a lock.
+    """A client that has keys of a lock.
 
     Attributes:
-        owner: the digest of its cells.
-        label: who that is, "" if it left no label.
+        owner: the digest of its values.
+        label: its owner label, as text; "" if it left none.
         on: how many nodes carry its value.
     """
 
@@ -65,14 +81,14 @@ class HeldLock(NamedTuple):
 
     Attributes:
         name: bytes that are no UTF-8 are written as ``\xff``.
-        kind: what it is.
+        kind: its status.
         holder: the owner's label, "" if it left none.
         fence: the owner's highest grant number; it is the lease's fence when the nodes that
-            granted agreed in one round, else that may be another. None for other clients.
+            granted it agreed at once, else the fence may differ. None for other clients.
         on: how many nodes carry the owner's value.
         of: how many nodes there are.
-        lowest, highest: seconds left on those nodes; None: it never expires.
-        cells: one for each node; None where there is no key, or no answer.
+        lowest, highest: seconds left on those nodes; None: the key never expires.
+        cells: one for each node; None if there is no key, or no reply.
     """
 
     name: str
@@ -87,7 +103,7 @@ class HeldLock(NamedTuple):
 
     @property
     def owners(self) -> tuple[Owner, ...]:
-        """Everybody who has keys of it, by how many and then as the nodes: first *the owner*."""
+        """All clients that have keys of it, *the owner* first: by the number of nodes."""
         counts = Counter(cell.owner for cell in self.cells if cell is not None)
         labels = {cell.owner: cell.label for cell in self.cells if cell is not None}
         return tuple(Owner(owner, labels[owner], on) for owner, on in counts.most_common())
@@ -95,19 +111,20 @@ class HeldLock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """One look at the nodes of an alias.
+    """The state of an alias's nodes and locks at one moment.
 
     Attributes:
         alias: its name.
-        nodes: what is known of each node; one that did not answer says why.
-        heard: for each node, whether it answered; if not, its cells are unknown.
-        locks: by name; those that were asked for, or those that are held.
+        nodes: what is known of each node; that of a node without a reply has the reason.
+        heard: for each node, whether it replied; if not, its cells are unknown.
+        locks: those that were asked for, or those that are held.
         truncated: whether more is held than ``limit`` allowed to show.
         majority: how many nodes must vote for a lock.
         beyond: how many more names match than ``limit`` allowed to show.
         unsearched: whether more names are held than were searched.
-        evictions: what each node does when its memory is full; None: it was not asked, or did
-            not tell. Empty: no node was asked.
+        evictions: what each node does when its memory is full; None: it did not tell. Empty: no
+            node was asked.
+        tasks: those that wait and run, if they were asked for.
     """
 
     alias: str
@@ -119,42 +136,41 @@ class Survey:
     beyond: int = 0
     unsearched: bool = False
     evictions: tuple[Eviction | None, ...] = ()
+    tasks: TaskList = NO_TASKS
 
-    def state(self, i: int) -> str:
-        """Node ``i`` in a word: it is *up*, or answers and has *no vote*, or is *down*."""
+    def state(self, i: int) -> NodeState:
+        """Return whether node ``i`` votes, only replies, or is down."""
         if self.nodes[i].voting:
-            return "up"
-        return "no vote" if self.heard[i] else "down"
+            return NodeState.UP
+        return NodeState.NO_VOTE if self.heard[i] else NodeState.DOWN
 
-    def why(self, i: int) -> str:
-        """Why it is not up, for a place that has the rest beside it; or what threatens."""
-        node = self.nodes[i]
-        if node.clock_off and self.heard[i]:
-            word = "ahead" if node.clock_off > 0 else "behind"
-            return f"clock {abs(node.clock_off):.1f} s {word}"
-        return node.why.replace(guarded(node.guard_left), "restart guard") or self.warning(i)
+    def reason(self, i: int) -> Reason | None:
+        """Return why node ``i`` is not up, or else why it needs attention; None: it does not."""
+        return self.nodes[i].reason or self.warning(i)
 
-    def warning(self, i: int) -> str:
-        """The policy by which node ``i`` may delete locks that are held, or ""."""
-        told = self.evictions[i] if self.evictions else None
-        return told.policy if told and told.threatens else ""
+    def warning(self, i: int) -> Reason | None:
+        """Return why node ``i`` may delete locks that are held; None: it does not."""
+        return eviction.threat(self.evictions[i : i + 1])
 
     @property
-    def advice(self) -> tuple[str, ...]:
-        """What to do about nodes that are not up, in sentences."""
-        found = []
-        if any(
-            heard and node.guard_left for node, heard in zip(self.nodes, self.heard, strict=True)
-        ):
-            found.append(GUARDED)
-        pairs = zip(self.nodes, self.heard, strict=True)
-        clocks = [f"clock: {node.why}" for node, heard in pairs if heard and node.clock_off]
-        found += dict.fromkeys(clocks)
+    def advice(self) -> tuple[Reason, ...]:
+        """What to do about nodes that need attention, each thing once."""
+        found: list[Reason | None] = []
+        replying = [node for node, heard in zip(self.nodes, self.heard, strict=True) if heard]
+        if any(node.guard_left for node in replying):
+            found.append(because(ReasonCode.ADVICE_GUARD))
+        clocks = [node.reason for node in replying if node.clock_off and node.reason]
+        told = {str(cause): cause for cause in clocks}  # texts may be equal
+        found += [because(ReasonCode.ADVICE_CLOCK, cause=cause) for cause in told.values()]
         if not all(self.heard):
-            place = f"REDLOCK[{self.alias!r}]['NODES']"
-            found.append(f"down: start the server, or correct its entry in {place}")
-        found.append(eviction.advice(self.evictions))
+            found.append(because(ReasonCode.ADVICE_DOWN, alias=self.alias))
+        found.append(eviction.threat(self.evictions))
         return tuple(filter(None, found))
+
+    @property
+    def places(self) -> frozenset[int]:
+        """The places of the nodes that replied."""
+        return frozenset(i for i, heard in enumerate(self.heard) if heard)
 
     @property
     def voting(self) -> int:
@@ -163,7 +179,7 @@ class Survey:
 
     @property
     def complete(self) -> bool:
-        """Whether enough nodes answered that no held lock can be missing."""
+        """Whether so many nodes replied that no held lock can be missing."""
         return self.heard.count(False) < self.majority
 
     @property
@@ -174,26 +190,17 @@ class Survey:
         return Health.DEGRADED if self.voting >= self.majority else Health.NO_MAJORITY
 
     @property
-    def summary(self) -> str:
-        """The health in a few words, for people."""
-        words = {
-            Health.OK: "healthy",
-            Health.DEGRADED: "degraded",
-            Health.NO_MAJORITY: "no majority, no lock can be taken",
-        }
-        votes = f"{self.voting} of {len(self.nodes)} nodes vote, {self.majority} are needed"
-        return f"{words[self.health]} ({votes})"
+    def summary(self) -> Reason:
+        """The health as a reason, with the votes."""
+        votes, size = self.voting, len(self.nodes)
+        return because(SUMMARIES[self.health], votes=votes, size=size, needed=self.majority)
 
 
-def shown(text: str) -> str:
-    """``text`` for people: what is invisible or turns the direction of writing is escaped."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
+shown = printable  # its name in earlier versions
 
 
 def age(seconds: float) -> str:
-    """Seconds for people: the two largest units at most."""
+    """Format seconds for people, by the two largest units at most."""
     whole = int(seconds)
     if whole < MINUTE:
         return f"{whole} s"
@@ -204,17 +211,23 @@ def age(seconds: float) -> str:
     return f"{whole // DAY} d {whole % DAY // HOUR} h"
 
 
-# -- understanding the answers --------------------------------------------------------------------
+# -- classifying the replies -----------------------------------------------------------------------
 
 
-def judge(name: bytes, found: list[Cell | None], heard: int, majority: int) -> HeldLock:
-    """What a name is, from its keys."""
+def judge(
+    name: bytes, found: list[Cell | None], nodes: Sequence[NodeStatus], majority: int
+) -> HeldLock:
+    """Classify a name by its keys.
+
+    A node that does not vote, by the restart guard for one, may have forgotten a key: that it has
+    none says nothing.
+    """
     cells = tuple(found)
     counts = Counter(cell.owner for cell in cells if cell is not None)
     owner = max(counts, key=counts.__getitem__, default="")
     own = [cell for cell in cells if cell is not None and cell.owner == owner]
     left = [cell.left for cell in own if cell.left is not None]
-    unheard = len(cells) - heard
+    unheard = sum(cell is None and not node.voting for cell, node in zip(cells, nodes, strict=True))
     if len(own) >= majority:
         kind = LockStatus.RESTING if _rests(own[0]) else LockStatus.HELD
     elif len(own) + unheard >= majority:
@@ -237,15 +250,15 @@ def judge(name: bytes, found: list[Cell | None], heard: int, majority: int) -> H
 
 
 def _rests(cell: Cell) -> bool:
-    """Whether this is the mark that ``rest.lua`` leaves, which nobody owns."""
+    """Return True if this is the mark that ``rest.lua`` leaves; no client owns it."""
     mark = f"rest::{cell.label}".encode()
     digest = hashlib.sha1(mark, usedforsecurity=False).hexdigest()
     return cell.number is None and digest.startswith(cell.owner)
 
 
 def told(state: NodeStatus, vote: Vote) -> NodeStatus:
-    """What is known of a node, after what it said this time."""
+    """Update what is known of a node by its vote in this survey."""
     if vote.answer is Answer.YES:
         return state
-    why = vote.why if state.uptime is None else state.why or vote.why
-    return state._replace(voting=False, why=why, uptime=None, round_trip=None)
+    reason = vote.reason if state.uptime is None else state.reason or vote.reason
+    return state._replace(voting=False, reason=reason, uptime=None, round_trip=None)

@@ -1,11 +1,11 @@
-"""What is held, by whom, on which nodes, until when; what is wrong with a node.
+"""Survey the nodes: what is held, by which holders, until when, and what is wrong with a node.
 
-The one source of these facts, for the command and for pages. It reads each node's index of held
-names (``{prefix}held``), so it costs what is held and not what the database contains. What the
-index shows on some nodes only is looked up by its name on all of them: another client's key is
-in no index, and a lock may have been taken or released between two nodes' answers.
+The command and the pages take these facts from here. A survey reads each node's index of held
+names (``{prefix}held``), so its cost grows with what is held, not with the database. A name that
+only some indexes list is looked up on all nodes: another client's key is in no index, and a lock
+may have been taken or released between the replies of two nodes.
 
-Nothing here is a decision: what a survey says is over when it is read.
+Decide nothing by a survey: it is out of date when it is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 LIMIT: Final = 1000  # names shown of an index, unless told otherwise …
-MOST: Final = 10_000  # … and at most: a node serves nobody else while it reads them
+MOST: Final = 10_000  # … and at most: a node serves no other client while it reads them
 
 
 def survey(
@@ -39,33 +39,44 @@ def survey(
 ) -> Survey:
     """Ask all nodes what is held.
 
-    Nodes that do not answer cost NODE_TIMEOUT, or twice that before it is known what they are
-    like; nodes known to be down cost nothing while there is a majority without them.
+    A node that does not reply costs NODE_TIMEOUT, or twice that at the first contact; nodes known
+    to be down cost nothing while there is a majority without them.
 
     Args:
+        backend: that of the alias; see ``conf.backend``.
         names: look up these and nothing else, whether they are in the index or not.
         limit: the most names to read from the index.
-        matching: search the index for the names of which this is true, besides ``names``.
-        memory: ask also what the nodes do when their memory is full; one more question.
+        matching: search the index for the names for which this is true, besides ``names``.
+        memory: ask also what the nodes do when their memory is full; one more request.
 
     Raises:
-        ValueError: what cannot be a lock's name, or a limit not from 1 to 10,000.
+        ValueError: a name that no lock can have, or a limit that is not from 1 to 10,000.
+    """
+    check_limit(limit)
+    wanted = tuple(dict.fromkeys(check_names(list(names)))) if names else ()
+    return backend.run(surveying(backend, wanted, limit, matching, memory=memory))
+
+
+def check_limit(limit: int) -> None:
+    """Check how many rows are asked for.
+
+    Raises:
+        ValueError: it is not from 1 to 10,000.
     """
     if not 1 <= limit <= MOST:
         msg = f"limit must be from 1 to {MOST}, not {limit}"
         raise ValueError(msg)
-    wanted = tuple(dict.fromkeys(check_names(list(names)))) if names else ()
-    return backend.run(_survey(backend, wanted, limit, matching, memory=memory))
 
 
-def _survey(
+def surveying(
     backend: Backend,
     names: tuple[str, ...],
-    limit: int,
-    matching: Callable[[str], bool] | None,
+    limit: int = LIMIT,
+    matching: Callable[[str], bool] | None = None,
     *,
-    memory: bool,
+    memory: bool = False,
 ) -> Steps[Survey]:
+    """Ask as ``survey`` does, in steps for threads or tasks; the arguments are checked already."""
     look = Lookup(backend, limit)
     if names or matching:
         yield from look.by_name(names, matching)
@@ -73,10 +84,11 @@ def _survey(
         yield from look.at_the_index()
     evictions = (yield from eviction.ask(backend, polling.heard(look.votes))) if memory else ()
     heard, majority = polling.heard(look.votes), backend.policy.majority
-    locks = [judge(name, cells, len(heard), majority) for name, cells in look.table.items()]
+    nodes = tuple(map(told, backend.group.states(), look.votes))
+    locks = [judge(name, cells, nodes, majority) for name, cells in look.table.items()]
     return Survey(
         alias=backend.alias,
-        nodes=tuple(map(told, backend.group.states(), look.votes)),
+        nodes=nodes,
         heard=tuple(i in heard for i in range(len(look.votes))),
         # What the index had may have been released before it was looked up.
         locks=tuple(

@@ -1,1 +1,1 @@
-"""What a holder has, and the watchdog that renews it."""
+"""The lease of a holder, and the watchdog that renews it."""

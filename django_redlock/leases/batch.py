@@ -1,4 +1,4 @@
-"""One message for many leases: which leases go together, and what comes of asking."""
+"""Renew many leases in one request: which leases go together, and what the outcomes are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from django_redlock.core import hold
 from django_redlock.core.errors import NodesUnavailable
+from django_redlock.core.reasons import ReasonCode, because
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_redlock")
 
-# A message must fit into what a fresh connection takes at once, and keep no node busy for long.
-MOST_TENANCIES: Final = 128
+# A request must fit into what a fresh connection takes at once, and keep no node busy for long.
+MOST_LEASES: Final = 128
 MOST_BYTES: Final = 16_384
 
 
 def batches(leases: Sequence[Lease]) -> Iterator[tuple[Backend, list[Reference]]]:
-    """The leases by backend, each time as many as one message carries."""
+    """Yield the leases by backend, each time as many as one request carries."""
     groups: dict[int, tuple[Backend, list[Lease]]] = {}
     for lease in leases:
         backend = lease.backend
@@ -37,7 +38,7 @@ def batches(leases: Sequence[Lease]) -> Iterator[tuple[Backend, list[Reference]]
         size = 0
         for lease in group:
             more = _bytes(lease)
-            if batch and (len(batch) >= MOST_TENANCIES or size + more > MOST_BYTES):
+            if batch and (len(batch) >= MOST_LEASES or size + more > MOST_BYTES):
                 yield backend, batch
                 batch, size = [], 0
             batch.append(weakref.ref(lease))
@@ -46,14 +47,16 @@ def batches(leases: Sequence[Lease]) -> Iterator[tuple[Backend, list[Reference]]
 
 
 def _bytes(lease: Lease) -> int:
-    """About how much of a message a lease takes: each name also as a key, and RESP's framing."""
-    return 64 + sum(2 * len(key.encode()) + 16 for key in lease.tenancy.target.keys)
+    """Estimate the bytes of a lease in a request: each name also as a key, and RESP's framing."""
+    return 64 + sum(2 * len(key.encode()) + 16 for key in lease.grant.target.keys)
 
 
 class RenewalBatch:
-    """One message for many leases, and what comes of it.
+    """One request that renews many leases of a backend, and its outcomes.
 
     Attributes:
+        leases: those that are still held.
+        asked: when the request began, on the clock of the deadline.
         lost: the leases whose holders must be told of a loss, as far as ``settle`` has come.
     """
 
@@ -65,18 +68,18 @@ class RenewalBatch:
         self.asked = backend.policy.clock()
 
     def steps(self) -> Steps[list[Outcome]]:
-        """What to ask."""
-        grants = [lease.tenancy for lease in self.leases]
+        """Return the steps that extend the leases."""
+        grants = [lease.grant for lease in self.leases]
         return hold.extend_many(self.backend.policy, grants, [grant.ttl for grant in grants])
 
     def unknown(self) -> list[Outcome]:
-        """The outcomes where asking itself has failed, in the handler of that."""
+        """Return the outcomes when the request failed; call it in the handler of that error."""
         logger.exception("renewing %d leases of %r failed", len(self.leases), self.backend.alias)  # noqa: LOG004
-        reason = "the nodes could not be asked"
+        reason = because(ReasonCode.NOT_ASKED)
         return [NodesUnavailable(reason, name=lease.name) for lease in self.leases]
 
     def settle(self, outcomes: Sequence[Outcome]) -> list[Lease]:
-        """Let each lease know; the ones whose holders must be told of a loss."""
+        """Report each outcome to its lease; return those whose holders must be told of a loss."""
         for lease, outcome in zip(self.leases, outcomes, strict=True):
             if lease.renewed(outcome, self.asked):
                 self.lost.append(lease)

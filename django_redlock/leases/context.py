@@ -1,15 +1,16 @@
-"""Which leases the running code holds: the innermost one, and whether a name is among them.
+"""Track which leases the running code holds, for each thread and each asyncio task.
 
-Kept for each thread and each asyncio task, weakly: the holder keeps the lease, not we.
+References are weak: the holder keeps its lease alive, this module does not.
 """
 
 from __future__ import annotations
 
 import contextvars
 import weakref
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from django_redlock.core.errors import LeaseLost
+from django_redlock.core.reasons import ReasonCode, because
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,39 +22,56 @@ _stack: contextvars.ContextVar[Stack] = contextvars.ContextVar("redlock_leases",
 
 
 def push(lease: Lease) -> None:
-    """Make ``lease`` the innermost one; leases that have ended leave."""
-    _stack.set((*(weakref.ref(each) for each in _outermost_first()), weakref.ref(lease)))
+    """Make ``lease`` the innermost one; drop leases that have ended.
+
+    A long stack is looked through only when its innermost lease has ended, or it has doubled.
+    """
+    stack = _stack.get()
+    if stack and (not len(stack) & (len(stack) - 1) or not _is_held(stack[-1]())):
+        stack = tuple(each for each in stack if _is_held(each()))
+    _stack.set((*stack, weakref.ref(lease)))
 
 
 def leases() -> list[Lease]:
-    """The leases of this thread or task that have not been released, innermost first."""
+    """Return the leases of this thread or task that have not ended, innermost first."""
     return list(_outermost_first())[::-1]
 
 
 def _outermost_first() -> Iterator[Lease]:
     for reference in _stack.get():
         lease = reference()
-        if lease is not None and not lease.ended:
+        if _is_held(lease):
             yield lease
 
 
+def _is_held(lease: Lease | None) -> TypeGuard[Lease]:
+    return lease is not None and not lease.ended
+
+
 def current_lease() -> Lease | None:
-    """The innermost lease of this thread or task, also one whose time is over; or None."""
+    """Return the innermost lease of this thread or task, also one whose time is over.
+
+    Returns:
+        The lease, or None if this thread or task has none.
+    """
     found = leases()
     return found[0] if found else None
 
 
 def assert_locked(name: str) -> Lease:
-    """See that the running code holds ``name``; put it at the top of code that needs it.
+    """Check that the running code holds ``name``; put it at the top of code that needs it.
+
+    Args:
+        name: the name of a lock, as text.
 
     Returns:
-        The lease.
+        The innermost lease that has this name.
 
     Raises:
-        LeaseLost: it does not, or its time is over.
+        LeaseLost: this thread or task has no such lease, or the time of the lease is over.
     """
     for lease in leases():
         if name in lease.names:
             lease.ensure()
             return lease
-    raise LeaseLost("this code runs without the lock that it needs", name=name)
+    raise LeaseLost(because(ReasonCode.NEVER_TAKEN), name=name)

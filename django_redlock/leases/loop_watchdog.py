@@ -1,9 +1,9 @@
-"""The watchdog of one event loop: callbacks by the loop's own timers, no thread and no task.
+"""Watch the leases of one event loop by callbacks of its own timers; no thread and no task.
 
-An exception may end any of its callbacks at any call: that of a signal handler, or the exit that a
-listener wants. So a callback gives back what it took, in a ``finally``; what says that a question
-is on its way is that question's own future; and a timer that rings looks, whichever it is. What
-falls through all the same is renewed by the thread, a little later.
+An exception may end any of these callbacks at any call: that of a signal handler, or the exit that
+a listener wants. So a callback gives back what it took, in a ``finally``; the future of a request
+says whether the request is on its way; and each timer that fires looks at the schedule, also one
+that is out of date. What an exception makes the loop miss, the thread renews a little later.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 
 
 class LoopWatchdog:
-    """Looks after the leases that were taken in one event loop, by its timers."""
+    """Watch the leases that were taken in one event loop, by its timers."""
 
     def __init__(self) -> None:
-        self.rota = RenewalSchedule()
+        self.schedule = RenewalSchedule()
         self._timer = math.inf  # when the next one fires
         self._queued: dict[int, deque[tuple[Backend, Sequence[Reference]]]] = {}
         self._asked: dict[int, tuple[Sequence[Reference], asyncio.Future[Any]]] = {}
 
     def watch(self, lease: Lease, loop: asyncio.AbstractEventLoop) -> None:
-        """Look after a lease until it ends."""
-        self.rota.add(lease)
-        self._set_timer(loop)
+        """Watch a lease until it ends."""
+        if self.schedule.add(lease) < self._timer or self._timer <= boottime():
+            self._set_timer(loop)
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        when, now = self.rota.next(), boottime()
-        # One that should have rung may have been interrupted.
+        when, now = self.schedule.next(), boottime()
+        # A timer that should have fired may have been interrupted.
         if when < self._timer or (self._timer <= now and when < math.inf):
             left = max(0.0, when - now)
-            # An empty context: the one of whoever took the lock is no business of ours.
+            # In an empty context: that of the lock's caller is not the timer's.
             loop.call_later(left, self._look, when, loop, context=contextvars.Context())
             self._timer = when
 
@@ -60,7 +60,7 @@ class LoopWatchdog:
             self._timer = math.inf
         due: list[Lease] = []
         try:
-            over, due = self.rota.take(boottime())
+            over, due = self.schedule.take(boottime())
             for backend, batch in batches(due):
                 self._queued.setdefault(id(backend.group), deque()).append((backend, batch))
             due = []
@@ -71,7 +71,7 @@ class LoopWatchdog:
             self._renew_later(due, loop)
 
     def _ask_next(self, kind: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Put the next question to these nodes, unless one is on its way, or be done with them."""
+        """Send the next renewal to this group, unless one is on its way."""
         asked = self._asked.get(kind)
         if asked is not None:
             if not asked[1].done():
@@ -84,9 +84,9 @@ class LoopWatchdog:
             backend, batch = queue.popleft()
             renewal = RenewalBatch(backend, batch)
             try:
-                answered = self._ask(renewal, kind, loop)
-                if answered is not None:
-                    self._asked[kind] = batch, answered
+                replied = self._ask(renewal, kind, loop)
+                if replied is not None:
+                    self._asked[kind] = batch, replied
                     return
             except BaseException:
                 self._renew_later(renewal.leases, loop)
@@ -96,20 +96,20 @@ class LoopWatchdog:
     def _ask(
         self, renewal: RenewalBatch, kind: int, loop: asyncio.AbstractEventLoop
     ) -> asyncio.Future[Any] | None:
-        """Put a question to the nodes; None if there is no answer to wait for."""
+        """Send a renewal to its group; return None if there is no reply to wait for."""
         steps = renewal.steps()
         try:
-            question = next(steps)
-            assert isinstance(question, Request)  # an extension waits for nothing
-            answered = asyncio.ensure_future(renewal.backend.group.aask(question), loop=loop)
-        except StopIteration as stop:  # nothing to ask
+            request = next(steps)
+            assert isinstance(request, Request)  # an extension waits for nothing
+            replied = asyncio.ensure_future(renewal.backend.group.aask(request), loop=loop)
+        except StopIteration as stop:  # no lease is held any more
             self._settle(renewal, stop.value, loop)
         except Exception:  # noqa: BLE001 - as in Watchdog._renew
             self._settle(renewal, renewal.unknown(), loop)
         else:
             heard = partial(self._heard, renewal, steps, kind, loop)
-            answered.add_done_callback(heard, context=contextvars.Context())
-            return answered
+            replied.add_done_callback(heard, context=contextvars.Context())
+            return replied
         return None
 
     def _heard(
@@ -118,12 +118,12 @@ class LoopWatchdog:
         steps: Steps[list[Outcome]],
         kind: int,
         loop: asyncio.AbstractEventLoop,
-        answered: asyncio.Future[Any],
+        replied: asyncio.Future[Any],
     ) -> None:
         outcomes: list[Outcome]
         try:
             try:
-                steps.send(answered.result())
+                steps.send(replied.result())
             except StopIteration as stop:
                 outcomes = stop.value
             except (Exception, asyncio.CancelledError):  # noqa: BLE001 - as in Watchdog._renew
@@ -131,7 +131,7 @@ class LoopWatchdog:
             self._settle(renewal, outcomes, loop)
         finally:
             asked = self._asked.get(kind)
-            if asked is not None and asked[1] is answered:
+            if asked is not None and asked[1] is replied:
                 self._asked.pop(kind, None)
             self._ask_next(kind, loop)
 
@@ -146,10 +146,10 @@ class LoopWatchdog:
 
     def _renew_later(self, leases: Sequence[Lease], loop: asyncio.AbstractEventLoop) -> None:
         for lease in leases:
-            self.rota.renew_later(lease)
+            self.schedule.renew_later(lease)
         self._set_timer(loop)
 
     def _tell(self, lost: Sequence[Lease], loop: asyncio.AbstractEventLoop) -> None:
-        """Tell the holders, each by a callback of its own: one that raises keeps none untold."""
+        """Tell the holders, each by a callback of its own: one that raises leaves none untold."""
         for lease in lost:
             loop.call_soon(lease.tell_lost, context=contextvars.Context())

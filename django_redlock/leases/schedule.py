@@ -1,178 +1,255 @@
-"""Whose turn it is: leases by when they are to be prolonged and when their time is up.
+"""Schedule leases: when each is to be renewed, and when its time is up.
 
-Knows no threads, no event loop and no nodes; the watchdogs (``watchdog``,
-``loop_watchdog``) ask it what there is to do now, and so does the simulation in the tests. Leases
-are held weakly: one that nobody can release any more is not kept alive.
+The schedule knows no threads, no event loop and no nodes. The watchdogs (``watchdog``,
+``loop_watchdog``) and the simulation in the tests ask it what there is to do now. References to
+leases are weak: the schedule keeps no lease alive that the program has forgotten.
+
+A lease has one place, in a dictionary, with the time at which there is something to do for it. Its
+release empties the place at once, in any thread and without a lock. A dictionary that was large
+stays large when it is empty. So a schedule has many small ones, in chunks, and looks only into
+those in which something may be due.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 import weakref
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeGuard
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from .lease import Lease
+    from .with_blocks import Schedule
 
 EARLY: Final = 0.03  # the part of a ttl by which a renewal may be early, to share a message
 AHEAD: Final = 0.25  # seconds by which deadlines are looked at early: most have moved by then
-LEAST_ENTRIES: Final = 1024  # fewer are never tidied up
+MOST: Final = 160  # leases in a chunk
 
 Reference: TypeAlias = "weakref.ref[Lease]"
+# When there is something to do, from when on that may be done together with others, and whether it
+# is a renewal that is not on its way yet.
+Place: TypeAlias = tuple[float, float, bool]
 
 
-class Entry(NamedTuple):
-    """One thing to do: at ``when``, but from ``earliest`` on if others are done then.
+class Chunk:
+    """Some leases of a schedule. A lease stays in its chunk until it ends.
 
     Attributes:
-        first: of a renewal, whether the lease does not stand among the deadlines yet.
+        places: what is to be done for whom.
+        first: no place has an earlier time, but one that is empty now may have had.
+        earliest: the same of the times from when on.
+        puts: how often a place was noted; shows ``find_first`` that it was interrupted.
+        full: whether no lease is added any more.
     """
 
-    when: float
-    order: int
-    earliest: float
-    lease: Reference
-    first: bool
+    __slots__ = ("earliest", "first", "full", "places", "puts")
+
+    def __init__(self) -> None:
+        self.places: dict[Reference, Place] = {}
+        self.first = self.earliest = math.inf
+        self.puts = 0
+        self.full = False
+
+    def forget(self, lease: Lease) -> None:
+        """Drop a lease that has ended; any thread may call it at any time."""
+        self.places.pop(weakref.ref(lease), None)
+        if self.full and not self.places:
+            self.places.clear()  # gives back the memory; no lease is added meanwhile
+
+    def put(self, lease: Lease, place: Place) -> None:
+        """Change the place of a lease.
+
+        Another thread may forget the lease before it is put there, but only when it has ended.
+        """
+        reference = weakref.ref(lease)
+        self.places[reference] = place
+        self.note(place)
+        if not _is_watched(lease):
+            self.places.pop(reference, None)
+
+    def note(self, place: Place) -> None:
+        """Note that this place was given to a lease; no call here lets a signal handler run."""
+        self.puts += 1
+        if place[0] < self.first:  # noqa: PLR1730 - after a call, a handler's time could be lost
+            self.first = place[0]
+        if place[1] < self.earliest:  # noqa: PLR1730 - as above
+            self.earliest = place[1]
+
+    def find_first(self) -> None:
+        """Find the first times again, unless a signal handler has noted others meanwhile."""
+        puts = self.puts
+        places = list(self.places.values())  # in one step: other threads may forget leases
+        first = min(map(itemgetter(0), places), default=math.inf)
+        earliest = min(map(itemgetter(1), places), default=math.inf)
+        if puts == self.puts:
+            self.first, self.earliest = first, earliest
+
+    def tidy_up(self) -> None:
+        """Drop leases that the program has forgotten without releasing them."""
+        for reference in list(self.places):
+            if reference() is None:
+                self.places.pop(reference, None)
+
+
+class Found(NamedTuple):
+    """A lease for which there may be something to do.
+
+    Attributes:
+        place: where it belongs if it is not taken.
+        deadline: when its time is up.
+    """
+
+    place: Place
+    deadline: float
+    lease: Lease
+    chunk: Chunk
+
+    def may_be_renewed(self, now: float) -> bool:
+        """Tell whether its renewal is due, or near enough to go with others."""
+        when, earliest, renews = self.place
+        renews = renews and when < self.deadline  # else that is the deadline's time
+        return renews and earliest <= now < self.deadline and self.lease.held
 
 
 class RenewalSchedule:
-    """Leases by when there is something to do for them. Not thread-safe.
+    """Leases in the order in which there is something to do for them.
 
-    A lease stands among the renewals, but for the time in which it is being renewed; and among
-    the deadlines from its first renewal on, or at once if it has none: most are released before
-    that. Entries stay until they are due, also those of ended leases: so a process that takes and
-    releases all the time wakes nobody for every lease. A lease with two entries is taken once.
+    A lease has in ``schedules`` the chunks in which it is. ``Chunk.forget`` may be called at any
+    time by any thread; the rest is not thread-safe.
+
+    The place of a lease has the time of its renewal; while it is being renewed, or if it never
+    is, that of its deadline. Both may have moved since: what the lease says counts.
 
     Args:
-        lag, grace: how much later than the lease says, as a part of its ttl for renewals and in
-            seconds for deadlines: for leases that somebody else looks after, as long as he can.
+        lag, grace: how much later than the lease says it is taken, as a part of its ttl for
+            renewals and in seconds for deadlines: an event loop is given this time for its own.
     """
 
     def __init__(self, *, lag: float = 0.0, grace: float = 0.0) -> None:
         self._lag = lag
         self._grace = grace
-        self._renewals: list[Entry] = []
-        self._deadlines: list[Entry] = []
-        self._order = itertools.count()
-        self._most = LEAST_ENTRIES
+        self._newest = Chunk()
+        self._chunks: dict[Schedule, Chunk] = {self._newest: self._newest}
+        self._turns = 0  # of chunks to be tidied up
+        self._added: tuple[tuple[Schedule, ...], tuple[Schedule, ...]] = ((), (self._newest,))
 
-    def add(self, lease: Lease) -> None:
-        """Look after a lease until it ends."""
-        first = self._renewal(lease) < lease.tenancy.deadline
-        if not first:
-            self._push_deadline(lease)
-        self._push_renewal(lease, first=first)
+    # -- one lease ------------------------------------------------------------------------------
+
+    def add(self, lease: Lease) -> float:
+        """Schedule a lease until it ends; return when there is something to do for it first."""
+        place, reference, before = self._place(lease), weakref.ref(lease), lease.schedules
+        while True:  # a signal handler may fill the chunk before the lease is in it
+            chunk = self._newest
+            if chunk.full or len(chunk.places) >= MOST:
+                chunk = self._next_chunk()
+            lease.schedules = self._added_to(before, chunk)
+            if not chunk.full:  # no call between this and the next statement
+                chunk.places[reference] = place
+                break
+        chunk.note(place)
+        return place[0]
+
+    def _added_to(self, schedules: tuple[Schedule, ...], chunk: Chunk) -> tuple[Schedule, ...]:
+        """Return these with the chunk; many leases share the tuple."""
+        before, after = self._added
+        if before is not schedules or after[-1] is not chunk:
+            before, after = self._added = schedules, (*schedules, chunk)
+        return after
+
+    def _next_chunk(self) -> Chunk:
+        """Return a chunk with room; drop those that are empty, and leases that were forgotten."""
+        newest, chunks = self._newest, list(self._chunks.values())
+        self._turns += 1
+        for chunk in (newest, chunks[self._turns % len(chunks)]):
+            chunk.tidy_up()
+        if newest.full or len(newest.places) > MOST // 2:
+            self._drop_empty(chunks)
+            chunk = Chunk()
+            self._chunks[chunk] = chunk
+            newest.full, self._newest = True, chunk
+        return self._newest
+
+    def _drop_empty(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            if chunk.full and not chunk.places:
+                self._chunks.pop(chunk, None)
 
     def renew_later(self, lease: Lease) -> None:
-        """Have it renewed when it says so, if it does."""
-        self._push_renewal(lease, first=False)
+        """Schedule the next renewal of a lease, if it is to be renewed."""
+        for each in lease.schedules:
+            chunk = self._chunks.get(each)
+            if chunk is not None and lease.held:
+                chunk.put(lease, self._place(lease))
 
-    def _renewal(self, lease: Lease) -> float:
-        return lease.renew_at + self._lag * lease.tenancy.ttl
+    def _place(self, lease: Lease, *, renews: bool = True) -> Place:
+        """Return where a lease belongs; ``renews``: unless it is being renewed."""
+        grant = lease.grant
+        deadline = grant.deadline + self._grace
+        renewal = lease.renew_at + self._lag * grant.ttl if renews else math.inf
+        if renewal < deadline:
+            return renewal, renewal - EARLY * grant.ttl, True
+        return deadline, deadline - AHEAD, renewal < math.inf
 
-    def _push_renewal(self, lease: Lease, *, first: bool) -> None:
-        when = self._renewal(lease)
-        if lease.held and when < math.inf:
-            earliest = when - EARLY * lease.tenancy.ttl
-            entry = Entry(when, next(self._order), earliest, weakref.ref(lease), first)
-            heapq.heappush(self._renewals, entry)
-
-    def _push_deadline(self, lease: Lease) -> None:
-        when = lease.tenancy.deadline + self._grace
-        entry = Entry(when, next(self._order), when, weakref.ref(lease), first=False)
-        heapq.heappush(self._deadlines, entry)
+    # -- what there is to do --------------------------------------------------------------------
 
     def next(self) -> float:
-        """When there will be something to do; infinite: never."""
-        renewal = self._renewals[0].when if self._renewals else math.inf
-        deadline = self._deadlines[0].when if self._deadlines else math.inf
-        return min(renewal, deadline)
+        """Return when there is something to do next, or was for a lease that has ended since.
+
+        Infinite: never.
+        """
+        firsts = [chunk.first for chunk in list(self._chunks.values()) if chunk.places]
+        return min(firsts, default=math.inf)
 
     def take(self, now: float) -> tuple[list[Lease], list[Lease]]:
-        """The leases whose time is up, and those to renew now, the most urgent first.
+        """Take the leases whose time is up, and those to renew now, the most urgent first.
 
-        The latter come back by ``renew_later``.
+        If a renewal is due, all that may go with it are taken. The caller gives them back by
+        ``renew_later``. What was renewed or extended by others meanwhile gets its new time.
         """
-        due = self._take_due(now)
+        chunks = [chunk for chunk in list(self._chunks.values()) if chunk.earliest <= now]
+        found = [each for chunk in chunks for each in self._look(chunk, now)]
+        over = [each for each in found if each.deadline <= now or each.lease.untold]
+        due = [each for each in found if each.may_be_renewed(now)]
+        if all(each.place[0] > now for each in due):
+            due = []
+        over.sort(key=attrgetter("deadline"))
+        due.sort(key=attrgetter("place"))
+        taken = [each.lease for each in over], [each.lease for each in due]
         try:
-            over = self._take_over(now)
-            if len(self._renewals) + len(self._deadlines) > self._most:
-                self._tidy_up()
+            for each in found:
+                each.chunk.put(each.lease, each.place)
+            for each in due:
+                each.chunk.put(each.lease, self._place(each.lease, renews=False))
+            for each in over:
+                each.chunk.forget(each.lease)
+            for chunk in chunks:
+                chunk.find_first()
         except BaseException:  # a signal handler's, in the thread of an event loop
-            for lease in due:
-                self.renew_later(lease)
+            _put_back(found)
             raise
-        return over, due
+        return taken
 
-    def _take_over(self, now: float) -> list[Lease]:
-        over: dict[int, Lease] = {}
-        moved: dict[int, Entry] = {}
-        taken: list[Entry] = []
-        try:
-            while self._deadlines and self._deadlines[0].when <= now + AHEAD:
-                entry = _pop(self._deadlines, taken)
-                lease = entry.lease()
-                if lease is None or not (lease.held or lease.untold):
-                    continue
-                deadline = lease.tenancy.deadline + self._grace
-                if deadline <= now or lease.untold:
-                    over[id(lease)] = lease
+    def _look(self, chunk: Chunk, now: float) -> Iterator[Found]:
+        """Yield the leases in a chunk that may be due; drop those that have ended."""
+        places = chunk.places.copy()  # in one step: other threads may forget leases
+        for reference, (_, earliest, renews) in places.items():
+            if earliest <= now:
+                lease = reference()
+                if _is_watched(lease):
+                    deadline = lease.grant.deadline + self._grace
+                    yield Found(self._place(lease, renews=renews), deadline, lease, chunk)
                 else:
-                    moved[id(lease)] = entry._replace(when=deadline)
-            for entry in moved.values():
-                heapq.heappush(self._deadlines, entry)
-        except BaseException:
-            _put_back(self._deadlines, taken)
-            raise
-        return list(over.values())
-
-    def _take_due(self, now: float) -> list[Lease]:
-        """When one is due, all those that may go with it, but for what was renewed elsewhere."""
-        due: dict[int, Lease] = {}
-        if not self._renewals or self._renewals[0].when > now:
-            return []
-        moved: dict[int, Lease] = {}
-        taken: list[Entry] = []
-        try:
-            while self._renewals and self._renewals[0].earliest <= now:
-                entry = _pop(self._renewals, taken)
-                lease = entry.lease()
-                if lease is None or not (lease.held or lease.untold):
-                    continue
-                if entry.first or lease.untold:
-                    self._push_deadline(lease)
-                if lease.held:
-                    early = now + EARLY * lease.tenancy.ttl >= self._renewal(lease)
-                    (due if early else moved)[id(lease)] = lease
-            for lease in moved.values():
-                self.renew_later(lease)
-        except BaseException:
-            _put_back(self._renewals, taken)
-            raise
-        return list(due.values())
-
-    def _tidy_up(self) -> None:
-        for heap in (self._renewals, self._deadlines):
-            heap[:] = [
-                entry
-                for entry in heap
-                if (lease := entry.lease()) is not None and (lease.held or lease.untold)
-            ]
-            heapq.heapify(heap)
-        self._most = max(LEAST_ENTRIES, 2 * (len(self._renewals) + len(self._deadlines)))
+                    chunk.places.pop(reference, None)
 
 
-def _pop(heap: list[Entry], taken: list[Entry]) -> Entry:
-    """Take the first entry; noted before it is gone, for an interruption may come between."""
-    entry = heap[0]
-    taken.append(entry)
-    heapq.heappop(heap)
-    return entry
+def _is_watched(lease: Lease | None) -> TypeGuard[Lease]:
+    """Tell whether there may still be something to do for a lease."""
+    return lease is not None and (lease.held or lease.untold)
 
 
-def _put_back(heap: list[Entry], taken: list[Entry]) -> None:
-    """Undo an interrupted look; an entry that comes back twice is harmless."""
-    for entry in taken:
-        heapq.heappush(heap, entry)
+def _put_back(found: Iterable[Found]) -> None:
+    """Undo an interrupted ``take``."""
+    for each in found:
+        each.chunk.put(each.lease, each.place)

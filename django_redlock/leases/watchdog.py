@@ -1,18 +1,18 @@
-"""The watchdogs: they keep leases alive, and tell their holders when one is lost.
+"""Renew the leases of a process, and tell their holders when one is lost.
 
-One thread for all leases of a process, and one timer in each event loop for those that were
-taken there. A lease is prolonged at a third of its ttl, together with all others of its nodes
-that are nearly due. At its own deadline, whatever the network does, it is told to be lost.
+A process has one watchdog thread for all its leases, and each event loop has a timer for the
+leases that were taken in it. A lease is renewed at a third of its ttl, together with all others
+of its group that are nearly due. At its deadline, whatever the network does, it is lost.
 
 The thread neither asks the nodes nor calls ``on_lost`` itself: a node that hangs or a callback
-that blocks would make it late for other leases. Both are jobs: one after the other for each
-group of nodes; and several at once for callbacks, of which one may block for ever.
+that blocks would make it late for other leases. Both are jobs for workers: renewals of a group
+one after the other, and several callbacks at once, of which one may block for ever.
 
-In a loop nothing blocks but the loop, so it needs no jobs, and no task either: a task would be
-cancelled by ``asyncio.run`` before the holders' own clean-up, and complained about by a loop
-that is closed without a word. The loop keeps its watchdog by the timer, and nothing keeps the
-loop. The thread looks after these leases, too, a little later: it steps in when the loop is
-blocked, stands still or has been closed.
+In an event loop nothing blocks but the loop, so its watchdog needs no workers, and no task
+either: ``asyncio.run`` would cancel a task before the holders' own clean-up, and a loop that is
+closed would warn about it. The timer keeps the watchdog, and nothing keeps the loop. The thread
+watches these leases too, a little later: it steps in when the loop is blocked, suspended or
+closed.
 
 A daemon thread, silent at exit; a forked child begins with no leases. The thread sleeps on a
 ``Bell``, and no other thread takes a lock that an interruption could leave locked.
@@ -53,7 +53,7 @@ MOST_TOLD: Final = 32  # holders that are being told of a loss at the same time
 
 
 class Watchdog:
-    """Looks after the leases of a process, those of event loops by a timer there."""
+    """Watch the leases of a process; those of an event loop by a timer there."""
 
     def __init__(self) -> None:
         self.reset()
@@ -64,19 +64,21 @@ class Watchdog:
         self._bell = Bell()
         self._own = RenewalSchedule()
         self._of_loops = RenewalSchedule(lag=LAG, grace=GRACE)
-        self._crew = WorkerThreads()
-        self._sleeps_until = math.inf
+        self._workers = WorkerThreads()
+        self._sleeps_until = self._rung_for = math.inf
         self._running = False
         self._in_loops = PerLoop(LoopWatchdog)
 
     def watch(self, lease: Lease) -> None:
-        """Look after a lease until it ends."""
+        """Watch a lease until it ends."""
         loop = running_loop()
         if loop is not None:
             self._in_loops.of(loop).watch(lease, loop)
         with self._lock:
-            (self._own if loop is None else self._of_loops).add(lease)
-            self._wake()
+            when = (self._own if loop is None else self._of_loops).add(lease)
+            if when < self._sleeps_until:
+                self._rung_for = min(when, self._rung_for)
+                self._bell.ring()
         if not self._running:
             try:
                 start_thread(self._run)
@@ -102,40 +104,48 @@ class Watchdog:
             self._running = False  # the next lease starts another
 
     def _attend(self) -> None:
-        """Wait until there is something to do, and have it done."""
-        rotas = (self._own, self._of_loops)
+        """Wait until there is something to do, and have it done.
+
+        A lease that rang the bell may be released by now. The thread wakes at its time all the
+        same: so the next ones, which are due later, ring no bell.
+        """
+        schedules = (self._own, self._of_loops)
         with self._lock:
-            self._sleeps_until = self._next()
+            self._sleeps_until = min(self._rung_for, self._next())
         left = self._sleeps_until - boottime()
         if left > 0:
             self._bell.sleep(left)
         with self._lock:
             self._sleeps_until = -math.inf  # awake: no need to be woken
             now = boottime()
-            taken = [(rota, *rota.take(now)) for rota in rotas]
-        for rota, over, due in taken:
+            if self._rung_for <= now:
+                self._rung_for = math.inf
+            taken = [(schedule, *schedule.take(now)) for schedule in schedules]
+        for schedule, over, due in taken:
             self._tell([lease for lease in over if lease.over() or lease.untold])
             for backend, batch in batches(due):
-                self._crew.do(id(backend.group), partial(self._renew, rota, backend, batch))
+                self._workers.do(id(backend.group), partial(self._renew, schedule, backend, batch))
 
-    def _renew(self, rota: RenewalSchedule, backend: Backend, batch: Sequence[Reference]) -> None:
+    def _renew(
+        self, schedule: RenewalSchedule, backend: Backend, batch: Sequence[Reference]
+    ) -> None:
         renewal = RenewalBatch(backend, batch)
         try:
             outcomes = backend.run(renewal.steps())
-        except Exception:  # noqa: BLE001 - logged; the leases stand until their deadlines
+        except Exception:  # noqa: BLE001 - logged; the leases last until their deadlines
             outcomes = renewal.unknown()
         try:
             renewal.settle(outcomes)
-        finally:  # a listener may want to exit; the leases are still to be looked after
+        finally:  # a listener may want to exit; the leases are still to be watched
             with self._lock:
                 for lease in renewal.leases:
-                    rota.renew_later(lease)
+                    schedule.renew_later(lease)
                 self._wake()
             self._tell(renewal.lost)
 
     def _tell(self, lost: Sequence[Lease]) -> None:
         for lease in lost:
-            self._crew.do("tell", lease.tell_lost, most=MOST_TOLD)
+            self._workers.do("tell", lease.tell_lost, most=MOST_TOLD)
 
 
 watchdog: Final = Watchdog()

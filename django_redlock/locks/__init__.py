@@ -1,4 +1,4 @@
-"""What to lock and how: ``Lock`` and ``LockTemplate``."""
+"""Describe and take locks: ``Lock`` and ``LockTemplate``."""
 
 from __future__ import annotations
 

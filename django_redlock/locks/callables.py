@@ -1,22 +1,32 @@
-"""What can be decorated: something whose body runs while it is called, or awaited."""
+"""Decorate functions: check that the body runs while it is called or awaited, and run it so."""
 
 from __future__ import annotations
 
+import functools
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from django_redlock.core.names import check_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Whether calling it gives a coroutine; also for an object with ``async def __call__``.
+    """Return True if ``function`` is a coroutine function, or has an ``async def __call__``.
 
     Raises:
-        TypeError: a class, a generator function, or nothing that can be called.
+        TypeError: it is a class or a generator function, or cannot be called.
     """
     if isinstance(function, type) or not callable(function):
-        msg = f"{function!r} is no function: @redlock(...) stands right above 'def'"
+        msg = f"{function!r} is no function: write @redlock(...) right above 'def'"
+        raise TypeError(msg)
+    if hasattr(function, "apply_async") and hasattr(function, "delay"):
+        msg = (
+            "this is a Celery task already, and its messages would know nothing of the lock: write "
+            "the decorator below @shared_task, or @locked_task(...) there"
+        )
         raise TypeError(msg)
     called = (function, type(function).__call__)
     if any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in called):
@@ -30,10 +40,10 @@ def is_async(function: Callable[..., object]) -> bool:
 
 
 def finished(result: object, function: Callable[..., object]) -> object:
-    """What a plain function returned, if its body has run.
+    """Return the result of a plain function, whose body has run.
 
     Raises:
-        TypeError: it returned a coroutine, which was to run after the release.
+        TypeError: the result is a coroutine, which would run after the release.
     """
     if not inspect.iscoroutine(result):
         return result
@@ -44,3 +54,50 @@ def finished(result: object, function: Callable[..., object]) -> object:
         "decorate the 'async def' itself"
     )
     raise TypeError(msg)
+
+
+def arguments_of(
+    function: Callable[..., Any], names: Sequence[str]
+) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Mapping[str, Any]]:
+    """Return what binds the arguments of a call of ``function`` to its parameters.
+
+    Raises:
+        ValueError: a field of the names is no parameter of the function.
+    """
+    signature = inspect.signature(function)
+    check_fields(names, signature)
+
+    def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
+    return arguments
+
+
+def run_under(
+    function: Callable[..., Any],
+    manager_of: Callable[[tuple[Any, ...], Mapping[str, Any]], AbstractContextManager[Any]],
+) -> Callable[..., Any]:
+    """Wrap a plain function; each call runs in the context that its arguments make."""
+
+    @functools.wraps(function)
+    def locked(*args: Any, **kwargs: Any) -> Any:
+        with manager_of(args, kwargs):
+            return finished(function(*args, **kwargs), function)
+
+    return locked
+
+
+def await_under(
+    function: Callable[..., Any],
+    manager_of: Callable[[tuple[Any, ...], Mapping[str, Any]], AbstractAsyncContextManager[Any]],
+) -> Callable[..., Any]:
+    """Wrap a coroutine function as ``run_under`` does."""
+
+    @functools.wraps(function)
+    async def locked(*args: Any, **kwargs: Any) -> Any:
+        async with manager_of(args, kwargs):
+            return await function(*args, **kwargs)
+
+    return locked

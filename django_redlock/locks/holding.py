@@ -11,6 +11,7 @@ from django_redlock.core.errors import NodesUnavailable, RedlockError
 from django_redlock.events import Event, EventKind, VoteCount
 from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
+from django_redlock.leases.telling import tell
 from django_redlock.leases.watchdog import watchdog
 
 if TYPE_CHECKING:
@@ -25,10 +26,10 @@ Keep: TypeAlias = Callable[[Lease], object]
 def holding(
     backend: Backend, steps: Steps[Grant], options: Options, keep: Keep | None = None
 ) -> Steps[Lease]:
-    """Carry out ``steps`` and make a lease of the grant, which ``keep`` is given, if there is one.
+    """Carry out ``steps``, make a lease of the grant, and pass it to ``keep`` if that is given.
 
-    A signal handler may raise at any call. Nothing stands between the grant and its name, and
-    from there on every way out but the last releases it.
+    A signal handler may raise at any call. There is no call between the grant and its assignment
+    to ``grant``, and from there on every way out but the last releases it.
     """
     on_lost = options.on_lost if callable(options.on_lost) else None
     renew = backend.renew if options.renew is None else options.renew
@@ -42,9 +43,13 @@ def holding(
         )
         if keep is not None:
             keep(lease)
-        context.push(lease)
+        if options.foreign is None:
+            context.push(lease)
+        else:
+            options.foreign(lease)
         watchdog.watch(lease)
-        lease.tell(EventKind.ACQUIRED, since=began)  # inside: a listener may be interrupted, too
+        if options.foreign is None:
+            tell(lease, EventKind.ACQUIRED, since=began)  # inside: a listener may be interrupted
     except GeneratorExit:
         raise
     except BaseException as error:
@@ -52,7 +57,7 @@ def holding(
             lease.disown()
         if grant is not None:
             yield from hold.release(backend.policy, grant)
-        elif isinstance(error, RedlockError):
+        elif isinstance(error, RedlockError) and options.foreign is None:
             _tell_refusal(backend, error, began, quiet=bool(options.quiet))
         raise
     return lease

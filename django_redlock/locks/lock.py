@@ -1,38 +1,40 @@
-"""``redlock("name")``: what to lock and how, as an immutable description, and ways to enter it.
+"""``redlock("name")``: an immutable description of a lock, and the ways to take it.
 
     LockTemplate   an alias and default options; calling it makes a Lock
-    Lock           names and options; ``with``, ``async with``, decorator, acquire, aacquire;
-                   makes a Lease each time
-    Lease          one tenancy (``lease``)
+    Lock           names and options; ``with``, decorator, acquire …; makes a Lease each time
+    Lease          a grant in the hands of its holder (``leases.lease``)
 
 A Lock holds no lease: each ``with`` block holds its own, and releases it also when an interruption
-tears the block open before its ``__exit__`` has begun (``blocks``).
+ends the block before its ``__exit__`` has begun (``leases.with_blocks``).
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, overload
 
 from django_redlock.core import acquire
 from django_redlock.core.errors import LeaseLost, LockTaken
-from django_redlock.core.names import check_fields, check_names, check_no_fields, fill
+from django_redlock.core.names import check_names, check_no_fields, fill
 from django_redlock.core.policy import check_seconds
+from django_redlock.core.reasons import ReasonCode, because
 
-from .callables import finished, is_async
+from .atomic import AtomicLock
+from .callables import arguments_of, await_under, is_async, run_under
+from .durability import refuse_or_warn
+from .exits import ByHand, aleave, leave
 from .holding import holding
-from .leaving import ByHand, aleave, leave
+from .looking import alook_at, look_at
 from .options import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
-    from types import TracebackType
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
-    from django_redlock.backend import Backend
-    from django_redlock.core.protocol import Steps
-    from django_redlock.leases.blocks import Block
+    from django_redlock.backend import Backend, Transaction
+    from django_redlock.core.policy import Policy
+    from django_redlock.core.protocol import LockKeys, Steps
+    from django_redlock.inspection.state import LockState
     from django_redlock.leases.lease import Lease
+    from django_redlock.leases.with_blocks import Block
 
     from .holding import Keep
 
@@ -41,21 +43,29 @@ Source: TypeAlias = "Callable[[str], Backend]"
 
 
 class Lock:
-    """What to lock, and how. Immutable; one Lock may be entered by many at once.
+    """The names to lock, and how. Immutable; several threads and tasks may use it at once.
 
     Use it in a ``with`` or ``async with`` statement, as a decorator of a function, or by
-    ``acquire`` and ``aacquire``.
+    ``acquire`` and ``aacquire``. ``atomic`` adds a transaction to the block.
     """
 
+    _decorated: Callable[..., Any] | None = None  # the function whose decorator made this lock
+
     def __init__(
-        self, source: Source, alias: str, name: str | Sequence[str], options: Options
+        self,
+        source: Source,
+        alias: str,
+        name: str | Sequence[str],
+        options: Options,
+        private: Sequence[str] = (),
     ) -> None:
         self._source = source
         self._alias = alias
-        self.names: Final = check_names(name)
+        self.names: Final = (*private, *check_names(name))
         self._options = options
-        self._filled = False  # whether braces in the names are text
-        self.by_hand: Final = ByHand()
+        self._private = len(private)  # the first names, which holders do not see
+        self._filled = False  # whether braces in the names are text, or there are none
+        self._keys: tuple[Policy, LockKeys] | None = None  # of the last policy
 
     def __repr__(self) -> str:
         name = self.names[0] if len(self.names) == 1 else list(self.names)
@@ -63,8 +73,13 @@ class Lock:
 
     @property
     def alias(self) -> str:
-        """The alias whose nodes decide."""
+        """The alias whose nodes decide, as text."""
         return self._alias
+
+    @property
+    def by_hand(self) -> ByHand:
+        """The leases of those who call ``__enter__`` themselves; made for the first of them."""
+        return self.__dict__.setdefault("_by_hand", ByHand())  # type: ignore[no-any-return]
 
     # -- acquiring ------------------------------------------------------------------------------
 
@@ -72,12 +87,15 @@ class Lock:
         """Take the lock.
 
         Args:
-            wait: seconds to stand in line while somebody else has it, woken by the release,
-                and to try again while no majority of the nodes can be asked. 0 does not wait,
-                ``float("inf")`` waits for ever, None as the Lock was made.
+            wait: seconds to wait in the queue while the name is taken, and to try again while
+                no majority of the nodes can be asked. 0 does not wait, ``float("inf")`` waits
+                for ever, None waits as the Lock was made.
+
+        Returns:
+            The lease; release it.
 
         Raises:
-            LockTaken: somebody else still had it at the end.
+            LockTaken: the name was still taken at the end.
             NodesUnavailable: no majority of the nodes could be asked at the end.
             ValueError: a bad name, or a ttl that the alias does not allow.
             SynchronousOnlyOperation: an event loop runs in this thread; without Django it
@@ -86,11 +104,14 @@ class Lock:
         return self._acquire(wait)
 
     async def aacquire(self, wait: float | None = None) -> Lease:
-        """``acquire`` in a task. When it is cancelled, nothing stays taken."""
+        """Take the lock as ``acquire`` does, in a task. A cancelled task leaves nothing taken."""
         return await self._aacquire(wait)
 
     def try_acquire(self) -> Lease | None:
-        """Take the lock if it is free; never waits. None when somebody holds it.
+        """Take the lock if it is free, without waiting.
+
+        Returns:
+            The lease, or None if the name is taken.
 
         Raises:
             NodesUnavailable: no majority of the nodes could be asked.
@@ -101,7 +122,7 @@ class Lock:
             return None
 
     async def atry_acquire(self) -> Lease | None:
-        """``try_acquire`` in a task."""
+        """Take the lock as ``try_acquire`` does, in a task."""
         try:
             return await self.aacquire(wait=0)
         except LockTaken:
@@ -112,32 +133,49 @@ class Lock:
         backend.refuse_event_loop()
         return backend.run(self._taking(backend, wait, keep))
 
-    async def _aacquire(self, wait: float | None, keep: Keep | None = None) -> Lease:
+    def _aacquire(self, wait: float | None, keep: Keep | None = None) -> Awaitable[Lease]:
         backend = self._source(self._alias)
-        return await backend.arun(self._taking(backend, wait, keep))
+        return backend.arun(self._taking(backend, wait, keep))
 
     def _taking(self, backend: Backend, wait: float | None, keep: Keep | None) -> Steps[Lease]:
         options = self._options
         if not self._filled:
             check_no_fields(self.names)
-        if options.durable and backend.in_transaction():
-            msg = (
-                f"{self!r} is durable and cannot be taken inside a transaction: it would be "
-                "released before the COMMIT"
-            )
-            raise RuntimeError(msg)
+            self._filled = True
+        if options.durable is not False and backend.in_transaction():
+            refuse_or_warn(self, durable=bool(options.durable), decorated=self._decorated)
         if wait is None:
             wait = backend.wait if options.wait is None else options.wait
         else:
             check_seconds("wait", wait, zero=True, endless=True)
         steps = acquire.acquire(
             backend.policy,
-            backend.policy.target(self.names),
+            self._target(backend.policy),
             label=options.label or backend.label(),
             ttl=backend.check_ttl(backend.ttl if options.ttl is None else options.ttl),
             wait=wait,
+            thorough=bool(options.thorough),
         )
         return holding(backend, steps, options, keep)
+
+    def _target(self, policy: Policy) -> LockKeys:
+        keys = self._keys
+        if keys is None or keys[0] is not policy:  # an alias may have other settings by now
+            self._keys = keys = policy, policy.target(self.names, self._private)
+        return keys[1]
+
+    def state(self) -> LockState:
+        """Look up the holder of the lock, to show it. ``try_acquire`` works only if it is free.
+
+        Raises:
+            NodesUnavailable, ValueError, SynchronousOnlyOperation: as ``acquire``.
+        """
+        return look_at(self._source(self._alias), self.names[self._private :], filled=self._filled)
+
+    async def astate(self) -> LockState:
+        """Look as ``state`` does, in a task."""
+        names = self.names[self._private :]
+        return await alook_at(self._source(self._alias), names, filled=self._filled)
 
     # -- in a ``with`` --------------------------------------------------------------------------
 
@@ -148,7 +186,7 @@ class Lock:
         lease = self.acquire()
         try:
             self.by_hand.enter(lease)
-        except BaseException:  # a signal handler's: nobody else will release it
+        except BaseException:  # a signal handler's: nothing else would release it
             lease.release()
             raise
         return lease
@@ -165,28 +203,55 @@ class Lock:
 
     if TYPE_CHECKING:
 
-        def __exit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            trace: TracebackType | None,
-        ) -> None: ...
-
-        async def __aexit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            trace: TracebackType | None,
-        ) -> None: ...
+        def __exit__(self, *error: object) -> None: ...
+        async def __aexit__(self, *error: object) -> None: ...
 
     else:
         __exit__ = leave
         __aexit__ = aleave
 
     def left(self, lease: Lease, kind: type[BaseException] | None) -> None:
-        """Tell of a loss, if that was asked for and hides no error of the body."""
+        """Raise LeaseLost for a lost lease, if ``on_lost`` is "raise" and the body succeeded."""
         if kind is None and lease.lost and self._options.on_lost == "raise":
-            raise LeaseLost("the lease was lost before the block ended", name=lease.name)
+            raise LeaseLost(because(ReasonCode.LOST_IN_BLOCK), name=lease.name)
+
+    # -- with a transaction ---------------------------------------------------------------------
+
+    @overload
+    def atomic(self, using: F) -> F: ...
+    @overload
+    def atomic(self, using: str | None = None) -> AtomicLock: ...
+    def atomic(self, using: Any = None) -> Any:
+        """Put a database transaction into the block: lock, BEGIN, body, COMMIT, release.
+
+        Use it in a ``with`` statement or as a decorator. The lock is durable there: inside another
+        transaction it is refused. A body that raises is rolled back; so is one whose lease is over
+        when the COMMIT is due. What ``transaction.on_commit`` registered runs before the release.
+
+        Args:
+            using: the alias of the database. None: "default".
+
+        Returns:
+            The context manager; or, if ``using`` is a function, that function, decorated.
+
+        Raises:
+            TypeError: ``using`` is no text; there is no form for ``async with`` and ``async def``.
+        """
+        durable = self._options.updated(durable=True)
+        private, names = self.names[: self._private], self.names[self._private :]
+        lock = Lock(self._source, self._alias, names, durable, private)
+        lock._filled = self._filled
+        if callable(using):
+            return AtomicLock(lock, None)(using)
+        return AtomicLock(lock, using)
+
+    def hold(self, keep: Keep) -> Lease:
+        """Take the lock for a block; ``keep`` gets the lease before anything can interrupt."""
+        return self._acquire(None, keep)
+
+    def transaction(self, using: str | None) -> Transaction:
+        """Return a transaction of this database, which has not begun yet."""
+        return self._source(self._alias).atomic(using)
 
     # -- decorating -----------------------------------------------------------------------------
 
@@ -194,34 +259,41 @@ class Lock:
         """Run ``function`` under the lock; fields of the names are filled from its arguments.
 
         Raises:
-            TypeError: no function, or a generator function, whose body would run after the
-                release; at the call, a plain function that returns a coroutine.
-            ValueError: a field that is no parameter of the function.
+            TypeError: not a function, or a generator function, whose body would run after the
+                release; at the call, a plain function returned a coroutine.
+            ValueError: a field is no parameter of the function.
         """
-        awaited = is_async(function)
-        signature = inspect.signature(function)
-        check_fields(self.names, signature)
+        wrap = await_under if is_async(function) else run_under
+        return wrap(function, self.of_calls(function))  # type: ignore[return-value]
 
-        def lock_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Lock:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            return self.filled(bound.arguments)
+    def of_calls(
+        self, function: Callable[..., Any]
+    ) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Lock]:
+        """Return what makes the lock of a call of ``function`` from the call's arguments.
 
-        @functools.wraps(function)
-        def locked(*args: Any, **kwargs: Any) -> Any:
-            with lock_of(args, kwargs):
-                return finished(function(*args, **kwargs), function)
+        Raises:
+            ValueError: a field is no parameter of the function.
+        """
+        arguments = arguments_of(function, self.names)
+        return lambda args, kwargs: self.filled(arguments(args, kwargs), function)
 
-        @functools.wraps(function)
-        async def alocked(*args: Any, **kwargs: Any) -> Any:
-            async with lock_of(args, kwargs):
-                return await function(*args, **kwargs)
+    def filled(
+        self, arguments: Mapping[str, Any], decorated: Callable[..., Any] | None = None
+    ) -> Lock:
+        """Return this lock with the fields of its names filled in; braces in values are text.
 
-        return alocked if awaited else locked  # type: ignore[return-value]
-
-    def filled(self, arguments: Mapping[str, Any]) -> Lock:
-        """This lock with the fields of its names filled in; braces in the values are text."""
+        Args:
+            arguments: the values of the fields, by name.
+            decorated: the function under the decorator, if there is one.
+        """
         names = [fill(name, arguments) for name in self.names]
         lock = Lock(self._source, self._alias, names, self._options)
-        lock._filled = True
+        lock._filled, lock._decorated = True, decorated
+        return lock
+
+    def behind(self, name: str) -> Lock:
+        """Return this lock with a private name, which is granted with the others and seen first."""
+        names = check_names(name)
+        lock = Lock(self._source, self._alias, self.names, self._options, private=names)
+        lock._filled, lock._decorated = True, self._decorated
         return lock

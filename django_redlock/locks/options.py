@@ -1,8 +1,10 @@
-"""How to lock: the options of a template or a lock, checked when they are given."""
+"""The options of a template or a lock, checked when they are given."""
 
 from __future__ import annotations
 
+import functools
 import inspect
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -18,10 +20,12 @@ OnLost: TypeAlias = "Callable[[Lease], object] | Literal['raise'] | None"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to lock; None is the alias's default. See ``LockTemplate.__call__``.
+    """The options of a lock; None is the alias's default. See ``LockTemplate.__call__``.
 
-    Two are for our own decorators, not for users: ``label``, the owner label of at most 200
-    bytes; and ``quiet``: who asks writes the line of log about nodes that cannot be asked.
+    Four are for this package, not for users: ``label``, the owner label of at most 200 bytes;
+    ``quiet``: the caller logs that no majority can be asked; ``thorough``, see
+    ``core.acquire.acquire``; and ``foreign``, for tests: called with the lease of somebody else,
+    which is neither the running code's nor told to listeners.
     """
 
     ttl: float | None = None
@@ -33,6 +37,8 @@ class Options:
     durable: bool | None = None
     label: str | None = None
     quiet: bool | None = None
+    thorough: bool | None = None
+    foreign: Callable[[Lease], object] | None = None
 
     def __post_init__(self) -> None:
         if self.ttl is not None:
@@ -50,26 +56,52 @@ class Options:
         if not (self.on_lost in (None, "raise") or callable(self.on_lost)):
             msg = "on_lost must be 'raise' or something to call with the lease"
             raise TypeError(msg)
-        if any(map(inspect.iscoroutinefunction, (self.on_lost, type(self.on_lost).__call__))):
+        if callable(self.on_lost) and any(
+            map(inspect.iscoroutinefunction, (self.on_lost, type(self.on_lost).__call__))
+        ):
             msg = (
                 "on_lost must be a plain function: it may be called where no event loop runs; "
                 "let it wake a task, or connect an async receiver to the signal lease_lost"
             )
             raise TypeError(msg)
 
-    def updated(self, **changes: Any) -> Options:
-        """A copy; what is None in ``changes`` stays as it is.
+    def called_with(self, *values: Any) -> Options:
+        """Return a copy as ``updated`` does, remembered for the next call with the same values.
+
+        With a callable ``on_lost`` nothing is remembered: it may keep alive what it refers to.
+
+        Args:
+            values: of the options for users, all of them, in the order of ``KNOWN``.
 
         Raises:
-            TypeError, ValueError: an option that there is not, or that makes no sense.
+            TypeError, ValueError: a value makes no sense.
+        """
+        if values.count(None) == len(values):
+            return self
+        if not (callable(self.on_lost) or callable(values[ON_LOST])):
+            with suppress(TypeError):  # of a value without a hash, or one that makes no sense
+                return _remembered(self, *values)
+        return _updated(self, *values)
+
+    def updated(self, **changes: Any) -> Options:
+        """Return a copy with these changes; None changes nothing.
+
+        Raises:
+            TypeError, ValueError: there is no such option, or its value makes no sense.
         """
         for key in changes:
             if key not in KNOWN:
-                options = ", ".join(KNOWN[:-2])  # the last ones are ours
+                options = ", ".join(KNOWN[:-4])  # the last four are not for users
                 msg = f"a lock has no option {key!r}; the options are: {options}"
                 raise TypeError(msg)
         given = {key: value for key, value in changes.items() if value is not None}
         return replace(self, **given) if given else self
 
 
+def _updated(options: Options, *values: Any) -> Options:
+    return options.updated(**dict(zip(KNOWN, values, strict=False)))
+
+
+_remembered: Final = functools.lru_cache(maxsize=256, typed=True)(_updated)
 KNOWN: Final = tuple(option.name for option in fields(Options))
+ON_LOST: Final = KNOWN.index("on_lost")

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django_redlock.core import acquire
 from django_redlock.core.names import check_alias
-from django_redlock.leases.handles import Handle
+from django_redlock.leases.state import Handle
 
+from .durability import ADOPTED, refuse_or_warn
 from .holding import holding
 from .lock import Lock, Source
 from .options import OnLost, Options
@@ -30,6 +31,11 @@ class LockTemplate:
         self.alias: Final = alias
         self._options = options or Options()
 
+    @property
+    def options(self) -> Options:
+        """The options of its locks; None is the alias's default."""
+        return self._options
+
     def __repr__(self) -> str:
         return f"<LockTemplate {self.alias!r}>"
 
@@ -45,67 +51,72 @@ class LockTemplate:
         on_lost: OnLost = None,
         durable: bool | None = None,
     ) -> Lock:
-        """Describe a lock; nothing is asked of the nodes yet.
+        """Describe a lock; no node is asked yet.
 
         Args:
             name: 1 to 512 bytes without control characters, or a list of names: all of them
                 or none. Braces are fields of a decorator's template.
-            ttl: seconds after which the nodes forget a holder that was not heard of; at most
-                MAX_TTL. None: the alias's TTL.
-            wait: seconds to stand in line while somebody else has it; see ``Lock.acquire``.
+            ttl: seconds after which the nodes forget a holder that does not renew its lease; at
+                most MAX_TTL. None: the alias's TTL.
+            wait: seconds to wait in the queue while the name is taken; see ``Lock.acquire``.
                 None: the alias's WAIT.
-            renew: whether a watchdog prolongs the lease while it is held. None: RENEW.
-            max_hold: seconds after which it no longer does; ``float("inf")``: never. None:
+            renew: whether a watchdog renews the lease while it is held. None: RENEW.
+            max_hold: seconds after which the watchdog stops; ``float("inf")``: never. None:
                 MAX_HOLD.
-            min_hold: seconds for which the name stays taken at least, counted from the
-                attempt, when it is released earlier. A lease that runs out or is lost frees
-                the name at its ttl, as ever.
-            on_lost: a plain function, called with the lease when it is lost, by whatever
-                thread finds out; or "raise": LeaseLost at the end of a block that succeeded.
-            durable: refuse to be taken inside a database transaction, since the lock would
-                be released before the COMMIT.
+            min_hold: seconds, counted from the attempt, for which the name stays taken when it
+                is released earlier. A lease that runs out or is lost frees the name at its
+                ttl.
+            on_lost: a plain function, called with the lease when it is lost, by the thread that
+                finds out; or "raise": LeaseLost at the end of a block that succeeded.
+            durable: what to do inside a database transaction, where the lock would be released
+                before the COMMIT. True refuses by a RuntimeError, None warns by a
+                LockInTransactionWarning, False takes it silently.
 
         Raises:
-            TypeError, ValueError: an argument that makes no sense; the text says which.
+            TypeError, ValueError: an argument makes no sense; the text says which.
         """
-        options = self._options.updated(
-            ttl=ttl,
-            wait=wait,
-            renew=renew,
-            max_hold=max_hold,
-            min_hold=min_hold,
-            on_lost=on_lost,
-            durable=durable,
-        )
+        options = self._options.called_with(ttl, wait, renew, max_hold, min_hold, on_lost, durable)
         return Lock(self._source, self.alias, name, options)
 
     def using(self, alias: str | None = None, **options: Any) -> LockTemplate:
-        """A copy with another alias or other default options.
+        """Return a copy with another alias or other default options.
+
+        Args:
+            alias: the alias whose nodes decide. None: as in this template.
+            options: those of ``__call__``.
 
         Raises:
-            TypeError, ValueError: an alias or an option that makes no sense; the text says which.
+            TypeError, ValueError: the alias or an option makes no sense; the text says which.
         """
-        alias = self.alias if alias is None else alias  # "" is a mistake, and will be told
+        alias = self.alias if alias is None else alias  # "" is a mistake, which check_alias reports
         check_alias(alias)
         return LockTemplate(self._source, alias, self._options.updated(**options))
 
     def adopt(self, handle: str) -> Lease:
-        """Become the holder of what ``Lease.handle`` gave away.
+        """Become the holder of the lease that ``Lease.handle`` gave away.
 
-        A handle has one owner: of two that adopt it, or one that does it twice, one succeeds.
+        A handle can be adopted once: of two calls for it, one succeeds.
+
+        Args:
+            handle: the text that ``Lease.handle`` returned.
+
+        Returns:
+            The lease.
 
         Raises:
-            LeaseLost: too late, or somebody else has adopted it.
-            LockTaken: several adopt it at the same time; the handle is still good.
+            LeaseLost: it is too late, or the handle was adopted before.
+            LockTaken: several calls adopt it at the same time; the handle is still good.
             NodesUnavailable: no majority of the nodes could be asked; the handle is still good.
             ValueError: not a handle, or one of another alias.
+            RuntimeError: inside a transaction, by ``redlock.using(durable=True)``; without, it is
+                a LockInTransactionWarning.
         """
         backend = self._source(self.alias)
         backend.refuse_event_loop()
         return backend.run(self._adopting(backend, handle))
 
     async def aadopt(self, handle: str) -> Lease:
-        """``adopt`` in a task."""
+        """Become the holder as by ``adopt``, in a task."""
         backend = self._source(self.alias)
         return await backend.arun(self._adopting(backend, handle))
 
@@ -114,6 +125,9 @@ class LockTemplate:
         if given.alias != self.alias:
             msg = f"this handle is of the alias {given.alias!r}, not {self.alias!r}"
             raise ValueError(msg)
+        durable = self._options.durable
+        if durable is not False and backend.in_transaction():
+            refuse_or_warn(self, durable=bool(durable), text=ADOPTED)
         steps = acquire.adopt(
             backend.policy,
             backend.policy.target(given.names),

@@ -1,1 +1,1 @@
-"""Where Django looks for template tags."""
+"""Django looks here for template tags."""

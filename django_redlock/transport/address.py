@@ -1,4 +1,4 @@
-"""Where a node is and how to open a connection to it; redis-py does connecting, TLS and AUTH.
+"""The address of a node, from a URL or options; redis-py connects, with TLS and AUTH.
 
 An ``Address`` holds a password, so its ``repr`` shows the label only, and no error made here
 quotes a URL: redis-py's and urllib's own messages can contain the start of a password.
@@ -25,7 +25,8 @@ UNREADABLE: Final = (
     "the URL cannot be parsed: a port is a number up to 65535; in a username or password, "
     "characters such as '#', '/', '?', '@' and '%' must be percent-encoded"
 )
-# The algorithm rests on these: one answer a command, in order, never sent twice.
+PROOFS: Final = ("password", "credential_provider", "ssl_certfile")
+# The algorithm relies on these: one reply per command, in order, never sent twice.
 OURS: Final = frozenset(
     {
         "decode_responses",
@@ -45,7 +46,7 @@ OURS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One node's place.
+    """The address of one node, with the options of its connections.
 
     Attributes:
         label: ``host:port/db`` or ``unix:PATH``; for people, never with a password.
@@ -60,11 +61,22 @@ class Address:
 
     @property
     def tls(self) -> bool:
-        """Whether the server is expected to speak TLS."""
+        """Tell whether the server is expected to speak TLS."""
         return issubclass(self.connection_class, SSLConnection)
 
+    @property
+    def is_local(self) -> bool:
+        """Tell whether the server is on this machine, as far as the address tells."""
+        host = str(self.options.get("host", "localhost"))
+        return "path" in self.options or host in {"localhost", "::1"} or host.startswith("127.")
+
+    @property
+    def authenticates(self) -> bool:
+        """Tell whether connections prove who they are."""
+        return any(self.options.get(name) for name in PROOFS)
+
     def connection(self, timeout: float) -> Connection | UnixDomainSocketConnection:
-        """A connection not yet opened, that never retries; ``timeout`` in seconds, per step."""
+        """Make a connection, not yet open, that never retries; ``timeout`` in seconds, per step."""
         return self.connection_class(
             **self.options,
             socket_timeout=timeout,
@@ -83,7 +95,7 @@ def from_url(
     password: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Address:
-    """The address a ``redis://``, ``rediss://`` or ``unix://`` URL names.
+    """Return the address in a ``redis://``, ``rediss://`` or ``unix://`` URL.
 
     Args:
         username, password: win over the URL's own.
@@ -127,7 +139,7 @@ def from_url(
 def from_options(
     connection_class: type[Connection | UnixDomainSocketConnection], options: Mapping[str, Any]
 ) -> Address:
-    """The address that redis-py's own connection arguments describe.
+    """Return the address in redis-py's own connection arguments.
 
     Raises:
         ValueError: an argument that this package sets itself, or that redis-py does not know.
@@ -165,7 +177,7 @@ def from_options(
 
 
 def _is_sendable(text: object) -> bool:
-    """Whether what is to be sent has an encoding; redis-py sees to other types."""
+    """Tell whether a text can be encoded; redis-py checks other types."""
     try:
         str(text).encode()
     except UnicodeError:
@@ -174,14 +186,14 @@ def _is_sendable(text: object) -> bool:
 
 
 def _is_database(db: object) -> bool:
-    """Whether it numbers a database, as a number or as a text."""
+    """Tell whether this is the number of a database, as an int or a text."""
     if isinstance(db, str):
         return re.fullmatch("[0-9]{1,9}", db) is not None
     return isinstance(db, int) and 0 <= db < MOST_DATABASES
 
 
 def _is_host(host: str) -> bool:
-    """Whether a resolver can be asked for it."""
+    """Tell whether a resolver can look the host up."""
     try:
         host.encode("idna")
     except UnicodeError:

@@ -1,16 +1,16 @@
-"""Whether a node may vote: what its INFO says, and how long it must still be mistrusted.
+"""Decide whether a node may vote, by its INFO and its clock, and how long the restart guard lasts.
 
-A node that lost its data would grant a name that somebody still holds. So a node younger than
+A node that lost its data would grant a name that is still held. So a node younger than
 the longest lease (and the clocks' disagreement) has no vote: ``MAX_TTL + CLOCK_SKEW + 1 s``,
 the last because uptime is told in whole seconds. This is the "delayed restart" of "Distributed
 Locks with Redis" (redis.io), made a rule of the client. A replica may lag behind its master
 and a promoted one may have lost writes, so neither votes; a cluster node moves keys.
 
-A node measures its age by its wall clock. One that boots with a slow clock, which NTP then sets,
+A node measures its age by its wall clock. A node that boots with a slow clock, which NTP then sets,
 seems to be older than it is. So a node has no vote while its clock and this machine's disagree,
 nor for the guard's seconds after its clock was seen to be set.
 
-Read once per connection: a connection cannot outlive the process it reached.
+This is done once per connection: a connection cannot outlive the process that it reached.
 """
 
 from __future__ import annotations
@@ -19,10 +19,14 @@ import math
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from django_redlock.core.reasons import Reason, ReasonCode, because
+
+from .wire.refusals import Refused
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-UPTIME: Final = re.compile(r"-?[0-9]{1,15}")  # and nothing that float() knows as well, as "nan"
+UPTIME: Final = re.compile(r"-?[0-9]{1,15}")  # float() would read more, e.g. "nan"
 LONGEST: Final = 100  # characters of a name that is kept and shown
 SKEW: Final = 5.0  # seconds: half of CLOCK_SKEW's default; the tokens need the other half
 LEAST_SKEW: Final = 0.05  # NTP keeps machines nearer together; a smaller bound refuses healthy ones
@@ -38,13 +42,13 @@ class ServerInfo(NamedTuple):
         software: name and version, e.g. ``valkey 9.1.2``.
         uptime: seconds, as told when the connection was opened.
         role: ``master`` or ``slave``.
-        promoted: whether it was a replica once and holds a replica's data.
+        promoted: whether it was a replica once and has a replica's data.
         cluster: whether it runs in cluster mode.
         clock: its wall clock, seconds since 1970.
         asked: on ``boottime``, before it was asked for that.
         alive: on ``boottime``, when its process was last known to live.
-        young_at: on ``boottime``, when it can have had nothing that was granted before, as far as
-            we know: it had been started since, or its clock been set.
+        young_at: on ``boottime``, before which it may have lost every grant: it was started after
+            that, or its clock was set.
         off: seconds that its clock is ahead of this machine's (negative: behind), if that is more
             than may be; else 0.
     """
@@ -67,7 +71,7 @@ class Look(NamedTuple):
 
     Attributes:
         clock: what it says, seconds since 1970.
-        sent, came: this machine's wall clock before the question and after the answer.
+        sent, came: this machine's wall clock before the request and after the reply.
         asked, heard: ``boottime`` at these moments.
     """
 
@@ -79,7 +83,7 @@ class Look(NamedTuple):
 
 
 def skew_of(clock_skew: float) -> float:
-    """Seconds by which a node's clock may differ from this machine's; CLOCK_SKEW 0: any number."""
+    """Return by how many seconds a node's clock may differ from ours; CLOCK_SKEW 0: any number."""
     return max(clock_skew / 2, LEAST_SKEW) if clock_skew else math.inf
 
 
@@ -87,10 +91,10 @@ def parse(info: bytes) -> ServerInfo:
     """Read the server and replication sections of INFO.
 
     Raises:
-        ValueError: it does not look like INFO of a Redis or Valkey server.
+        Refused: it does not look like INFO of a Redis or Valkey server.
     """
-    lines = info.decode("utf-8", "replace").splitlines()
-    told = dict(line.split(":", 1) for line in lines if ":" in line)
+    rows = info.decode("utf-8", "replace").splitlines()
+    told = dict(row.split(":", 1) for row in rows if ":" in row)
     try:
         if not UPTIME.fullmatch(told["uptime_in_seconds"]) or len(told["run_id"]) > LONGEST:
             raise ValueError  # noqa: TRY301 - told below
@@ -105,26 +109,23 @@ def parse(info: bytes) -> ServerInfo:
             cluster=mode == "cluster",
         )
     except (KeyError, ValueError):
-        msg = "its INFO is not that of a Redis or Valkey server"
-        raise ValueError(msg) from None
+        raise Refused(because(ReasonCode.STRANGE_INFO)) from None
 
 
-def objection(facts: ServerInfo) -> str:
-    """Why this node can never vote as it is, or ""."""
+def objection(facts: ServerInfo) -> Reason | None:
+    """Return why this node can never vote as it is, or None."""
     if facts.cluster:
-        return "is a cluster node; Redlock needs independent masters"
+        return because(ReasonCode.CLUSTER)
     if facts.role != "master":
-        return "is a replica; Redlock needs independent masters"
-    if facts.promoted:
-        return "is a promoted replica and may lack what its master had granted"
-    return ""
+        return because(ReasonCode.REPLICA)
+    return because(ReasonCode.PROMOTED) if facts.promoted else None
 
 
 def clock_of(answer: object) -> float:
-    """Read the answer to TIME.
+    """Read the reply to TIME.
 
     Raises:
-        ValueError: it is not one.
+        Refused: it has another form.
     """
     try:
         if isinstance(answer, list):
@@ -132,12 +133,11 @@ def clock_of(answer: object) -> float:
             return seconds + micro / 1_000_000
     except (TypeError, ValueError, OverflowError):
         pass
-    msg = "its TIME is not that of a Redis or Valkey server"
-    raise ValueError(msg)
+    raise Refused(because(ReasonCode.STRANGE_TIME))
 
 
 def seen(facts: ServerInfo, look: Look, earlier: ServerInfo | None, skew: float) -> ServerInfo:
-    """Add what its clock tells, beside what the node told at an earlier connection."""
+    """Return ``facts`` with what the clock tells, compared with an earlier connection."""
     facts = facts._replace(
         clock=look.clock, asked=look.asked, alive=look.asked, off=_off(look, skew)
     )
@@ -151,7 +151,7 @@ def seen(facts: ServerInfo, look: Look, earlier: ServerInfo | None, skew: float)
 
 
 def _off(look: Look, skew: float) -> float:
-    """By how much the clock is wrong; the node read it at some moment between the two of ours."""
+    """Return by how much the clock is wrong; the node read it between our two moments."""
     first, last = sorted((look.sent, look.came))
     if look.clock < first - skew:
         return look.clock - first
@@ -161,7 +161,7 @@ def _off(look: Look, skew: float) -> float:
 
 
 def _was_set(facts: ServerInfo, look: Look, earlier: ServerInfo, skew: float) -> bool:
-    """Whether the clock of one process went back, or ahead by more than the time that passed.
+    """Tell whether a process's clock went back, or ahead by more than the time that passed.
 
     A clock that is set forward ends locks before their time, so the node may have forgotten some.
     """
@@ -172,22 +172,22 @@ def _was_set(facts: ServerInfo, look: Look, earlier: ServerInfo, skew: float) ->
 
 
 def age(facts: ServerInfo, now: float) -> float:
-    """Seconds the node has surely been up; 0 when its own count cannot be right."""
+    """Return the seconds that the node has surely been up; 0 if its own count must be wrong."""
     return max(0.0, min(facts.uptime, now - facts.young_at))
 
 
 def guard_left(age: float, guard: float) -> float:
-    """Seconds until a node of this age may vote."""
+    """Return the seconds until a node of this age may vote."""
     return max(0.0, guard - age)
 
 
 def ours_off(offs: Sequence[float], majority: int, skew: float) -> float:
-    """Seconds that this machine's clock is ahead of the nodes' (negative: behind); 0 if it is not.
+    """Return the seconds that our clock is ahead of the nodes' (negative: behind); 0 if it is not.
 
-    It is the wrong one if a majority, of more than one node, disagrees with it alike.
+    Ours is the wrong one if a majority, of more than one node, disagrees with it alike.
 
     Args:
-        offs: by how much each node's clock is ahead; 0: it agrees, or nobody knows.
+        offs: by how much each node's clock is ahead; 0: it agrees, or it is unknown.
     """
     wrong = sorted(off for off in offs if off)
     for low, high in zip(wrong, wrong[max(2, majority) - 1 :], strict=False):
@@ -196,13 +196,28 @@ def ours_off(offs: Sequence[float], majority: int, skew: float) -> float:
     return 0.0
 
 
-def wrong_clock(off: float, ours: float, skew: float) -> str:
-    """Why a node has no vote whose clock disagrees with this machine's."""
+def wrong_clock(off: float, ours: float, skew: float) -> Reason:
+    """Return the reason of a node whose clock disagrees with this machine's."""
     if ours:
-        return f"this machine's clock is {_apart(ours)} most nodes' clocks: let NTP set it"
-    told = f"its clock is {_apart(off)} this machine's"
-    return f"{told}: let NTP set the wrong one (CLOCK_SKEW allows {skew:g} s)"
+        if ours > 0:
+            return because(ReasonCode.OUR_CLOCK_AHEAD, seconds=ours, behind=-off)
+        return because(ReasonCode.OUR_CLOCK_BEHIND, seconds=-ours, ahead=off)
+    code = ReasonCode.CLOCK_AHEAD if off > 0 else ReasonCode.CLOCK_BEHIND
+    return because(code, seconds=abs(off), skew=skew)
 
 
-def _apart(off: float) -> str:
-    return f"{abs(off):.1f} s {'ahead of' if off > 0 else 'behind'}"
+def guarded(left: float, only_node_of: str = "") -> Reason:
+    """Return the reason of a node under the restart guard.
+
+    Args:
+        only_node_of: the alias whose single node it is: the sentence then names the setting that
+            turns the guard off.
+    """
+    if only_node_of:
+        return because(ReasonCode.RESTART_GUARD, seconds=left, only_node_of=only_node_of)
+    return because(ReasonCode.RESTART_GUARD, seconds=left)
+
+
+def duplicated(first: str) -> Reason:
+    """Return the reason of a node that is listed twice."""
+    return because(ReasonCode.DUPLICATE, first=first)

@@ -1,12 +1,11 @@
-"""One connection to one node: commands go out, answers come back in the same order.
+"""One connection to one node: requests go out, replies come back in the same order.
 
-redis-py opens it (TLS, AUTH, SELECT) and closes it; in between the socket is ours, not
-blocking, because an answer that nobody waits for any more must neither hold up the caller nor
-cost the connection. What was sent and not yet answered stands in ``owed``: the next one who
-reads, for whatever question, meets the old answers first and settles them.
+redis-py opens it (TLS, AUTH, SELECT) and closes it; in between this module uses the socket, without
+blocking, because a late reply must neither hold up a caller nor cost the connection. ``owed`` has
+the requests without a reply: a caller that reads for a later one settles the earlier ones first.
 
-An answer that does not echo its question's nonce means that the stream is out of step (an
-exception from a signal handler can do that): it is no vote, and the channel is closed.
+A reply that does not echo its request's nonce means that the stream is out of step (an exception
+from a signal handler can do that): it is no vote, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -18,41 +17,33 @@ import ssl
 import threading
 import time
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import hiredis
 
 from django_redlock.concurrency.farewells import Farewell
-from django_redlock.core.protocol import UNDO, Answer, Command, Vote
+from django_redlock.core.protocol import UNDO, Answer, Vote
 
 from . import admission
-from .pending import PendingReply, nobody, packed
-from .wire import replies as answers
-from .wire import resp, scripts
+from .backlog import has_room
+from .pending import GRANT, NO_EPOCH, Owed, by_digest, in_full, load, nobody
+from .wire import faults, replies, resp
 from .wire.refusals import complaint
 from .wire.tls import OneAtATime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from redis.connection import Connection as RedisConnection
     from redis.connection import UnixDomainSocketConnection
 
-    from .pending import Asker
+    from django_redlock.core.protocol import Command
+    from django_redlock.core.reasons import Reason
 
+    from .pending import Asker
 
 READ_SIZE: Final = 65536
 READS: Final = 64  # of that size at a time; poll tells when there is more
-ANSWER: Final = 256 * 1024  # bytes that any answer may have …
-ROOM: Final = 1024  # … and for each name that was asked about
-# Bytes that may be owed before a connection takes no more questions, and before it takes no more
-# undoing either: that is kept, and sent later. One that owes nothing takes a question of any size.
-BACKLOG: Final = 65536
-UNDO_BACKLOG: Final = 2 * BACKLOG
-LOOP_BACKLOG: Final = 256 * 1024 * 1024  # of all tasks of an event loop together
-NO_EPOCH: Final = b"$0\r\n\r\n"  # an empty word, as the last of a grant: see Channel.send
-GRANT: Final = Command.GRANT  # an enum's member costs five times a name
 BUSY: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -60,19 +51,23 @@ class Connection:
     """An open connection to a node.
 
     Attributes:
-        label, place: the node's, the latter in its group.
+        label, place, epoch: of the node: ``place`` is its index in the group, ``epoch`` packed.
         facts: what the node said of itself when the connection was opened.
         client: the node's number for this connection; 0 if it would not tell.
-        round_trip: seconds that took.
-        opened: ``time.monotonic`` then.
-        answered: ``time.monotonic`` of the last answer.
+        opened, round_trip: ``time.monotonic`` then, and the seconds of one command.
+        answered: ``time.monotonic`` of the last reply.
+        heard, excused: ``time.monotonic`` from which silence counts, and of the request whose
+            lateness was excused; see ``silence``.
         votes_from: ``time.monotonic`` from which the node may vote.
-        fault: why the channel is of no more use; "" while it is.
+        owed: the requests without a reply, in the order in which they were sent.
+        fault: why the connection cannot be used any more; None while it can.
         spoiled: ``time.monotonic`` of an interruption that may have put it out of step, so that
             only an undo may still use it; else 0.
-        looped: an event loop has it, and sends later what the socket does not take at once.
-        undone: told who wanted something undone that the node has not done.
+        looped: whether an event loop has it, and sends later what the socket does not take at once.
+        in_set: whether a ``ConnectionSet`` has it, which alone writes to it.
+        undone: called with the asker of each undo that the node has not carried out.
         unsent: bytes that are still to be sent; reading sends them, too.
+        backlog: bytes of requests without a reply.
     """
 
     def __init__(
@@ -88,86 +83,89 @@ class Connection:
         guard_left: float,
     ) -> None:
         self._connection = connection  # keeps the socket open
-        # Closes it when the channel is forgotten: in a cycle, as a loop that is closed without
-        # shutting down leaves one, the connection's own __del__ may come after the socket's.
+        # In a cycle, as a loop that is closed without shutting down leaves one, the __del__ of
+        # redis-py's connection may come after that of its socket.
         Farewell(self, connection.disconnect)
         # redis-py has no public name for the socket in all its supported versions.
         self.socket: socket.socket = connection._sock  # type: ignore[assignment] # noqa: SLF001
         self.socket.settimeout(0)
         self.fileno = self.socket.fileno()
-        self.label = label
-        self.place = place
-        self._epoch = b"$%d\r\n%b\r\n" % (len(epoch), epoch)
-        self.facts = facts
-        self.client = client
-        self.round_trip = round_trip
+        self.label, self.place = label, place
+        self.epoch = b"$%d\r\n%b\r\n" % (len(epoch), epoch)
+        self.facts, self.client, self.round_trip = facts, client, round_trip
         self.opened = self.answered = time.monotonic()
+        self.heard, self.excused = -math.inf, math.nan
         self.guarded = guard_left > 0
         self.votes_from = self.opened + guard_left if guard_left > 0 else -math.inf
-        self.owed: deque[PendingReply] = deque()
-        self.fault = ""
-        self.spoiled = 0.0
-        self.looped = False
+        self.owed: deque[Owed] = deque()
+        self.fault: Reason | None = None
+        self.spoiled, self.looped, self.in_set = 0.0, False, False
         self.undone: Callable[[Asker], object] | None = None
-        self._tls = isinstance(self.socket, ssl.SSLSocket)
-        self._using = threading.RLock() if self._tls else contextlib.nullcontext()
-        self._stream = OneAtATime(self.socket, self._using) if self._tls else self.socket
+        self.tls = isinstance(self.socket, ssl.SSLSocket)
+        self._using = threading.RLock() if self.tls else contextlib.nullcontext()
+        self._stream = OneAtATime(self.socket, self._using) if self.tls else self.socket
         self._reader = resp.Reader()
         self._unsent: list[bytes] = []
-        self.unsent = 0
-        self._backlog = 0  # bytes of questions without an answer
-        self._heard = -math.inf  # time.monotonic of the last answer, or of the first question
-        self._unasked = False  # whether nothing of what is owed has been sent yet
-        self._incomplete = 0
+        self.unsent = self.backlog = self._incomplete = 0
+        self._unasked = False  # whether nothing of what is in owed has been sent yet
         self._loading: set[Command] = set()
         self._writing = threading.RLock()  # re-entrant: a signal handler may lock, too
 
     def silent_for(self, now: float) -> float:
-        """Seconds for which an answer has been owed and none has come, since we asked for it."""
+        """Return the seconds for which the node has owed a reply and sent none."""
         if self._unasked:
             return 0.0
         try:
             since = self.owed[0].since
         except IndexError:
             return 0.0
-        return now - max(since, self._heard)
+        return now - max(since, self.heard)
 
-    def put(self, owed: PendingReply) -> bool:
-        """Note a question as asked, to be sent by ``flush``; False if there is no room for it."""
+    def put(self, owed: Owed) -> bool:
+        """Queue a request, to be sent by ``flush``; return False if there is no room for it."""
         packed, size = owed.packed, len(owed.packed)
         if owed.command is GRANT:
-            packed = packed[: -len(NO_EPOCH)] + self._epoch
+            packed = packed[: -len(NO_EPOCH)] + self.epoch
         with self._writing:
-            if self.fault or not self._has_room(owed, size):
+            return self._note((owed,), packed, size)
+
+    def send_all(self, owed: Sequence[Owed], parts: Sequence[bytes], size: int) -> bool:
+        """Send these requests without waiting, or none of them; see ``pending.parts``."""
+        with self._writing:
+            if not self._note(owed, self.epoch.join(parts), size):
                 return False
-            self._backlog += size
-            if not self.owed:
-                self._unasked = True
-            self.owed.append(owed)  # before sending: an answer must never find no question
-            self._unsent.append(packed)
-            self.unsent += len(packed)
+            self.flush()
         return True
 
-    def _has_room(self, owed: PendingReply, size: int) -> bool:
-        if not self._backlog:
-            return True
-        undoing = owed.command in UNDO
-        room = UNDO_BACKLOG if undoing else BACKLOG
-        if self._backlog + size <= (LOOP_BACKLOG if self.looped else room):
-            return True
-        return undoing and self.owes(owed.nonce)  # another connection would overtake the grant
+    def _note(self, owed: Sequence[Owed], packed: bytes, size: int) -> bool:
+        if self.fault or self.in_set or not has_room(self, owed[0], size):
+            return False
+        self.backlog += size
+        self._unasked = self._unasked or not self.owed
+        self.owed.extend(owed)  # before sending: each reply finds its request
+        self._unsent.append(packed)
+        self.unsent += len(packed)
+        return True
 
     def owes(self, nonce: bytes) -> bool:
-        """Whether the answer to a question with this nonce is outstanding."""
+        """Tell whether a request with this nonce has no reply yet."""
         return any(owed.nonce == nonce for owed in tuple(self.owed))
 
-    def undoing_until(self) -> float:
-        """``time.monotonic`` until which an answer to something that undoes is of interest."""
-        undoing = [owed.asker for owed in tuple(self.owed) if owed.command in UNDO]
-        return max((asker.until for asker in undoing if asker is not None), default=-math.inf)
+    def join_set(self) -> bool:
+        """Let a ``ConnectionSet`` alone write; return False where something is still to be done."""
+        with self._writing:
+            busy = self.owed or self.unsent or self.fault or self.spoiled
+            self.in_set = not (busy or self.guarded or self.tls)
+        return self.in_set
+
+    def note(self, owed: Owed) -> None:
+        """Note a request that a ``ConnectionSet`` has sent, or was sending."""
+        with self._writing:
+            self.owed.append(owed)
+            self.backlog, self.heard = self.backlog + len(owed.packed), self.answered
 
     def flush(self) -> bool:
-        """Send what the socket takes without waiting; whether that was all."""
+        """Send what the socket takes without waiting; return whether that was all."""
         with self._writing:
             if self.fault or not self._unsent:
                 return True
@@ -180,63 +178,70 @@ class Connection:
                 if self.looped:  # reading tells as well, and in the loop's own thread
                     self._unsent, self.unsent = [], 0
                 else:
-                    self.close(f"connection lost: {error.strerror or error}")
+                    self.close(faults.lost(error))
                 return True
             if sent and self._unasked:
-                self._unasked, self._heard = False, time.monotonic()
+                self._unasked, self.heard = False, time.monotonic()
             self._unsent = [data[sent:]] if sent < len(data) else []
             self.unsent = len(data) - sent
             return not self.unsent
 
-    def disown(self, why: str) -> None:
-        """Tell those who wait for an answer that they hear none; what still comes is settled."""
+    def disown(self, why: Reason) -> None:
+        """Give an unknown vote to each request without a reply; a late reply is not heard."""
         with self._writing:
-            owed, self.owed = self.owed, deque(each._replace(hear=nobody) for each in self.owed)
+            unheard = deque[Owed](each.alone()._replace(hear=nobody) for each in self.owed)
+            owed, self.owed = self.owed, unheard
         for each in owed:
-            each.hear(self.place, Vote(self.label, Answer.UNKNOWN, why=why))
+            each.hear(self.place, Vote(self.label, Answer.UNKNOWN, reason=why))
             if each.asker is not None:
                 each.asker.leave()
 
-    def send(self, owed: PendingReply) -> bool:
-        """Put a question on the wire without waiting; False if it cannot arrive whole."""
+    def send(self, owed: Owed) -> bool:
+        """Send a request without waiting; return False if it cannot arrive whole."""
         with self._writing:
-            if not self.put(owed):
-                return False
+            taken = self.put(owed)
             self.flush()
-        return not self.fault
+        return taken and not self.fault
 
     def read(self) -> None:
-        """Settle every answer that has arrived; never waits, and never reads for long."""
+        """Settle every reply that has arrived; never wait, and never read for long."""
         if self.unsent and not self.looped:
             self.flush()
         try:
             for _ in range(READS):
                 data = self._stream.recv(READ_SIZE)
-                if not data:
-                    self.close("connection closed by the node")
-                self._take_in(data)
-                if self.fault or (len(data) < READ_SIZE and not self._tls):
+                self.take_in(data)
+                if self.fault or (len(data) < READ_SIZE and not self.tls):
                     return  # TLS may hold back more, which poll would not tell
         except BUSY:
             return
+        except OSError as error:
+            self.close(faults.lost(error))
+
+    def take_in(self, data: bytes) -> None:
+        """Settle the replies in what was read; nothing is the end of the connection."""
+        if not data:
+            self.close(faults.ENDED_BY_NODE)
+        try:
+            self._reader.feed(data)
+            self._incomplete += len(data)
+            now, gets = time.monotonic(), self._reader.gets
+            while not self.fault and (answer := gets()) is not False:
+                self._incomplete = 0
+                self.heard = self.answered = now
+                if self.owed and answer == self.owed[0].said:  # as nearly always, of tasks
+                    usual = self.owed.popleft()
+                    self.backlog -= len(usual.packed)
+                    usual.hear_again(self.place)
+                else:
+                    self._settle(answer)
         except hiredis.ProtocolError:
             self.close(resp.NOT_REDIS)
         except resp.Malformed as error:
-            self.close(str(error))
-        except OSError as error:
-            self.close(f"connection lost: {error.strerror or error}")
-
-    def _take_in(self, data: bytes) -> None:
-        self._reader.feed(data)
-        self._incomplete += len(data)
-        now, gets = time.monotonic(), self._reader.gets
-        while not self.fault and (answer := gets()) is not False:
-            self._incomplete = 0
-            self._heard = self.answered = now
-            self._settle(answer)
-        if self._incomplete > ANSWER:
-            asked = _asked(self.owed[0]) if self.owed else 0
-            if self._incomplete > ANSWER + ROOM * asked:
+            self.close(error.reason)
+        if self._incomplete > resp.ANSWER:
+            asked = self.owed[0].alone().asked if self.owed else 0
+            if self._incomplete > resp.ANSWER + resp.ROOM * asked:
                 self.close(resp.TOO_LONG)
 
     def _settle(self, answer: object) -> None:
@@ -244,58 +249,43 @@ class Connection:
             self.close(resp.UNASKED)
             return
         owed = self.owed.popleft()
-        self._backlog -= len(owed.packed)
-        vote: Vote | None
-        if isinstance(answer, hiredis.ReplyError):
-            by_digest = owed.packed.split(b"\r\n", 3)[2] == b"EVALSHA"  # not in full already
-            if str(answer).startswith("NOSCRIPT") and by_digest and self._ask_in_full(owed):
-                return
-            vote = Vote(self.label, Answer.UNKNOWN, why=complaint(answer))
+        self.backlog -= len(owed.packed)
+        if not isinstance(answer, hiredis.ReplyError):
+            vote = owed.vote_in(self.label, answer)
+        elif str(answer).startswith("NOSCRIPT") and by_digest(owed) and self._send_in_full(owed):
+            return
         else:
-            vote = answers.vote(self.label, owed.command, owed.nonce, answer, _asked(owed))
+            vote = Vote(self.label, Answer.UNKNOWN, reason=complaint(answer))
         if vote is None:
-            self.close(answers.why_none(owed.nonce, answer))
-            vote = Vote(self.label, Answer.UNKNOWN, why=self.fault)
-        if vote.why is answers.EMPTIED:
-            self.close(vote.why)
+            self.close(replies.why_none(owed.nonce, answer))
+            vote = Vote(self.label, Answer.UNKNOWN, reason=self.fault)
+        if vote.reason is replies.EMPTIED:
+            self.close(replies.EMPTIED)
         if vote.answer is Answer.UNKNOWN:
             self._not_undone(owed)
         owed.hear(self.place, vote)
 
-    def _ask_in_full(self, owed: PendingReply) -> bool:
-        """Ask once more, with the script's text: the node has forgotten it (SCRIPT FLUSH).
+    def _send_in_full(self, owed: Owed) -> bool:
+        """Send a request again, with the text of the script that the node forgot (SCRIPT FLUSH).
 
-        What undoes is asked again always. Anything else is not, when its asker has gone: a grant
-        would come behind its undoing, or long after the lease is over. Then the node is given
-        the script for the next one who asks.
+        An undo is always sent again. Another request is not if its caller does not wait any more: a
+        grant would come behind its undo, or long after the lease is over. Then the node is only
+        given the script, for the next request.
         """
-        text = scripts.TEXT[owed.command].encode()
-        if owed.command not in UNDO and (owed.asker is None or owed.asker.gone):
-            self._load(owed.command)
-            return False
-        words, _, _, _, _, rest = owed.packed.split(b"\r\n", 5)
-        in_full = b"%b\r\n$4\r\nEVAL\r\n$%d\r\n%b\r\n%b" % (words, len(text), text, rest)
-        asked = self.send(owed._replace(packed=in_full, since=time.monotonic()))
-        return asked or bool(self.fault)  # closed: its asker was told
+        if owed.command in UNDO or not (owed.asker is None or owed.asker.gone):
+            return self.send(in_full(owed)) or bool(self.fault)  # closed: its caller was told
+        if (command := owed.command) not in self._loading:
+            self._loading.add(command)
+            self.send(load(command, lambda *_: self._loading.discard(command)))
+        return False
 
-    def _load(self, command: Command) -> None:
-        if command in self._loading:
-            return
-        self._loading.add(command)
-        data = packed("SCRIPT", "LOAD", scripts.TEXT[command])
-        loaded = partial(self._loaded, command)
-        self.send(PendingReply(Command.LOAD, b"", loaded, time.monotonic(), data))
-
-    def _loaded(self, command: Command, *_: object) -> None:
-        self._loading.discard(command)
-
-    def close(self, fault: str) -> None:
-        """End the connection; whatever it still owes is lost."""
+    def close(self, fault: Reason) -> None:
+        """Close the connection; each request without a reply gets an unknown vote."""
         self.fault = self.fault or fault
         while self.owed:
             owed = self.owed.popleft()
             self._not_undone(owed)
-            owed.hear(self.place, Vote(self.label, Answer.UNKNOWN, why=self.fault))
+            owed.hear(self.place, Vote(self.label, Answer.UNKNOWN, reason=self.fault))
         with self._using:
             if self.looped:  # the loop must forget the socket's number before it is closed
                 with contextlib.suppress(OSError):
@@ -303,11 +293,6 @@ class Connection:
             else:
                 self._connection.disconnect()
 
-    def _not_undone(self, owed: PendingReply) -> None:
+    def _not_undone(self, owed: Owed) -> None:
         if owed.command in UNDO and owed.asker is not None and self.undone is not None:
             self.undone(owed.asker)
-
-
-def _asked(owed: PendingReply) -> int:
-    """How many names, or tenancies, a question is about."""
-    return 1 if owed.asker is None else owed.asker.asked

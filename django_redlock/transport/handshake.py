@@ -1,4 +1,4 @@
-"""Open a connection to a node and find out, once for its life, whether the node may vote."""
+"""Open a connection to a node, and find out once whether and from when the node may vote."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from django_redlock.core.policy import boottime, microseconds, milliseconds
 
 from . import admission
 from .connection import Connection
-from .wire import replies as answers
-from .wire import scripts
+from .wire import replies, scripts
 from .wire.bounded import BoundedSocket
 from .wire.refusals import Refused, complaint
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from .address import Address
 
 
-def open_channel(
+def open_connection(
     address: Address,
     *,
     place: int,
@@ -41,26 +40,26 @@ def open_channel(
     """Connect, and find out whether and from when the node may vote.
 
     Args:
-        place: of the node in its group.
+        place: index of the node in its group.
         fences: the key of the node's counters.
-        guard: seconds a restarted or emptied node has no vote; 0: it has.
+        guard: seconds for which a restarted or emptied node has no vote; 0: it has one at once.
         skew: seconds by which its clock may differ from ours, with a guard.
         earlier: what the node said at an earlier connection.
-        timeout: seconds for each step; for all answers together a few times that.
-        progress: called after each answer of the node.
+        timeout: seconds for each step; for all replies together a few times that.
+        progress: called after each reply of the node.
 
     Raises:
-        Refused: the node is there, but it may not vote or refuses us.
-        RedisError, OSError: there is no such node.
-        ValueError: it is no Redis or Valkey server.
+        Refused: the node may never vote or refused the login, or this is no node.
+        RedisError, OSError: the node cannot be reached.
+        ValueError: redis-py could not read a reply.
     """
     connection = address.connection(timeout)
     try:
-        heard = _log_in(connection, timeout)
+        heard = log_in(connection, timeout)
         progress()
         start = time.monotonic()
         sent, asked = microseconds(), boottime()
-        _send(connection, ("TIME",), ("INFO", "server"), ("INFO", "replication"))
+        send(connection, ("TIME",), ("INFO", "server"), ("INFO", "replication"))
         clock = admission.clock_of(_answer(heard, list))
         round_trip = time.monotonic() - start
         look = admission.Look(clock, sent / 1e6, microseconds() / 1e6, asked, boottime())
@@ -78,10 +77,10 @@ def open_channel(
         load = [("SCRIPT LOAD", text) for text in scripts.TEXT.values()]
         # One of the two clocks is wrong: nothing may be written by it.
         asking = [] if facts.off else [admit]
-        _send(connection, *load, *asking, ("CLIENT ID",))
+        send(connection, *load, *asking, ("CLIENT ID",))
         for command in scripts.TEXT:
             if _answer(heard, bytes) != scripts.DIGEST[command].encode():
-                raise Refused(answers.ANOTHER)  # noqa: TRY301 - as above
+                raise Refused(replies.ANOTHER)  # noqa: TRY301 - as above
         wait, admitted = _admitted(_answer(heard, list), nonce, longest) if asking else (0, b"")
         progress()
         guard_left = max(admission.guard_left(age, guard), wait / 1000)
@@ -105,15 +104,22 @@ def open_channel(
         raise
 
 
-def _log_in(
+def log_in(
     connection: RedisConnection | UnixDomainSocketConnection, timeout: float
 ) -> BoundedSocket:
-    """Have redis-py connect and log in over a bounded socket; what we ask next is read from it."""
-    log_in: Any = connection.redis_connect_func or type(connection).on_connect
+    """Have redis-py connect and log in over a bounded socket; return that, for further replies.
+
+    Args:
+        timeout: seconds for each reply; for all together a few times that.
+
+    Raises:
+        Refused, RedisError, OSError, ValueError: see ``open_connection``.
+    """
+    logging_in: Any = connection.redis_connect_func or type(connection).on_connect
 
     def bounded(connection: Any) -> None:
         connection._sock = BoundedSocket(connection._sock, timeout)  # noqa: SLF001 - see ``Connection``
-        log_in(connection)
+        logging_in(connection)
 
     connection.redis_connect_func = bounded  # type: ignore[assignment] # it is passed one
     connection.connect()
@@ -123,28 +129,28 @@ def _log_in(
 
 
 def _admitted(answer: list[Any], nonce: str, longest: int) -> tuple[int, bytes]:
-    """The milliseconds until the node may be admitted, and its epoch."""
+    """Return the milliseconds until the node may be admitted, and its epoch."""
     if len(answer) == 4 and answer[:2] == [nonce.encode(), b"ADMITTED"]:  # noqa: PLR2004
         wait, epoch = answer[2:]
         if isinstance(wait, int) and 0 <= wait <= longest + 1 and isinstance(epoch, bytes):
             return wait, epoch
-    raise Refused(answers.why_none(nonce.encode(), answer))
+    raise Refused(replies.why_none(nonce.encode(), answer))
 
 
 def _number(heard: BoundedSocket) -> int:
-    """The node's number for this connection, by which it can be unblocked; 0 if forbidden."""
+    """Return the node's number for this connection, for CLIENT UNBLOCK; 0 if forbidden."""
     answer = heard.answer()
     if isinstance(answer, ReplyError):
         return 0
     if isinstance(answer, int) and answer > 0:
         return answer
-    raise Refused(answers.ANOTHER)
+    raise Refused(replies.ANOTHER)
 
 
-def _send(
+def send(
     connection: RedisConnection | UnixDomainSocketConnection, *commands: tuple[str | int, ...]
 ) -> None:
-    """Send commands at once: their answers take one round trip."""
+    """Send commands at once: their replies take one round trip."""
     connection.send_packed_command(connection.pack_commands(commands))
 
 
@@ -153,5 +159,5 @@ def _answer(heard: BoundedSocket, kind: type) -> Any:
     if isinstance(answer, ReplyError):
         raise Refused(complaint(answer))
     if not isinstance(answer, kind):
-        raise Refused(answers.ANOTHER)
+        raise Refused(replies.ANOTHER)
     return answer

@@ -1,12 +1,11 @@
-"""One node as this process knows it: connecting to it, whether it may vote, and what is told of it.
+"""One node: opening connections in the background, eligibility to vote, and status.
 
-A node that cannot be reached is tried again by a short-lived thread, in the background of later
-calls, because redis-py's handshake blocks. Its open connections are the ``pool``'s.
+Later calls try an unreachable node again, in a short-lived background thread, because redis-py's
+handshake blocks. ``pool`` has the open connections.
 """
 
 from __future__ import annotations
 
-import math
 import time
 import weakref
 from functools import partial
@@ -14,12 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from django_redlock.core.policy import boottime
 from django_redlock.core.protocol import Answer, Vote
+from django_redlock.core.reasons import Reason, ReasonCode, because, code_of, describe
 
-from .admission import SKEW, wrong_clock
+from .admission import SKEW, duplicated, guarded, wrong_clock
 from .attempt import ConnectAttempt
-from .handshake import open_channel
+from .handshake import open_connection
 from .pool import Pool
-from .wire.refusals import describe
+from .silence import close_as_silent
+from .wire.refusals import why_unreached
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,28 +32,28 @@ if TYPE_CHECKING:
 LEAST_BACKOFF: Final = 0.05  # seconds between two tries of a node that is down …
 MOST_BACKOFF: Final = 2.0  # … growing to this
 OPEN_TIMEOUT: Final = 1.0  # seconds for each step of a handshake, in the background
-LONGEST_OPENING: Final = 10 * OPEN_TIMEOUT
-MOST_OPENING: Final = 8  # at the same time: more threads would keep all others from working
+LONGEST_ATTEMPT: Final = 10 * OPEN_TIMEOUT
+MOST_ATTEMPTS: Final = 8  # at the same time: more threads would slow down all others
 
 
 class NodeStatus(NamedTuple):
-    """What is known of a node, for people.
+    """The status of a node, for people.
 
     Attributes:
         label: ``host:port/db``.
         voting: whether it votes now.
-        why: why not, or "".
-        software, role: as it said, "" if it was never reached.
+        reason: why not; None if it does.
+        software, role: as the node said; "" if it was never reached.
         uptime: seconds, or None.
         round_trip: seconds of one small command when the connection was opened, or None.
-        guard_left: seconds of the restart guard, 0 when over.
+        guard_left: seconds left of the restart guard.
         clock_off: seconds that its clock is ahead of this machine's (negative: behind), where it
             has no vote because of that; else 0.
     """
 
     label: str
     voting: bool
-    why: str
+    reason: Reason | None = None
     software: str = ""
     role: str = ""
     uptime: float | None = None
@@ -60,16 +61,27 @@ class NodeStatus(NamedTuple):
     guard_left: float = 0.0
     clock_off: float = 0.0
 
+    @property
+    def code(self) -> str:
+        """Return the reason's code, for programs; "" if the node votes."""
+        return code_of(self.reason)
+
+    @property
+    def why(self) -> str:
+        """Return the reason as a sentence, for people; "" if the node votes."""
+        return describe(self.reason)
+
 
 class Node(Pool):
     """One master. All methods may be called by any thread.
 
     Attributes:
         alias: under which its group is configured, or "".
-        twin: the label of an earlier node that is the same server, or "".
-        facts: what it said when last connected.
+        duplicate_of: the label of an earlier node that is the same server, or "".
+        facts: what it said of itself at the last connection.
         ours_off: seconds that this machine's clock is ahead of most nodes' (negative: behind).
-        unheard: its vote where the asker had heard enough without it.
+        unheard: its vote where a request was decided without it.
+        freed: its vote where it has released and found no waiter.
     """
 
     def __init__(
@@ -87,7 +99,8 @@ class Node(Pool):
     ) -> None:
         super().__init__(address.label, timeout)
         self.alias = alias
-        self.unheard = Vote(self.label, Answer.UNKNOWN, why="not waited for")
+        self.unheard = Vote(self.label, Answer.UNKNOWN, reason=because(ReasonCode.NOT_WAITED_FOR))
+        self.freed = Vote(self.label, Answer.YES)
         self._address = address
         self._place = place
         self._fences = fences
@@ -95,14 +108,18 @@ class Node(Pool):
         self._skew = skew
         self.ours_off = 0.0
         self._welcomed = welcomed
-        self._unguard = unguard(alias) if alone and alias else ""
+        self._only_node_of = alias if alone else ""
         self.facts: ServerInfo | None = None
+        self._opened_here: weakref.WeakSet[Connection] = weakref.WeakSet()
         self.reset()
 
     def reset(self) -> None:
-        """Forget every socket, as a forked child must; they are closed without a farewell."""
+        """Close and forget every socket, as a forked child must; its parent's stay as they are."""
         super().reset()
-        self._openings: weakref.WeakSet[ConnectAttempt] = weakref.WeakSet()  # or interrupted
+        for connection in tuple(self._opened_here):
+            connection.socket.close()  # sends nothing, not even the end of the stream
+        self._opened_here = weakref.WeakSet()
+        self._attempts: weakref.WeakSet[ConnectAttempt] = weakref.WeakSet()  # or interrupted
         self._backoff = 0.0
         self._tried = self._retry_at = self._failed_at = float("-inf")
         self._last: Connection | None = None
@@ -110,15 +127,15 @@ class Node(Pool):
 
     # -- eligibility ----------------------------------------------------------------------------
 
-    def objection(self, channel: Connection, now: float) -> str:
-        """Why the node has no vote on a question of change, asked over this channel; or ""."""
-        if channel.facts.off:
-            return self._wrong_clock(channel.facts.off)
-        if now < channel.votes_from:
-            return guarded(channel.votes_from - now) + self._unguard
-        return duplicated(self.duplicate_of) if self.duplicate_of else ""
+    def objection(self, connection: Connection, now: float) -> Reason | None:
+        """Return why a request that changes locks has no vote over this connection, or None."""
+        if connection.facts.off:
+            return self._wrong_clock(connection.facts.off)
+        if now < connection.votes_from:
+            return guarded(connection.votes_from - now, self._only_node_of)
+        return duplicated(self.duplicate_of) if self.duplicate_of else None
 
-    def _wrong_clock(self, off: float) -> str:
+    def _wrong_clock(self, off: float) -> Reason:
         return wrong_clock(off, self.ours_off, self._skew)
 
     # -- opening --------------------------------------------------------------------------------
@@ -126,7 +143,7 @@ class Node(Pool):
     def open(
         self, now: float, *, urgent: bool, then: Callable[[ConnectAttempt], object] | None = None
     ) -> ConnectAttempt | None:
-        """Begin to connect, in the background; None while it is too early to try again.
+        """Begin to connect in the background; return None while it is too early to try again.
 
         Args:
             urgent: whether there is no majority without this node.
@@ -134,55 +151,55 @@ class Node(Pool):
         with self._lock:
             if self.down or (self.down_reason and not urgent):
                 due = self._tried + LEAST_BACKOFF if urgent else self._retry_at
-                # An interruption may have swallowed an opening: do not wait for it for ever.
-                trying = len(self._openings) > 0 and now < self._tried + LONGEST_OPENING
+                # An interruption may have lost an attempt: do not wait for it for ever.
+                trying = len(self._attempts) > 0 and now < self._tried + LONGEST_ATTEMPT
                 if trying or now < due:
                     return None
             self._tried = now
-            opening = ConnectAttempt(then)
-            self._openings.add(opening)
-        if self._crew.offer("open", partial(self._open, opening), most=MOST_OPENING):
-            return opening
+            attempt = ConnectAttempt(then)
+            self._attempts.add(attempt)
+        if self._workers.offer("open", partial(self._open, attempt), most=MOST_ATTEMPTS):
+            return attempt
         with self._lock:
-            self._openings.discard(opening)
+            self._attempts.discard(attempt)
         return None
 
-    def _open(self, opening: ConnectAttempt) -> None:
-        channel = None
+    def _open(self, attempt: ConnectAttempt) -> None:
+        connection = None
         try:
-            if not self._is_answered(opening):
-                channel = self._connect(opening.progress)
+            if not self._is_answered(attempt):
+                connection = self._connect(attempt.progress)
         finally:
-            self._opened(opening, channel)
+            self._opened(attempt, connection)
 
-    def _is_answered(self, opening: ConnectAttempt) -> bool:
-        """Whether a failure since has said what it would, or nobody has a use for it any more."""
+    def _is_answered(self, attempt: ConnectAttempt) -> bool:
+        """Tell whether this attempt is no longer needed, or another one failed meanwhile."""
         with self._lock:
-            forgone = not opening.awaited and opening.then is None
+            forgone = not attempt.awaited and attempt.then is None
             needless = forgone and bool(self._free)
-        return needless or self._failed_at >= opening.wanted
+        return needless or self._failed_at >= attempt.wanted
 
-    def _opened(self, opening: ConnectAttempt, channel: Connection | None) -> None:
+    def _opened(self, attempt: ConnectAttempt, connection: Connection | None) -> None:
         with self._lock:
-            self._openings.discard(opening)
-            if channel is not None:
-                self._welcome(channel)
-                self.undos.send(channel.send, time.monotonic())
-                if opening.awaited:
-                    opening.channel = channel
+            self._attempts.discard(attempt)
+            if connection is not None:
+                self._welcome(connection)
+                self.undos.send(connection.send, time.monotonic())
+                if attempt.awaited:
+                    attempt.connection = connection
                 else:
-                    self._keep(channel)
-        opening.done.set()
-        if opening.then is not None:
+                    self._keep(connection)
+        attempt.done.set()
+        if attempt.then is not None:
             try:
-                opening.then(opening)
-            except RuntimeError:  # the event loop that waited has been closed
-                self.forgo(opening)
+                attempt.then(attempt)
+            except RuntimeError:  # the event loop of the caller has been closed
+                self.forgo(attempt)
 
     def _connect(self, progress: Callable[[], object]) -> Connection | None:
         progress()
         try:
-            return open_channel(
+            return open_connection(
                 self._address,
                 place=self._place,
                 fences=self._fences,
@@ -194,31 +211,32 @@ class Node(Pool):
             )
         except Exception as error:  # noqa: BLE001 - a provider of credentials may raise anything
             with self._lock:
-                self._failed_at = time.monotonic()  # so have all that were wanted before
+                self._failed_at = time.monotonic()  # also for attempts that were wanted before
                 self._backoff = min(MOST_BACKOFF, max(LEAST_BACKOFF, 2 * self._backoff))
                 self._retry_at = self._failed_at + self._backoff
-                self.down_reason = describe(error, tls=self._address.tls)
+                self.down_reason = why_unreached(error, tls=self._address.tls)
             return None
 
     def _earlier(self) -> ServerInfo | None:
-        """What it said when last connected, and when its process was last heard."""
+        """Return what the node said at the last connection, and when its process last replied."""
         facts, last = self.facts, self._last
         if facts is None or last is None:
             return facts
         heard = boottime() - (time.monotonic() - last.answered)
         return facts._replace(alive=max(facts.alive, heard))
 
-    def _welcome(self, channel: Connection) -> None:
-        self.facts, self._last = channel.facts, channel
+    def _welcome(self, connection: Connection) -> None:
+        self.facts, self._last = connection.facts, connection
+        self._opened_here.add(connection)
         self._welcomed()
-        self.down_reason, self._backoff = "", 0.0
-        channel.undone = self.undo_later
-        for silent in self._stalled:  # their sockets are dead: the node answers on a new one
-            silent.close("no answer")
+        self.down_reason, self._backoff = None, 0.0
+        connection.undone = self.undo_later
+        for silent in self._stalled:  # their sockets are dead: the node replies on a new one
+            close_as_silent(silent)
         self._stalled.clear()
 
     def connection(self, *, at_least: float) -> Connection | None:
-        """A channel for the background, opened if it must be; None: it is too early to try.
+        """Return a connection for the background, opened if needed; None: it is too early to try.
 
         Args:
             at_least: ``time.monotonic`` before which the node is not to be asked.
@@ -226,54 +244,50 @@ class Node(Pool):
         now = time.monotonic()
         if now < at_least:
             return None
-        channel = self.take(now)
-        if channel is None and now >= self._retry_at:
-            channel = self._connect(bool)
-            if channel is not None:
+        connection = self.take(now)
+        if connection is None and now >= self._retry_at:
+            connection = self._connect(bool)
+            if connection is not None:
                 with self._lock:
-                    self._welcome(channel)
-        return channel
+                    self._welcome(connection)
+        return connection
 
-    def forgo(self, opening: ConnectAttempt, *, silent: bool = False) -> None:
-        """Stop waiting; what still comes of it serves a later call.
-
-        Args:
-            silent: whether the node has given no sign though somebody listened.
-        """
+    def forgo(self, attempt: ConnectAttempt) -> None:
+        """Stop waiting for an attempt; its connection will serve a later call."""
         with self._lock:
-            opening.awaited = False
-            if opening.channel is not None:
-                self._keep(opening.channel)
-                opening.channel = None
-            elif silent and not opening.done.is_set() and not self._free:
-                self.down_reason = self.down_reason or self.unconnected
+            attempt.awaited = False
+            if attempt.connection is not None:
+                self._keep(attempt.connection)
+                attempt.connection = None
 
-    def suspect(self, opening: ConnectAttempt) -> None:
-        """Count the node as down, if it was asked to connect and has given no sign in time."""
-        if opening.patience_ends(self.timeout, math.inf) <= time.monotonic():
-            self.down_reason = self.down_reason or self.unconnected
+    def suspect(self, attempt: ConnectAttempt) -> None:
+        """Let no caller wait for the node: it has given no sign while a thread listened."""
+        with self._lock:
+            if not (attempt.done.is_set() or self._free):
+                self.down_reason = self.down_reason or self.unconnected
 
     # -- telling --------------------------------------------------------------------------------
 
     def state(self, now: float) -> NodeStatus:
-        """What is known now, without asking the node."""
-        last, why = self._last, self.down_reason
-        if self.duplicate_of and not why:
-            why = duplicated(self.duplicate_of)
+        """Return the status as it is known now, without asking the node."""
+        last, reason = self._last, self.down_reason
+        if self.duplicate_of and not reason:
+            reason = duplicated(self.duplicate_of)
         if last is None:
-            return NodeStatus(self.label, voting=False, why=why or "never reached")
+            reason = reason or because(ReasonCode.NEVER_REACHED)
+            return NodeStatus(self.label, voting=False, reason=reason)
         off = last.facts.off
         guard_left = 0.0 if off else max(0.0, last.votes_from - now)
-        if why:
+        if reason:
             off = 0.0
         elif off:
-            why = self._wrong_clock(off)
-        if not why and guard_left > 0:
-            why = guarded(guard_left)
+            reason = self._wrong_clock(off)
+        if not reason and guard_left > 0:
+            reason = guarded(guard_left)
         return NodeStatus(
             self.label,
-            voting=not why,
-            why=why,
+            voting=not reason,
+            reason=reason,
             software=last.facts.software,
             role=last.facts.role,
             uptime=last.facts.uptime + now - last.opened,
@@ -281,19 +295,3 @@ class Node(Pool):
             guard_left=guard_left,
             clock_off=off,
         )
-
-
-def guarded(left: float) -> str:
-    """Why a node under the restart guard has no vote."""
-    return f"restart guard: started or emptied a short while ago, {left:.1f} s left"
-
-
-def unguard(alias: str) -> str:
-    """What to do about the guard of a single node, where a lock need not hold at any price."""
-    place = f"REDLOCK[{alias!r}]"
-    return f" (if this single node's locks only save work, set 'RESTART_GUARD': False in {place})"
-
-
-def duplicated(first: str) -> str:
-    """Why a node that is listed twice has no second vote."""
-    return f"is the same server as {first}; list every node once"

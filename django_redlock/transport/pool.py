@@ -1,9 +1,9 @@
-"""The connections of this process to one node: checked out, checked in, set aside while they hang.
+"""The connections of this process to one node: in use, idle, or stalled.
 
-A connection belongs to one caller at a time; between calls it lies in ``_free``. One with an
-overdue answer is set ``_stalled``: while a node has one it is *silent*, gets no new requests, and
-costs nothing. When the answers arrive after all, the node is back. A connection on which a grant is
-unanswered is remembered by the grant's nonce (``_owing``), so that the undo can stand behind it.
+A connection is of one caller at a time, or in ``_free``. One with an overdue reply is stalled:
+while a node has one, the node is *silent*, gets no new requests, and costs no time. When the reply
+arrives after all, the node is back. A connection that owes the reply to a grant is kept by the
+grant's nonce in ``unanswered``, so that the undo can be sent behind it.
 """
 
 from __future__ import annotations
@@ -11,239 +11,290 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from django_redlock.concurrency.threads import WorkerThreads
+from django_redlock.core.reasons import Reason, ReasonCode, because
 
-from .pending import nobody
+from .pending import nobody, undoing_until
+from .silence import silence
 from .undo_queue import UndoQueue
+from .wire.faults import CLOSED, GUARD_OVER, INTERRUPTED, SURPLUS, TAKES_NO_MORE, no_answer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .connection import Connection
     from .pending import Asker
 
-SPARE: Final = 64  # idle channels kept per node
-UNDOS_FIRST: Final = 32_768  # bytes that may go before a question, which is to be taken, too
+SPARE: Final = 64  # idle connections kept per node
+UNDOS_FIRST: Final = 32_768  # bytes of undos sent before a request: both must have room
 LONGEST_SPOILED: Final = 1.0  # seconds for which an undo may still come after an interruption
 
 
-class Pool:
+class Pool(ABC):
     """The connections to one node. All methods may be called by any thread.
 
     Attributes:
         label: ``host:port/db``.
-        timeout: seconds that the node may take to answer.
-        trouble: why it is not to be waited for, or "".
-        unconnected: its trouble while it is only slow to be connected.
-        undos: what is still to be undone there.
+        timeout: seconds that the node may take to reply.
+        down_reason: why callers do not wait for the node; None if they do.
+        unconnected: the reason while connecting takes too long.
+        unanswered: the connections that owe the reply to a grant, by its nonce.
+        lent: the connections that event loops have.
+        undos: the undos that the node has not carried out.
+        spare: called where no connection is idle; may make some so.
     """
 
     def __init__(self, label: str, timeout: float) -> None:
         self.label = label
         self.timeout = timeout
-        self.unconnected = f"no connection within {timeout:g} s"
+        self.unconnected = because(ReasonCode.CONNECTING, seconds=timeout)
+        self.spare: Callable[[], object] = bool
 
     def reset(self) -> None:
-        """Forget every socket, as a forked child must; they are closed without a farewell."""
+        """Forget every socket, as a forked child must; nothing is sent on them."""
         self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
         self._free: list[Connection] = []
         self._stalled: list[Connection] = []
-        self._owing: dict[str, Connection] = {}
-        self._lent: weakref.WeakSet[Connection] = weakref.WeakSet()  # to event loops
+        self.unanswered: dict[str, Connection] = {}
+        self.lent: weakref.WeakSet[Connection] = weakref.WeakSet()  # to event loops
         self.undos = UndoQueue(self)
-        self._crew = WorkerThreads()
-        self.down_reason = ""
+        self._workers = WorkerThreads()
+        self.down_reason: Reason | None = None
 
+    @abstractmethod
     def connection(self, *, at_least: float) -> Connection | None:
-        """A channel for the background; see ``Node.connection``."""
-        raise NotImplementedError
+        """Return a connection for the background; see ``Node.connection``."""
 
     def close(self) -> None:
-        """Close every connection that nobody is using."""
+        """Close every connection that is not in use."""
         with self._lock:
-            idle = [*self._free, *self._stalled, *self._owing.values()]
-            self._free, self._stalled, self._owing = [], [], {}
-        for channel in idle:
-            channel.undone = None
-            channel.close("closed")
+            idle = [*self._free, *self._stalled, *self.unanswered.values()]
+            self._free, self._stalled, self.unanswered = [], [], {}
+        for connection in idle:
+            connection.undone = None
+            connection.close(CLOSED)
 
     @property
     def down(self) -> bool:
-        """Whether it is known to be down; else it may be this machine that is slow to connect."""
-        return self.down_reason not in ("", self.unconnected)
+        """Tell whether the node is known to be down; this machine may just be slow to connect."""
+        return self.down_reason not in (None, self.unconnected)
+
+    @property
+    def why_unasked(self) -> Reason:
+        """Return why a request went without a connection to the node."""
+        return self.down_reason or self.unconnected
 
     # -- checking out and in ---------------------------------------------------------------------
 
-    def take(self, now: float) -> Connection | None:
-        """A channel for a new question, or None: see ``down_reason``, or open one.
+    def take(self, now: float, *, spare: bool = True) -> Connection | None:
+        """Return a connection for a new request, or None: see ``down_reason``, or open one.
 
-        What is still to be undone goes first: it may be our own key that is in the way.
+        Kept undos are sent first: the key of an earlier attempt may be in the way. With ``spare``
+        it may come from a set, if no other is idle.
         """
-        channel = self._take(now)
-        if channel is not None and self.undos:
-            self.undos.send(channel.send, now, most=UNDOS_FIRST)
-        return channel
+        if spare and not (self._free or self._stalled):
+            self.spare()  # not under our lock: it takes those of other nodes
+        connection = self._take(now)
+        if connection is not None and self.undos.kept:
+            self.undos.send(connection.send, now, most=UNDOS_FIRST)
+        return connection
 
     def _take(self, now: float) -> Connection | None:
         with self._lock:
             if self._stalled:
-                self._look_aside(now)
+                self._read_stalled(now)
             while self._free and not self._stalled:
-                channel = self._free.pop()
-                if not (channel.owed or channel.guarded or channel.fault):
-                    return channel
-                if channel.silent_for(now) > self.timeout:
-                    channel.read()
-                if channel.fault:
+                connection = self._free.pop()
+                if not (connection.owed or connection.guarded or connection.fault):
+                    return connection
+                if (silent := connection.silent_for(now)) > self.timeout:
+                    connection.read()
+                    silent = silence(connection, now, self.timeout)
+                if connection.fault:
                     continue
-                if channel.silent_for(now) > self.timeout:
-                    self._stalled.append(channel)
-                    self.down_reason = "no answer"
-                elif channel.guarded and now >= channel.votes_from:
-                    channel.close("the restart guard is over: look again")
+                if silent > self.timeout:
+                    self._stalled.append(connection)
+                    self.down_reason = no_answer(silent)
+                elif connection.guarded and now >= connection.votes_from:
+                    connection.close(GUARD_OVER)
                 else:
-                    return channel
+                    return connection
         return None
 
-    def take_behind(self, nonce: str, now: float) -> tuple[Connection | None, bool]:
-        """A channel to undo ``nonce`` on, and whether it is the caller's alone.
+    def take_behind(
+        self, nonce: str, now: float, have: Callable[[Connection], object]
+    ) -> tuple[Connection | None, bool]:
+        """Return a connection to undo ``nonce`` on, and whether the caller alone has it.
 
-        Behind the grant, if that is still unanswered: overtaking it would undo nothing.
+        It is the one that owes the reply to the grant, if any: an undo that overtakes its grant
+        undoes nothing.
+
+        Args:
+            have: called with a connection that the caller alone has, before the pool forgets it.
         """
         with self._lock:
-            channel = self._owing.pop(nonce, None)
-            if channel is not None and not channel.fault and _owes(channel, nonce):
-                for shelf in (self._free, self._stalled):
-                    if channel in shelf:
-                        shelf.remove(channel)
-                        return channel, True
-                return channel, bool(channel.spoiled)
-            channel = self._lent_owing(nonce)
-            if channel is not None:
-                return channel, False
-            channel = self.take(now)
-            if channel is None and self._stalled:
-                channel = self._stalled.pop()  # it comes back there: see give()
-            return channel, True
+            connection = self.unanswered.get(nonce)
+            if connection is not None and not connection.fault and _owes(connection, nonce):
+                ours = connection in (*self._free, *self._stalled) or bool(connection.spoiled)
+                if ours:
+                    have(connection)
+                    self._forget(connection)
+                del self.unanswered[nonce]  # nobody may ever give back one that is not ours
+                return connection, ours
+            self.unanswered.pop(nonce, None)
+            if connection := self._lent_owing(nonce):
+                return connection, False
+        connection = self.take(now)
+        with self._lock:
+            if connection is None and self._stalled:
+                connection = self._stalled.pop()  # it is stalled again: see give()
+        if connection is not None:
+            have(connection)
+        return connection, True
+
+    def _forget(self, connection: Connection) -> None:
+        for idle in (self._free, self._stalled):
+            if connection in idle:
+                idle.remove(connection)
+
+    def has_unanswered(self, nonce: str) -> bool:
+        """Return whether a connection here, or of an event loop, owes the reply to this grant."""
+        with self._lock:
+            return nonce in self.unanswered or self._lent_owing(nonce) is not None
+
+    def is_back(self) -> bool:
+        """Return whether a node that was known to be down has a connection again."""
+        with self._lock:
+            if self._stalled:
+                self._read_stalled(time.monotonic())
+        return not self.down_reason
 
     def elsewhere(self, nonce: str, mine: Connection | None) -> Connection | None:
-        """Another channel than a loop's own, to undo ``nonce`` behind its unanswered grant."""
-        if nonce not in self._owing and len(self._lent) <= (mine is not None):
-            return None
+        """Return another connection than a loop's own, to undo ``nonce`` behind its grant, or None.
+
+        There can be one only if the nonce is in ``unanswered``, or another loop has one ``lent``.
+        """
         with self._lock:
-            channel = self._owing.pop(nonce, None)
-            if channel is not None and not (channel.fault or channel.spoiled or channel is mine):
-                return channel if _owes(channel, nonce) else None
+            connection = self.unanswered.pop(nonce, None)
+            if connection is not None and not (
+                connection.fault or connection.spoiled or connection is mine
+            ):
+                return connection if _owes(connection, nonce) else None
             return self._lent_owing(nonce, mine)
 
     def _lent_owing(self, nonce: str, mine: Connection | None = None) -> Connection | None:
-        if not self._lent:  # looking through it is slow
+        if not self.lent:  # looking through it is slow
             return None
-        for channel in self._lent:
-            if channel is not mine and not channel.fault and _owes(channel, nonce):
-                return channel
+        for connection in self.lent:
+            if connection is not mine and not connection.fault and _owes(connection, nonce):
+                return connection
         return None
 
-    def check_out(self, channel: Connection) -> None:
-        """Note that an event loop has the channel."""
+    def check_out(self, connection: Connection) -> None:
+        """Note that an event loop has the connection."""
         with self._lock:
-            self._lent.add(channel)
+            self.lent.add(connection)
 
-    def check_in(self, channel: Connection) -> None:
-        """Note that it has it no more."""
+    def check_in(self, connection: Connection) -> None:
+        """Note that no event loop has the connection any more."""
         with self._lock:
-            self._lent.discard(channel)
+            self.lent.discard(connection)
 
-    def give(self, channel: Connection, nonce: str | None, now: float) -> None:
-        """Take a channel back; ``nonce``: a grant that it may still owe an answer for."""
-        owes = nonce is not None and bool(channel.owed) and _owes(channel, nonce)
-        if channel.spoiled and not owes:
-            channel.close("interrupted")
-        if channel.unsent and not (channel.fault or channel.flush()):
-            channel.close("takes no more data")
-        if channel.fault:
+    def give(self, connection: Connection, nonce: str | None, now: float) -> None:
+        """Take a connection back, which may still owe the reply to the grant of ``nonce``."""
+        connection.in_set = False
+        owes = nonce is not None and bool(connection.owed) and _owes(connection, nonce)
+        if connection.spoiled and not owes:
+            connection.close(INTERRUPTED)
+        if connection.unsent and not (connection.fault or connection.flush()):
+            connection.close(TAKES_NO_MORE)
+        if connection.fault:
             return
-        if channel.owed and channel.undoing_until() > now:
-            self._crew.offer("undo", self.undos.work, again=False)
+        if connection.owed and undoing_until(connection.owed) > now:
+            self._workers.offer("undo", self.undos.work, again=False)
         with self._lock:
             if owes and nonce is not None:
-                self._remember(nonce, channel)
-            if channel.spoiled:
+                self._remember(nonce, connection)
+            if connection.spoiled:
+                self._forget(connection)
                 return
-            if channel.silent_for(now) > self.timeout:
-                self._stalled.append(channel)
-                self.down_reason = self.down_reason or "no answer"
+            if (silent := silence(connection, now, self.timeout)) > self.timeout:
+                self._stalled.append(connection)
+                self.down_reason = self.down_reason or no_answer(silent)
                 return
             if not self._stalled:
-                self.down_reason = ""  # it answers, whatever became of further connections
-            self._keep(channel)
+                self.down_reason = None  # the node replies, even if another connection failed
+            self._keep(connection)
 
-    def _keep(self, channel: Connection) -> None:
+    def _keep(self, connection: Connection) -> None:
         if len(self._free) < SPARE:
-            self._free.append(channel)
+            self._free.append(connection)
         else:
-            channel.close("more connections than needed")
+            connection.close(SURPLUS)
 
-    def _remember(self, nonce: str, channel: Connection) -> None:
-        if channel.spoiled:
+    def _remember(self, nonce: str, connection: Connection) -> None:
+        if connection.spoiled:
             self._close_spoiled()
-        if len(self._owing) >= 4 * SPARE:
-            self._owing = {
-                nonce: channel
-                for nonce, channel in self._owing.items()
-                if not channel.fault and _owes(channel, nonce)
+        if len(self.unanswered) >= 4 * SPARE:
+            self.unanswered = {
+                nonce: connection
+                for nonce, connection in self.unanswered.items()
+                if not connection.fault and _owes(connection, nonce)
             }
-        self._owing[nonce] = channel
+        self.unanswered[nonce] = connection
 
     def _close_spoiled(self) -> None:
-        """Close what was kept for an undo that did not come: it was interrupted, too."""
+        """Close connections kept for an undo that did not come: it was interrupted, too."""
         latest = time.monotonic() - LONGEST_SPOILED
-        for nonce, channel in tuple(self._owing.items()):
-            if channel.spoiled and channel.spoiled < latest:
-                del self._owing[nonce]
-                channel.close("interrupted")
+        for nonce, connection in tuple(self.unanswered.items()):
+            if connection.spoiled and connection.spoiled < latest:
+                del self.unanswered[nonce]
+                connection.close(INTERRUPTED)
 
-    def _look_aside(self, now: float) -> None:
-        for channel in tuple(self._stalled):
-            channel.read()
-            if channel.fault or not channel.owed:
-                self._stalled.remove(channel)
-                if not channel.fault:
-                    self._free.append(channel)
-                self.down_reason = ""
+    def _read_stalled(self, now: float) -> None:
+        for connection in tuple(self._stalled):
+            connection.read()
+            if connection.fault or not connection.owed:
+                self._stalled.remove(connection)
+                if not connection.fault:
+                    self._free.append(connection)
+                self.down_reason = None
         if self._stalled:
-            silent = max(channel.silent_for(now) for channel in self._stalled)
-            self.down_reason = f"no answer for {silent:.2f} s"
+            silent = max(connection.silent_for(now) for connection in self._stalled)
+            self.down_reason = no_answer(silent)
 
     def settle(self, now: float) -> bool:
-        """Read the idle connections; whether an answer to something that undoes is missing still.
+        """Read the idle connections; return whether the reply to an undo is still missing.
 
-        That answer may be an error, or never come since the connection is broken: then it is
-        to be undone once more, though nobody may ever use the connection again.
+        That reply may be an error, or never come since the connection is broken: then the undo is
+        sent once more, even if no caller uses the connection again.
         """
         with self._lock:
-            self._look_aside(now)
-            for channel in tuple(self._free):
-                if channel.owed:
-                    channel.read()
-                if channel.fault:
-                    self._free.remove(channel)
+            self._read_stalled(now)
+            for connection in tuple(self._free):
+                if connection.owed:
+                    connection.read()
+                if connection.fault:
+                    self._free.remove(connection)
             idle = (*self._free, *self._stalled)
-        return any(channel.owed and channel.undoing_until() > now for channel in idle)
+        return any(connection.owed and undoing_until(connection.owed) > now for connection in idle)
 
     def undo_later(self, asker: Asker) -> None:
-        """Have something undone that the node has not answered, as soon as it can be asked."""
+        """Send an undo that the node has not carried out once more, as soon as possible."""
         nonce = asker.ask.nonce
-        channel = self._owing.pop(nonce, None)
-        if channel is not None and not channel.fault and _owes(channel, nonce):
-            sent = channel.send(asker.again(nobody, time.monotonic()))
-            if channel.spoiled:
-                channel.close("interrupted")
+        connection = self.unanswered.pop(nonce, None)
+        if connection is not None and not connection.fault and _owes(connection, nonce):
+            sent = connection.send(asker.again(nobody, time.monotonic()))
+            if connection.spoiled:
+                connection.close(INTERRUPTED)
             elif sent:
                 return
         self.undos.add(asker)
-        self._crew.offer("undo", self.undos.work, again=False)
+        self._workers.offer("undo", self.undos.work, again=False)
 
 
-def _owes(channel: Connection, nonce: str) -> bool:
-    return channel.owes(nonce.encode())
+def _owes(connection: Connection, nonce: str) -> bool:
+    return connection.owes(nonce.encode())

@@ -1,9 +1,9 @@
-"""What is still to be undone at one node, and the thread that sees to it.
+"""The undos that one node has not carried out, and the thread that sends them again.
 
-A release may find no connection to a node, lose the one that it had, or be answered with an error.
-The name would then stay taken at that node until its ttl is over. So what was to be undone is kept
-until the node has answered, or has dropped the keys by itself; the next connection that is used
-carries it first, and where nobody uses one, a thread in the background does.
+A release may find no connection to a node, lose its connection, or get an error as the reply. The
+name would then be taken on that node until its ttl is over. So the undo is kept until the node has
+replied, or its keys have expired; the next connection that is checked out carries it first. If none
+is, a background thread sends it.
 """
 
 from __future__ import annotations
@@ -27,58 +27,56 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_redlock")
 
-MOST: Final = 65_536  # questions kept for one node …
+MOST: Final = 65_536  # undos kept for one node …
 MOST_BYTES: Final = 32 * 1024 * 1024  # … and about how much memory their names may take
-LEAST_PAUSE: Final = 0.05  # seconds before a node that answered with an error is asked again …
+LEAST_PAUSE: Final = 0.05  # seconds before a node that replied with an error is asked again …
 MOST_PAUSE: Final = 2.0  # … growing to this
-SETTLE_EVERY: Final = 0.25  # seconds after which answers are read that nobody has waited for
-PATIENCE: Final = 1.0  # seconds that a node may take for an answer that nobody waits for
+SETTLE_EVERY: Final = 0.25  # seconds after which replies are read for which no caller waits
+PATIENCE: Final = 1.0  # seconds that a node may take for a reply for which no caller waits
 
 
 class Reached(Protocol):
-    """A ``Node``, as far as its queue uses it."""
+    """What the queue uses of its ``Node``."""
 
     label: str
 
     def settle(self, now: float) -> bool:
-        """Read idle connections; whether an answer is missing still."""
+        """Read idle connections; return whether a reply is still missing."""
 
     def connection(self, *, at_least: float) -> Connection | None:
-        """A connection for the background, or None."""
+        """Return a connection for the background, or None."""
 
-    def give(self, channel: Connection, nonce: str | None, now: float) -> None:
-        """Take it back."""
+    def give(self, connection: Connection, nonce: str | None, now: float) -> None:
+        """Take a connection back."""
 
 
 class UndoQueue:
-    """Questions that undo, in the order in which they were asked, one for each nonce.
+    """The undos kept for one node, oldest first, one for each nonce.
 
     Attributes:
+        kept: their callers, by nonce.
         dropped: how many were given up since the queue was last empty, because it was full.
     """
 
     def __init__(self, node: Reached) -> None:
         self._node = node
         self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
-        self._kept: dict[str, Asker] = {}
+        self.kept: dict[str, Asker] = {}
         self._bytes = 0
-        self._from = -math.inf  # time.monotonic: an error was answered, not to be asked before
+        self._from = -math.inf  # time.monotonic before which nothing is sent, after an error
         self._pause = 0.0
         self.dropped = 0
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
     def add(self, asker: Asker) -> None:
-        """Keep a question; where there are too many, the oldest is dropped: it ends first."""
+        """Keep an undo; if there are too many, drop the oldest: its keys expire first."""
         asker.leave()
         with self._lock:
             nonce = asker.ask.nonce
-            if nonce not in self._kept:
+            if nonce not in self.kept:
                 self._bytes += _size(asker)
-            self._kept[nonce] = asker
-            while len(self._kept) > MOST or self._bytes > MOST_BYTES:
-                self._remove(next(iter(self._kept.values())))
+            self.kept[nonce] = asker
+            while len(self.kept) > MOST or self._bytes > MOST_BYTES:
+                self._remove(next(iter(self.kept.values())))
                 self.dropped += 1
                 if self.dropped == 1:
                     logger.warning(
@@ -91,10 +89,10 @@ class UndoQueue:
     def send(
         self, put: Callable[[PendingReply], bool], now: float, *, most: float = math.inf
     ) -> None:
-        """Put on a connection what it takes; the rest stays for the next one, or its answers.
+        """Send what a connection takes; the rest is kept for the next one.
 
-        Two may do so at the same time, and send something twice: that harms nobody. No lock is
-        held meanwhile, for a connection that breaks comes back here.
+        Two threads may do so at the same time, and send an undo twice: that does no harm. No lock
+        is held meanwhile, for a connection that breaks calls ``add``.
 
         Args:
             most: bytes.
@@ -109,13 +107,13 @@ class UndoQueue:
 
     def _oldest(self) -> Asker | None:
         with self._lock:
-            return next(iter(self._kept.values()), None)
+            return next(iter(self.kept.values()), None)
 
     def _remove(self, asker: Asker) -> None:
         with self._lock:
-            if self._kept.pop(asker.ask.nonce, None) is not None:
+            if self.kept.pop(asker.ask.nonce, None) is not None:
                 self._bytes -= _size(asker)
-            if not self._kept:
+            if not self.kept:
                 self._tell_dropped()
                 self._bytes = self.dropped = 0
 
@@ -129,7 +127,7 @@ class UndoQueue:
             )
 
     def _answered(self, _: int, vote: Vote) -> None:
-        """Hear what became of one; an error (it is full, loading, busy …) slows the next down."""
+        """Take the vote on an undo; after an error (full, loading, busy …) wait before the next."""
         if vote.answer is not Answer.UNKNOWN:
             self._pause, self._from = 0.0, -math.inf
         else:
@@ -139,40 +137,42 @@ class UndoQueue:
     # -- in the background ----------------------------------------------------------------------
 
     def work(self) -> None:
-        """See to it that all is undone; run by a thread of its own."""
+        """Send all undos until they are carried out; runs in a background thread."""
         while True:
             self._drop_ended(time.monotonic())
-            if not self._kept:
+            if not self.kept:
                 time.sleep(SETTLE_EVERY)
-                if not (self._kept or self._node.settle(time.monotonic())):
+                if not (self.kept or self._node.settle(time.monotonic())):
                     return
                 continue
-            channel = self._node.connection(at_least=self._from)
-            if channel is None:
+            connection = self._node.connection(at_least=self._from)
+            if connection is None:
                 time.sleep(LEAST_PAUSE)
                 continue
             try:
-                self._converse(channel)
+                self._converse(connection)
             finally:
-                self._node.give(channel, None, time.monotonic())
+                self._node.give(connection, None, time.monotonic())
 
     def _drop_ended(self, now: float) -> None:
         while (asker := self._oldest()) is not None and now >= asker.until:
             self._remove(asker)
 
-    def _converse(self, channel: Connection) -> None:
-        """Send and read until there is no more to do, or the node does not answer."""
+    def _converse(self, connection: Connection) -> None:
+        """Send and read until there is no more to do, or the node does not reply."""
         poll = select.poll()
-        while not channel.fault:
+        while not connection.fault:
             now = time.monotonic()
-            self.send(channel.send, now)
-            if not channel.owed or channel.silent_for(now) > PATIENCE:
+            self.send(connection.send, now)
+            if not connection.owed or connection.silent_for(now) > PATIENCE:
                 return
-            poll.register(channel.fileno, select.POLLIN | (select.POLLOUT if channel.unsent else 0))
+            poll.register(
+                connection.fileno, select.POLLIN | (select.POLLOUT if connection.unsent else 0)
+            )
             poll.poll(PATIENCE * 1000)
-            channel.read()
+            connection.read()
 
 
 def _size(asker: Asker) -> int:
-    """About how many bytes its names take."""
+    """Return about how many bytes the names of an undo take."""
     return 512 + 2 * sum(map(len, asker.ask.keys))

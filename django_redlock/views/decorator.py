@@ -1,127 +1,151 @@
-"""``@single_flight``: of the same request that arrives several times at once, one runs.
+"""``@single_flight``: run one of several equal requests that arrive at the same time.
 
     @single_flight
     def checkout(request): ...
 
-What stands inside what, and in which order it ends:
-
-    lock  ->  transactions of ATOMIC_REQUESTS  ->  view  ->  COMMIT  ->  release
-
-The request handler opens those transactions around the whole view, which would put the lock
-inside them: released before the COMMIT, when the next request cannot see the rows yet. So the
-wrapper is marked non-atomic for every database, and opens the same transactions itself.
-
-A response that is not complete when the view returns keeps the lock: a stream until it is
-closed, a template until it is rendered (its sending is not waited for: a slow client would
-keep the lock). One that is dropped instead releases the lock when it is forgotten.
+``running`` says in which order lock, transaction and view begin and end.
 """
 
 from __future__ import annotations
 
 import functools
-import weakref
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
-from asgiref.sync import iscoroutinefunction, sync_to_async
+from asgiref.sync import iscoroutinefunction
 
-from django_redlock import redlock, transactions
-from django_redlock.concurrency.farewells import Farewell
-from django_redlock.concurrency.threads import start_thread
-from django_redlock.core.errors import LockTaken, NodesUnavailable
+from django_redlock import redlock
 from django_redlock.core.policy import check_seconds
 
-from .keys import DEFAULT_KEY
-from .responses import BUSY, IgnoreRefusals
-from .rules import Rules
+from . import running
+from .refusals import RETRY_AFTER, RetryAfter
+from .responses import Answers, IgnoreRefusals, OnRefused
+from .rules import Locks, Options, Rules, runs_unlocked, verbs_of
 
 if TYPE_CHECKING:
-    from django_redlock.leases.lease import Lease
+    from django_redlock.locks.options import OnLost
+
+    from .keys import Key, Names
 
 View = Callable[..., Any]
 V = TypeVar("V", bound=View)
+METHODS: Final = ("POST", "PUT", "PATCH", "DELETE")  # that are locked
 
 __all__ = ["IgnoreRefusals", "single_flight"]
-METHODS: Final = ("POST", "PUT", "PATCH", "DELETE")
 
 
 @overload
-def single_flight(key: V) -> V: ...
+def single_flight(view: V, /, **options: Unpack[Options]) -> V: ...
 
 
 @overload
 def single_flight(
-    key: str | Sequence[str] | None = None,
+    key: Names | None = None,
+    /,
     *,
     alias: str | None = None,
     ttl: float | None = None,
     wait: float | None = 0,
     min_hold: float = 0,
     renew: bool | None = None,
+    max_hold: float | None = None,
+    on_lost: OnLost = None,
     methods: Sequence[str] = METHODS,
     status: int = 409,
-    fail_open: bool = False,
+    retry_after: RetryAfter = RETRY_AFTER,
+    on_refused: OnRefused = None,
+    on_unavailable: str = "refuse",
+    fail_open: bool | None = None,
 ) -> Callable[[V], V]: ...
 
 
+@overload
+def single_flight(*, key: Key | None, **options: Unpack[Options]) -> Callable[[V], V]: ...
+
+
 def single_flight(
-    key: View | str | Sequence[str] | None = None,
+    first: View | Names | None = None,
+    /,
     *,
+    key: Key | None = None,
     alias: str | None = None,
     ttl: float | None = None,
     wait: float | None = 0,
     min_hold: float = 0,
     renew: bool | None = None,
+    max_hold: float | None = None,
+    on_lost: OnLost = None,
     methods: Sequence[str] = METHODS,
     status: int = 409,
-    fail_open: bool = False,
+    retry_after: RetryAfter = RETRY_AFTER,
+    on_refused: OnRefused = None,
+    on_unavailable: str = "refuse",
+    fail_open: bool | None = None,
 ) -> View:
-    """Let one of several equal requests run at a time; the others are answered at once.
+    """Run one of several equal requests at a time; refuse the others at once.
 
     For ``def`` and ``async def`` views, and by ``method_decorator`` on ``dispatch`` for classes.
-    The view finds its lease in ``request.lease``: None where the request was not locked.
+    The view finds its lease in ``request.lease``, which is None if the request was not locked.
 
     Args:
-        key: which requests are equal: a name with fields from ``request`` and the view's
-            arguments. None: same user (else session, else client address), method and path.
-        alias: whose nodes decide. None: "default".
-        ttl: seconds after which the nodes forget a process that was not heard of.
-        wait: seconds that a request may wait for its turn; it keeps a worker meanwhile.
+        key: which requests are equal: a name, or several, with fields from ``request``, from
+            ``client`` (the user, else the session, else the address) and from the view's
+            arguments; a field may have a default, as in ``{request.headers[X-Order]|none}``. Or,
+            by keyword only, a function: ``key(request, *args, **kwargs)`` returns the name, or
+            several. None: same client, method and path. A name that is too long becomes a digest.
+        alias: the alias whose nodes decide. None: "default".
+        ttl: seconds after which the nodes forget a process that does not renew its lease. None:
+            the alias's TTL.
+        wait: seconds that a request may wait for its turn, occupying a worker. None: the alias's
+            WAIT. If MAX_WAITING_REQUESTS of the process wait already, it does not, and is
+            answered 503 unless the lock is free.
         min_hold: seconds, from the start, during which an equal request is refused, also when
             the first one has finished.
-        renew: whether the lease is prolonged while the view runs. None: RENEW.
-        methods: the HTTP methods that are locked; others pass.
-        status: of the answer when somebody else runs it: 409, 423 or 429.
-        fail_open: run the view without the lock, ``request.lease`` being None, when no majority
-            of the nodes can be asked. Otherwise the answer is 503.
+        renew: whether a watchdog renews the lease while the view runs. None: RENEW.
+        max_hold: seconds after which the watchdog stops; ``float("inf")``: never. None: MAX_HOLD.
+        on_lost: a plain function, called with the lease when it is lost; or "raise": LeaseLost when
+            the view has returned, inside the transactions of ATOMIC_REQUESTS, which roll back.
+        methods: the HTTP methods that are locked, and HEAD with GET; others pass.
+        status: of the response while an equal request runs: 409, 423 or 429.
+        retry_after: the ``Retry-After`` of that response, seconds, rounded up: a number, or a
+            function that is called with the LockTaken.
+        on_refused: makes the response of a refused request: a function, called with the request
+            and the ``Refusal``, which may return None for the usual response; or the name of a
+            template, for clients that do not want JSON, with ``refusal`` in its context.
+        on_unavailable: "refuse": answer 503 when no majority of the nodes can be asked; "run": run
+            the view without the lock, ``request.lease`` being None.
+        fail_open: deprecated; True is ``on_unavailable="run"``.
 
-    A request that lacks what a field names, such as a header, is answered 400.
+    The response to a request that lacks what a field names, such as a header, is a 400, and so is
+    that to a request for which the function raises ValueError or returns "".
 
     Raises:
-        TypeError, ValueError: an argument that makes no sense; a field that nothing can fill.
+        TypeError, ValueError: an argument makes no sense, or nothing can fill a field.
     """
     if wait is not None:
         check_seconds("wait", wait, zero=True)
-    if status not in BUSY:
-        msg = f"status must be one of {sorted(BUSY)}, not {status!r}"
-        raise ValueError(msg)
-    if isinstance(methods, str) or not methods:
-        msg = "methods must be a list of HTTP methods, e.g. ['POST']"
-        raise TypeError(msg)
-    view = key if callable(key) else None
-    name = DEFAULT_KEY if key is None or callable(key) else key
+    answers = Answers(status, retry_after, on_refused)
+    unlocked = runs_unlocked(on_unavailable, fail_open=fail_open)
+    view = first if callable(first) else None
+    if first is not None and view is None:
+        if key is not None:
+            msg = "single_flight got two keys: one as its first argument, and one as key="
+            raise TypeError(msg)
+        key = first
     template = redlock.using(
-        alias, ttl=ttl, wait=wait, renew=renew, min_hold=min_hold, quiet=not fail_open
+        alias,
+        ttl=ttl,
+        wait=wait,
+        renew=renew,
+        max_hold=max_hold,
+        min_hold=min_hold,
+        on_lost=on_lost,
+        quiet=not unlocked,
     )
-    rules = Rules(
-        template(name),
-        by_request=name is DEFAULT_KEY,
-        methods=frozenset(method.upper() for method in methods),
-        status=status,
-        fail_open=fail_open,
-    )
+    locks = Locks(template, key)
+    rules = Rules(template.alias, locks, verbs_of(methods), answers, wait, unlocked)
     return functools.partial(_decorate, rules) if view is None else _decorate(rules, view)
 
 
@@ -132,142 +156,44 @@ def _decorate(rules: Rules, view: Any) -> View:
             "single_flight('pay:{pk}')(view)"
         )
         raise TypeError(msg)
+    if _of_rest_framework(view):
+        msg = (
+            "REST framework authenticates inside of the view, so this lock would know no user of a "
+            "token: on the class, or above @api_view, write @single_flight(...) of "
+            "django_redlock.views.rest_framework"
+        )
+        raise TypeError(msg)
     if isinstance(view, type):
         msg = (
             f"{view.__qualname__} is a class: write "
             "@method_decorator(single_flight(...), name='dispatch')"
         )
         raise TypeError(msg)
-    return (_awaiting if _is_async(view) else _blocking)(rules, view)
+    wrapped = (running.awaiting if _is_async(view) else running.blocking)(rules, view)
+    if not isinstance(view, functools.partial):  # of method_decorator: made for one request
+        _resolve_annotations(wrapped, view)
+    return wrapped
+
+
+def _resolve_annotations(wrapped: Any, view: View) -> None:
+    """Let frameworks read annotations that are text; they look these up in the wrapper's module."""
+    with suppress(NameError, AttributeError, SyntaxError, TypeError, ValueError):
+        wrapped.__signature__ = inspect.signature(view, eval_str=True)
+
+
+def _of_rest_framework(view: View) -> bool:
+    """Tell whether it is a view of REST framework, or a method of one."""
+    bound = view.func if isinstance(view, functools.partial) else None
+    cls = getattr(view, "cls", type(getattr(bound, "__self__", None)))
+    return any(each.__module__.startswith("rest_framework.") for each in cls.__mro__)
 
 
 def _is_async(view: View) -> bool:
-    """Whether calling the view gives something to await.
+    """Return True if calling the view gives an awaitable.
 
     ``View.dispatch`` is a plain function that returns what an async handler returns;
-    ``method_decorator`` hands it to us as a partial of the bound method.
+    ``method_decorator`` passes it as a partial of the bound method.
     """
     bound = view.func if isinstance(view, functools.partial) else None
     owner = getattr(bound, "__self__", None)
     return iscoroutinefunction(view) or bool(getattr(type(owner), "view_is_async", False))
-
-
-def _blocking(rules: Rules, view: View) -> View:
-    lock_of = rules.reader(view)
-    marked = transactions.EveryDatabase(getattr(view, "_non_atomic_requests", ()))
-
-    @functools.wraps(view)
-    def single(request: Any, *args: Any, **kwargs: Any) -> Any:
-        _enter(request)
-        run = transactions.atomic(view, transactions.wanted(request, marked))
-        if request.method not in rules.methods:
-            return run(request, *args, **kwargs)
-        transactions.check_none()
-        lock, lease = lock_of(request, *args, **kwargs), None
-        try:
-            lease = request.lease = lock.acquire()
-        except (LockTaken, NodesUnavailable) as error:
-            refused = rules.refusal(request, error)
-            if refused is not None:
-                return refused
-        try:
-            response = run(request, *args, **kwargs)
-            if lease is not None and not _keeps(response, lease):
-                lease.release()
-        except BaseException:  # a signal handler's may come while the lock is released
-            if lease is not None:
-                lease.release()
-            raise
-        return response
-
-    single._non_atomic_requests = marked  # type: ignore[attr-defined]  # noqa: SLF001 - Django's
-    return single
-
-
-def _awaiting(rules: Rules, view: View) -> View:
-    lock_of = rules.reader(view)
-
-    @functools.wraps(view)
-    async def single(request: Any, *args: Any, **kwargs: Any) -> Any:
-        _enter(request)
-        if transactions.wanted(request, getattr(view, "_non_atomic_requests", ())):
-            raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")
-        if request.method not in rules.methods:
-            return await view(request, *args, **kwargs)
-        # A key may look at the user, and that may be a query.
-        lock, lease = await sync_to_async(lock_of)(request, *args, **kwargs), None
-        try:
-            lease = request.lease = await lock.aacquire()
-        except (LockTaken, NodesUnavailable) as error:
-            refused = rules.refusal(request, error)
-            if refused is not None:
-                return refused
-        try:
-            response = await view(request, *args, **kwargs)
-            if lease is not None and not _keeps(response, lease):
-                await lease.arelease()
-        except BaseException:  # CancelledError, too: the client has gone
-            if lease is not None:
-                await lease.arelease()
-            raise
-        return response
-
-    return single
-
-
-def _enter(request: Any) -> None:
-    if callable(request) and not hasattr(request, "META"):
-        msg = (
-            "single_flight was given a function, and then the view: a key is no function, but text "
-            "with fields, as in @single_flight('pay:{request.user.pk}'). What no field can name, "
-            "let a decorator above or a middleware set on the request"
-        )
-        raise TypeError(msg)
-    if not hasattr(request, "META"):
-        msg = (
-            f"single_flight needs the request, not {type(request).__name__}: on a method, write "
-            "@method_decorator(single_flight(...))"
-        )
-        raise TypeError(msg)
-    request.lease = None
-
-
-def _keeps(response: Any, lease: Lease) -> bool:
-    """Whether the response is not complete yet; then the lease ends with it."""
-    streams = getattr(response, "streaming", False)
-    if not streams and getattr(response, "is_rendered", True):
-        return False
-    forgotten = Farewell(response, partial(_release_apart, lease))
-
-    def release(*_: object) -> None:
-        if forgotten.cancel():
-            lease.release()
-
-    if streams:
-        response._resource_closers.append(release)  # noqa: SLF001 - Django has no other way
-    elif iscoroutinefunction(response.render):
-        response.add_post_render_callback(release)  # not called when rendering fails
-    else:
-        _follow_rendering(response, release)
-    return True
-
-
-def _release_apart(lease: Lease) -> None:
-    """Release where nobody may be kept waiting, e.g. while garbage is collected."""
-    with suppress(RuntimeError):  # no thread can be had any more: its ttl ends it
-        start_thread(lease.release)
-
-
-def _follow_rendering(response: Any, followed_by: Callable[[], object]) -> None:
-    """Have something done when the response has been rendered, or failed to be."""
-    reference = weakref.ref(response)  # no cycle: it must be forgotten as soon as it is dropped
-
-    def render() -> Any:
-        response: Any = reference()
-        del response.render  # a cache pickles the response while it is being rendered
-        try:
-            return response.render()
-        finally:
-            followed_by()
-
-    response.render = render

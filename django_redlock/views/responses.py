@@ -1,77 +1,173 @@
-"""What a request is told that may not run now: constant bodies, and when to come back.
-
-Nothing in them depends on the lock: no name, no holder, no node, no reason. Whoever may send the
-request learns that the same one is running, and for how long at the most.
-"""
+"""Make the response of a request that does not get a lock: by default with a constant body."""
 
 from __future__ import annotations
 
 import json
 import logging
-import math
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
-from django.http import HttpResponse
+from asgiref.sync import iscoroutinefunction, sync_to_async
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.utils.html import format_html
+from django.utils.translation import get_language, get_language_bidi
 
-if TYPE_CHECKING:
-    from django.http import HttpRequest
+from django_redlock.core.policy import check_seconds
 
-BUSY: Final = frozenset({409, 423, 429})  # how "somebody else runs it" may be said
-LONGEST_RETRY: Final = 60  # seconds; nobody is sent away for longer
-UNAVAILABLE_RETRY: Final = 5  # seconds; nobody knows when the nodes come back
+from .calls import check_call
+from .refusals import BUSY, PROBLEM_TYPE, RETRY_AFTER, Refusal, RetryAfter, refusal_of
 
-_MARK: Final = "redlock_refused"  # the request's attribute: the status it was refused with
-_TYPES: Final = ("text/html", "application/problem+json", "application/json")
-_TEXT: Final = dict.fromkeys(BUSY, "This request is already being processed.") | {
-    503: "This request cannot be processed at the moment."
-}
+OnRefused: TypeAlias = "str | Callable[[Any, Refusal], Any] | None"
+
+_MARK: Final = "redlock_refused"  # the request's attribute: the status of its refusal
+_JSON: Final = (PROBLEM_TYPE, "application/json")
+_PAGES: Final = ("text/html", "application/xhtml+xml")
+_FRAMEWORKS: Final = frozenset({"rest_framework", "ninja", "ninja_extra"})
 _PAGE: Final = (
-    '<!doctype html>\n<html lang="en">\n<title>{title}</title>\n'
-    "<h1>{title}</h1>\n<p>{text} Please try again later.</p>\n"
+    '<!doctype html>\n<html lang="{}" dir="{}">\n<meta charset="utf-8">\n'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+    "<title>{}</title>\n<main>\n<h1>{}</h1>\n<p>{}</p>\n</main>\n"
 )
 
 
-def busy(request: HttpRequest, status: int, retry_after: float | None) -> HttpResponse:
-    """Somebody else runs it."""
-    seconds = 1 if retry_after is None else math.ceil(min(retry_after, LONGEST_RETRY))
-    return _response(request, status, max(1, seconds))
-
-
-def unavailable(request: HttpRequest) -> HttpResponse:
-    """Nobody can say whether somebody else runs it."""
-    return _response(request, 503, UNAVAILABLE_RETRY)
-
-
 class IgnoreRefusals(logging.Filter):
-    """A filter for the logger ``django.request``: without lines about what was refused.
+    """A filter for the logger ``django.request`` that drops the lines about refusals.
 
-    Django logs every answer from 400 on: a 409 as a warning, and a 503 as an error, which its
-    default settings mail to the ADMINS. An error that is raised after the refusal, in a
-    middleware, is logged as ever.
+    Django logs every response from 400 on: a 409 as a warning, and a 503 as an error, which its
+    default settings mail to the ADMINS. An error that a middleware raises after the refusal is
+    still logged.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written."""
+        """Return True if the line is to be written."""
         refused = getattr(getattr(record, "request", None), _MARK, None)
         status = getattr(record, "status_code", None)
         return refused is None or status != refused or record.exc_info is not None
 
 
-def _response(request: Any, status: int, retry_after: int) -> HttpResponse:
-    title = HTTPStatus(status).phrase
-    if (request.get_preferred_type(_TYPES) or "").endswith("json"):
-        problem = {"type": "about:blank", "title": title, "status": status}
-        body, content_type = json.dumps(problem), "application/problem+json"
-    else:
-        body, content_type = _PAGE.format(title=title, text=_TEXT[status]), None
-    # A framework's request may stand around Django's, which is the one that Django logs.
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """How refused requests are answered; see ``single_flight``.
+
+    Raises:
+        TypeError, ValueError: an option makes no sense.
+    """
+
+    status: int = 409
+    retry_after: RetryAfter = RETRY_AFTER
+    on_refused: OnRefused = None
+
+    def __post_init__(self) -> None:
+        if self.status not in BUSY:
+            msg = f"status must be one of {sorted(BUSY)}, not {self.status!r}"
+            raise ValueError(msg)
+        if iscoroutinefunction(self.retry_after):
+            msg = "retry_after must be a number of seconds or a plain function, not a coroutine one"
+            raise TypeError(msg)
+        if not callable(self.retry_after):
+            check_seconds("retry_after", self.retry_after)
+        named = isinstance(self.on_refused, str) and self.on_refused
+        if not (self.on_refused is None or named or callable(self.on_refused)):
+            msg = (
+                "on_refused must be a function of the request and the refusal, or the name of a "
+                f"template, not {self.on_refused!r}"
+            )
+            raise TypeError(msg)
+        if isinstance(self.on_refused, type) and issubclass(self.on_refused, HttpResponseBase):
+            msg = f"on_refused must make a response: write a function, not {self.on_refused!r}"
+            raise TypeError(msg)
+        if callable(self.on_refused):
+            check_call("on_refused", self.on_refused, "request", "refusal")
+        if callable(self.retry_after):
+            check_call("retry_after", self.retry_after, "taken")
+
+    def check_plain(self) -> None:
+        """Check that no answer has to be awaited.
+
+        Raises:
+            TypeError: ``on_refused`` is a coroutine function.
+        """
+        if iscoroutinefunction(self.on_refused):
+            msg = "on_refused is a coroutine function, and the view is none: write a plain function"
+            raise TypeError(msg)
+
+    def decide(self, error: BaseException) -> Refusal | None:
+        """Decide what is answered when ``error`` was raised; None: it is no refusal."""
+        return refusal_of(error, status=self.status, retry_after=self.retry_after)
+
+    def respond(self, request: Any, refusal: Refusal) -> HttpResponseBase:
+        """Make the response, and mark the request for ``IgnoreRefusals``."""
+        found = None
+        if callable(self.on_refused):
+            found = _checked(self.on_refused(request, refusal))
+        elif self.on_refused is not None and not wants_json(request):
+            inner = getattr(request, "_request", request)
+            context = {"refusal": refusal}
+            found = render(inner, self.on_refused, context, status=refusal.status)
+        return _finished(request, refusal, found)
+
+    async def arespond(self, request: Any, refusal: Refusal) -> HttpResponseBase:
+        """Make the response as ``respond`` does, in a task."""
+        if self.on_refused is None:
+            return self.respond(request, refusal)
+        if iscoroutinefunction(self.on_refused):
+            found = _checked(await self.on_refused(request, refusal))
+            return _finished(request, refusal, found)
+        respond = sync_to_async(self.respond)  # a page may show the user, and that may be a query
+        return await respond(request, refusal)
+
+
+def _checked(found: Any) -> HttpResponseBase | None:
+    if found is None or isinstance(found, HttpResponseBase):
+        return found
+    msg = f"on_refused must return a response, or None for the usual one, not {type(found)}"
+    raise TypeError(msg)
+
+
+def _finished(request: Any, refusal: Refusal, found: HttpResponseBase | None) -> HttpResponseBase:
+    response = _constant(request, refusal) if found is None else found
+    for name, value in refusal.headers.items():
+        response.headers.setdefault(name, value)
+    # A framework's request may wrap Django's, which is the one that Django logs.
     for each in (request, getattr(request, "_request", None)):
         if each is not None:
-            setattr(each, _MARK, status)
-    return HttpResponse(
-        body,
-        status=status,
-        content_type=content_type,
-        headers={"Retry-After": str(retry_after), "Cache-Control": "no-store"},
-    )
+            setattr(each, _MARK, response.status_code)
+    return response
+
+
+def _constant(request: Any, refusal: Refusal) -> HttpResponse:
+    if wants_json(request):
+        body, content_type = json.dumps(refusal.problem), PROBLEM_TYPE
+        return HttpResponse(body, status=refusal.status, content_type=content_type)
+    language = get_language() or "en"
+    direction = "rtl" if get_language_bidi() else "ltr"
+    title, detail = refusal.title, refusal.detail
+    page = format_html(_PAGE, language, direction, title, title, detail)
+    return HttpResponse(page, status=refusal.status)
+
+
+def wants_json(request: Any) -> bool:
+    """Tell whether a response to the request should be JSON.
+
+    It should if the client prefers JSON; and, unless it asks for a page, if the request itself is
+    JSON or a framework for APIs serves it.
+    """
+    inner = getattr(request, "_request", request)
+    if inner.get_preferred_type([*_PAGES, *_JSON]) in _JSON:
+        return True
+    if any(str(each).split(";")[0].strip() in _PAGES for each in inner.accepted_types):
+        return False
+    kind = inner.content_type or ""
+    return kind == "application/json" or kind.endswith("+json") or _is_of_an_api(request)
+
+
+def _is_of_an_api(request: Any) -> bool:
+    if not isinstance(request, HttpRequest) and hasattr(request, "_request"):
+        return True
+    view = getattr(getattr(request, "resolver_match", None), "func", None)
+    kinds = getattr(getattr(view, "cls", None), "__mro__", ())
+    modules = (getattr(each, "__module__", None) or "" for each in (view, *kinds))
+    return any(module.partition(".")[0] in _FRAMEWORKS for module in modules)

@@ -1,38 +1,36 @@
-"""What the locks protect.
+"""The rows that the locks protect.
 
-A lock alone cannot stop a holder that was frozen, has lost the lock and does not know it yet.
-So a show's row, which keeps the highest fence it has seen, refuses it: a holder *claims* the row
-with its fence before it reads, and writes only while the row still has that fence. Both are one
-statement each; between two, others could write.
+A lock alone cannot stop a holder that was frozen, has lost the lock and does not know it yet. So a
+row that is written under a lock has a ``FenceField``: `fenced()` claims the row before it reads,
+and its writes are refused once a later holder has claimed the row.
 """
+
+from decimal import Decimal
 
 from django.db import models
 from django.db.models import F
 from django.urls import reverse
 from django.utils import timezone
 
+from django_redlock.fencing import FenceField
+
+PRICES = {"A": Decimal(32), "B": Decimal(28), "C": Decimal(24), "D": Decimal(18)}  # by row
+SEATS_IN_A_ROW = 8
+
 
 class ShowQuerySet(models.QuerySet["Show"]):
-    def claim(self, pk: int, fence: int) -> bool:
-        """Enter: from now on the row refuses every lower fence. False if we are the stale one."""
-        return self.filter(pk=pk, fence__lte=fence).update(fence=fence) == 1
-
-    def write(self, pk: int, fence: int, sold: int) -> bool:
-        """Write, unless somebody has claimed the row since we did."""
-        return self.filter(pk=pk, fence=fence).update(sold=sold) == 1
-
     def sold(self, pk: int) -> int:
         return self.values_list("sold", flat=True).get(pk=pk)
 
     def sell(self, pk: int, seats: int) -> bool:
-        """Count seats in one statement, which needs no lock of ours. False: no such show."""
+        """Count seats in one statement, which needs no lock; return False without such a show."""
         return self.filter(pk=pk).update(sold=F("sold") + seats) == 1
 
 
 class Show(models.Model):
     title = models.CharField(max_length=100)
     sold = models.PositiveIntegerField(default=0)
-    fence = models.BigIntegerField(default=0, editable=False)
+    fence = FenceField()
 
     objects = ShowQuerySet.as_manager()
 
@@ -52,16 +50,73 @@ class Show(models.Model):
         """The name that `views.export` locks."""
         return f"export:{self.pk}"
 
+    @property
+    def rehearsal_lock(self) -> str:
+        """The name that `tasks.rehearse` locks."""
+        return f"rehearsal:{self.pk}"
+
+    def add_seats(self) -> None:
+        """Add the numbered seats of a new show."""
+        Seat.objects.bulk_create(
+            Seat(show=self, row=row, number=number, price=price)
+            for row, price in PRICES.items()
+            for number in range(1, SEATS_IN_A_ROW + 1)
+        )
+
     def last_report(self) -> "Report | None":
         return self.reports.filter(ended__isnull=False).first()
 
 
+class Seat(models.Model):
+    """A numbered seat, which is sold once.
+
+    Attributes:
+        taken_by: the name of the customer; "" while the seat is free.
+        visitor: which visitor of the site bought it; only that visitor is told so.
+        fence: of the last holder of `lock` that claimed the row.
+    """
+
+    show = models.ForeignKey(Show, models.CASCADE, related_name="seats")
+    row = models.CharField(max_length=2)
+    number = models.PositiveSmallIntegerField()
+    price = models.DecimalField(max_digits=6, decimal_places=2)
+    taken_by = models.CharField(max_length=100, blank=True)
+    visitor = models.CharField(max_length=32, blank=True, editable=False)
+    fence = FenceField()
+
+    class Meta:
+        ordering = ("row", "number")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("show", "row", "number"), name="a_number_is_one_seat_of_a_show"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.row}{self.number}"
+
+    @property
+    def lock(self) -> str:
+        """The name that `seat_views.take` locks."""
+        return f"seat:{self.pk}"
+
+
 class Order(models.Model):
+    """An order.
+
+    Attributes:
+        locked: whether it was taken under the lock.
+        click: the token of the form that it came by; a double click sends one form twice.
+        visitor: which visitor of the site sent the form; only that visitor is told of it.
+    """
+
     show = models.ForeignKey(Show, models.CASCADE, related_name="orders")
     name = models.CharField(max_length=100)
     seats = models.PositiveSmallIntegerField(default=1)
     at = models.DateTimeField(default=timezone.now, editable=False)
     locked = models.BooleanField(default=False, editable=False)
+    click = models.UUIDField(null=True, db_index=True, editable=False)
+    visitor = models.CharField(max_length=32, blank=True, db_index=True, editable=False)
 
     class Meta:
         ordering = ("-pk",)
@@ -85,3 +140,48 @@ class Report(models.Model):
 
     def __str__(self) -> str:
         return f"{self.show}: {self.orders} orders, {self.seats} seats"
+
+
+class Sending(models.Model):
+    """A press of a button that sends a task, and what came of its calls.
+
+    Attributes:
+        task: the name of the task.
+        calls: how often the task was called.
+        sent: how many messages went to the broker.
+        duplicates: how many calls were told of a message that was there already.
+        task_ids: of the messages that the calls were told of, each once.
+    """
+
+    show = models.ForeignKey(Show, models.CASCADE, related_name="sendings")
+    task = models.CharField(max_length=100)
+    at = models.DateTimeField(default=timezone.now)
+    calls = models.PositiveIntegerField(default=0)
+    sent = models.PositiveIntegerField(default=0)
+    duplicates = models.PositiveIntegerField(default=0)
+    task_ids = models.JSONField(default=list)
+
+    class Meta:
+        ordering = ("-pk",)
+
+    def __str__(self) -> str:
+        return f"{self.task}: {self.calls} calls, {self.sent} sent"
+
+
+class Run(models.Model):
+    """One time that the body of a task began, in a child process of a Celery worker."""
+
+    show = models.ForeignKey(Show, models.CASCADE, related_name="runs")
+    task_id = models.CharField(max_length=64, db_index=True)
+    worker = models.CharField(max_length=200)
+    pid = models.PositiveIntegerField()
+    fence = models.BigIntegerField()
+    began = models.DateTimeField(default=timezone.now)
+    killed = models.DateTimeField(null=True)
+    ended = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("pk",)
+
+    def __str__(self) -> str:
+        return f"process {self.pid} with fence {self.fence}"

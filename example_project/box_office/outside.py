@@ -1,10 +1,11 @@
-"""Stand-ins for what takes its time: a bank, a big query, a slow line."""
+"""Simulate what takes time: a bank, a big query, a slow client, a printer, actors."""
 
 import time
 
 BANK = 0.3  # seconds
 REPORT = 2.0
 EXPORT = 2.0
+POSTERS = 2.0
 
 
 def authorise_card() -> None:
@@ -15,6 +16,14 @@ def compute() -> None:
     time.sleep(REPORT)
 
 
+def print_posters() -> None:
+    time.sleep(POSTERS)
+
+
+def rehearse(seconds: float) -> None:
+    time.sleep(seconds)
+
+
 def transmit(share: float) -> None:
-    """Send a share of all there is to send."""
+    """Send a share of the whole export."""
     time.sleep(EXPORT * share)

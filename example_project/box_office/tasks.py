@@ -1,19 +1,24 @@
+import os
+from typing import Any
+
 from celery import shared_task
 from django.db.models import Count, Sum
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from django_redlock import assert_locked
-from django_redlock.celery.decorator import locked_task
+from django_redlock.celery import LockedTask, locked_task
 
 from . import outside
-from .models import Order, Report
+from .models import Order, Report, Run
+
+REHEARSAL_TTL = 3.0  # seconds for which the lock outlives a process that is killed
 
 
 @shared_task  # type: ignore[untyped-decorator] # Celery ships no types
 @locked_task("report:{show_id}")
 def build_report(show_id: int) -> int:
-    """Count what was sold. Asked for again while it runs, it is skipped."""
+    """Count what was sold. A second message that comes while this runs is skipped."""
     lease = assert_locked(f"report:{show_id}")
     report = Report.objects.create(show_id=show_id, fence=lease.fence)
     outside.compute()
@@ -22,3 +27,44 @@ def build_report(show_id: int) -> int:
     )
     Report.objects.filter(pk=report.pk).update(**sold, ended=timezone.now())
     return report.pk
+
+
+@shared_task(bind=True, base=LockedTask)  # type: ignore[untyped-decorator]
+@locked_task("posters:{show_id}", mode="until_finished", on_duplicate="existing")
+def print_posters(self: Any, show_id: int) -> str:
+    """Print posters. Until this has ended, no second message for the show is sent."""
+    run = _begin(self, show_id, f"posters:{show_id}")
+    outside.print_posters()
+    return _end(run, "posters printed")
+
+
+@shared_task(  # type: ignore[untyped-decorator]
+    bind=True, base=LockedTask, acks_late=True, reject_on_worker_lost=True
+)
+@locked_task(
+    "rehearsal:{show_id}",
+    mode="until_finished",
+    on_conflict="retry",
+    ttl=REHEARSAL_TTL,
+    wait=REHEARSAL_TTL + 1,  # begin when the lock of a killed process expires, not a moment later
+)
+def rehearse(self: Any, show_id: int, seconds: float) -> str:
+    """Rehearse. When the process is killed, another one takes the message over."""
+    run = _begin(self, show_id, f"rehearsal:{show_id}")
+    outside.rehearse(seconds)
+    return _end(run, "rehearsed")
+
+
+def _begin(task: Any, show_id: int, lock: str) -> Run:
+    return Run.objects.create(
+        show_id=show_id,
+        task_id=task.request.id,
+        worker=task.request.hostname or "",
+        pid=os.getpid(),
+        fence=assert_locked(lock).fence,
+    )
+
+
+def _end(run: Run, what: str) -> str:
+    Run.objects.filter(pk=run.pk).update(ended=timezone.now())
+    return f"{what} by process {run.pid}"

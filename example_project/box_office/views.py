@@ -1,78 +1,43 @@
-"""The box office. Every view runs in a transaction (ATOMIC_REQUESTS).
+"""The views of a show. But for `order`, each runs in a transaction (ATOMIC_REQUESTS).
 
-What stands above what matters: `single_flight` looks at the request before the view does, and
-takes its lock around the transaction, so that the next one sees what this one has committed.
+The order of decorators matters: `single_flight` sees the request before the view does, and takes
+its lock around the transaction, so that the next request sees what this one has committed.
 """
 
 import csv
 import io
-from collections.abc import Callable, Iterator
-from functools import partial, wraps
-from typing import TypeAlias
+from collections.abc import Iterator
+from functools import partial
+from http import HTTPStatus
 
 from django.contrib import messages
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
-from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
-from django.utils import timezone
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from django_redlock.views.decorator import single_flight
 
-from . import outside
-from .forms import OrderForm
+from . import first_page, outside
+from .forms import NameForm, OrderForm, TokenField, name_form, order_form
 from .models import Order, Show
+from .refusals import with_a_page
 from .tasks import build_report
+from .visitors import visitor_of
 
-View: TypeAlias = Callable[..., HttpResponseBase]
-REFUSALS = {409, 503}  # somebody else runs it; nobody can say
 LAST = 6  # orders that are shown
 
 
-def with_a_page(*, taken: str, more: str) -> Callable[[View], View]:
-    """Give people a page of this site where `single_flight` refuses; programs keep the JSON.
-
-    Args:
-        taken: why it is refused while the lock is held. The holder is whoever the key says: this
-            visitor, or anybody.
-        more: what a visitor may want later.
-    """
-
-    def decorate(view: View) -> View:
-        @wraps(view)
-        def friendly(request: HttpRequest, show_id: int) -> HttpResponseBase:
-            refusal = view(request, show_id)
-            if refusal.status_code not in REFUSALS or "json" in refusal["Content-Type"]:
-                return refusal
-            status, retry = refusal.status_code, refusal["Retry-After"]
-            context = {"status": status, "retry": retry, "show_id": show_id}
-            context |= {"taken": taken, "more": more}
-            page = render(request, "box_office/refused.html", context, status=status)
-            for each in ("Retry-After", "Cache-Control"):
-                page[each] = refusal[each]
-            return page
-
-        return friendly
-
-    return decorate
-
-
-@require_safe
-def index(request: HttpRequest) -> HttpResponse:
-    return render(request, "box_office/index.html", {"shows": Show.objects.order_by("pk")})
-
-
+@never_cache  # a form that a browser has kept is not a new one
 @require_safe
 def show(request: HttpRequest, show_id: int) -> HttpResponse:
-    # Visitors are told apart by their sessions: without one it would be by their addresses.
-    request.session.setdefault("since", timezone.now().isoformat())
-    initial = {"name": request.session.get("name", "")}
-    return _show_page(
-        request, get_object_or_404(Show, pk=show_id), OrderForm(initial=initial, label_suffix="")
-    )
+    # Sessions tell visitors apart; without one their addresses would.
+    visitor_of(request)
+    return show_page(request, get_object_or_404(Show, pk=show_id))
 
 
+@require_POST
 def order_unlocked(request: HttpRequest, show_id: int) -> HttpResponse:
     """Sell. A double click runs this twice at once, and both runs sell."""
     return _sell(request, show_id, locked=False)
@@ -83,37 +48,66 @@ def order_unlocked(request: HttpRequest, show_id: int) -> HttpResponse:
     taken="Your order is already being taken, or was taken a moment ago. It is not taken twice.",
     more="to order more",
 )
-@single_flight(wait=0.1, min_hold=2)
+@single_flight(wait=0.1, min_hold=2, retry_after=lambda taken: taken.retry_after)
+@transaction.non_atomic_requests
 def order(request: HttpRequest, show_id: int) -> HttpResponse:
-    """Sell. Of a double click one runs; the other one is told so (409).
+    """Sell. Of a double click one request runs; the other one gets a 409.
 
     `min_hold` is for a second click that comes when the first has already finished, `wait` for
-    two that come in the same moment, so that neither of them gets a majority at the first try.
+    two that come at the same moment, so that neither gets a majority at the first try. The refusal
+    says how long the door is shut.
+
+    The lock keeps two equal requests apart. That a form is sent again later, as by a reload, is
+    told by its token, which is looked up under the lock: between the look and the write nobody
+    else looks. Between them a bank is asked, so this view runs in no transaction, and writes in
+    one of its own.
     """
+    if _is_ordered(request):
+        return HttpResponse(status=HTTPStatus.CONFLICT)
     return _sell(request, show_id, locked=True)
 
 
+def _is_ordered(request: HttpRequest) -> bool:
+    click = TokenField(required=False).clean(request.POST.get("click"))
+    mine = Order.objects.filter(click=click, visitor=visitor_of(request))
+    return click is not None and mine.exists()
+
+
 def _sell(request: HttpRequest, show_id: int, *, locked: bool) -> HttpResponse:
-    form = OrderForm(request.POST, label_suffix="")
+    on_first_page = request.POST.get("back") == first_page.NAME
+    ids = first_page.IDS[locked] if on_first_page else "id_%s"
+    form = OrderForm(request.POST, auto_id=ids, label_suffix="")
     if not form.is_valid():
-        page = _show_page(request, get_object_or_404(Show, pk=show_id), form)
-        page.status_code = 422
+        found = get_object_or_404(Show, pk=show_id)
+        if on_first_page:
+            page = first_page.first_page(request, form, locked=locked)
+        else:
+            page = show_page(request, found, order=form)
+        page.status_code = HTTPStatus.UNPROCESSABLE_ENTITY
         return page
-    # Before the first query: SQLite lets one transaction write, and others should not have to
-    # wait for a bank.
+    # Before the first write: SQLite lets one transaction write at a time, and the others should
+    # not wait for a bank.
     outside.authorise_card()
     name, seats = form.cleaned_data["name"], form.cleaned_data["seats"]
-    if not Show.objects.sell(show_id, seats):
-        raise Http404
-    Order.objects.create(show_id=show_id, name=name, seats=seats, locked=locked)
+    with transaction.atomic():
+        if not Show.objects.sell(show_id, seats):
+            raise Http404
+        Order.objects.create(
+            show_id=show_id,
+            name=name,
+            seats=seats,
+            locked=locked,
+            click=form.cleaned_data["click"],
+            visitor=visitor_of(request),
+        )
     request.session["name"] = name
     messages.success(request, f"Ordered for {name}: {seats} seat{'s' * (seats > 1)}.")
-    return redirect("show", show_id)
+    return redirect("index") if on_first_page else redirect("show", show_id)
 
 
 @require_POST
 def report(request: HttpRequest, show_id: int) -> HttpResponse:
-    """Ask for a report. Where one is being built, the worker skips the second."""
+    """Ask for a report. While one is being built, the worker skips the second."""
     found = get_object_or_404(Show, pk=show_id)
     transaction.on_commit(partial(build_report.delay, found.pk))
     messages.success(request, "A report was asked for.")
@@ -127,7 +121,7 @@ def report(request: HttpRequest, show_id: int) -> HttpResponse:
 )
 @single_flight("export:{show_id}", methods=["GET"])
 def export(_request: HttpRequest, show_id: int) -> StreamingHttpResponse:
-    """Send all orders. The lock is held until the last line is sent, or the client has gone."""
+    """Send all orders; hold the lock until the last line is sent, or the client has gone."""
     found = get_object_or_404(Show, pk=show_id)
     return StreamingHttpResponse(
         _lines(found),
@@ -155,6 +149,22 @@ def _line(*values: object) -> str:
     return text.getvalue()
 
 
-def _show_page(request: HttpRequest, show: Show, form: OrderForm) -> HttpResponse:
-    context = {"show": show, "form": form, "orders": show.orders.all()[:LAST]}
+def show_page(
+    request: HttpRequest,
+    show: Show,
+    *,
+    order: OrderForm | None = None,
+    seat: NameForm | None = None,
+) -> HttpResponse:
+    """Render the page of a show; with a form that somebody has filled in wrongly."""
+    name = request.session.get("name", "")
+    context = {
+        "show": show,
+        "form": order or order_form(name),
+        "seat_form": seat or name_form(name),
+        "seats": show.seats.all(),
+        "taken": show.seats.exclude(taken_by="").count(),
+        "visitor": request.session.get("visitor"),
+        "orders": show.orders.all()[:LAST],
+    }
     return render(request, "box_office/show.html", context)

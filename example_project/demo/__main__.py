@@ -14,7 +14,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--once",
         action="store_true",
-        help="three acts that end by themselves; the exit status is 0 if everything held",
+        help="five acts that end by themselves; the exit status is 0 if everything held",
     )
     return parser.parse_args()
 

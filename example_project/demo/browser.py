@@ -1,4 +1,4 @@
-"""A browser, as far as the crowd needs one."""
+"""Send requests to the site as a browser does."""
 
 import http.client
 from collections.abc import Mapping
@@ -6,18 +6,18 @@ from contextlib import closing
 from http.cookies import SimpleCookie
 from urllib.parse import urlencode, urlsplit
 
-TIMEOUT = 30.0  # seconds for an answer
+TIMEOUT = 30.0  # seconds for a response
 
 
 class Browser:
-    """A visitor with cookies of its own."""
+    """A visitor with its own cookies."""
 
     def __init__(self, site: str) -> None:
         self._host = urlsplit(site).netloc
         self._cookies: dict[str, str] = {}
 
     def ask(self, method: str, path: str, fields: Mapping[str, object] | None = None) -> int:
-        """The status of the whole answer."""
+        """Send a request, read the whole response and return its status."""
         headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in self._cookies.items())}
         body = None
         if fields is not None:

@@ -1,13 +1,14 @@
-"""Those who use the site: customers that click twice, and clerks that ask twice.
+"""Use the site: customers that click twice, and clerks that ask for a report three times.
 
-They are threads of the demo and come in by HTTP and by the broker like everybody else. What they
-saw goes into `facts.Traffic`; what became of it is read from the database by `audit`.
+They are threads of the demo and use HTTP and the broker, as any client. They note in
+`facts.Traffic` what they saw; `audit` reads from the database what became of it.
 """
 
 import itertools
 import random
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -22,15 +23,15 @@ from .facts import Traffic
 TRIES = 10
 COPIES = 3  # of each message
 REPORT_PAUSE = 0.5
-NAME = "Customer"  # how their orders are told from those of people
+NAME = "Customer"  # in their orders; those of people have other names
 
 
 class Crowd:
-    """All of them, from `with` to `leave()` or its end.
+    """All customers and clerks, from `with` to `leave()` or its end.
 
     Args:
-        customers: how many are at it at once.
-        pause: seconds between two orders of one of them, about; between others a little more.
+        customers: how many there are at once.
+        pause: seconds between two orders of a customer, about; other threads wait longer.
     """
 
     def __init__(
@@ -61,17 +62,17 @@ class Crowd:
     def __exit__(self, *exc_info: object) -> None:
         self.leave()
         self._pool.shutdown()
-        self._pending.clear()  # while the broker is there: a result that is dropped tells it so
+        self._pending.clear()  # while the broker runs: a result that is dropped sends it a message
 
     def leave(self) -> None:
-        """End what was begun, and come no more."""
+        """Finish what was begun, and begin nothing more."""
         self._stop.set()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
 
     def settle(self, seconds: float) -> bool:
-        """Wait until every message has been worked off; whether it was. After `leave`."""
+        """Wait until no message is pending; return whether that is so in time. After `leave`."""
         deadline = time.monotonic() + seconds
         while self._pending and time.monotonic() < deadline:
             self._collect()
@@ -79,17 +80,17 @@ class Crowd:
         return not self._pending
 
     def _run(self, loop: Callable[[], None]) -> None:
-        """Do the same again and again, from a moment of its own."""
+        """Call `loop` again and again, from a random moment on."""
         self._stop.wait(random.uniform(0, self._pause))
         while not self._stop.is_set():
             try:
                 loop()
-            except Exception as error:  # noqa: BLE001 - it is told in the end
+            except Exception as error:  # noqa: BLE001 - it is shown in the end
                 self._traffic.complain(f"{type(error).__name__}: {error}")
             self._stop.wait(self._pause * random.uniform(0.7, 1.3))
 
     def _twice(self, click: Callable[[], int]) -> list[int]:
-        """Two clicks at the same time; their statuses."""
+        """Click twice at the same time; return both statuses."""
         together = threading.Barrier(2, timeout=TIMEOUT)
 
         def clicking() -> int:
@@ -99,12 +100,13 @@ class Crowd:
         return [each.result() for each in [self._pool.submit(clicking) for _ in range(2)]]
 
     def _buy(self) -> None:
-        """Be a new customer and order, by a double click, until it worked."""
+        """Order as a new customer, by a double click, until an order succeeds."""
         number = next(self._numbers)
         locked = number % 4 != 0
         show = random.choice(self._shows)
         path = f"/shows/{show}/{'order' if locked else 'order-unlocked'}/"
-        fields = {"name": f"{NAME} {number}", "seats": random.randint(1, 6)}
+        # Each form has a token of its own, and a double click sends the same form twice.
+        fields = {"name": f"{NAME} {number}", "seats": random.randint(1, 6), "click": uuid.uuid4()}
         browser = Browser(self._site)
         self._traffic.see(browser.ask("GET", f"/shows/{show}/"), "page")
         self._traffic.come(locked=locked)
@@ -119,7 +121,7 @@ class Crowd:
             time.sleep(0.5)
 
     def _export(self) -> None:
-        """Two downloads of one file at the same time; they take longer than an order."""
+        """Download a file twice at the same time; that takes longer than an order."""
         show = random.choice(self._shows)
         statuses = self._twice(lambda: Browser(self._site).ask("GET", f"/shows/{show}/orders.csv"))
         for status in statuses:
@@ -127,7 +129,7 @@ class Crowd:
         self._stop.wait(3 * self._pause)
 
     def _ask_for_reports(self) -> None:
-        """The same message several times, for one show after the other."""
+        """Send the same message several times, for one show after the other."""
         from example_project.box_office.tasks import build_report
 
         show = self._shows[self._traffic.asked // COPIES % len(self._shows)]
@@ -138,7 +140,7 @@ class Crowd:
         self._stop.wait(REPORT_PAUSE)
 
     def _collect(self) -> None:
-        """What became of the messages."""
+        """Count what became of the messages."""
         for result in list(self._pending):
             if not result.ready():
                 continue
@@ -153,7 +155,7 @@ class Crowd:
 
 
 def audit(traffic: Traffic) -> None:
-    """Read from the database what became of it."""
+    """Read the orders and reports that the crowd caused from the database."""
     from django.db.models import Count
 
     from example_project.box_office.models import Order, Report

@@ -1,4 +1,4 @@
-"""Ctrl-C and its like: everything is unwound, once, and never in the middle of a start."""
+"""End the demo on Ctrl-C and the like: once, and never while something is being started."""
 
 import os
 import signal
@@ -23,8 +23,8 @@ def install() -> None:
 def foreground() -> Iterator[None]:
     """Let Ctrl-C in a terminal be for this process alone.
 
-    `make`, which started it, would take the same Ctrl-C for a failure. Nobody sees to it that who
-    has left the group of `make` goes on after a Ctrl-Z, so there is none.
+    `make`, which started it, would take the same Ctrl-C for a failure. A process that has left the
+    group of `make` would not go on after a Ctrl-Z, so it ignores that.
     """
     with ExitStack() as stack:
         with suppress(OSError):  # there is no terminal
@@ -32,7 +32,7 @@ def foreground() -> Iterator[None]:
             stack.callback(os.close, terminal)
             group = os.getpgrp()
             if group != os.getpid() and group == os.tcgetpgrp(terminal):
-                for each in (signal.SIGTSTP, signal.SIGTTOU):  # it is sent to who gives it back
+                for each in (signal.SIGTSTP, signal.SIGTTOU):  # sent at the give-back
                     signal.signal(each, signal.SIG_IGN)
                 os.setpgid(0, 0)
                 os.tcsetpgrp(terminal, os.getpid())
@@ -42,7 +42,7 @@ def foreground() -> Iterator[None]:
 
 @contextmanager
 def after_this() -> Iterator[None]:
-    """Put it off until this is over: what was started half could not be ended."""
+    """Defer the end until the block is over: a half-started process could not be ended."""
     _starting.append(True)
     try:
         yield
@@ -52,12 +52,12 @@ def after_this() -> Iterator[None]:
 
 
 def _give(terminal: int, group: int) -> None:
-    with suppress(OSError):  # whoever started us has left
+    with suppress(OSError):  # the process that started the demo has ended
         os.tcsetpgrp(terminal, group)
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
-    for each in _endings:  # a second Ctrl-C must not interrupt the tidying up
+    for each in _endings:  # a second Ctrl-C must not interrupt the clean-up
         signal.signal(each, signal.SIG_IGN)
     _asked.append(number)
     _raise()

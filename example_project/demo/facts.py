@@ -1,4 +1,4 @@
-"""What offices and crowd did, and what follows from it."""
+"""Count what offices and crowd did, and judge it."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Addresses(NamedTuple):
-    """Where people find the site, and who they are there."""
+    """Where people find the site, and how they log in."""
 
     site: str
     locks: str
@@ -38,10 +38,11 @@ class Act:
     seconds: float
     offices: int
     locked: bool
+    fence: bool
     began: float = 0.0
     sales: list[Sale] = field(default_factory=list)
     refused: list[Sale] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)  # of all that the offices tell
+    counts: Counter[str] = field(default_factory=Counter)  # of all events of the offices
     states: dict[int, str] = field(default_factory=dict)
     fences: dict[int, int] = field(default_factory=dict)
     lost_nodes: list[tuple[float, str]] = field(default_factory=list)
@@ -49,7 +50,7 @@ class Act:
     row: int = 0  # what the row says in the end
 
     def begin(self) -> float:
-        """Begin now; the moment at which it is to end."""
+        """Begin now; return the moment at which the act is to end."""
         self.states = dict.fromkeys(range(1, self.offices + 1), self._idle())
         self.began = time.monotonic()
         return self.began + self.seconds
@@ -61,7 +62,7 @@ class Act:
         return f"{time.monotonic() - self.began:4.1f} s"
 
     def hear(self, event: str, office: int, facts: Mapping[str, Any]) -> None:
-        """Note what an office tells."""
+        """Note an event of an office."""
         self.counts[event] += 1
         self.states[office] = STATES.get(event, self._idle())
         if event == "entered":
@@ -81,16 +82,16 @@ class Act:
         return self.counts["done"] == self.offices
 
     def turns(self) -> list[int]:
-        """The sales of each office, in order of the offices."""
+        """Count the sales of each office, in order of the offices."""
         count = Counter(sale.office for sale in self.sales)
         return [count[office] for office in range(1, self.offices + 1)]
 
     def sections(self) -> list[Sale]:
-        """Each time in the critical section, in order of entering."""
+        """Return each time in the critical section, in order of entering."""
         return sorted(self.sales + self.refused, key=lambda sale: sale.entered)
 
     def overlaps(self) -> int:
-        """How many began before an earlier one had ended."""
+        """Count the times that began before an earlier one had ended."""
         count, latest = 0, float("-inf")
         for sale in self.sections():
             count += sale.entered < latest
@@ -110,25 +111,39 @@ class Act:
 STATES = {"entered": "selling", "frozen": "frozen", "done": "closed"}
 
 
-def lock_failures(locked: Act, unlocked: Act) -> Iterator[str]:
-    """What did not hold; nothing if all did."""
-    if overlaps := locked.overlaps():
-        yield f"{overlaps} sales overlapped under the lock"
-    if lost := locked.lost_updates():
-        yield f"{lost} updates were lost under the lock"
-    if not locked.fences_increase():
-        yield "the fences did not increase from holder to holder"
-    if 0 in locked.turns():
-        yield f"an office sold nothing: {locked.turns()}"
-    if [how for _, how in locked.lost_nodes] != ["killed", "hung"]:
-        yield "the nodes were not killed and hung as planned"
-    for moment, how in locked.lost_nodes:
-        if not locked.sales_after(moment):
-            yield f"nothing was sold any more after a node was {how}"
-    if len(locked.refused) < max(1, locked.counts["frozen"]):
-        yield "no office froze, or its stale write was not refused"
-    if unlocked.lost_updates() <= 0:
+class Acts(NamedTuple):
+    """The acts of the offices: with lock and fence, with the lock alone, with neither."""
+
+    fenced: Act
+    locked: Act
+    neither: Act
+
+
+def office_failures(acts: Acts) -> Iterator[str]:
+    """Yield what did not hold in the offices, or what was not shown; nothing if all was well."""
+    yield from _fence_failures(acts.fenced)
+    if acts.locked.lost_updates() <= 0:
+        yield "without the fence no update was lost, so this run proves nothing"
+    if acts.neither.lost_updates() <= 0:
         yield "without the lock no update was lost, so this run proves nothing"
+
+
+def _fence_failures(fenced: Act) -> Iterator[str]:
+    if overlaps := fenced.overlaps():
+        yield f"{overlaps} sales overlapped with the lock and the fence"
+    if lost := fenced.lost_updates():
+        yield f"{lost} updates were lost with the lock and the fence"
+    if not fenced.fences_increase():
+        yield "the fences did not increase from holder to holder"
+    if 0 in fenced.turns():
+        yield f"an office sold nothing: {fenced.turns()}"
+    if [how for _, how in fenced.lost_nodes] != ["killed", "hung"]:
+        yield "the nodes were not killed and hung as planned"
+    for moment, how in fenced.lost_nodes:
+        if not fenced.sales_after(moment):
+            yield f"nothing was sold any more after a node was {how}"
+    if len(fenced.refused) < max(1, fenced.counts["frozen"]):
+        yield "no office froze, or its stale write was not refused by the row"
 
 
 OUTAGE = 2.0  # seconds after the loss of a node in which a request may fail with 503
@@ -136,28 +151,29 @@ OUTAGE = 2.0  # seconds after the loss of a node in which a request may fail wit
 
 @dataclass
 class Traffic:
-    """What came and went on the site, as several threads saw it.
+    """What happened on the site, as several threads saw it.
 
-    Where there are two counts, True is with the lock and False without it.
+    In a count by bool, True is with the lock and False without it.
     """
 
     began: float = field(default_factory=time.monotonic)
     customers: Counter[bool] = field(default_factory=Counter)  # each clicks twice
     served: Counter[bool] = field(default_factory=Counter)
     again: int = 0  # how often neither click worked, so that the customer clicked again
-    answers: Counter[tuple[str, int]] = field(default_factory=Counter)
+    responses: Counter[tuple[str, int]] = field(default_factory=Counter)
     asked: int = 0  # messages that ask for a report
     built: int = 0
     skipped: int = 0
     complaints: list[str] = field(default_factory=list)
     unavailable: list[float] = field(default_factory=list)  # when a 503 came
     lost_nodes: list[float] = field(default_factory=list)
+    lacks: list[tuple[float, float]] = field(default_factory=list)  # from when to when
     errors: int = 0  # requests, of the crowd or of people, that failed in the web server
     # what the database says
     orders: Counter[bool] = field(default_factory=Counter)
     sold_twice: Counter[bool] = field(default_factory=Counter)
     together: int = 0  # runs of one report that overlapped
-    before_loss: int = 0  # customers who had come when the first node was lost
+    before_loss: int = 0  # customers that were served when the first node was lost
     log: list[str] = field(default_factory=list)
     _counting: threading.Lock = field(default_factory=threading.Lock)
 
@@ -184,10 +200,17 @@ class Traffic:
         self.lost_nodes.append(time.monotonic())
         self.note(text)
 
+    def lack_majority(self) -> None:
+        """Note that visitors have killed so many nodes that no majority is left."""
+        now = time.monotonic()
+        goes_on = bool(self.lacks) and now - self.lacks[-1][1] <= OUTAGE
+        began, _ = self.lacks.pop() if goes_on else (now, now)
+        self.lacks.append((began, now))
+
     def see(self, status: int, what: str) -> None:
-        """Note an answer."""
+        """Note the status of a response."""
         with self._counting:
-            self.answers[what, status] += 1
+            self.responses[what, status] += 1
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             self.unavailable.append(time.monotonic())
         elif status not in EXPECTED[what]:
@@ -197,13 +220,14 @@ class Traffic:
         self.complaints.append(text)
 
     def refused(self, *what: str) -> int:
-        """How often 409 was said."""
-        return sum(self.answers[each, HTTPStatus.CONFLICT] for each in what)
+        """Count the responses with status 409."""
+        return sum(self.responses[each, HTTPStatus.CONFLICT] for each in what)
 
     def unexplained(self) -> int:
-        """The 503s of moments when no node had just been lost."""
+        """Count the responses with status 503 when no node had just been lost, or too many."""
+        spans = [*((lost, lost) for lost in self.lost_nodes), *self.lacks]
         return sum(
-            not any(lost - 0.5 <= at <= lost + OUTAGE for lost in self.lost_nodes)
+            not any(began - 0.5 <= at <= ended + OUTAGE for began, ended in spans)
             for at in self.unavailable
         )
 
@@ -217,7 +241,7 @@ EXPECTED = {
 
 
 def traffic_failures(traffic: Traffic) -> Iterator[str]:
-    """What did not hold on the site; nothing if all did."""
+    """Yield what did not hold on the site; nothing if all did."""
     if traffic.orders[True] != traffic.customers[True]:
         yield (
             f"{traffic.customers[True]} customers clicked twice at the locked view, and there are "

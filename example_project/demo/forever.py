@@ -1,30 +1,28 @@
-"""The site is open until Ctrl-C: customers come, reports are asked for, nodes die and come back."""
+"""Keep the site open until Ctrl-C: customers come, nodes die and come back."""
 
 import signal
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from itertools import count
-from typing import TypeAlias
 
 from django_redlock import conf
+from django_redlock.inspection.results import Health
 from django_redlock.inspection.survey import survey
-from django_redlock.testing import EmbeddedNodes
 
 from . import stage
 from .crowd import Crowd, audit
 from .facts import Traffic
 from .screen import Screen
 from .servers import ServerError
+from .tasks import News
+from .timetable import Timetable
 
 FRAME_SECONDS = 0.5
-PERIOD = 70.0  # seconds after which the nodes' troubles begin again
 WELCOME = """\
-A Django site of four processes, and a Celery worker of four. Customers order
+A Django site of four processes, and a Celery worker of six. Customers order
 by double click, clerks ask for each report three times, now and then a node
-dies."""
-
-Trouble: TypeAlias = Callable[[EmbeddedNodes, Traffic], None]
+dies. Open the site: its first page has an order form with the lock and one
+without, and buttons that kill nodes and bring them back. The page of each show
+leads to two trials with tasks: one is sent 20 times, the process of one killed."""
 
 
 def main() -> int:
@@ -33,14 +31,14 @@ def main() -> int:
     try:
         with ExitStack() as stack:
             with screen.busy(stage.STARTING):
-                built = stage.build(stack)
+                built = stage.build(stack, buttons=True)
                 stage.add_login()
                 shows = stage.add_shows(*stage.SHOWS)
                 built.open()
             run(built, shows, screen)
     except SystemExit as ending:
         screen.line("Stopped. Nothing is left running.")
-        if ending.code == 128 + signal.SIGINT:  # how it is meant to end
+        if ending.code == 128 + signal.SIGINT:  # the usual end
             return 0
         raise
     except ImportError as error:
@@ -51,49 +49,26 @@ def main() -> int:
 
 
 def run(built: stage.Stage, shows: list[int], screen: Screen) -> None:
-    traffic = Traffic()
-    due = troubles()
-    at, happen = next(due)
+    assert built.switch is not None
+    traffic, news = Traffic(), News()
+    timetable = Timetable(built.nodes, traffic, traffic.began)
     crowd = Crowd(built.servers.url, shows, traffic, customers=2, pause=1.0)
     try:
         with crowd, screen.open_house(traffic, built.addresses()) as draw:
             while True:
-                if time.monotonic() - traffic.began >= at:
-                    happen(built.nodes, traffic)
-                    at, happen = next(due)
+                now = time.monotonic()
+                timetable.look(now)
                 built.servers.check()
                 audit(traffic)
+                for text in news.read():
+                    traffic.note(text)
                 traffic.errors = built.servers.errors()
-                draw(survey(conf.backend("default")))
-                time.sleep(FRAME_SECONDS)
+                found = survey(conf.backend("default"))
+                if timetable.rests(now) and found.health is Health.NO_MAJORITY:
+                    traffic.lack_majority()
+                draw(found)
+                built.switch.serve(FRAME_SECONDS, timetable.carry_out)
     except SystemExit:
         if traffic.errors or traffic.complaints:
             screen.line(built.servers.logs())
         raise
-
-
-def troubles() -> Iterator[tuple[float, Trouble]]:
-    """What happens to the nodes, and when."""
-    for round_ in count():
-        for at, down_reason in [(10, kill), (25, restart), (45, hang), (55, wake)]:
-            yield round_ * PERIOD + at, down_reason
-
-
-def kill(nodes: EmbeddedNodes, traffic: Traffic) -> None:
-    nodes.kill(1)
-    traffic.lose_node(stage.KILLED)
-
-
-def restart(nodes: EmbeddedNodes, traffic: Traffic) -> None:
-    nodes.restart(1)
-    traffic.note("node 2 is back, empty: no vote until all it may have granted is over")
-
-
-def hang(nodes: EmbeddedNodes, traffic: Traffic) -> None:
-    nodes.pause(3)
-    traffic.lose_node("node 4 hangs (SIGSTOP): it is not waited for")
-
-
-def wake(nodes: EmbeddedNodes, traffic: Traffic) -> None:
-    nodes.resume(3)
-    traffic.note("node 4 goes on")

@@ -1,7 +1,7 @@
 """One ticket office: a process that sells seats of a show, one after the other.
 
-It is told what to do by lines on stdin and tells what it did by lines on stdout, all JSON. All
-offices write to one pipe; a line is short enough to arrive in one piece.
+It reads on stdin what to do, and writes to stdout what it did, as lines of JSON. All offices write
+to one pipe; a line is short enough to arrive in one piece.
 """
 
 import json
@@ -13,7 +13,8 @@ import time
 
 import django
 
-from django_redlock import LockTaken, NodesUnavailable, redlock
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, redlock
+from django_redlock.fencing import StaleFence, fenced
 
 TTL = 1.5  # seconds after which a frozen or dead office no longer has the lock
 WAIT = 1.0  # seconds to wait for the lock before doing something else
@@ -27,45 +28,51 @@ def main() -> None:
         tell("done")
 
 
-def work(show: int, until: float, *, locked: bool, freeze_at: float | None) -> None:
+def work(show: int, until: float, *, locked: bool, fence: bool, freeze_at: float | None) -> None:
     """Sell until the time is over; freeze once, in the first sale after `freeze_at`."""
     while (now := time.monotonic()) < until:
         freeze = freeze_at is not None and now >= freeze_at
         if not locked:
             sell_without_lock(show)
-        elif sell(show, freeze=freeze) and freeze:
+        elif sell(show, fence=fence, freeze=freeze) and freeze:
             freeze_at = None
         time.sleep(random.uniform(0.01, 0.05))  # until the next customer comes
 
 
-def sell(show: int, *, freeze: bool) -> bool:
-    """Sell one seat under the lock and the fence; False if we did not get the lock."""
+def sell(show: int, *, fence: bool, freeze: bool) -> bool:
+    """Sell one seat under the lock, with or without the fence; return False without the lock."""
     from example_project.box_office.models import Show
 
+    rows = Show.objects.filter(pk=show)
     try:
         with redlock(f"show:{show}", ttl=TTL, wait=WAIT) as lease:
             entered = time.monotonic()
             over = entered + lease.remaining()
             tell("entered", fence=lease.fence)
 
-            claimed = Show.objects.claim(show, lease.fence)
-            sold = Show.objects.sold(show)
+            row = fenced(lease, rows) if fence else rows
+            sold = row.get().sold
             think()
             if freeze:
-                tell("frozen")
-                os.kill(os.getpid(), signal.SIGSTOP)
-            written = claimed and Show.objects.write(show, lease.fence, sold=sold + 1)
+                stop()
+            row.update(sold=sold + 1)
 
             left = time.monotonic()
-            if lease.remaining() <= 0:  # whatever came later, we were not the holder any more
+            if fence and lease.remaining() <= 0:  # nobody had claimed the row since
                 left = min(left, over)
     except LockTaken:
-        tell("taken")  # somebody has it: an answer, so come back later
+        tell("taken")  # another office has it: come back later
         return False
     except NodesUnavailable:
-        tell("unavailable")  # nobody knows who has it: come back later, and tell an operator
+        tell("unavailable")  # unknown whether it is taken: come back later, and tell an operator
         return False
-    tell("sold" if written else "refused", fence=lease.fence, entered=entered, left=left)
+    except StaleFence:  # from `over` on this office was not the holder, and wrote nothing
+        tell("refused", fence=lease.fence, entered=entered, left=min(time.monotonic(), over))
+        return True
+    except LeaseLost:
+        tell("late")  # it had not claimed the row yet
+        return False
+    tell("sold", fence=lease.fence, entered=entered, left=left)
     return True
 
 
@@ -77,6 +84,12 @@ def sell_without_lock(show: int) -> None:
     think()
     Show.objects.filter(pk=show).update(sold=sold + 1)
     tell("sold", fence=0, entered=entered, left=time.monotonic())
+
+
+def stop() -> None:
+    """Freeze, until somebody sends SIGCONT."""
+    tell("frozen")
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def think() -> None:

@@ -1,4 +1,4 @@
-"""Tables and lines, made of facts."""
+"""Make tables and lines of the facts."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -25,8 +25,8 @@ STYLES: Final = {
     "waiting": "dim",
     "closed": "dim",
 }
-SITE_TITLE: Final = "Act 3: the site"
-SITE_SUBTITLE: Final = "four web processes and four workers; @single_flight and @locked_task"
+SITE_TITLE: Final = "Act 4: the site"
+SITE_SUBTITLE: Final = "four web processes and six workers; @single_flight and @locked_task"
 LEAST_LINES: Final = 15  # of the open house: addresses 3, nodes 1, table 6, deeds 2, locks 3
 OPTIONAL: Final = (  # lines that it has if there is room for them, the most wanted first
     *("lock", "log", "lock", "log", "lock", "gap", "gap", "gap", "gap", "gap"),
@@ -35,7 +35,7 @@ OPTIONAL: Final = (  # lines that it has if there is room for them, the most wan
 
 
 def addresses(where: Addresses) -> Text:
-    """Where to look, in three lines."""
+    """Show where to look, in three lines."""
     return Text.assemble(
         *("  Site    ", (where.site, "bold cyan"), ("   Ctrl-C ends everything.", "dim"), "\n"),
         *("  Locks   ", (where.locks, "bold cyan"), "\n"),
@@ -44,7 +44,7 @@ def addresses(where: Addresses) -> Text:
 
 
 def stage(act: Act, nodes: EmbeddedNodes) -> RenderableType:
-    """Acts 1 and 2: nodes, offices, and what has happened."""
+    """Show an act of the offices: nodes, offices, and what has happened."""
     parts = [_title(act.title, act.clock(), act.subtitle)]
     if act.locked:
         parts += [Text(), _nodes(map(_state, nodes))]
@@ -52,7 +52,7 @@ def stage(act: Act, nodes: EmbeddedNodes) -> RenderableType:
 
 
 def site(traffic: Traffic, nodes: EmbeddedNodes) -> RenderableType:
-    """Act 3: nodes, customers, reports, and what has happened."""
+    """Show act 4: nodes, customers, reports, and what has happened."""
     return Group(
         _title(SITE_TITLE, traffic.clock(), SITE_SUBTITLE),
         Text(),
@@ -67,7 +67,7 @@ def site(traffic: Traffic, nodes: EmbeddedNodes) -> RenderableType:
 
 
 def open_house(where: Addresses, traffic: Traffic, found: Survey, *, height: int) -> RenderableType:
-    """The site, with what is held at the moment, in so many lines.
+    """Show the site and what is held at the moment, in `height` lines.
 
     The addresses come first, for what does not fit into a terminal is cut off at its lower end.
     """
@@ -91,7 +91,7 @@ def open_house(where: Addresses, traffic: Traffic, found: Survey, *, height: int
 
 
 def sold(act: Act) -> Text:
-    """The two counts of acts 1 and 2."""
+    """Show the two counts of an act of the offices."""
     lost = act.lost_updates()
     return Text.assemble(
         f"seats sold: {len(act.sales)} by the offices' count, {act.row} in the database",
@@ -100,68 +100,12 @@ def sold(act: Act) -> Text:
 
 
 def business(traffic: Traffic) -> Text:
-    """Act 3 in one line."""
+    """Show act 4 in one line."""
     return Text(
         f"double clicks: {traffic.customers[True]}, orders: {traffic.orders[True]}; "
         f"without the lock {traffic.customers[False]} and {traffic.orders[False]}; "
         f"reports: {traffic.asked} asked for, {traffic.built} built, {traffic.skipped} skipped; "
         f"503 without a lost node: {traffic.unexplained()}"
-    )
-
-
-def figures(locked: Act, unlocked: Act, traffic: Traffic) -> Table:
-    """The summary: one table for all acts."""
-    acts = locked, unlocked
-    increase = "yes" if locked.fences_increase() else "NO"
-    lost = ", ".join(f"1 {how}" for _, how in locked.lost_nodes)
-    refused = traffic.refused("export")
-    sections: list[tuple[str, list[tuple[str | Text, ...]]]] = [
-        (
-            "ticket offices",
-            [
-                ("sales, counted by the offices", *(str(len(act.sales)) for act in acts)),
-                ("seats sold, says the database", *(str(act.row) for act in acts)),
-                ("lost updates: seats sold twice", *(str(act.lost_updates()) for act in acts)),
-                ("sales overlapping another", *(str(act.overlaps()) for act in acts)),
-                ("sales per office", *(" ".join(map(str, act.turns())) for act in acts)),
-                ("fences increase with each holder", increase, "-"),
-                ("stale writes refused", str(len(locked.refused)), "-"),
-                ("waits given up (LockTaken)", str(locked.counts["taken"]), "-"),
-                ("no majority (NodesUnavailable)", str(locked.counts["unavailable"]), "-"),
-                ("offices' nodes lost", lost, "-"),
-            ],
-        ),
-        (
-            "site",
-            [
-                *_orders(traffic),
-                ("reports: messages", str(traffic.asked), "-"),
-                ("reports: built", str(traffic.built), "-"),
-                ("reports: skipped", str(traffic.skipped), "-"),
-                ("two runs of one report at once", str(traffic.together), "-"),
-                ("second exports refused (409)", str(refused), "-"),
-                ("no majority (503)", str(len(traffic.unavailable)), "-"),
-                ("no majority, and no node just lost", str(traffic.unexplained()), "-"),
-                ("site's nodes lost", f"{len(traffic.lost_nodes)} killed", "-"),
-            ],
-        ),
-    ]
-    table = _table("", "with the lock", "without")
-    for name, rows in sections:
-        table.add_row(Text(name, "bold"))
-        for row in rows:
-            table.add_row(Text.assemble("  ", row[0]), *row[1:])
-    return table
-
-
-def verdict(unlocked: Act, traffic: Traffic) -> str:
-    """What to say when everything held."""
-    return (
-        "It held: every sale counts, with one node killed, one hung and an office frozen;\n"
-        f"{traffic.customers[True]} double clicks made {traffic.orders[True]} orders, and no "
-        "report was built twice at once.\n"
-        f"Without the lock {unlocked.lost_updates()} of {len(unlocked.sales)} seats were sold "
-        f"twice, and\n{traffic.customers[False]} double clicks made {traffic.orders[False]} orders."
     )
 
 
@@ -172,7 +116,7 @@ def _title(title: str, clock: str, subtitle: str) -> Text:
     return Text.assemble((title, "bold"), f"   {clock.strip()}\n", (subtitle, "dim"))
 
 
-def _table(*heads: str) -> Table:
+def headed_table(*heads: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for position, head in enumerate(heads):
         table.add_column(head, justify="right" if position else "left")
@@ -207,7 +151,7 @@ def _offices(act: Act) -> Table:
 
 
 def _line(*parts: str | Text | tuple[str, str], style: str = "") -> Text:
-    """One line, however narrow the terminal is."""
+    """Make one line, however narrow the terminal is."""
     return Text.assemble(*parts, style=style, no_wrap=True, overflow="ellipsis")
 
 
@@ -216,8 +160,8 @@ def _gap(room: Counter[str], number: int) -> list[Text]:
 
 
 def _orders_table(traffic: Traffic) -> Table:
-    table = _table("", "@single_flight", "without")
-    for row in _orders(traffic):
+    table = headed_table("", "@single_flight", "without")
+    for row in order_rows(traffic):
         table.add_row(*row)
     return table
 
@@ -230,14 +174,14 @@ def _deeds(traffic: Traffic) -> list[Text]:
             _bad(traffic.together),
         ),
         _line(
-            f"exports (streamed): {traffic.answers['export', 200]} sent, "
+            f"exports (streamed): {traffic.responses['export', 200]} sent, "
             f"{traffic.refused('export')} refused"
         ),
     ]
 
 
 def _troubles(traffic: Traffic) -> list[Text]:
-    """What should not be, a line each; mostly none."""
+    """Show what went wrong, a line each; mostly none."""
     lines = []
     if count := len(traffic.unavailable):
         lines.append(_line(f"no majority (503), tried again: {count}", style="yellow"))
@@ -250,7 +194,7 @@ def _troubles(traffic: Traffic) -> list[Text]:
     return lines
 
 
-def _orders(traffic: Traffic) -> list[tuple[str, str | Text, str | Text]]:
+def order_rows(traffic: Traffic) -> list[tuple[str, str | Text, str | Text]]:
     return [
         ("double clicks of customers", *_both(traffic.customers)),
         ("orders in the database", *_both(traffic.orders)),
@@ -276,10 +220,10 @@ def _bad(count: int) -> Text:
 
 
 def _locks(found: Survey, most: int) -> RenderableType:
-    """What is held, the longest-lived first."""
+    """Show what is held now, at most so many locks."""
     held = [lock for lock in found.locks if lock.kind is LockStatus.HELD]
     resting = sum(lock.kind is LockStatus.RESTING for lock in found.locks)
-    table = _table("held now", "by", "on", "seconds left")
+    table = headed_table("held now", "by", "on", "seconds left")
     table.columns[1].justify = "left"
     table.expand, table.columns[0].ratio, table.columns[1].ratio = True, 4, 5
     for column in table.columns:

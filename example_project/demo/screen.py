@@ -1,4 +1,4 @@
-"""What the audience sees: a live picture in a terminal, a line now and then in a pipe."""
+"""Show the demo: a live picture in a terminal, a line now and then in a pipe."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,15 +11,15 @@ from rich.text import Text
 from django_redlock.inspection.results import Survey
 from django_redlock.testing import EmbeddedNodes
 
-from . import pictures
-from .facts import Act, Addresses, Traffic
+from . import pictures, summary
+from .facts import Act, Acts, Addresses, Traffic
 
 LINE_SECONDS = 2.0  # between two lines of progress in a pipe
 QUIET_SECONDS = 10.0  # ... where there is no end to them
 
 
 class Screen:
-    """A terminal, or whatever else stdout is."""
+    """Stdout, which may be a terminal."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
@@ -34,15 +34,15 @@ class Screen:
         self.line()
 
     def missing(self, error: ImportError) -> None:
-        """What is not installed, and how to get it."""
+        """Say what is not installed, and how to get it."""
         self.line(f"{error}\nEverything that the demo needs: pip install -e '.[demo]'")
 
     def failed(self, error: Exception) -> None:
-        """Why the demo cannot go on."""
+        """Say why the demo cannot go on."""
         self.line(Text(f"The demo has failed: {error}", "red"))
 
     def busy(self, text: str) -> AbstractContextManager[object]:
-        """Something that takes a while."""
+        """Show that something takes a while."""
         if self._live:
             return self._console.status(f"{text} ...")
         self.line(f"{text} ...\n")
@@ -50,7 +50,7 @@ class Screen:
 
     @contextmanager
     def act(self, act: Act, nodes: EmbeddedNodes) -> Iterator[Callable[[], None]]:
-        """Show an act; what it gives is to be called for each frame."""
+        """Show an act; yield a function to be called for each frame."""
         if self._live:
             with self._picture() as show:
                 yield lambda: show(pictures.stage(act, nodes))
@@ -76,7 +76,7 @@ class Screen:
     def open_house(
         self, traffic: Traffic, addresses: Addresses
     ) -> Iterator[Callable[[Survey], None]]:
-        """Show the site while it is open without an end; in a terminal, always where it is."""
+        """Show the site while it is open without an end; in a terminal, with its addresses."""
         try:
             if self._live:
                 with self._picture() as show:
@@ -93,16 +93,32 @@ class Screen:
         finally:
             self.line("\nClosing ...")
 
-    def summary(self, locked: Act, unlocked: Act, traffic: Traffic, wrong: Sequence[str]) -> None:
-        """The figures of all acts, and the verdict."""
-        self._console.print(pictures.figures(locked, unlocked, traffic))
+    @contextmanager
+    def lines(self, title: str, subtitle: str) -> Iterator[Callable[[str], None]]:
+        """Show an act in which little happens; yield a function that tells of it in a line."""
+        self.line(Text.assemble((title, "bold"), "\n", (subtitle, "dim")))
+        began = time.monotonic()
+        yield lambda text: self.line(f"  {time.monotonic() - began:4.1f} s  {text}")
+        self.line()
+
+    def summary(
+        self,
+        acts: Acts,
+        traffic: Traffic,
+        tasks: Sequence[tuple[str, str]],
+        wrong: Sequence[str],
+    ) -> None:
+        """Show the figures of all acts, and the verdict."""
+        self._console.print(summary.offices(acts))
+        self.line()
+        self._console.print(summary.site(traffic, tasks))
         self.line()
         for each in wrong:
             self.line(Text(f"  {each}", "red"))
         if wrong:
             self.line(Text("It did NOT hold.", "bold red"))
         else:
-            self.line(Text(pictures.verdict(unlocked, traffic), "bold green"))
+            self.line(Text(summary.verdict(acts, traffic), "bold green"))
 
     @contextmanager
     def _picture(self) -> Iterator[Callable[[RenderableType], None]]:
@@ -111,7 +127,7 @@ class Screen:
 
 
 class _Teller:
-    """Says in lines what has happened since the last time."""
+    """Write lines about what has happened since the last time."""
 
     def __init__(self, line: Callable[[str], None], began: float, every: float) -> None:
         self._line = line

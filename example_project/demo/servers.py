@@ -1,7 +1,7 @@
-"""The site's two servers, as child processes: a Celery worker and a web server.
+"""Run the site's two servers, as child processes: a Celery worker and a web server.
 
-Each has a process group of its own, so that Ctrl-C in the terminal is for the demo alone, and
-writes into a file, which is shown if it ends by itself.
+Each has a process group of its own, so that Ctrl-C in the terminal is for the demo alone. Each
+writes into a log file, which the demo shows if the server ends by itself.
 """
 
 import importlib.util
@@ -22,7 +22,8 @@ from . import endings
 from .browser import Browser
 
 HOST = "127.0.0.1"
-CHILDREN = 4
+CHILDREN = 4  # of the web server
+WORKERS = 6  # of the Celery worker: reports may take four of them
 THREADS = 8
 START_SECONDS = 180.0
 END_SECONDS = 8.0
@@ -31,7 +32,7 @@ ERROR = "Internal Server Error"  # what Django writes for each 500
 FAILURE = re.compile(rf"^.*{ERROR}.*\n(?:(?!\d{{4}}-).*\n)*", re.MULTILINE)  # and its traceback
 
 WORKER = f"""
-    celery -A example_project.celery worker --pool prefork --concurrency {CHILDREN}
+    celery -A example_project.celery worker --pool prefork --concurrency {WORKERS}
     --loglevel WARNING --without-gossip --without-mingle --without-heartbeat
 """
 GUNICORN = f"""
@@ -41,7 +42,7 @@ GUNICORN = f"""
 
 
 class ServerError(Exception):
-    """A server does not do what it is there for; the message has the logs' last lines."""
+    """A server does not start, or has ended; the message has the logs' last lines."""
 
 
 class Servers:
@@ -75,11 +76,11 @@ class Servers:
         self._end()
 
     def await_ready(self) -> None:
-        """Return when the site answers and the worker takes messages."""
+        """Wait until the site responds and the worker takes messages."""
         from example_project.celery import app
 
         deadline = time.monotonic() + START_SECONDS
-        while not (self._answers() and app.control.ping(timeout=0.3)):
+        while not (self._responds() and app.control.ping(timeout=0.3)):
             self.check()
             if time.monotonic() > deadline:
                 raise ServerError(
@@ -88,23 +89,23 @@ class Servers:
             time.sleep(0.1)
 
     def check(self) -> None:
-        """See that both are running."""
+        """Check that both servers run."""
         for name, process in self._processes.items():
             if process.poll() is not None:
                 raise ServerError(f"the {name} server has ended by itself\n{self.logs()}")
 
     def errors(self) -> int:
-        """How many requests have failed in the web server (500)."""
+        """Count the requests that failed in the web server (500)."""
         return self._read("web").count(ERROR)
 
     def logs(self) -> str:
-        """The last lines that each server wrote, and the first request that failed."""
+        """Return the last lines of each server's log, and the first request that failed."""
         told = [_last_lines(name, self._read(name)) for name in self._processes]
         if failure := FAILURE.search(self._read("web")):
             told.append(f"The first request that failed:\n{failure[0]}")
         return "\n".join(told)
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         try:
             return Browser(self.url).ask("GET", "/") == HTTPStatus.OK
         except OSError:
@@ -128,7 +129,7 @@ class Servers:
             )
 
     def _end(self) -> None:
-        """Ask both to end, and insist."""
+        """Ask both servers to end; kill those that do not."""
         for process in self._processes.values():
             process.terminate()
         deadline = time.monotonic() + END_SECONDS

@@ -1,4 +1,4 @@
-"""The offices as the play directs them: started, told what to do, listened to, and ended."""
+"""Start the offices, tell them what to do, read what they did, and end them."""
 
 import json
 import os
@@ -18,7 +18,7 @@ START_SECONDS = 180.0
 
 
 class Staff:
-    """Processes numbered from 1. All of them write to one pipe, from which we read lines."""
+    """The processes of the offices, numbered from 1; all write lines to one pipe."""
 
     def __init__(self, size: int, home: Path) -> None:
         self._size = size
@@ -53,7 +53,7 @@ class Staff:
         self._resources.close()
 
     def await_ready(self) -> None:
-        """Return when every office can begin."""
+        """Wait until every office can begin."""
         deadline = time.monotonic() + START_SECONDS
         missing = self._size
         while missing:
@@ -69,11 +69,11 @@ class Staff:
         pipe.flush()
 
     def wake(self, number: int) -> None:
-        """Let an office go on that has stopped itself."""
+        """Let an office that stopped itself go on."""
         self._processes[number - 1].send_signal(signal.SIGCONT)
 
     def listen(self, seconds: float) -> Iterator[dict[str, Any]]:
-        """What the offices tell now, or within so many seconds."""
+        """Yield what the offices tell now, or within so many seconds."""
         if self._selector.select(seconds):
             *lines, self._rest = (self._rest + os.read(self._pipe, 65536)).split(b"\n")
             yield from map(json.loads, lines)
@@ -87,7 +87,7 @@ class Staff:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()  # also ends one that is stopped
+    process.kill()  # also ends a stopped one
     if process.stdin is not None:
         process.stdin.close()
     process.wait()

@@ -1,4 +1,4 @@
-"""What everything stands on: nodes, a broker, a database, a worker and a web server."""
+"""Start what the demo needs: nodes, a broker, a database, a worker and a web server."""
 
 import json
 import os
@@ -15,6 +15,7 @@ from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 
 from .facts import Addresses
 from .servers import Servers
+from .switch import Switch
 
 # A new node has no vote until it is older than MAX_TTL: a short one lets everything begin soon.
 OPTIONS = {"TTL": 3, "MAX_TTL": 3, "CLOCK_SKEW": 0.1, "NODE_TIMEOUT": 0.5}
@@ -31,28 +32,36 @@ class Stage:
     servers: Servers
     home: Path
     options: Mapping[str, float]
+    switch: Switch | None  # on which the site asks for a node to be killed
 
     def open(self) -> None:
-        """Return when the nodes vote, the site answers and the worker takes messages.
+        """Wait until the nodes vote, the site responds and the worker takes messages.
 
-        In this order: a process that meets a node before it votes goes without its vote for
-        longer than the others.
+        In this order: a process that meets a node before that votes gets its vote later than
+        others do.
         """
         self.let_vote()
         self.servers.await_ready()
 
     def addresses(self) -> Addresses:
-        """Where to look."""
+        """Return where people find the site, and how they log in."""
         url = self.servers.url
         return Addresses(url, f"{url}{LOCKS_PAGE}", USER, PASSWORD)
 
     def let_vote(self) -> None:
-        """Return when every node that runs is old enough to vote."""
+        """Wait until every node that runs is old enough to vote."""
         self.nodes.settings(**self.options)
 
 
-def build(stack: ExitStack, options: Mapping[str, float] = OPTIONS) -> Stage:
-    """Start everything, and make the database meanwhile. It ends with the stack."""
+def build(
+    stack: ExitStack, options: Mapping[str, float] = OPTIONS, *, buttons: bool = False
+) -> Stage:
+    """Start everything and make the database; all of it ends with the stack.
+
+    Args:
+        options: of the locks.
+        buttons: whether visitors of the site may kill nodes; the `switch` must be served then.
+    """
     home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redlock-demo-")))
     nodes = stack.enter_context(EmbeddedNodes(5))
     broker = stack.enter_context(closing(EmbeddedNode({"save": ""})))
@@ -61,10 +70,13 @@ def build(stack: ExitStack, options: Mapping[str, float] = OPTIONS) -> Stage:
     os.environ["REDLOCK_NODES"] = ",".join(nodes.urls)
     os.environ["REDLOCK_OPTIONS"] = json.dumps(options)
     os.environ["BROKER_URL"] = broker.url
+    path = home / "switch"
+    switch = stack.enter_context(Switch(path)) if buttons else None
+    os.environ["DEMO_SWITCH"] = str(path) if buttons else ""
     django.setup()
     call_command("migrate", verbosity=0)
     servers = stack.enter_context(Servers(home))
-    return Stage(nodes, servers, home, options)
+    return Stage(nodes, servers, home, options, switch)
 
 
 def add_login() -> None:
@@ -74,7 +86,10 @@ def add_login() -> None:
 
 
 def add_shows(*titles: str) -> list[int]:
-    """Their numbers."""
+    """Add shows with these titles, and their seats; return their numbers."""
     from example_project.box_office.models import Show
 
-    return [Show.objects.create(title=title).pk for title in titles]
+    shows = [Show.objects.create(title=title) for title in titles]
+    for show in shows:
+        show.add_seats()
+    return [show.pk for show in shows]

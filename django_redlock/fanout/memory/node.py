@@ -6,20 +6,18 @@ simulator, the fast contract tests, and ``memory://NAME`` in settings: one proce
 
 from __future__ import annotations
 
-import hashlib
-import re
 import time
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from django_redlock.core.protocol import Command, Request
 
+from . import listing
+from .listing import latest
+from .values import DONE, MARK, NEXT, RUN, VALUE, digest, label_in, owner_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-VALUE = re.compile(r"([0-9a-fA-F]+):(\d+):(?P<label>.*)", re.DOTALL)
-NEXT = "next::"
-RESTING = re.compile(r"rest::(?P<label>.*)", re.DOTALL)
 
 
 class MemoryNode:
@@ -29,11 +27,11 @@ class MemoryNode:
         clock: milliseconds since 1970 on the node's own clock; may be set.
         keys: what is stored: key -> (value, expiry in milliseconds or None).
         fences: the counters, by field; "epoch" is there when the node was admitted, "empty" when
-            somebody missed it before.
-        held: the index of names, by expiry.
-        waits: names that somebody waits for, by the time when that is old news.
+            a client missed it before.
+        held, marks, records: the indexes of names, by expiry.
+        waits: names with waiters, by the time when that is old news.
         wakeups: what lies in the queues: queue -> (wakeup, expiry).
-        standing: who is blocked on them, in order; told the wakeup, says whether it is taken.
+        blocked: the waiters in the queues, in order: told a wake-up, each says if it takes it.
     """
 
     def __init__(self, clock: Callable[[], float] = lambda: time.time() * 1000) -> None:
@@ -41,20 +39,22 @@ class MemoryNode:
         self.keys: dict[str, tuple[str, float | None]] = {}
         self.fences: dict[str, int] = {"epoch": 0}
         self.held: dict[str, float] = {}
+        self.marks: dict[str, float] = {}
+        self.records: dict[str, float] = {}
         self.waits: dict[str, float] = {}
         self.wakeups: dict[str, tuple[str, float]] = {}
-        self.standing: dict[str, list[Callable[[str], bool]]] = {}
+        self.blocked: dict[str, list[Callable[[str], bool]]] = {}
 
     def eval(self, ask: Request, last: int | None = None) -> list[object]:
-        """Answer a question as the script on a real node would."""
+        """Answer a request as the script on a real node would."""
         if last is None and ask.command is Command.GRANT:
-            last = self.fences.get("epoch")  # the asker is one who was admitted
+            last = self.fences.get("epoch")  # the asker's connection was admitted
         args = [str(arg) for arg in ask.args] + ([] if last is None else [str(last)])
         answer: list[object] = getattr(self, f"_{ask.command.value}")(ask.nonce, ask.keys, args)
         return [item.encode() if isinstance(item, str) else item for item in (ask.nonce, *answer)]
 
     def admit(self, guard: int, uptime: int, epoch: int) -> list[object]:
-        """Answer whoever opens a connection as the script on a real node would."""
+        """Answer a new connection as the script on a real node would."""
         if "epoch" in self.fences:
             return ["ADMITTED", 0, str(self.fences["epoch"])]
         now = int(self.clock())
@@ -104,7 +104,8 @@ class MemoryNode:
             if value is not None and not _yields(value, old, wakeup):
                 if waits:
                     self.waits[names[which]] = int(self.clock()) + waits
-                return ["HELD", self.pttl(key), _label(value), _owner(value), which]
+                refused = "DONE" if DONE.fullmatch(value) else "HELD"
+                return [refused, self.pttl(key), label_in(value), owner_of(value), which]
         now = self.clock()
         number = max(
             min(wish, int(now * 1000) + slack),
@@ -160,6 +161,31 @@ class MemoryNode:
                 self._push(queue, nonce, max(self.pttl(lock), 1000))
         return [told, woken]
 
+    def _mark(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
+        ttl, task, task_id = int(args[0]), args[1], args[2]
+        index, mark, *locks = keys
+        found = MARK.fullmatch(self.get(mark) or "")
+        owner, other = (digest(found[1]), found[2]) if found else ("", task_id)
+        for key in locks:
+            found = RUN.search(self.get(key) or "")
+            if found and found[1] == task and other == task_id:
+                owner, other = "", found[2]
+        if other != task_id:
+            return ["TAKEN", other, owner]
+        self._set(mark, f"{nonce}:{task_id}", ttl)
+        now = int(self.clock())
+        self.marks = {name: due for name, due in self.marks.items() if due > now}
+        self.marks[mark[len(index) :]] = now + ttl
+        return ["MARKED", 1]
+
+    def _unmark(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
+        index, mark = keys
+        if not (self._mine(mark, f"{nonce}:") or (args[0] and self.get(mark) is not None)):
+            return ["GONE"]
+        del self.keys[mark]
+        self.marks.pop(mark[len(index) :], None)
+        return ["UNMARKED", 1]
+
     def _look(self, _: str, keys: Sequence[str], args: list[str]) -> list[object]:
         now = int(self.clock())
         self.waits = {name: due for name, due in self.waits.items() if due > now}
@@ -185,55 +211,53 @@ class MemoryNode:
                 returned += 1
         return ["RETURNED", returned] if returned else ["GONE"]
 
+    def _complete(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
+        recorded = 0
+        for key, name in zip(keys[1:], args[1:], strict=True):
+            if self._mine(key, f"{nonce}:"):
+                match = VALUE.fullmatch(self.keys[key][0])
+                self._set(key, f"done::{match[3] if match else ''}", int(args[0]))
+                self.held.pop(name, None)
+                self.records[name] = int(self.clock()) + int(args[0])
+                recorded += 1
+        self.records = latest(self.records, int(self.clock()))
+        return ["RECORDED", recorded] if recorded else ["GONE"]
+
     def _claim(self, _: str, keys: Sequence[str], __: list[str]) -> list[object]:
         wakeup, expiry = self.wakeups.pop(keys[0], ("", 0.0))
         return ["CLAIMED", wakeup if self.clock() < expiry else ""]
 
     # -- queues ---------------------------------------------------------------------------------
 
-    def stand(self, queue: str, take: Callable[[str], bool]) -> None:
+    def block(self, queue: str, take: Callable[[str], bool]) -> None:
         """Be given the wakeup of a queue: now, or when there is one, in order of arrival."""
         wakeup, expiry = self.wakeups.pop(queue, ("", 0.0))
         if not wakeup or self.clock() >= expiry or not take(wakeup):
-            self.standing.setdefault(queue, []).append(take)
+            self.blocked.setdefault(queue, []).append(take)
 
     def leave(self, queue: str, take: Callable[[str], bool]) -> None:
         """Be given it no more."""
-        if take in self.standing.get(queue, []):
-            self.standing[queue].remove(take)
+        if take in self.blocked.get(queue, []):
+            self.blocked[queue].remove(take)
 
     def _push(self, queue: str, wakeup: str, px: int) -> None:
         self.wakeups.pop(queue, None)
-        standing = self.standing.get(queue, [])
-        while standing:
-            if standing.pop(0)(wakeup):
+        blocked = self.blocked.get(queue, [])
+        while blocked:
+            if blocked.pop(0)(wakeup):
                 return
         self.wakeups[queue] = (wakeup, self.clock() + px)
 
+    # -- reading, for the command and the pages ---------------------------------------------------
+
     def _survey(self, _: str, __: Sequence[str], args: list[str]) -> list[object]:
-        prefix, limit, names = args[0], int(args[1]), args[2:]
-        if not names:
-            due = sorted((due, name) for name, due in self.held.items() if due >= self.clock())
-            names = [name for _, name in due[:limit]]
-        found = []
-        for name in names:
-            value = self.get(f"{prefix}{name}")
-            if value not in (None, NEXT):
-                match = VALUE.fullmatch(value)
-                owner, number = match.groups()[:2] if match else (value, "")
-                label = _label(value)
-                digest = _digest(owner)
-                left = self.pttl(f"{prefix}{name}")
-                found.append(
-                    [name.encode(), digest.encode(), left, number.encode(), label.encode()]
-                )
-        return ["FOUND", found, len(names)]
+        return listing.survey(self, args)
 
     def _index(self, _: str, __: Sequence[str], args: list[str]) -> list[object]:
-        most, start = int(args[0]), max(int(self.clock()), int(args[1]))
-        due = sorted((due, name) for name, due in self.held.items() if due >= start)
-        after = int(due[most][0]) if len(due) > most else 0
-        return ["LISTED", [name.encode() for _, name in due[:most]], after]
+        return listing.index(self, args)
+
+    def _tasks(self, _: str, keys: Sequence[str], args: list[str]) -> list[object]:
+        return listing.tasks(self, keys[0], args)
 
     def _memory(self, _: str, __: Sequence[str], ___: list[str]) -> list[object]:
         return ["MEMORY", [0, b"noeviction", 0]]
@@ -243,27 +267,11 @@ class MemoryNode:
         return value is not None and value.startswith(beginning)
 
 
-def _label(value: str) -> str:
-    """The owner label of a lock or of a resting name; "" in a foreign value."""
-    match = VALUE.fullmatch(value) or RESTING.fullmatch(value)
-    return match["label"] if match else ""
-
-
-def _owner(value: str) -> str:
-    """What tells owners apart; "" where the name is reserved."""
-    match = VALUE.fullmatch(value)
-    return "" if value == NEXT else _digest(match[1] if match else value)
-
-
-def _digest(owner: str) -> str:
-    return hashlib.sha1(owner.encode(), usedforsecurity=False).hexdigest()[:16]
-
-
 def _yields(value: str, old: str, wakeup: str) -> bool:
-    """Whether a key with this value goes to who adopts from ``old``, or was woken by ``wakeup``."""
+    """Return whether a key with this value goes to an attempt that adopts ``old`` or was woken."""
     return value.startswith(f"{old}:") if old else _free_with(wakeup, value)
 
 
 def _free_with(wakeup: str, value: str) -> bool:
-    """Whether a value is free for whoever has been woken by ``wakeup``; for nobody, without."""
+    """Return whether a value is free for an attempt that was woken by ``wakeup``."""
     return bool(wakeup) and (value == NEXT or value.startswith(f"{wakeup}:"))

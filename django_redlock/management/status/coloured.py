@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from .page import FOLDED, Span, Table
+from .page import Span, Table
 from .plain import printable
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from django.core.management.base import OutputWrapper
 
-    from .page import Line
+    from .page import Paragraph
 
 WIDTH: Final = 120  # columns where the output is no terminal
 
@@ -43,7 +43,7 @@ class Coloured:
             emoji=False,
         )
 
-    def show(self, blocks: Iterable[Line | Table]) -> None:
+    def show(self, blocks: Iterable[Paragraph | Table]) -> None:
         """Print paragraphs and tables."""
         for block in blocks:
             if isinstance(block, Table):
@@ -67,7 +67,7 @@ class Coloured:
             header_style="bold",
         )
         for position, head in enumerate(table.heads):
-            made.add_column(head, no_wrap=position >= FOLDED, overflow="fold")
+            made.add_column(head, no_wrap=position not in table.folded, overflow="fold")
         for row in table.rows:
             made.add_row(*map(self._text, row))
         return made

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_redlock.inspection.results import HeldLock, Survey
+    from django_redlock.inspection.task_list import Task
 
 
 def as_json(surveys: Sequence[Survey]) -> dict[str, Any]:
@@ -32,6 +33,7 @@ def _alias_json(found: Survey) -> dict[str, Any]:
                 "voting": node.voting,
                 "answered": heard,
                 "why": node.why,
+                "code": node.code,
                 "version": node.software,
                 "role": node.role,
                 "uptime": _rounded(node.uptime),
@@ -49,6 +51,21 @@ def _alias_json(found: Survey) -> dict[str, Any]:
             )
         ],
         "locks": [_lock_json(lock, found) for lock in found.locks],
+        "tasks": [_task_json(task) for task in found.tasks.tasks],
+        "tasks_truncated": found.tasks.truncated or found.tasks.beyond > 0,
+    }
+
+
+def _task_json(task: Task) -> dict[str, Any]:
+    return {
+        "task": task.task,
+        "id": task.task_id,
+        "state": task.state.value,
+        "names": list(task.names),
+        "on": task.on,
+        "of": task.of,
+        "lowest": _rounded(task.lowest),
+        "highest": _rounded(task.highest),
     }
 
 

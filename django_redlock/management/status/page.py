@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from django_redlock.inspection.results import Health, HeldLock, LockStatus, Survey, age
+from django_redlock.core.reasons import describe
+from django_redlock.inspection.results import Health, HeldLock, LockStatus, NodeState, Survey, age
+from django_redlock.inspection.task_list import Task, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,11 +23,12 @@ COLOURS: Final = {
     LockStatus.PARTIAL: "yellow",
     LockStatus.SPLIT: "yellow",
     LockStatus.UNCLEAR: "red",
-    "up": "green",
-    "no vote": "yellow",
-    "down": "red",
+    TaskState.RUNNING: "green",
+    NodeState.UP: "green",
+    NodeState.NO_VOTE: "yellow",
+    NodeState.DOWN: "red",
 }
-FOLDED: Final = 2  # the first columns of each table, whose texts may be long
+FOLDED: Final = (0, 1)  # the columns of a table whose texts may be long, unless it says others
 
 
 class Span(NamedTuple):
@@ -36,13 +39,14 @@ class Span(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows under their heads."""
+    """Rows under their heads; the texts of the columns that are ``folded`` may be long."""
 
     heads: tuple[str, ...]
     rows: list[list[Span]]
+    folded: tuple[int, ...] = FOLDED
 
 
-Line: TypeAlias = tuple[Span, ...]  # of a paragraph; an empty one separates
+Paragraph: TypeAlias = tuple[Span, ...]  # an empty one separates
 
 
 def worst(surveys: Sequence[Survey]) -> Health:
@@ -50,16 +54,16 @@ def worst(surveys: Sequence[Survey]) -> Health:
     return max((each.health for each in surveys), key=EXIT.__getitem__)
 
 
-def page(found: Survey, wanted: Wanted) -> Iterator[Line | Table]:
+def page(found: Survey, wanted: Wanted) -> Iterator[Paragraph | Table]:
     """The sentence, the nodes and the locks of one alias."""
-    yield Span(f"{found.alias}: ", "bold"), Span(found.summary, COLOURS[found.health])
+    yield Span(f"{found.alias}: ", "bold"), Span(describe(found.summary), COLOURS[found.health])
     yield ()
     yield Table(
         ("node", "state", "version", "uptime", "role", "round trip", "guard"),
         [_node_row(found, i) for i in range(len(found.nodes))],
     )
-    for sentence in found.advice:
-        yield (Span(sentence, "dim"),)
+    for advice in found.advice:
+        yield (Span(describe(advice), "dim"),)
     yield ()
     if found.locks:
         yield Table(
@@ -73,11 +77,29 @@ def page(found: Survey, wanted: Wanted) -> Iterator[Line | Table]:
         yield (Span("Too few nodes answered to know what is held."),)
     for sentence in _left_out(found, wanted):
         yield (Span(sentence, "yellow"),)
+    yield from _tasks(found, wanted)
+
+
+def _tasks(found: Survey, wanted: Wanted) -> Iterator[Paragraph | Table]:
+    """The tasks, if there are any; most deployments have none."""
+    tasks = found.tasks
+    if tasks.tasks:
+        yield ()
+        heads = ("task", "locks", "id", "on", "seconds left", "is")
+        yield Table(heads, [_task_row(task) for task in tasks.tasks])
+    elif wanted.finished and found.complete:
+        yield (Span("No such task is queued or running, or has finished."),)
+    if tasks.beyond:
+        yield (Span(f"{tasks.beyond} more tasks; --limit shows more.", "yellow"),)
+    if tasks.truncated:
+        told = "More names are kept than were looked at: there may be more tasks."
+        yield (Span(told, "yellow"),)
 
 
 def _node_row(found: Survey, i: int) -> list[Span]:
-    node, state, why = found.nodes[i], found.state(i), found.why(i)
-    risky = state == "up" and found.warning(i)
+    node, state = found.nodes[i], found.state(i)
+    why = describe(found.reason(i), brief=True)
+    risky = state is NodeState.UP and found.warning(i)
     round_trip = NOTHING if node.round_trip is None else f"{node.round_trip * 1000:.2f} ms"
     return [
         Span(node.label),
@@ -97,6 +119,17 @@ def _lock_row(lock: HeldLock) -> list[Span]:
         Span(f"{lock.on} of {lock.of}"),
         Span(_left(lock)),
         Span(lock.kind, COLOURS.get(lock.kind, "")),
+    ]
+
+
+def _task_row(task: Task) -> list[Span]:
+    return [
+        Span(task.task),
+        Span(", ".join(task.names) or NOTHING),
+        Span(task.task_id),
+        Span(f"{task.on} of {task.of}"),
+        Span(_left(task)),
+        Span(task.state, COLOURS.get(task.state, "")),
     ]
 
 
@@ -120,7 +153,7 @@ def _holders(lock: HeldLock) -> str:
     return ", ".join(f"{each.label or unknown} on {each.on}" for each in lock.owners)
 
 
-def _left(lock: HeldLock) -> str:
+def _left(lock: HeldLock | Task) -> str:
     if not lock.on:
         return NOTHING
     if lock.lowest is None:

@@ -13,27 +13,27 @@ if TYPE_CHECKING:
 
     from django.core.management.base import OutputWrapper
 
-    from .page import Line
+    from .page import Paragraph
 
 
 class Plain:
-    """Collects lines; columns are as wide as their longest text, two spaces apart."""
+    """Collect lines of text; columns are as wide as their longest text, two spaces apart."""
 
     def __init__(self, to: OutputWrapper) -> None:
         self._encoding = getattr(to, "encoding", None) or "utf-8"
-        self._lines: list[str] = []
+        self._printed: list[str] = []
 
-    def show(self, blocks: Iterable[Line | Table]) -> None:
+    def show(self, blocks: Iterable[Paragraph | Table]) -> None:
         """Print paragraphs and tables."""
         for block in blocks:
             if isinstance(block, Table):
                 self._table(block)
             else:
-                self._lines.append("".join(self._text(span.text) for span in block))
+                self._printed.append("".join(self._text(span.text) for span in block))
 
     def getvalue(self) -> str:
         """All that was printed."""
-        return "".join(f"{line}\n" for line in self._lines)
+        return "".join(f"{text}\n" for text in self._printed)
 
     def _text(self, text: str) -> str:
         return printable(text, self._encoding)
@@ -44,7 +44,7 @@ class Plain:
         rows.insert(1, ["-" * width for width in widths])
         for row in rows:
             padded = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-            self._lines.append("  ".join(padded).rstrip())
+            self._printed.append("  ".join(padded).rstrip())
 
 
 def printable(text: str, encoding: str) -> str:

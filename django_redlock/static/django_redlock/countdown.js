@@ -24,4 +24,17 @@
     tick();
     setInterval(tick, 1000);
   }
+
+  // What scrolls, and only that, is reached by keyboard; not all browsers see to it themselves.
+  const observer = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      const { scrollHeight, scrollWidth, clientHeight, clientWidth } = target;
+      if (scrollHeight > clientHeight || scrollWidth > clientWidth) {
+        target.tabIndex = 0;
+      } else {
+        target.removeAttribute("tabindex");
+      }
+    }
+  });
+  document.querySelectorAll(".redlock-long, .redlock-scroll").forEach((each) => observer.observe(each));
 })();

@@ -1,1 +1,1 @@
-"""What goes over a connection: scripts, the protocol's items, replies and refusals."""
+"""What goes over a connection: scripts, RESP, replies, refusals, and why a connection ends."""

@@ -1,4 +1,4 @@
-"""What a node's refusal means, in words that say what to do and give nothing secret away."""
+"""Make reasons of a node's errors, without secrets."""
 
 from __future__ import annotations
 
@@ -7,52 +7,57 @@ from typing import Final
 
 from redis import exceptions
 
+from django_redlock.core.reasons import Reason, ReasonCode, because
+
 
 class Refused(Exception):  # noqa: N818 - internal: why a connection is of no use
-    """The node answered, but may not vote or cannot be used; the text says why."""
+    """The node replied, but may not vote or cannot be used.
+
+    Attributes:
+        reason: why.
+    """
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
-ADVICE: Final = {
-    "WRONGTYPE": "WRONGTYPE: a key under KEY_PREFIX (the lock's own, fences or held) is somebody "
-    "else's; delete or rename it",
-    "OOM": "OOM: out of memory; raise its maxmemory",
-    "LOADING": "LOADING: still loading its data",
-    "BUSY": "BUSY: running somebody's endless script (SCRIPT KILL ends it)",
-    "READONLY": "READONLY: is a replica",
-    "MISCONF": "MISCONF: cannot save to disk and refuses writes",
-    "NOREPLICAS": "NOREPLICAS: has too few replicas and refuses writes",
-    "NOPERM": "NOPERM: the user lacks a right; see the ACL line in the documentation",
-    "NOAUTH": "NOAUTH: asks for a password; set PASSWORD for it in NODES",
-    "WRONGPASS": "WRONGPASS: refuses the USERNAME or PASSWORD that NODES has for it",
+# By the code at the start of an error reply.
+ERRORS: Final = {
+    "WRONGTYPE": ReasonCode.WRONG_TYPE,
+    "OOM": ReasonCode.OUT_OF_MEMORY,
+    "LOADING": ReasonCode.LOADING,
+    "BUSY": ReasonCode.BUSY,
+    "READONLY": ReasonCode.READ_ONLY,
+    "MISCONF": ReasonCode.CANNOT_SAVE,
+    "NOREPLICAS": ReasonCode.TOO_FEW_REPLICAS,
+    "NOPERM": ReasonCode.NO_PERMISSION,
+    "NOAUTH": ReasonCode.PASSWORD_NEEDED,
+    "WRONGPASS": ReasonCode.LOGIN_REFUSED,
 }
-
-
-NO_TEXT: Final = "answered with an error that is no text"
-# What redis-py and the system say, with numbers and addresses around it.
-REASONS: Final = {
-    "Connection refused": "connection refused",
-    "No such file or directory": "no such socket",
-    "Name or service not known": "no such host",
-    "No route to host": "no route to host",
-    "max number of clients reached": "has as many clients as it allows",
-    "DB index is out of range": "has no database of that number; correct it in NODES",
-    "invalid username-password pair": "refuses the username or password that NODES has for it; "
-    "correct USERNAME and PASSWORD",
-    "without any password configured": "has no password for that user; set one there, or remove "
-    "PASSWORD from NODES",
+# By a part of what redis-py and the system say.
+TOLD: Final = {
+    "Connection refused": ReasonCode.CONNECTION_REFUSED,
+    "connection closed by the node": ReasonCode.CONNECTION_CLOSED,
+    "No such file or directory": ReasonCode.NO_SUCH_SOCKET,
+    "Name or service not known": ReasonCode.NO_SUCH_HOST,
+    "No route to host": ReasonCode.NO_ROUTE,
+    "max number of clients reached": ReasonCode.TOO_MANY_CLIENTS,
+    "DB index is out of range": ReasonCode.NO_SUCH_DATABASE,
+    "Authentication required": ReasonCode.PASSWORD_NEEDED,
+    "invalid username-password pair": ReasonCode.LOGIN_REFUSED,
+    "without any password configured": ReasonCode.NO_PASSWORD_THERE,
 }
+LONGEST: Final = 200  # characters that are kept of another program's text
+FIRST: Final = {b"\x15": ReasonCode.TLS, b"H": ReasonCode.WEB_SERVER, b"<": ReasonCode.WEB_SERVER}
 
-# What is behind the port, when it is not what the URL says.
-NO_TLS: Final = "does not speak TLS; begin its URL with redis://, or name its TLS port"
-PERHAPS_NO_TLS: Final = "does not answer in TLS; if that port has none, begin its URL with redis://"
-TLS: Final = "speaks TLS; begin its URL with rediss://, or name its port without TLS"
-PERHAPS_TLS: Final = (
-    "closed the connection before it answered; if that port expects TLS, begin its URL with "
-    "rediss://"
-)
-WEB_SERVER: Final = "is a web server, not Redis or Valkey; correct host and port in NODES"
-STRANGER: Final = "answers, but not as Redis or Valkey; correct host and port in NODES"
-
+# By a part of what OpenSSL says of a certificate; of any other, nobody has vouched for it.
+CERTIFICATES: Final = {
+    "mismatch": ReasonCode.OTHER_HOST,
+    "expired": ReasonCode.EXPIRED,
+    "not yet valid": ReasonCode.EXPIRED,
+}
+NOT_VERIFIED: Final = re.compile(r"certificate verify failed: (.+?)\.? \(_ssl\.")
 NOT_IN_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 ENDED_IN_TLS: Final = ("UNEXPECTED_EOF_WHILE_READING", "EOF occurred in violation of protocol")
 ENDED: Final = ("Connection reset by peer", "Connection closed by server", "Broken pipe")
@@ -63,73 +68,83 @@ IN_A_SCRIPT: Final = re.compile(r"^(?:ERR )?Error running script .*?(?:@user_scr
 DENIED_IN_A_SCRIPT: Final = "The user executing the script can't"
 
 
-def complaint(error: Exception) -> str:
-    """A node's error reply in our words: what to do about it, and nothing secret."""
+def complaint(error: Exception) -> Reason:
+    """Return the reason in a node's error reply."""
     text = _told(error)
-    code = text.split(" ", 1)[0]
-    return ADVICE.get(code) or f"answered with an error: {_printable(text[:200]) or 'no text'}"
+    known = ERRORS.get(text.split(" ", 1)[0])
+    return because(known) if known else because(ReasonCode.ERROR, text=text[:LONGEST])
 
 
-def describe(error: Exception, *, tls: bool = False) -> str:
-    """Why a node could not be reached, without addresses that may carry secrets.
+def why_unreached(error: Exception, *, tls: bool = False) -> Reason:
+    """Return why a node could not be reached, without addresses that may have secrets.
 
     Args:
         error: what was raised while connecting.
         tls: whether the node's URL says that it speaks TLS.
     """
     if isinstance(error, UnicodeDecodeError):  # redis-py reads an error reply strictly
-        return NO_TEXT
+        return because(ReasonCode.UNREADABLE_ERROR)
     if isinstance(error, UnicodeError):  # it quotes a character, which may be a password's
-        return "its host, USERNAME or PASSWORD has characters that cannot be sent"
-    if isinstance(error, Refused | ValueError):
-        return str(error)
-    return _behind_the_port(error, tls=tls) or _as_told(error)
+        return because(ReasonCode.UNSENDABLE)
+    if isinstance(error, Refused):
+        return error.reason
+    if isinstance(error, ValueError):
+        return because(ReasonCode.CONNECT_FAILED, text=str(error))
+    behind = _behind_the_port(error, tls=tls)
+    return because(behind) if behind else _of_certificates(error) or _as_told(error)
 
 
-def _as_told(error: Exception) -> str:
+def _as_told(error: Exception) -> Reason:
     text = _told(error)
-    if not text:
-        refused = isinstance(error, exceptions.ResponseError)
-        text = "answered with an error" if refused else type(error).__name__
-    code = text.split(" ", 1)[0]
-    if code in ADVICE:
-        return ADVICE[code]
+    if not text and isinstance(error, exceptions.ResponseError):
+        return because(ReasonCode.ERROR, text="")
+    known = ERRORS.get(text.split(" ", 1)[0])
+    if known:
+        return because(known)
     if isinstance(error, exceptions.TimeoutError | TimeoutError):
-        return "no answer while connecting"
-    for told, ours in REASONS.items():
+        return because(ReasonCode.CONNECT_TIMEOUT)
+    for told, code in TOLD.items():
         if told in text:
-            return ours
+            return because(code)
+    kind = type(error).__name__
     if isinstance(error, exceptions.RedisError | OSError):
-        return text[:200]
-    return f"connecting raised {type(error).__name__}; look through OPTIONS, and the URL's query"
+        return because(ReasonCode.CONNECT_FAILED, text=text[:LONGEST] or kind)
+    return because(ReasonCode.CONNECT_RAISED, text=kind)
 
 
-def stranger(first: bytes) -> str:
-    """What is there instead of a node, told by its first byte; "" if that may be a node's."""
+def stranger(first: bytes) -> Reason | None:
+    """Return what is there instead of a node, by its first byte; None if it may be a node."""
     if first in b"+-:$*":
-        return ""
-    return {b"\x15": TLS, b"H": WEB_SERVER, b"<": WEB_SERVER}.get(first, STRANGER)
+        return None
+    return because(FIRST.get(first, ReasonCode.NOT_A_NODE))
 
 
-def _behind_the_port(error: Exception, *, tls: bool) -> str:
-    """What is there instead of what the URL says, as far as that shows; or ""."""
+def _behind_the_port(error: Exception, *, tls: bool) -> ReasonCode | None:
+    """Return how the server differs from the URL as to TLS, if that can be seen."""
     text = f"{error} {error.__context__ or ''}"
     if not tls:
-        return PERHAPS_TLS if any(sign in text for sign in ENDED) else ""
+        return ReasonCode.PERHAPS_TLS if any(sign in text for sign in ENDED) else None
     if any(sign in text for sign in NOT_IN_TLS):
-        return NO_TLS
+        return ReasonCode.NOT_TLS
     late = isinstance(error, exceptions.TimeoutError) and "handshake" in text
-    return PERHAPS_NO_TLS if late or any(sign in text for sign in ENDED_IN_TLS) else ""
+    ended = any(sign in text for sign in ENDED_IN_TLS)
+    return ReasonCode.PERHAPS_NOT_TLS if late or ended else None
 
 
-def _printable(text: str) -> str:
-    """``text`` with what would steer a terminal, or break a line of a log, escaped."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
+def _of_certificates(error: Exception) -> Reason | None:
+    """Return which certificate is refused, the node's or ours."""
+    text = str(error)
+    if "CERTIFICATE_REQUIRED" in text:
+        return because(ReasonCode.CERTIFICATE_NEEDED)
+    refused = NOT_VERIFIED.search(text)
+    if refused is None:
+        return None
+    told = refused[1][:LONGEST]
+    code = next((code for sign, code in CERTIFICATES.items() if sign in told), ReasonCode.UNTRUSTED)
+    return because(code, text=told)
 
 
 def _told(error: Exception) -> str:
-    """What the error says, begun by its code, as Redis 7.0 and later put it."""
+    """Return the error's text with its code at the start, as Redis 7.0 and later put it."""
     text = IN_A_SCRIPT.sub("", str(error))
     return f"NOPERM {text}" if text.startswith(DENIED_IN_A_SCRIPT) else text

@@ -1,11 +1,10 @@
-"""Answers in the Redis protocol (RESP 2), read within bounds, whatever a node sends.
+"""Read replies in the Redis protocol (RESP 2) within bounds, whatever a node sends.
 
-hiredis takes them apart. But it makes room for as many items as a header announces before the
-first has come (``*4294967295`` is 32 GB), knows types that nobody asked for and fails on some of
-them in its own ways, and offers no bound on any of that. So it is given what has been looked at:
-whole items of RESP 2, of bounded length. What breaks the bounds is ``Malformed``, the only
-exception that a node's bytes can cause; so whoever reads need not catch more, and an exception
-that a signal handler raises meanwhile goes its way.
+hiredis parses them. But it allocates as many items as a header announces before the first has come
+(``*4294967295`` is 32 GB), knows types that are not in RESP 2 and fails on some of them in its own
+ways, and has no bounds. So it is given only what has been checked: whole items of RESP 2, of
+bounded length. A node's bytes can cause one exception only, ``Malformed``; so a caller need not
+catch more, and an exception of a signal handler is not caught with it.
 """
 
 from __future__ import annotations
@@ -15,12 +14,16 @@ from typing import Final
 
 import hiredis
 
-ITEM: Final = 256 * 1024  # bytes of one item
-LINE: Final = 16 * 1024  # bytes of a status or an error
+from django_redlock.core.reasons import Reason, ReasonCode, because
 
-NOT_REDIS: Final = "sent what is not the Redis protocol"
-TOO_LONG: Final = "sent an answer that is too long"
-UNASKED: Final = "sent an answer to nothing"
+ITEM: Final = 256 * 1024  # bytes of one item
+SIMPLE: Final = 16 * 1024  # bytes of a status or an error
+ANSWER: Final = 256 * 1024  # bytes that any reply may have …
+ROOM: Final = 1024  # … and for each name in its request
+
+NOT_REDIS: Final = because(ReasonCode.NOT_THE_PROTOCOL)
+TOO_LONG: Final = because(ReasonCode.TOO_LONG)
+UNASKED: Final = because(ReasonCode.UNASKED)
 
 END: Final = b"\r\n"
 
@@ -35,35 +38,43 @@ def _short_strings() -> str:
     return rf"(?:{tens}|{ones})\r\n"
 
 
-# As many whole items as there are; lists are headers here, their items follow. First whole
-# answers to grants and releases, since most answers are, and this is how most of them look.
+# As many whole items as there are; lists are headers here, their items follow. Whole replies to
+# grants and releases come first, because they are the most frequent.
 ITEMS: Final = re.compile(
     rf"""(?:
     \*3\r\n\$32\r\n.{{32}}\r\n\$(?:7\r\nGRANTED\r\n\$16\r\n.{{16}}|5\r\nFREED\r\n:[0-9])\r\n
     |\*[0-9]{{1,5}}\r\n
     |:-?[0-9]{{1,19}}\r\n
     |\${_short_strings()}
-    |[+-][^\r\n]{{0,{LINE}}}\r\n
+    |[+-][^\r\n]{{0,{SIMPLE}}}\r\n
     |[$*]-1\r\n
     )*+""".encode(),
     re.DOTALL | re.VERBOSE,
 ).match
 LENGTH: Final = re.compile(rb"([$*])([0-9]+)\r\n").match
 BEGUN: Final = re.compile(
-    rb"(?:[$*:]-?[0-9]{0,19}|[+-][^\r\n]{0,%d})\r?\Z" % LINE,
+    rb"(?:[$*:]-?[0-9]{0,19}|[+-][^\r\n]{0,%d})\r?\Z" % SIMPLE,
 ).match
 
 
 class Malformed(Exception):  # noqa: N818 - as ``Refused``: why a connection is of no use
-    """A node sent what can be no answer; the text says why."""
+    """A node sent what cannot be a reply.
+
+    Attributes:
+        reason: why.
+    """
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class Reader:
-    """What arrives on one connection, taken apart into answers.
+    """The parser of one connection.
 
     Attributes:
-        gets: the next answer; False: it has not arrived as a whole. An error that a node
-            answered is returned, as ``hiredis.ReplyError``. Raises ``hiredis.ProtocolError``.
+        gets: returns the next reply; False: it has not arrived as a whole. It returns an error
+            reply as ``hiredis.ReplyError``, and raises ``hiredis.ProtocolError``.
     """
 
     __slots__ = ("_begun", "_feed", "gets")
@@ -75,10 +86,10 @@ class Reader:
         self._begun = b""  # an item that has not arrived as a whole
 
     def feed(self, data: bytes) -> None:
-        """Note what has arrived.
+        """Parse what has arrived.
 
         Raises:
-            Malformed: it cannot be part of an answer. Nothing more can be read.
+            Malformed: it cannot be part of a reply. Nothing more can be read.
         """
         if self._begun:
             data, self._begun = self._begun + data, b""
@@ -90,7 +101,7 @@ class Reader:
 
 
 def _and_long_ones(data: bytes, pos: int) -> int:
-    """Where the last whole item ends; at ``pos`` stands one that is long, or not whole."""
+    """Return where the last whole item ends; at ``pos`` begins one that is long, or not whole."""
     while pos < len(data):
         header = LENGTH(data, pos)
         if header is None:

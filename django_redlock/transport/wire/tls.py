@@ -1,4 +1,4 @@
-"""TLS connections that several threads use."""
+"""A TLS socket that several threads may use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class OneAtATime:
-    """Read and write a socket, from whichever threads, one call at a time.
+    """Read and write a socket from any thread, one call at a time.
 
     OpenSSL allows no two calls on one connection at the same time: the connection looks closed
     afterwards, or worse. No other lock is taken inside this one.
@@ -26,6 +26,6 @@ class OneAtATime:
             return self._socket.recv(size)
 
     def send(self, data: bytes) -> int:
-        """Write what the socket takes; how many bytes."""
+        """Write what the socket takes; return how many bytes."""
         with self._lock:
             return self._socket.send(data)

@@ -1,9 +1,9 @@
+-- Admit the node to voting, once its restart guard is over; run once per connection.
 -- KEYS fences                     ARGV nonce, guard, uptime, a random text
--- Asked once per connection. A node without ``epoch`` is new or was emptied; it gets one when
--- ``guard`` milliseconds have passed since somebody first noticed. Not since its start: its clock
--- may have been set since, and then it counts too many. But an asker who knows that it is younger
--- than that, since it was started or its clock was set, lets all begin anew; a second less is
--- rounding.
+-- A node without ``epoch`` is new or was emptied; it gets one when ``guard`` milliseconds have
+-- passed since a client first noticed. Not since its start: its clock may have been set since, and
+-- then it counts too many. But a client that knows that the node is younger than that, since it was
+-- started or its clock was set, lets the guard begin again; a second less is rounding.
 -- Returns nonce, ADMITTED, milliseconds left until it may be admitted (0: admitted), its epoch
 local nonce, guard, uptime = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local epoch = redis.call('HGET', KEYS[1], 'epoch')

@@ -1,4 +1,4 @@
+-- Take the wake-up that no waiter has taken from the queue.
 -- KEYS queue                      ARGV nonce
--- Takes the word that nobody who waits has taken.
--- Returns nonce, CLAIMED, the word or ""
+-- Returns nonce, CLAIMED, the wake-up or ""
 return {ARGV[1], 'CLAIMED', redis.call('LPOP', KEYS[1]) or ''}

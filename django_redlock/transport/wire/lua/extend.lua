@@ -1,6 +1,7 @@
--- KEYS held, lock …               ARGV nonce, then for each tenancy: its nonce, ttl, n, name × n
--- Prolongs many tenancies, each with all its keys or none. Never shortens, never creates. The
--- index comes after the expiry and may be refused (out of memory): a lease is worth more.
+-- Prolong many leases, each with all its keys or none.
+-- KEYS held, lock …               ARGV nonce, then for each lease: its nonce, ttl, n, name × n
+-- Never shortens, never creates. The index is written after the expiry, and that write may fail
+-- (out of memory): a lease is worth more.
 -- Returns nonce, KEPT, [1 prolonged | 0 a key is missing or carries another nonce] …
 local kept, key, arg = {}, 2, 2
 local t = redis.call('TIME')
@@ -19,7 +20,7 @@ while arg <= #ARGV do
     local left = redis.call('PTTL', KEYS[key + i])
     if left >= 0 and left < ttl then
       redis.call('PEXPIRE', KEYS[key + i], ttl)
-      redis.pcall('ZADD', KEYS[1], string.format('%.0f', now + ttl), ARGV[arg + 3 + i])
+      redis.pcall('ZADD', KEYS[1], now + ttl, ARGV[arg + 3 + i])
     end
   end
   kept[#kept + 1] = all

@@ -1,56 +1,68 @@
+-- Grant all names to the nonce, or none.
 -- KEYS fences, held, waits, lock × n
--- ARGV nonce, wish, slack, ttl, label, old, word, waits, field × n, name × n, epoch
--- Takes all names or none. ``wish`` is the caller's wall clock and ``slack`` how far it may be
--- ahead of this node's, in microseconds; ``ttl`` in milliseconds. With ``old`` and ``word`` empty
--- each key must be missing. With ``old`` each must carry exactly that nonce (adoption). With
--- ``word``, the nonce of a tenancy that is over, each must be missing, reserved or carry that.
--- If refused and ``waits`` is not 0, notes for so many milliseconds that somebody waits.
+-- ARGV nonce, wish, slack, ttl, label, old, wakeup, waits, field × n, name × n, epoch
+-- ``wish`` is the caller's wall clock and ``slack`` how far it may be ahead of this node's, in
+-- microseconds; ``ttl`` in milliseconds. With ``old`` and ``wakeup`` empty each key must be
+-- missing. With ``old`` each must have exactly that nonce (adoption). With ``wakeup``, the nonce of
+-- a lease that is over, each must be missing, reserved or have that nonce.
+-- If refused and ``waits`` is not 0, notes for so many milliseconds that the name has a waiter.
 -- ``epoch`` is what the node had when the connection was opened: one that was emptied since, or
 -- got another's data, has none or another. The first write is one that a node which is out of
--- memory refuses, so that it refuses all. Now and then the index is rid of what has expired.
--- Returns nonce, GRANTED, g | nonce, HELD, pttl, label, owner, i | nonce, GONE | nonce, EMPTY
-local nonce, n, old, word = ARGV[1], #KEYS - 3, ARGV[6], ARGV[7]
-if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[#ARGV] then return {nonce, 'EMPTY'} end
-for i = 1, n do
+-- memory refuses, so that it refuses all. Now and then expired names are removed from the index.
+-- A single free name is one SET NX. Whatever that does not grant is decided below it, as for
+-- several names: whose the key is, and which error the node has.
+-- A name that is a completion record (``done::label``) is refused by DONE, which tells what HELD does.
+-- Returns nonce, GRANTED, g | nonce, HELD | DONE, pttl, label, owner, i | nonce, GONE | nonce, EMPTY
+local nonce, n, old, wakeup = ARGV[1], #KEYS - 3, ARGV[6], ARGV[7]
+local counters = redis.call('HMGET', KEYS[1], 'epoch', unpack(ARGV, 9, n + 8))
+if counters[1] ~= ARGV[#ARGV] then return {nonce, 'EMPTY'} end
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local wish = tonumber(ARGV[2])
+local g = math.min(wish, t[1] * 1000000 + t[2] + ARGV[3])
+for i = 2, n + 1 do
+  local counter = tonumber(counters[i] or 0)
+  g = g and counter and math.max(g, counter + 1) -- nil: somebody wrote what is no number
+end
+if g then g = g == wish and ARGV[2] or string.format('%.0f', g) end
+local granted = false
+if g and n == 1 and old == '' and wakeup == '' then
+  local set = redis.pcall('SET', KEYS[4], nonce .. ':' .. g .. ':' .. ARGV[5], 'NX', 'PX', ARGV[4])
+  if set and set.ok then
+    granted = type(redis.pcall('HSET', KEYS[1], ARGV[9], g)) == 'number'
+    if not granted then redis.call('DEL', KEYS[4]) end
+  end
+end
+for i = 1, granted and 0 or n do
   local value = redis.call('GET', KEYS[i + 3])
   local taken
   if old ~= '' then
     if not value then return {nonce, 'GONE'} end
     taken = string.sub(value, 1, #old + 1) ~= old .. ':'
   else
-    taken = value and (word == '' or
-      (value ~= 'next::' and string.sub(value, 1, #word + 1) ~= word .. ':'))
+    taken = value and (wakeup == '' or
+      (value ~= 'next::' and string.sub(value, 1, #wakeup + 1) ~= wakeup .. ':'))
   end
   if taken then
-    if ARGV[8] ~= '0' then
-      local t = redis.call('TIME')
-      local due = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000) + ARGV[8])
-      redis.pcall('ZADD', KEYS[3], due, ARGV[8 + n + i])
-    end
+    if ARGV[8] ~= '0' then redis.pcall('ZADD', KEYS[3], now + ARGV[8], ARGV[8 + n + i]) end
     local owner, label = string.match(value, '^(%x+):%d+:(.*)$')
+    local done = string.match(value, '^done::(.*)$')
     if value == 'next::' then
       owner = ''
     else
-      label = label or string.match(value, '^rest::(.*)$')
+      label = label or done or string.match(value, '^rest::(.*)$')
       owner = string.sub(redis.sha1hex(owner or value), 1, 16)
     end
-    return {nonce, 'HELD', redis.call('PTTL', KEYS[i + 3]), label or '', owner, i - 1}
+    return {nonce, done and 'DONE' or 'HELD', redis.call('PTTL', KEYS[i + 3]), label or '', owner, i - 1}
   end
 end
-local t = redis.call('TIME')
-local now = t[1] * 1000000 + t[2]
-local g = math.min(tonumber(ARGV[2]), now + tonumber(ARGV[3]))
-for i = 9, n + 8 do
-  g = math.max(g, (tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or '0')) + 1)
-end
-g = string.format('%.0f', g)
-local due = string.format('%.0f', math.floor(now / 1000) + ARGV[4])
+if not g then return redis.error_reply('ERR a counter is not a number') end
 for i = 1, n do
-  redis.call('HSET', KEYS[1], ARGV[8 + i], g)
-  redis.call('SET', KEYS[i + 3], nonce .. ':' .. g .. ':' .. ARGV[5], 'PX', ARGV[4])
-  redis.call('ZADD', KEYS[2], due, ARGV[8 + n + i])
+  if not granted then
+    redis.call('HSET', KEYS[1], ARGV[8 + i], g)
+    redis.call('SET', KEYS[i + 3], nonce .. ':' .. g .. ':' .. ARGV[5], 'PX', ARGV[4])
+  end
+  redis.call('ZADD', KEYS[2], now + ARGV[4], ARGV[8 + n + i])
 end
-if t[2] % 64 == 0 then
-  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', math.floor(now / 1000)))
-end
+if t[2] % 64 == 0 then redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now) end
 return {nonce, 'GRANTED', g}

@@ -1,7 +1,8 @@
+-- List one page of the index of held names.
 -- KEYS held                       ARGV nonce, most, from
--- One page of the index: names that are due at ``from`` (milliseconds) or later, the first due
--- first, at most ``most``. The next page begins where this one ends, with its last names again
--- if they are due in the same millisecond.
+-- Names that are due at ``from`` (milliseconds) or later, the first due first, at most ``most``.
+-- The next page begins where this one ends, with its last names again if they are due in the same
+-- millisecond.
 -- Returns nonce, LISTED, [name …], where the next page begins (0: there is none)
 local t = redis.call('TIME')
 local from = math.max(t[1] * 1000 + math.floor(t[2] / 1000), tonumber(ARGV[3]))

@@ -1,5 +1,6 @@
+-- Tell how long the name is still taken, and note that it has a waiter.
 -- KEYS waits, lock                ARGV nonce, waits, name
--- Notes for ``waits`` milliseconds that somebody waits, and tells how long the key will be there.
+-- The note holds for ``waits`` milliseconds.
 -- Returns nonce, LOOKED, pttl (-1: no expiry, -2: no key)
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)

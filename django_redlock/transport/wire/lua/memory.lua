@@ -1,5 +1,5 @@
+-- Tell what the node does when its memory is full.
 -- KEYS held                       ARGV nonce
--- What the node does when its memory is full.
 -- Returns nonce, MEMORY, [bytes that it may use (0: without a limit), policy, keys evicted]
 local memory, stats = redis.call('INFO', 'memory'), redis.call('INFO', 'stats')
 return {ARGV[1], 'MEMORY', {

@@ -1,5 +1,6 @@
+-- Raise the fence counters of the names to the token that the majority needs.
 -- KEYS fences, lock × n           ARGV nonce, token, field × n, g
--- Lifts the counters to ``token`` if every key still carries this nonce *and this grant's* g.
+-- Only if every key still has this nonce *and this grant's* g.
 -- Returns nonce, RAISED, token | nonce, GONE
 local nonce, token, g, n = ARGV[1], tonumber(ARGV[2]), ARGV[#ARGV], #KEYS - 1
 local mine = nonce .. ':' .. g .. ':'

@@ -1,15 +1,15 @@
+-- Free each key that has this nonce, and wake the first waiter.
 -- KEYS held, waits, lock × n, queue × n
 -- ARGV nonce, reserve, wake, name × n
--- Frees each key that carries this nonce. If somebody waits for the name and ``reserve`` is not
--- 0, it is kept for whoever is woken next, for so many milliseconds. For the names with a "1"
--- in ``wake``, a digit for each, if somebody waits, the nonce becomes the queue's only word,
--- whether the key carried it or not.
+-- If the name has a waiter and ``reserve`` is not 0, it is reserved for the waiter that is woken,
+-- for so many milliseconds. For the names with a "1" in ``wake``, a digit for each, that have a
+-- waiter, the nonce becomes the queue's only wake-up, whether the key had it or not.
 -- Needs no write that a node which is out of memory refuses, and no ``waits`` that can be read.
--- Returns nonce, FREED, number of names for which somebody waits | nonce, GONE, the same
-local nonce, reserve, n = ARGV[1], tonumber(ARGV[2]), (#KEYS - 2) / 2
-local word, woken = 'GONE', 0
+-- Returns nonce, FREED, number of names that have a waiter and were woken | nonce, GONE, the same
+local nonce, n, outcome, woken = ARGV[1], (#KEYS - 2) / 2, 'GONE', 0
+local mine = nonce .. ':'
 for i = 1, n do
-  local lock, queue, name = KEYS[2 + i], KEYS[2 + n + i], ARGV[3 + i]
+  local lock, name = KEYS[2 + i], ARGV[3 + i]
   local waited = redis.pcall('ZSCORE', KEYS[2], name)
   if type(waited) == 'string' then
     local t = redis.call('TIME')
@@ -19,17 +19,18 @@ for i = 1, n do
     waited = false
   end
   local value = redis.call('GET', lock)
-  if value and string.sub(value, 1, #nonce + 1) == nonce .. ':' then
-    local kept = waited and reserve > 0 and redis.pcall('SET', lock, 'next::', 'PX', reserve)
+  if value and string.sub(value, 1, #mine) == mine then
+    local kept = waited and ARGV[2] ~= '0' and redis.pcall('SET', lock, 'next::', 'PX', ARGV[2])
     if not kept or kept.err then redis.call('DEL', lock) end
     redis.call('ZREM', KEYS[1], name)
-    word = 'FREED'
+    outcome = 'FREED'
   end
   if waited and string.sub(ARGV[3], i, i) == '1' then
+    local queue = KEYS[2 + n + i]
     woken = woken + 1
     redis.call('DEL', queue)
     redis.pcall('RPUSH', queue, nonce)
     redis.call('PEXPIRE', queue, math.max(redis.call('PTTL', lock), 1000))
   end
 end
-return {nonce, word, woken}
+return {nonce, outcome, woken}

@@ -1,6 +1,7 @@
+-- Release the names for a lock with min_hold: they stay taken until its time is over.
 -- KEYS held, lock × n             ARGV nonce, rest, name × n
--- Like RELEASE, but the name stays taken for ``rest`` milliseconds more under a value that
--- nobody owns (``rest::label`` has no nonce: it can be neither extended nor released).
+-- For ``rest`` milliseconds more, under a value that has no nonce (``rest::label``): it can be
+-- neither extended nor released.
 -- Returns nonce, RESTING, number of keys | nonce, GONE
 local nonce, rest, n = ARGV[1], tonumber(ARGV[2]), 0
 local t = redis.call('TIME')

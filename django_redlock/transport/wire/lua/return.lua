@@ -1,6 +1,7 @@
+-- Give the keys of an adopter that got no majority back to the giver.
 -- KEYS lock × n                   ARGV nonce, old
--- Gives each key that carries this nonce back to ``old``, whose handle was not adopted after all. It
--- keeps its expiry and this grant's number, which no answer to ``old`` has ever told.
+-- Each key that has this nonce gets the giver's, ``old``. It keeps its expiry and this grant's
+-- number, which was in no reply to ``old``.
 -- Returns nonce, RETURNED, number of keys | nonce, GONE
 local nonce, old, n = ARGV[1], ARGV[2], 0
 for i = 1, #KEYS do

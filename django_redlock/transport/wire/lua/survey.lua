@@ -1,6 +1,7 @@
+-- Describe held locks, without changing anything.
 -- KEYS held                       ARGV nonce, lock prefix, limit, name …
--- Reads; writes nothing. Without names: those of the index that are due first, at most ``limit``.
--- The nonce is the power to release, so it stays here: a digest names the owner.
+-- Without names: those of the index that are due first, at most ``limit``. The nonce is the power
+-- to release, so it stays here: a digest names the owner.
 -- Returns nonce, FOUND, [name, owner digest, pttl, g, label] …, number of names looked at
 local nonce, prefix, names = ARGV[1], ARGV[2], {}
 if #ARGV > 3 then
@@ -14,7 +15,7 @@ local found = {}
 for _, name in ipairs(names) do
   local value = redis.pcall('GET', prefix .. name)
   if type(value) == 'table' then value = '' end
-  if value and value ~= 'next::' then
+  if value and value ~= 'next::' and string.sub(value, 1, 6) ~= 'done::' then
     local owner, g, label = string.match(value, '^(%x+):(%d+):(.*)$')
     if not owner then
       owner, g, label = value, '', string.match(value, '^rest::(.*)$') or ''

@@ -1,0 +1,1 @@
+"""A program for each client, all spoken to as in `conversation`."""

@@ -1,0 +1,151 @@
+"""System checks of locked tasks. They contact no node and no broker."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from celery import current_app
+from celery.backends.base import DisabledBackend
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+
+from django_redlock import conf
+from django_redlock.checks.options import check_options
+
+from .decorator import LockedTask
+from .publishing.plan import Plan, plan_of
+from .redelivery import visibility_timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from celery import Task
+
+E002: Final = "django_redlock.E002"
+W006: Final = "django_redlock.W006"
+W007: Final = "django_redlock.W007"
+W008: Final = "django_redlock.W008"
+W009: Final = "django_redlock.W009"
+WITH_VISIBILITY: Final = ("redis", "rediss", "sentinel", "unix", "sqs")  # schemes of brokers
+
+
+class Locked(NamedTuple):
+    """A task, and how it is locked.
+
+    Attributes:
+        ttl, renew, max_hold: those of its locks, in seconds; from the alias where it has none.
+    """
+
+    task: Task
+    plan: Plan
+    ttl: float
+    renew: bool
+    max_hold: float | None
+
+    @property
+    def longest(self) -> float | None:
+        """Return the seconds after which Celery ends a run, or None."""
+        task, settings = self.task, self.task.app.conf
+        limits = (
+            task.time_limit or settings.task_time_limit,
+            task.soft_time_limit or settings.task_soft_time_limit,
+        )
+        return max((limit for limit in limits if limit), default=None)
+
+
+@checks.register
+def check_tasks(**_: Any) -> list[checks.CheckMessage]:
+    """Report E002, E003 and W006 to W009 for the locked tasks of this process.
+
+    E002 is for a task that has marks and cannot set them, E003 for one whose lock nobody can have,
+    the others for what works but is risky.
+    """
+    found = [message for task, plan in _plans() for message in _impossible(task, plan)]
+    return found + [message for locked in _locked() for message in _look_at(locked)]
+
+
+def _plans() -> Iterator[tuple[Task, Plan]]:
+    if not (current_app.finalized or current_app.autofinalize):
+        return  # asking for the tasks would be an error
+    for _, task in sorted(current_app.tasks.items()):
+        plan = plan_of(task.run)
+        if plan is not None:
+            yield task, plan
+
+
+def _impossible(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
+    broken = f"The task {task.name} fails in each run"
+    return check_options(broken, plan.template.alias, plan.template.options)
+
+
+def _locked() -> Iterator[Locked]:
+    for task, plan in _plans():
+        with suppress(ImproperlyConfigured):  # E001 and E003 tell of that
+            backend, options = conf.backend(plan.template.alias), plan.template.options
+            yield Locked(
+                task,
+                plan,
+                backend.ttl if options.ttl is None else options.ttl,
+                backend.renew if options.renew is None else options.renew,
+                backend.max_hold if options.max_hold is None else options.max_hold,
+            )
+
+
+def _look_at(locked: Locked) -> Iterator[checks.CheckMessage]:
+    task, options = locked.task, locked.plan.options
+    if options.marks and not isinstance(task, LockedTask):
+        yield checks.Error(
+            f"The task {task.name} has mode={options.mode!r}, and its class sends messages "
+            "without marks: equal messages would be queued twice.",
+            hint="Write @shared_task(base=LockedTask), or let its class inherit from it.",
+            id=E002,
+        )
+    longest = locked.longest
+    if longest is not None and not locked.renew and longest > locked.ttl:
+        yield checks.Warning(
+            f"The task {task.name} may run for {longest:g} s, by its time limit, and its lock ends "
+            f"after {locked.ttl:g} s: it is not renewed.",
+            hint="Leave renew=False out, or choose a ttl above the time limit.",
+            id=W006,
+        )
+    yield from _redelivery(locked)
+    if options.marks and options.on_duplicate == "existing" and _has_no_results(task):
+        yield checks.Warning(
+            f"The task {task.name} returns the result of the first message for a duplicate, and "
+            "its application stores no results: nobody can wait for it or see its state.",
+            hint="Set a result backend, or on_duplicate='drop', 'raise' or a function.",
+            id=W008,
+        )
+
+
+def _redelivery(locked: Locked) -> Iterator[checks.CheckMessage]:
+    """Yield what is risky about a task that is acknowledged late."""
+    task = locked.task
+    if not task.acks_late:
+        return
+    longest = max(locked.max_hold or 0.0, locked.longest or 0.0)
+    timeout = visibility_timeout(task)
+    if _scheme(task) in WITH_VISIBILITY and longest > timeout:
+        yield checks.Warning(
+            f"The task {task.name} may hold its lock for {longest:g} s, and the broker delivers "
+            f"its message again after {timeout:g} s.",
+            hint="Set visibility_timeout in broker_transport_options above it, for all processes.",
+            id=W007,
+        )
+    if not task.reject_on_worker_lost:
+        yield checks.Warning(
+            f"The task {task.name} has acks_late, and the message of a killed process is lost all "
+            "the same: Celery acknowledges it.",
+            hint="Write reject_on_worker_lost=True, or set task_reject_on_worker_lost.",
+            id=W009,
+        )
+
+
+def _scheme(task: Task) -> str:
+    url = task.app.conf.broker_url or ""
+    return url.partition("://")[0] if isinstance(url, str) else ""
+
+
+def _has_no_results(task: Task) -> bool:
+    return isinstance(task.backend, DisabledBackend)

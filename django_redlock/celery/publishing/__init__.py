@@ -1,0 +1,1 @@
+"""Messages of tasks: whether one is sent, and its mark on the nodes."""

@@ -1,0 +1,222 @@
+"""Send the message of a task, unless a mark on the nodes says that another one waits or runs.
+
+``LockedTask.apply_async`` calls ``publish``, with what sends the message. A message is sent without
+a look at marks where somebody waits for just this one: it is part of a group, chord or chain, has
+callbacks, or replaces another task. A message that is sent again (a retry, one that comes back
+later) sets its mark anew, and is never left out. A copy sets none: it may find that its first run
+has finished, and a message that was left out for it would then be lost.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from celery.utils import uuid
+from django.db import DEFAULT_DB_ALIAS, transaction
+from kombu import serialization
+
+from django_redlock import conf
+from django_redlock.celery.headers import HEADER, sends_copy
+from django_redlock.celery.options import UNTIL_FINISHED
+from django_redlock.celery.telling import tell
+from django_redlock.core import marks as core
+from django_redlock.core.errors import DuplicateTask
+from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.events import TaskOutcome
+from django_redlock.transactions import in_transaction
+
+from . import marks
+from .lifetimes import seconds_queued
+from .plan import Plan, plan_of
+
+if TYPE_CHECKING:
+    from celery import Task
+    from celery.result import AsyncResult
+
+    from django_redlock.locks.lock import Lock
+
+logger = logging.getLogger("django_redlock")
+AWAITED: Final = ("link", "link_error", "chord", "group_id", "replaced_task_nesting")
+PLAIN: Final = frozenset({str, int, float, bool, type(None)})  # as they are, whatever serializes
+OF_THE_CALLER: Final = ("producer", "publisher", "connection")  # perhaps gone after the COMMIT
+
+
+class Message(NamedTuple):
+    """A message that is to be sent.
+
+    Attributes:
+        send: sends it; called with the options.
+        lock: the lock of its run.
+        options: those of ``apply_async``, without ``task_id``.
+        again: whether it was sent before.
+    """
+
+    task: Task
+    plan: Plan
+    send: Callable[..., Any]
+    lock: Lock
+    task_id: str
+    options: dict[str, Any]
+    again: bool
+
+
+def publish(
+    task: Task,
+    send: Callable[..., Any],
+    arguments: tuple[Any, Mapping[str, Any] | None],
+    task_id: str | None,
+    options: dict[str, Any],
+) -> Any:
+    """Send a message of a task, or do with a duplicate what ``on_duplicate`` says.
+
+    Returns:
+        What ``send`` returns, an ``AsyncResult``, with an attribute ``duplicate``: False. For a
+        duplicate what ``on_duplicate`` says. Inside a transaction a result that has ``duplicate``
+        None until the COMMIT.
+
+    Raises:
+        DuplicateTask: it is a duplicate, and ``on_duplicate`` is "raise".
+    """
+    plan = plan_of(task.run)
+    unmarked = plan is None or not plan.options.marks
+    if plan is None or unmarked or task.app.conf.task_always_eager or _is_awaited(options):
+        return _noted(send(task_id=task_id, **options), duplicate=False)
+    lock = plan.lock(task, *_as_delivered(task, *arguments, options))
+    again = _is_sent_again(task_id, options)
+    message = Message(task, plan, send, lock, task_id or uuid(), options, again)
+    if not again and in_transaction(plan.options.using or DEFAULT_DB_ALIAS):
+        return _after_commit(message)
+    return _publish(message)
+
+
+# -- what kind of message -------------------------------------------------------------------------
+
+
+def _is_awaited(options: Mapping[str, Any]) -> bool:
+    """Return True if somebody waits for just this message; a chain does for its last one."""
+    return any(options.get(each) for each in AWAITED) or options.get("chain") is not None
+
+
+def _is_sent_again(task_id: str | None, options: Mapping[str, Any]) -> bool:
+    """Return True for a retry, and for a message that was put off: it has been sent before.
+
+    Such a message is sent by its own run. In a transaction, which that run may roll back by the
+    exception that ends it, waiting for a COMMIT would lose it.
+    """
+    headers = options.get("headers") or {}
+    history = headers.get(HEADER)
+    put_off = isinstance(history, Mapping) and bool(history.get("deferred"))
+    carries = marks.mark_in(headers) is not None
+    return task_id is not None and (bool(options.get("retries")) or put_off or carries)
+
+
+def _as_delivered(
+    task: Task, args: Any, kwargs: Mapping[str, Any] | None, options: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """Return the arguments as the worker will get them, of which it makes the key."""
+    args, kwargs = tuple(args or ()), kwargs or {}
+    if PLAIN.issuperset(map(type, (*args, *kwargs.values()))):
+        return args, kwargs
+    if getattr(task, "_dump_pydantic_arguments", None) is not None:
+        return args, kwargs  # the worker makes models of them again
+    serializer = options.get("serializer") or task.serializer or task.app.conf.task_serializer
+    kind, encoding, data = serialization.dumps((args, kwargs), serializer)
+    args, kwargs = serialization.loads(data, kind, encoding, accept=[kind])
+    return tuple(args), kwargs
+
+
+# -- transactions ---------------------------------------------------------------------------------
+
+
+def _after_commit(message: Message) -> Any:
+    """Publish when the transaction is committed; return the result of a reserved id."""
+    result = _noted(message.task.AsyncResult(message.task_id), duplicate=None)
+    options = {key: each for key, each in message.options.items() if key not in OF_THE_CALLER}
+    later = functools.partial(_committed, message._replace(options=options), result)
+    transaction.on_commit(later, using=message.plan.options.using)
+    return result
+
+
+def _committed(message: Message, result: AsyncResult[Any]) -> None:
+    try:
+        found = _publish(message)
+    except DuplicateTask as duplicate:
+        logger.warning("%s[%s] was not sent: %s", message.task.name, message.task_id, duplicate)
+        result.duplicate = True
+        return
+    of_this_id = getattr(found, "id", None) == message.task_id
+    result.duplicate = not (of_this_id and found.duplicate is False)
+    if message.plan.options.on_duplicate == "existing":
+        result.id = found.id
+
+
+# -- sending --------------------------------------------------------------------------------------
+
+
+def _publish(message: Message) -> Any:
+    marking = _marking(message)
+    try:
+        outcome = marking.mark() if marking is not None else core.Outcome()
+        if message.again or not outcome.duplicate_of:
+            options = message.options
+            if marking is not None and outcome.nonce:
+                headers = {**(options.get("headers") or {}), **marking.header(outcome.nonce)}
+                options = {**options, "headers": headers}
+            return _noted(message.send(task_id=message.task_id, **options), duplicate=False)
+    except BaseException:
+        if marking is not None:
+            marking.take_back()
+        raise
+    return _duplicate(message, outcome.duplicate_of)
+
+
+def _marking(message: Message) -> marks.Marking | None:
+    """Return what marks the message; None: no worker will run it, or it is a copy."""
+    task, plan, lock = message.task, message.plan, message.lock
+    life = seconds_queued(task, message.options, plan.options.queue_ttl)
+    if life <= 0 or sends_copy():
+        return None
+    of_run = plan.options.mode == UNTIL_FINISHED
+    names = lock.names
+    return marks.Marking(lock.alias, names, task.name, message.task_id, life, of_run=of_run)
+
+
+def _duplicate(message: Message, other: str) -> Any:
+    """Do what ``on_duplicate`` says; ``other`` is the task id of the message that counts."""
+    task, choice = message.task, message.plan.options.on_duplicate
+    logger.info("%s[%s] is not sent: %s waits or runs", task.name, message.task_id, other)
+    names, alias = message.lock.names, message.lock.alias
+    name = names[0] if len(names) == 1 else names
+    tell(TaskOutcome.DUPLICATE, task, message.task_id, alias=alias, name=name, other_id=other)
+    if choice == "drop":
+        return None
+    if choice == "raise":
+        reason = because(ReasonCode.ALREADY_QUEUED, task_id=other)
+        raise DuplicateTask(reason, name=name, task_id=other)
+    result = _noted(task.AsyncResult(other), duplicate=True)
+    return choice(result) if callable(choice) else result
+
+
+def _noted(result: Any, *, duplicate: bool | None) -> Any:
+    result.duplicate = duplicate
+    return result
+
+
+def unmark(task: Task, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> None:
+    """Remove the mark of the messages with these arguments, whatever message set it.
+
+    Raises:
+        TypeError: the arguments do not fit the task, or its messages have no marks.
+    """
+    plan = plan_of(task.run)
+    if plan is None or not plan.options.marks:
+        msg = (
+            f"messages of {task.name} have no marks: that takes mode='until_finished', or …started"
+        )
+        raise TypeError(msg)
+    lock = plan.lock(task, *_as_delivered(task, args, kwargs, {}))
+    backend = conf.backend(lock.alias)
+    backend.run(core.remove(backend.policy, core.mark_key(backend.policy, task.name, lock.names)))

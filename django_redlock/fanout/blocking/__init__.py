@@ -1,0 +1,1 @@
+"""Carry the requests of threads to the nodes."""

@@ -1,0 +1,300 @@
+"""Carry a request of a thread to the nodes: gather connections, write to all, listen, give back.
+
+A request is packed once and written to every node; then the answers are read as they arrive,
+until the collector (``votes``) says that it is enough, or the node timeout has passed. A node
+that has not answered by then costs nothing: its answer stays owed on its connection and is
+settled by the next request on that connection.
+
+A thread waits for one node timeout after the last write, because its connections are its own. A
+task waits until each node has been silent for that long: see ``aio``.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from django_redlock.concurrency.farewells import gone, settle
+from django_redlock.core.protocol import TAKING, Answer, Vote
+from django_redlock.fanout.collectors import ThreadCollector
+from django_redlock.fanout.votes import LINGER, LISTEN, OVER, PATIENCE
+from django_redlock.transport.wire.faults import TAKES_NO_MORE
+
+from .connecting import Connecting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from django_redlock.core.protocol import Request
+    from django_redlock.transport.connection import Connection
+    from django_redlock.transport.exchange import Exchange
+    from django_redlock.transport.node import Node
+
+
+class BlockingRequest:
+    """One request on its way.
+
+    Attributes:
+        collector: decides what is done.
+        mine: the connections that are this thread's alone until given back, by place.
+        shared: connections of others, which are written to and never read, by place.
+    """
+
+    def __init__(self, nodes: Sequence[Node], request: Request, timeout: float) -> None:
+        self.nodes = nodes
+        self.timeout = timeout
+        self.collector = ThreadCollector(nodes, request, timeout)
+        self.mine: dict[int, Connection] = {}
+        self.shared: dict[int, Connection] = {}
+        self.poll = select.poll()
+        self._places: dict[int, int] = {}  # by file descriptor
+        self._unsent: set[int] = set()  # file descriptors that did not take all at once
+        self._connecting: Connecting | None = None
+        self._spoiled = False
+        self._deadline = self._looked = self._absent = 0.0
+        self._longest = self.collector.start + PATIENCE * timeout
+
+    # -- before writing -------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Write the request to every node that can be asked."""
+        self.gather()
+        self.write()
+
+    def take_over(self, exchange: Exchange) -> None:
+        """Go on with a request that was written by a set of connections, which ends here."""
+        collector, lent = self.collector, exchange.lent
+        self.mine = dict(lent.connections)
+        lent.note_late()
+        lent.request = None
+        collector.start = exchange.start
+        for place, connection in self.mine.items():
+            connection.in_set = False
+            self._have(place, connection)
+        for place in exchange.heard:
+            number = exchange.number_at(place)
+            collector.votes[place] = Vote(self.nodes[place].label, Answer.YES, number)
+        for place, pending in collector.owed(self.mine, exchange.start).items():
+            connection = self.mine[place]
+            if not connection.owed:
+                collector.prompt.add(place)
+            connection.note(pending)
+            collector.unheard[place] = connection
+        for place, data in exchange.odd.items():
+            self.mine[place].take_in(data)
+        for place in exchange.failed:
+            self.mine[place].close(TAKES_NO_MORE)
+        for place in (*exchange.odd, *exchange.failed):
+            self._noted(place)
+        for place in lent.left_out:
+            collector.unreachable(place)
+        if exchange.lingers_until is not None:
+            collector.lingering, collector.lingers_until = True, exchange.lingers_until
+        self._deadline = exchange.start + self.timeout
+
+    def gather(self) -> None:
+        """Get a connection to every node that can have one in time; the others have no vote."""
+        collector = self.collector
+        missing = [place for place in collector.asked if not self._take(place)]
+        while closed := self._close_stale():  # of many idle connections all may be closed
+            missing += [place for place in closed if not self._take(place)]
+        if missing:
+            self._connect(missing)
+        if len(self.mine) < len(collector.asked):
+            for place in collector.asked:
+                if place not in self.mine and place not in self.shared:
+                    collector.unreachable(place)
+
+    def _take(self, place: int) -> bool:
+        node, collector = self.nodes[place], self.collector
+        if place in collector.touched:
+            have = partial(self._have, place)
+            connection, ours = node.take_behind(collector.request.nonce, collector.start, have)
+            if connection is not None and not ours:
+                self.shared[place] = connection
+        else:
+            connection = node.take(collector.start)
+            if connection is not None:
+                self._have(place, connection)
+        return connection is not None
+
+    def _close_stale(self) -> list[int]:
+        """Settle what arrived since the last call; return the nodes that closed their connection.
+
+        To the end: behind a last answer there may be the end of the connection.
+        """
+        closed = []
+        while ready := self.poll.poll(0):
+            for fileno, _ in ready:
+                place = self._places[fileno]
+                self._read(fileno)
+                if place not in self.mine:
+                    closed.append(place)
+        return closed
+
+    def _connect(self, missing: list[int]) -> None:
+        def urgent() -> bool:
+            return len(self.mine) + len(self.shared) < self.collector.majority
+
+        self.collector.urgent = urgent()
+        self._connecting = Connecting(self.collector, self._take, self._have)
+        self._connecting.open(missing)
+        self._connecting.wait(urgent)
+
+    def more(self) -> bool:
+        """Return whether one more node can be asked, where too few have answered until now."""
+        if self._connecting is None or not self.collector.is_short_of_votes():
+            return False
+        before = frozenset(self.mine)
+        self._connecting.wait(lambda: len(self.mine) <= len(before))
+        new = self.mine.keys() - before
+        for place in new:
+            self.collector.reopen(place)
+        return bool(new)
+
+    def _have(self, place: int, connection: Connection) -> None:
+        self.mine[place] = connection
+        self.poll.register(connection.fileno, select.POLLIN)
+        self._places[connection.fileno] = place
+
+    def _drop(self, place: int) -> None:
+        connection = self.mine.pop(place)
+        self.poll.unregister(connection.fileno)
+        self._unsent.discard(connection.fileno)
+        del self._places[connection.fileno]
+
+    # -- writing and reading --------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Write the request to every connection at once; nothing waits between two of them."""
+        collector, now = self.collector, time.monotonic()
+        votes, connections = collector.votes, self.mine
+        if self.shared:
+            connections = {**self.mine, **self.shared}
+        for place, pending in collector.owed(connections, now).items():
+            connection = connections[place]
+            prompt, ours = not connection.owed, place in self.mine
+            if not connection.send(pending) and votes[place] is None:
+                collector.not_sent(place, connection.fault)
+            elif votes[place] is None and ours:
+                collector.unheard[place] = connection
+                if prompt:
+                    collector.prompt.add(place)
+                if connection.unsent:
+                    self._unsent.add(connection.fileno)
+                    self.poll.modify(connection.fileno, select.POLLIN | select.POLLOUT)
+        # Anew, for connecting may have used it up; and not before the last request is written:
+        # a node's silence counts from there, and after the wait its reply must be overdue.
+        self._deadline = time.monotonic() + self.timeout
+
+    def listen(self) -> None:
+        """Read answers as they arrive until it is enough, or the node timeout is over."""
+        collector, end, lingering = self.collector, self._deadline, False
+        self._looked = end - self.timeout
+        # While every node is still to answer, nothing is clear.
+        all_well = len(collector.unheard) == len(collector.votes)
+        verdict = LISTEN if all_well else collector.verdict()
+        while verdict is not OVER:
+            if verdict is LINGER and not lingering:
+                end, lingering = min(end, collector.lingers_until), True
+            ready = self._ready(end, lingering=lingering)
+            if not ready:
+                end += self._late(end)
+                if lingering or end <= time.monotonic():
+                    return
+            for fileno, _ in ready:
+                self._read(fileno)
+            verdict = collector.verdict() if collector.unheard else OVER
+
+    def _ready(self, end: float, *, lingering: bool) -> list[tuple[int, int]]:
+        """The connections with something to read, once that may be enough; none: it is too late.
+
+        Each waking costs as much as many an answer. Of so many more answers that are needed one
+        at least comes from any set that leaves fewer of the nodes out: so the sleep is over when
+        the last nodes that were written to begin to answer.
+        """
+        collector, unheard = self.collector, self.collector.unheard
+        if lingering and collector.undoing:
+            awaited = [place for place in unheard if place in collector.prompt]
+            needed = len(awaited)
+        else:
+            awaited, needed = list(unheard), collector.needed - len(self.shared)
+        last = awaited[max(0, needed - 1) :]
+        now = time.monotonic()
+        self._absent += max(0.0, now - self._looked - self.timeout / 4)
+        self._looked = max(now, end)
+        left = max(0.0, end - now) * 1000
+        if len(last) == len(unheard) or self._unsent:
+            return self.poll.poll(left)
+        some = select.poll()
+        for place in last:
+            some.register(unheard[place].fileno, select.POLLIN)
+        some.poll(left)
+        return self.poll.poll(0)
+
+    def _late(self, end: float) -> float:
+        """Return the seconds for which this thread did not run, and could hear no node.
+
+        A thread that wakes up late from the last sleep looks for one more node timeout: if the
+        whole machine was paused, so were nodes on it, and they need time to answer.
+        """
+        now = time.monotonic()
+        late = max(0.0, now - self._looked - self.timeout / 4)
+        absent = self._absent + late
+        self._absent, self._looked = 0.0, now
+        self._longest += absent
+        return min(absent + (self.timeout if late else 0.0), self._longest - end)
+
+    def _read(self, fileno: int) -> None:
+        place = self._places[fileno]
+        connection = self.mine[place]
+        connection.read()
+        if fileno in self._unsent and not (connection.unsent or connection.fault):
+            self._unsent.discard(fileno)
+            self.poll.modify(fileno, select.POLLIN)
+        self._noted(place)
+
+    def _noted(self, place: int) -> None:
+        """Look what has become of a connection that was read."""
+        if self.mine[place].fault:
+            self._drop(place)
+        if self.collector.votes[place] is not None:
+            self.collector.unheard.pop(place, None)
+
+    # -- afterwards -----------------------------------------------------------------------------
+
+    def spoil(self) -> None:
+        """Mark every connection in use as possibly out of step."""
+        self._spoiled = True
+        for connection in self.mine.values():
+            connection.spoiled = time.monotonic()
+
+    def give_back(self, form: Callable[[Mapping[int, Connection]], bool] | None = None) -> None:
+        """Return the connections; remember those on which a grant is unanswered.
+
+        If the request was interrupted, entrust what is to be undone: behind a grant to which the
+        reply is late, so after its connection is remembered.
+
+        Args:
+            form: makes a set of them, where they can be one. Else each goes to its node.
+        """
+        if gone:
+            settle()
+        if self._connecting is not None:
+            self._connecting.end()
+            self._connecting = None  # it refers to this request: no cycle keeps a connection
+        if self.collector.unheard and not self._spoiled:
+            self._close_stale()  # a late reply may have come by now
+        if form is not None and form(self.mine):
+            self.mine = {}
+            return
+        now, collector = time.monotonic(), self.collector
+        takes, nonce = collector.request.command in TAKING, collector.request.nonce
+        while self.mine:
+            place, connection = self.mine.popitem()
+            behind = takes or (self._spoiled and collector.is_unanswered(place))
+            self.nodes[place].give(connection, nonce if behind else None, now)
+        if self._spoiled:
+            self.collector.keep_unanswered()

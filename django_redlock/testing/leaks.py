@@ -1,0 +1,203 @@
+"""Find the locks that a test leaves behind, and free them.
+
+A ``Watch`` listens to the events of this process, so it knows each lease that was acquired during
+a test, and where. At the end it looks at those that were not released. It finds only what this
+process has acquired, on whatever nodes: other processes may use the same nodes meanwhile.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from django_redlock import events
+from django_redlock.core import hold
+from django_redlock.core.protocol import Answer
+from django_redlock.events import EventKind
+from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.inspection import shown, survey
+
+if TYPE_CHECKING:
+    from types import FrameType
+    from unittest import TestCase, TestResult
+
+    from django_redlock.backend import Backend
+    from django_redlock.core.protocol import Grant
+    from django_redlock.events import Event
+    from django_redlock.leases.lease import Lease
+
+    Mixed = TestCase
+else:
+    Mixed = object
+
+KINDS: Final = (EventKind.ACQUIRED, EventKind.RELEASED, EventKind.LOST, EventKind.GIVEN)
+OURS: Final = str(Path(__file__).parents[1])  # the package
+# What calls a block or a decorated function in the caller's name.
+BETWEEN: Final = ("contextlib.py", "functools.py", "unittest/case.py", "unittest/async_case.py")
+
+
+class Acquired(NamedTuple):
+    """A lease that was acquired, as far as it is known when it is forgotten.
+
+    Attributes:
+        lease: a weak reference to it: what keeps it alive is the program's affair.
+        backend, grant: what frees its names.
+        where: the caller's file, row and function.
+        thread: the name of the thread.
+    """
+
+    lease: weakref.ref[Lease]
+    backend: Backend
+    grant: Grant
+    where: str
+    thread: str
+
+
+class Left(NamedTuple):
+    """A lock that was left behind, and is free now."""
+
+    acquired: Acquired
+    why: str
+    holder: str
+
+    def __str__(self) -> str:
+        acquired = self.acquired
+        names = " and ".join(map(repr, acquired.grant.target.names))
+        holder = f", held by {shown(self.holder)}" if self.holder else ""
+        thread = "" if acquired.thread == threading.main_thread().name else f" by {acquired.thread}"
+        return (
+            f"{names} of {acquired.backend.alias!r}{holder}, {self.why}; "
+            f"acquired{thread} at {acquired.where}"
+        )
+
+
+class Watch:
+    """Notes which locks are acquired and released, from its beginning to its end."""
+
+    def __init__(self) -> None:
+        self._acquired: dict[str, Acquired] = {}  # by nonce
+        self._given: set[str] = set()
+        self._before: dict[str, set[str]] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {url: set(node.keys) for url, node in _memory().items()}
+        _watches.append(self)
+        events.subscribe(self._hear, KINDS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        events.unsubscribe(self._hear, KINDS)
+        if self in _watches:
+            _watches.remove(self)
+
+    def _hear(self, event: Event) -> None:
+        lease: Any = event.lease
+        if event.kind is EventKind.ACQUIRED:
+            self.add(lease)
+        elif event.kind is EventKind.GIVEN:
+            self._given.add(lease.grant.nonce)
+        else:
+            self._acquired.pop(lease.grant.nonce, None)
+
+    def add(self, lease: Lease) -> None:
+        """Note a lease, and who acquires it."""
+        where, thread = _caller(sys._getframe(1)), threading.current_thread().name  # noqa: SLF001 - the whole stack would be slow
+        acquired = Acquired(weakref.ref(lease), lease.backend, lease.grant, where, thread)
+        self._acquired[lease.grant.nonce] = acquired
+
+    def check(self) -> None:
+        """Free what was left behind, also of names that are kept and of queued tasks.
+
+        Raises:
+            AssertionError: there are locks that were left behind; the text lists them.
+        """
+        left = self.free()
+        if left:
+            what = "a lock" if len(left) == 1 else f"{len(left)} locks"
+            rows = "".join(f"\n  {each}" for each in left)
+            raise AssertionError(f"this test left {what} behind:{rows}")
+
+    def free(self) -> list[Left]:
+        """Free what was left behind; return the locks among it."""
+        if self._acquired:
+            gc.collect()  # what a forgotten block releases is not left behind
+        left = []
+        while self._acquired:
+            nonce, acquired = self._acquired.popitem()
+            found = _free(acquired, given=nonce in self._given)
+            if found is not None:
+                left.append(found)
+        for url, node in _memory().items():
+            before = self._before.get(url, set())
+            for key in [key for key in tuple(node.keys) if key not in before]:
+                node.keys.pop(key, None)
+        return left[::-1]
+
+
+_watches: Final[list[Watch]] = []  # those in force
+
+
+def note(lease: Lease) -> None:
+    """Let the watches know of a lease of which no event tells."""
+    for watch in tuple(_watches):
+        watch.add(lease)
+
+
+def _free(acquired: Acquired, *, given: bool) -> Left | None:
+    """Free the names of a lease if they are still taken; return None if they are not."""
+    lease, backend, grant = acquired.lease(), acquired.backend, acquired.grant
+    held = lease is not None and lease.held
+    if lease is not None and not (held or given):
+        return None  # released, or lost
+    holder = _holder(backend, grant)
+    if lease is not None and held:
+        lease.release()
+        return Left(acquired, "not released", holder)
+    votes = backend.run(hold.release(backend.policy, grant))
+    if sum(vote.answer is Answer.YES for vote in votes) < backend.policy.majority:
+        return None
+    why = "given away and not adopted" if given else "forgotten without a release"
+    return Left(acquired, why, holder)
+
+
+def _holder(backend: Backend, grant: Grant) -> str:
+    """Return the owner label that the nodes have, or "" if they do not reply."""
+    found = survey(backend, grant.target.names[:1]).locks
+    return found[0].holder if found else ""
+
+
+def _memory() -> dict[str, Any]:
+    """Return the nodes in memory of this process, by URL."""
+    return dict(MemoryNodes._by_name)  # noqa: SLF001 - for tests
+
+
+def _caller(frame: FrameType | None) -> str:
+    """Return the place in the program that acquires: outside of this package and of helpers."""
+    while frame is not None and frame.f_back is not None:
+        file = frame.f_code.co_filename
+        if not (file.startswith(OURS) or file.endswith(BETWEEN)):
+            break
+        frame = frame.f_back
+    if frame is None:
+        return "an unknown place"
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+
+
+class LeavesNoLocks(Mixed):
+    """A mixin for test cases: a test that leaves a lock behind fails, and the lock is freed.
+
+    Write it first: ``class ReportTests(LeavesNoLocks, TestCase)``. It looks when ``tearDown`` and
+    all clean-up functions of the test have run, at the locks that were acquired since ``setUp``
+    began, on all aliases.
+    """
+
+    def run(self, result: TestResult | None = None) -> TestResult | None:
+        """Run the test."""
+        watch = Watch()
+        self.addCleanup(watch.check)  # the first one that is added runs last
+        with watch:
+            return super().run(result)

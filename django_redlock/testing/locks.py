@@ -1,0 +1,150 @@
+"""Locks of somebody else, leases whose time is over, and assertions about names, for tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from django_redlock import conf, redlock
+from django_redlock.backend import LABEL_BYTES
+from django_redlock.core import hold
+from django_redlock.core.names import check_alias
+from django_redlock.inspection import LockStatus, shown, survey
+
+from . import leaks
+
+if TYPE_CHECKING:
+    from django_redlock.inspection import HeldLock
+    from django_redlock.leases.lease import Lease
+    from django_redlock.leases.state import LeaseState
+    from django_redlock.locks.lock import Lock
+
+SOMEBODY: Final = "somebody else"
+FREE: Final = frozenset({LockStatus.FREE, LockStatus.PARTIAL})
+
+
+def taken(*names: str, alias: str = "default", holder: str = SOMEBODY) -> Lock:
+    """Let somebody else hold these names, all of them or none, in a ``with`` or ``async with``.
+
+    The names are really taken: by a grant of the nodes, which is renewed until the block ends. So
+    every attempt for one of them raises ``LockTaken``, in this process and in others; one that
+    waits gets the lock when the block ends. The lease is not that of the running code:
+    ``current_lease()`` and ``assert_locked()`` do not know it, and no signal, metric or log tells
+    of it. It can also decorate a test function.
+
+    Args:
+        names: of locks, as text.
+        alias: the alias whose nodes are asked.
+        holder: the owner label that others find, 1 to 200 bytes of printable text.
+
+    Raises:
+        LockTaken: at the entry: a name is taken already.
+        NodesUnavailable: at the entry: no majority of the nodes could be asked.
+        TypeError, ValueError: an argument makes no sense; the text says which.
+    """
+    if not names:
+        raise TypeError("taken() needs the name of a lock: taken('report:7')")
+    check_alias(alias)
+    if not isinstance(holder, str):
+        raise TypeError(f"holder must be text, not {type(holder).__name__}")
+    if not (holder.isprintable() and 0 < len(holder.encode()) <= LABEL_BYTES):
+        raise ValueError(f"holder must be 1 to {LABEL_BYTES} bytes of printable text")
+    theirs = redlock.using(
+        alias,
+        label=holder,
+        foreign=_foreign,
+        wait=0,
+        renew=True,
+        max_hold=float("inf"),
+        durable=False,  # a transaction of the test is not theirs
+    )
+    return theirs(list(names))
+
+
+def _foreign(lease: Lease) -> None:
+    _state(lease).told = True
+    leaks.note(lease)
+
+
+def stale(lease: Lease) -> None:
+    """End the time of a lease now, as if its holder had been paused for longer than the ttl.
+
+    When this returns, ``lease.remaining()`` is 0, ``lease.ensure()`` raises ``LeaseLost``, the
+    signal ``lease_lost`` and ``on_lost`` are told, the watchdog does not renew the lease any more,
+    and the nodes have forgotten it: a successor can take the name, with a higher fence. The
+    ``with`` block of the lease may be open, and goes on.
+
+    It asks the nodes by a blocking call, also in an event loop: for one round trip.
+
+    Args:
+        lease: one that is held; nothing is told of one that is lost already.
+
+    Raises:
+        TypeError: this is no lease.
+        ValueError: the lease was released or given away, or belongs to the parent process.
+    """
+    if not hasattr(lease, "fence"):
+        raise TypeError(f"stale() takes a lease, not {type(lease).__name__}")
+    if lease.ended:
+        raise ValueError(f"{lease!r} has ended; stale() takes a lease that is held")
+    state, backend = _state(lease), lease.backend
+    state.expire()  # first: a holder that relies on it while its key is gone would be a second one
+    backend.run(hold.release(backend.policy, state.freed))
+    lease.tell_lost()
+
+
+def assert_free(*names: str, alias: str = "default") -> None:
+    """Check that nobody has any of these names, by asking the nodes.
+
+    A name that ``min_hold`` keeps is not free; one that a minority of the nodes has is. It asks
+    by a blocking call, also in an event loop.
+
+    Args:
+        names: of locks, as text.
+        alias: the alias whose nodes are asked.
+
+    Raises:
+        AssertionError: a name is taken, and by which holder; or no majority of the nodes replies.
+        TypeError, ValueError: an argument makes no sense; the text says which.
+    """
+    for lock in _look("assert_free", names, alias):
+        if lock.kind not in FREE:
+            raise AssertionError(_sentence(lock, alias))
+
+
+def assert_taken(*names: str, alias: str = "default") -> None:
+    """Check that each of these names is taken, by asking the nodes as ``assert_free`` does.
+
+    It does not matter by whom: ``assert_locked`` checks that the running code holds a name.
+
+    Args:
+        names: of locks, as text.
+        alias: the alias whose nodes are asked.
+
+    Raises:
+        AssertionError: a name is free; or no majority of the nodes replies.
+        TypeError, ValueError: an argument makes no sense; the text says which.
+    """
+    for lock in _look("assert_taken", names, alias):
+        if lock.kind in FREE:
+            raise AssertionError(f"{lock.name!r} of {alias!r} is free")
+
+
+def _look(caller: str, names: tuple[str, ...], alias: str) -> tuple[HeldLock, ...]:
+    if not names:
+        raise TypeError(f"{caller}() needs the name of a lock: {caller}('report:7')")
+    found = survey(conf.backend(alias), names)
+    if not found.complete:
+        raise AssertionError(f"no majority of the nodes of {alias!r} replies: {found.summary}")
+    return found.locks
+
+
+def _sentence(lock: HeldLock, alias: str) -> str:
+    holder = f"by {shown(lock.holder)}" if lock.holder else "by a holder without a label"
+    if lock.kind is LockStatus.RESTING:
+        holder = "by min_hold, though it is released"
+    left = "" if lock.highest is None else f", for {lock.highest:.1f} s unless it is renewed"
+    return f"{lock.name!r} of {alias!r} is taken {holder}{left}"
+
+
+def _state(lease: Lease) -> LeaseState:
+    return lease._state  # noqa: SLF001 - for tests, which do to a lease what only time does

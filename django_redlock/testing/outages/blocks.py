@@ -1,0 +1,200 @@
+"""``with unavailable():`` the blocks in which the nodes of an alias cannot be asked.
+
+Blocks may be nested and overlap, also in several threads: the outage of a group lasts until the
+last one ends. A block that is interrupted ends, too, at whatever call: see ``with_blocks``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import threading
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from django_redlock import conf
+from django_redlock.concurrency.forking import call_in_child
+from django_redlock.concurrency.loops import running_loop
+from django_redlock.core.names import check_alias
+from django_redlock.leases import with_blocks
+from django_redlock.leases.with_blocks import BlockExit
+from django_redlock.locks.callables import finished, is_async
+
+from .outage import Outage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from django_redlock.backend import Group
+    from django_redlock.leases.with_blocks import Block
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_changing = threading.RLock()
+_outages: Final[dict[int, Outage]] = {}  # by the identity of the group, which each keeps alive
+_numbers: Final = itertools.count()
+
+
+def _after_fork() -> None:
+    global _changing  # noqa: PLW0603 - the state of this module
+    _changing = threading.RLock()
+
+
+call_in_child(_after_fork)
+
+
+class Entry:
+    """One ``with`` block in which the nodes of a group cannot be asked; see ``with_blocks``."""
+
+    def __init__(self, group: Group) -> None:
+        self.block: Block | None = None
+        self._number = next(_numbers)
+        with _changing:
+            self._outage = _outages.get(id(group)) or Outage(group)
+
+    def begin(self) -> None:
+        """Begin the outage, unless it has begun."""
+        with _changing:
+            outage = _outages.setdefault(id(self._outage.group), self._outage)
+            self._outage = outage
+            outage.users.add(self._number)
+            outage.begin()
+
+    def end(self) -> None:
+        """End the outage, unless another block goes on; may be called twice."""
+        if self._leave():
+            self._outage.carry_out()
+
+    def aend(self) -> list[asyncio.Future[Any]]:
+        """End it in an event loop; return what to wait for."""
+        return self._outage.start_to_carry_out() if self._leave() else []
+
+    def abandon(self) -> None:
+        """End it when its block is dropped."""
+        if running_loop() is None:
+            self.end()
+        else:
+            self.aend()
+
+    def _leave(self) -> bool:
+        """Leave the outage; return whether it is over."""
+        with _changing:
+            outage = self._outage
+            outage.users.discard(self._number)
+            if outage.users:
+                return False
+            if _outages.get(id(outage.group)) is outage:
+                outage.end()
+                del _outages[id(outage.group)]
+            return True
+
+
+def _entry(unavailable: Unavailable, number: int) -> Any:
+    return with_blocks.lease_of(number, unavailable) or unavailable.by_hand.pop()
+
+
+def _end(unavailable: Unavailable, number: int, *_: object) -> None:
+    entry = _entry(unavailable, number)
+    try:
+        entry.end()
+    except BaseException:  # interrupted; ending it twice does no harm
+        entry.end()
+        raise
+    with_blocks.close(entry)
+
+
+def _aend(unavailable: Unavailable, number: int, *_: object) -> Coroutine[Any, Any, None]:
+    entry = _entry(unavailable, number)
+    try:
+        sent = entry.aend()
+    except BaseException:  # as above
+        entry.aend()
+        raise
+    with_blocks.close(entry)
+    return _all(sent)
+
+
+async def _all(sent: list[asyncio.Future[Any]]) -> None:
+    await asyncio.gather(*sent)
+
+
+leave: Final = BlockExit(_end)
+aleave: Final = BlockExit(_aend, awaited=True)
+
+
+class Unavailable:
+    """What ``unavailable`` returns: for ``with`` and ``async with``, or to decorate a function."""
+
+    def __init__(self, alias: str) -> None:
+        check_alias(alias)
+        self._alias = alias
+        self.by_hand: list[Entry] = []  # of those who call ``__enter__`` themselves
+
+    def __repr__(self) -> str:
+        return f"<unavailable {self._alias!r}>"
+
+    def _begin(self, block: Block | None) -> None:
+        entry: Any = Entry(conf.backend(self._alias).group)
+        try:
+            if block is None:
+                self.by_hand.append(entry)
+            else:
+                block.keep(entry)
+            entry.begin()
+        except BaseException:  # a signal handler's
+            entry.end()
+            raise
+
+    def __enter__(self) -> None:
+        self._begin(leave.entered(self))
+
+    def __aenter__(self) -> Coroutine[Any, Any, None]:
+        self._begin(aleave.entered(self))
+        return _all([])
+
+    if TYPE_CHECKING:
+
+        def __exit__(self, *error: object) -> None: ...
+
+        async def __aexit__(self, *error: object) -> None: ...
+
+    else:
+        __exit__ = leave
+        __aexit__ = aleave
+
+    def __call__(self, function: F) -> F:
+        """Run ``function`` during the outage.
+
+        Raises:
+            TypeError: not a function, or a generator function.
+        """
+
+        @functools.wraps(function)
+        def cut(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return finished(function(*args, **kwargs), function)
+
+        @functools.wraps(function)
+        async def acut(*args: Any, **kwargs: Any) -> Any:
+            async with self:
+                return await function(*args, **kwargs)
+
+        return acut if is_async(function) else cut  # type: ignore[return-value]
+
+
+def unavailable(alias: str = "default") -> Unavailable:
+    """Let no majority of an alias's nodes be asked, in a ``with`` or ``async with``.
+
+    Attempts raise ``NodesUnavailable`` at once, or at the end of their ``wait``, in all threads and
+    event loops of this process; other processes notice nothing. Leases that are held are not
+    renewed, and are lost when their time is over. What is released meanwhile is free at the end of
+    the block, where the connections are as they were.
+
+    It can also decorate a function. The outage is that of the nodes which the alias has when the
+    block begins.
+
+    Raises:
+        ImproperlyConfigured: at the entry: there is no such alias.
+        TypeError: ``alias`` is no text.
+    """
+    return Unavailable(alias)

@@ -1,0 +1,77 @@
+"""Let operations of django-ninja open the transactions of ATOMIC_REQUESTS inside their locks.
+
+    @api.post("/orders/{pk}/pay")
+    @single_flight("pay:{client}:{pk}")
+    def pay(request, pk: int): ...
+
+    urlpatterns = [path("api/", non_atomic(api.urls))]
+
+django-ninja authenticates before it calls an operation, so ``django_redlock.views.single_flight``
+is right there. But the request handler opens its transaction around the whole API: the lock would
+be released before the COMMIT, and an exception that the API answers rolls nothing back.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from asgiref.sync import iscoroutinefunction
+from django.db import connections
+from django.urls import URLPattern
+
+from django_redlock.transactions import EveryDatabase
+
+Urls: TypeAlias = tuple[Sequence[Any], str, str]  # as ``NinjaAPI.urls``
+
+__all__ = ["non_atomic"]
+
+
+def non_atomic(urls: Urls) -> Urls:
+    """Return the URLs of an API around which the request handler opens no transaction.
+
+    An operation under ``single_flight`` opens those of ATOMIC_REQUESTS itself, in its lock. The
+    other operations have none: decorate with ``transaction.atomic`` what writes more than once.
+
+    Args:
+        urls: ``api.urls``, of a ``NinjaAPI``.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    given: Any = urls
+    if not isinstance(given, tuple) or len(given) != 3:  # noqa: PLR2004 - as path() takes it
+        raise TypeError(
+            "non_atomic() takes the URLs of a NinjaAPI: path('api/', non_atomic(api.urls))"
+        )
+    patterns, app, namespace = urls
+    return [_marked(each) for each in patterns], app, namespace
+
+
+def _marked(pattern: Any) -> Any:
+    if not isinstance(pattern, URLPattern):
+        raise TypeError(f"non_atomic() knows paths of operations, not {pattern!r}")
+    view = pattern.callback
+    wrapper = _awaiting(view) if iscoroutinefunction(view) else _calling(view)
+    return URLPattern(pattern.pattern, wrapper, pattern.default_args, pattern.name)
+
+
+def _calling(view: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(view)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return view(*args, **kwargs)
+
+    called.__dict__["_non_atomic_requests"] = EveryDatabase()
+    return called
+
+
+def _awaiting(view: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the same view; tasks have no transactions, so every database is left out by name."""
+
+    @functools.wraps(view)
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        return await view(*args, **kwargs)
+
+    awaited.__dict__["_non_atomic_requests"] = set(connections)
+    return awaited

@@ -1,0 +1,106 @@
+"""Decide what is answered to a request that does not get a lock; make no response.
+
+``responses`` makes one of Django's. An exception handler of another framework makes its own of a
+``Refusal``. No text depends on the lock: it has no name, no holder, no node, no reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias
+
+from django.utils.translation import gettext, gettext_noop
+
+from django_redlock.core.errors import LockTaken, NodesUnavailable
+from django_redlock.core.policy import check_seconds
+from django_redlock.core.reasons import ReasonCode
+
+RetryAfter: TypeAlias = "float | Callable[[LockTaken], float | None]"
+
+BUSY: Final = frozenset({409, 423, 429})  # statuses that may say that an equal request is running
+PROBLEM_TYPE: Final = "application/problem+json"
+RETRY_AFTER: Final = 1.0  # seconds: most requests are over sooner than their ttl
+UNAVAILABLE_RETRY: Final = 5  # seconds; it is unknown when the nodes come back
+
+# The lock was had, and some of its work may be done: no answer invites to try again.
+_OF_A_HOLDER: Final = frozenset({ReasonCode.NOT_EXTENDED, ReasonCode.NOT_ASKED})
+_TITLES: Final = {
+    409: gettext_noop("Conflict"),
+    423: gettext_noop("Locked"),
+    429: gettext_noop("Too Many Requests"),
+    503: gettext_noop("Service Unavailable"),
+}
+_TAKEN: Final = gettext_noop("This request is already being processed. Please try again later.")
+_UNAVAILABLE: Final = gettext_noop(
+    "This request cannot be processed at the moment. Please try again later."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What is answered to a request that does not get a lock.
+
+    Attributes:
+        status: of the response.
+        retry_after: whole seconds after which the client may try again.
+        error: why, for logs: its text names the lock, its holder and the nodes, so do not show it.
+    """
+
+    status: int
+    retry_after: int
+    error: LockTaken | NodesUnavailable
+
+    @property
+    def title(self) -> str:
+        """The status in words, in the language of the request."""
+        return gettext(_TITLES.get(self.status) or HTTPStatus(self.status).phrase)
+
+    @property
+    def detail(self) -> str:
+        """A sentence for people, in the language of the request."""
+        return gettext(_UNAVAILABLE if self.status == 503 else _TAKEN)  # noqa: PLR2004
+
+    @property
+    def problem(self) -> dict[str, Any]:
+        """The body for programs: problem details, RFC 9457."""
+        about = {"type": "about:blank", "title": self.title, "status": self.status}
+        return about | {"detail": self.detail}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that belong to it."""
+        return {"Retry-After": str(self.retry_after), "Cache-Control": "no-store"}
+
+
+def refusal_of(
+    error: BaseException, *, status: int = 409, retry_after: RetryAfter = RETRY_AFTER
+) -> Refusal | None:
+    """Decide what is answered when ``error`` was raised.
+
+    Args:
+        error: any exception.
+        status: while the lock is held by another: 409, 423 or 429.
+        retry_after: seconds after which the client may try again then: a number, or a function
+            that is called with the LockTaken; None is one second.
+
+    Returns:
+        The refusal. None if it is none: LeaseLost, and a NodesUnavailable of a lease that could
+        not be extended, are raised in the middle of the work.
+    """
+    if isinstance(error, LockTaken):
+        return Refusal(status, _whole(retry_after, error), error)
+    if isinstance(error, NodesUnavailable) and error.code not in _OF_A_HOLDER:
+        return Refusal(503, UNAVAILABLE_RETRY, error)
+    return None
+
+
+def _whole(retry_after: RetryAfter, error: LockTaken) -> int:
+    seconds = retry_after(error) if callable(retry_after) else retry_after
+    if seconds is None:
+        seconds = RETRY_AFTER
+    if isinstance(seconds, int | float):  # else the check refuses it
+        seconds = max(0.0, seconds)
+    return max(1, math.ceil(check_seconds("retry_after", seconds, zero=True)))

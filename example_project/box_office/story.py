@@ -1,0 +1,114 @@
+"""What the first page tells: the nodes, and which orders each form has made."""
+
+import math
+import uuid
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from django.db.models import Count
+
+from django_redlock.inspection.results import NodeState, Survey
+
+from .models import Order
+
+LAST = 5  # forms of a visitor that are shown
+MOST = 40  # of their orders, however often somebody clicked
+
+GOES_ON = "Orders with the lock go on."
+NOBODY = (
+    "So nobody gets a lock: orders with it are refused (503), and nothing happens. Orders without "
+    "it go on, unprotected."
+)
+WAITS = (
+    "A node that is back has forgotten which locks it granted. It waits until all of them are "
+    "over, and then votes again."
+)
+
+
+class Wish(NamedTuple):
+    """A form that somebody sent, and when its orders were taken: one, or more without the lock."""
+
+    name: str
+    seats: int
+    show: str
+    times: tuple[datetime, ...]
+
+    @property
+    def twice(self) -> bool:
+        return len(self.times) > 1
+
+
+class Side(NamedTuple):
+    """The orders with the lock, or those without: the visitor's own, and the number of all.
+
+    Attributes:
+        wishes: the visitor's, the newest first.
+        forms: how many forms were sent by anybody.
+        orders: how many orders they made.
+    """
+
+    wishes: list[Wish]
+    forms: int
+    orders: int
+
+    @property
+    def too_many(self) -> int:
+        return self.orders - self.forms
+
+
+class NodeLine(NamedTuple):
+    """A node as the strip shows it: its number, what it does, and how to say so."""
+
+    number: int
+    state: str
+    words: str
+
+
+def side(visitor: str, *, locked: bool) -> Side:
+    orders = Order.objects.filter(locked=locked, click__isnull=False).order_by()
+    count = orders.aggregate(forms=Count("click", distinct=True), orders=Count("pk"))
+    mine = orders.filter(visitor=visitor) if visitor else Order.objects.none()
+    return Side(_wishes(mine.order_by("-pk").select_related("show")[:MOST])[:LAST], **count)
+
+
+def wish(visitor: str, click: uuid.UUID | None) -> Wish | None:
+    """Return the form of this visitor and its orders; None: there is no order yet."""
+    if not visitor or click is None:
+        return None
+    found = Order.objects.filter(click=click, visitor=visitor).order_by("-pk")
+    return next(iter(_wishes(found.select_related("show")[:MOST])), None)
+
+
+def _wishes(newest_first: Iterable[Order]) -> list[Wish]:
+    forms: dict[uuid.UUID | None, list[Order]] = {}
+    for order in newest_first:
+        forms.setdefault(order.click, []).insert(0, order)
+    return [
+        Wish(orders[0].name, orders[0].seats, str(orders[0].show), tuple(o.at for o in orders))
+        for orders in forms.values()
+    ]
+
+
+def node_lines(found: Survey) -> list[NodeLine]:
+    return [NodeLine(i + 1, *_state(found, i)) for i in range(len(found.nodes))]
+
+
+def _state(found: Survey, i: int) -> tuple[str, str]:
+    match found.state(i):
+        case NodeState.UP:
+            return "votes", "votes"
+        case NodeState.DOWN:
+            return "down", "down"
+    left = math.ceil(found.nodes[i].guard_left)
+    return "waits", f"waits {left} s" if left else "has no vote"
+
+
+def meaning(found: Survey) -> list[str]:
+    """Say in sentences what the states of the nodes mean for orders."""
+    votes, size, needed = found.voting, len(found.nodes), found.majority
+    who = f"All {size} nodes vote" if votes == size else f"{votes} of {size} nodes vote"
+    told = [f"{who}; a majority is {needed}. {GOES_ON if votes >= needed else NOBODY}"]
+    if any(node.guard_left for node in found.nodes):
+        told.append(WAITS)
+    return told

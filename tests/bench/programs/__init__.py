@@ -1,1 +1,0 @@
-"""The contestants' own processes: one module for each library, all spoken to as in ``serve``."""

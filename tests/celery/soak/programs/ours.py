@@ -1,0 +1,92 @@
+"""This package: a third of the keys in each mode."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+from celery import Task
+from django.conf import settings
+
+from django_redlock import current_lease
+from django_redlock.celery import LockedTask, locked_task, runs
+from django_redlock.celery.headers import history
+from django_redlock.celery.publishing.marks import Mark
+from django_redlock.leases.keeping import record
+from django_redlock.leases.lease import Lease
+from tests.celery.soak.history import MODES
+
+from . import bodies
+
+settings.configure(REDLOCK={"default": json.loads(os.environ["SOAK_LOCKS"])})
+BROKEN = os.environ.get("SOAK_BROKEN", "").split(",")
+app = bodies.make_app("tests.celery.soak.programs.ours")
+
+
+def noted(write: Callable[[Lease, float], bool]) -> Callable[[Lease, float], bool]:
+    """Write down that a completion record has been written."""
+
+    @functools.wraps(write)
+    def recorded(lease: Lease, life: float) -> bool:
+        done = write(lease, life)
+        if done:
+            bodies.notebook.write("record", run=str(lease.name).rpartition(":")[2], pid=os.getpid())
+        return done
+
+    return recorded
+
+
+def unrecorded(lease: Lease, life: float) -> bool:
+    """Broken: a record that is told and not written."""
+    lease.release()
+    return True
+
+
+def stay(mark: Mark) -> None:
+    """Broken: a mark that is not removed."""
+
+
+vars(runs)["record"] = noted(unrecorded if "record" in BROKEN else record)
+if "mark" in BROKEN:
+    Mark.remove = stay  # type: ignore[method-assign,assignment]
+KEY = "soak:{key}:{number}" if "lock" in BROKEN else "soak:{key}"  # broken: not the key
+
+
+class Noted(LockedTask):
+    """Tasks that write down when they have ended."""
+
+    abstract = True
+
+    def after_return(self, status: Any, retval: Any, task_id: Any, args: Any, *_: Any) -> None:
+        """Note that the key is free."""
+        bodies.returned(args[0], number_of(self))
+
+
+def number_of(task: Task) -> str:
+    """The number of the message that runs."""
+    return str(history(task.request)["message"])
+
+
+def make(mode: str) -> Any:
+    """Make the task of a mode."""
+
+    @app.task(bind=True, base=Noted, name=f"soak.{mode}")
+    @locked_task(KEY, mode=mode, on_conflict="retry")
+    def work(self: Task, key: str, number: int) -> None:
+        lease = current_lease()
+        assert lease is not None
+        bodies.work(key, number, number_of(self), lease.fence)
+
+    return work
+
+
+TASKS = {mode: make(mode) for mode in MODES}
+
+
+def send(key: str, number: int) -> tuple[bool, str]:
+    """Send a message; whether it was a duplicate, and the task id that counts."""
+    result = TASKS[key.partition("-")[0]].delay(key, number)
+    return bool(result.duplicate), result.id

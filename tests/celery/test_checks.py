@@ -1,0 +1,87 @@
+"""The system checks of locked tasks: each finds its fault, and is silent without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from django_redlock.celery import LockedTask, locked_task
+from django_redlock.celery.checks import check_tasks
+
+from .test_decorator import Desk, desk
+
+__all__ = ["desk"]
+
+SAFE = {"reject_on_worker_lost": True}
+MARKED = {"mode": "until_finished"}
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+def found_in(app: Celery) -> list[str]:
+    """The ids of what the check says of our tasks; shared ones of other tests are in each app."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django_redlock.celery.checks.current_app", app)
+        found = [each for each in check_tasks() if each.msg.startswith("The task desk.")]
+    assert all(each.hint for each in found)
+    return [str(each.id).rpartition(".")[2] for each in found]
+
+
+@pytest.mark.parametrize(
+    ("lock", "task", "settings", "found"),
+    [
+        ({"ttl": 10, "renew": False}, {"soft_time_limit": 60}, {}, ["W006"]),
+        ({"ttl": 10, "renew": False}, {}, {"task_time_limit": 60}, ["W006"]),
+        ({"ttl": 10, "renew": False}, {"time_limit": 10}, {}, []),
+        ({"ttl": 10}, {"time_limit": 60}, {}, []),
+        ({"ttl": 100_000}, {}, {}, ["E003"]),
+        ({"min_hold": 100_000}, {}, {}, ["E003"]),
+        ({"alias": "nowhere"}, {}, {}, ["E003"]),
+        ({"max_hold": 7200}, {"acks_late": True, **SAFE}, {"broker_url": "redis://x"}, ["W007"]),
+        ({}, {"acks_late": True, "time_limit": 4000, **SAFE}, {"broker_url": "sqs://"}, ["W007"]),
+        (
+            {"max_hold": 7200},
+            {"acks_late": True, **SAFE},
+            {"broker_url": "redis://x", "broker_transport_options": {"visibility_timeout": 9000}},
+            [],
+        ),
+        ({"max_hold": 7200}, {"acks_late": True, **SAFE}, {"broker_url": "amqp://x"}, []),
+        ({"max_hold": 7200}, {}, {"broker_url": "redis://x"}, []),
+        (MARKED, {"base": LockedTask}, {"result_backend": "disabled"}, ["W008"]),
+        (
+            {**MARKED, "on_duplicate": "drop"},
+            {"base": LockedTask},
+            {"result_backend": "disabled"},
+            [],
+        ),
+        (MARKED, {"base": LockedTask}, {}, []),
+        ({}, {}, {"result_backend": "disabled"}, []),
+        ({}, {"acks_late": True}, {}, ["W009"]),
+        ({}, {"acks_late": True}, {"task_reject_on_worker_lost": True}, []),
+        (MARKED, {}, {}, ["E002"]),
+    ],
+)
+def test_what_cannot_work_is_told_before_it_fails(
+    desk: Desk, lock: dict[str, Any], task: dict[str, Any], settings: dict[str, Any], found: object
+) -> None:
+    """Where a task and the settings do not fit together, a check says what to do."""
+    desk.app.conf.update(settings)
+    desk.task(locked_task("name", **lock)(nothing), **task)
+    assert found_in(desk.app) == found
+
+
+def test_a_task_without_a_lock_is_not_looked_at(desk: Desk) -> None:
+    """It is Celery's own business."""
+    desk.task(nothing, acks_late=True)
+    assert found_in(desk.app) == []
+
+
+def test_wrong_settings_are_told_once(desk: Desk, settings: Any) -> None:
+    """E001 tells of an alias that makes no sense; its tasks are left alone."""
+    desk.task(locked_task("name", ttl=10, renew=False)(nothing), time_limit=60)
+    settings.REDLOCK = {"default": {"NODES": 7}}
+    assert found_in(desk.app) == []

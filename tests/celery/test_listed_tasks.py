@@ -1,0 +1,115 @@
+"""Tasks of real workers, as ``redlock_status`` and the admin's page list them."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from tests.django.test_admin import browser, look
+from tests.django.test_admin_of_tasks import tasks
+from tests.simulation.mutants.edits import Edit, with_edits
+from tests.support.waiting import eventually
+
+from . import marked, project
+from .site import GET, Site
+from .test_workers import new_key
+
+pytestmark = pytest.mark.slow
+
+
+def listed(key: str, *options: str) -> list[dict[str, Any]]:
+    """The tasks that lock this key, in JSON."""
+    out = io.StringIO()
+    call_command("redlock_status", *options, "--json", stdout=out)
+    found = json.loads(out.getvalue())["aliases"]["default"]["tasks"]
+    return [task for task in found if key in (task["id"], *task["names"])]
+
+
+def states(*keys: str) -> list[str]:
+    """The states of the tasks that lock these keys."""
+    return [task["state"] for key in keys for task in listed(key, "--finished")]
+
+
+def test_a_queued_a_running_and_a_finished_task_are_listed(site: Site) -> None:
+    """By name and id; what has ended without a record is in no list."""
+    key, other, queue = new_key(), new_key(), new_key()
+    waiting = marked.once.apply_async((other,), queue=queue)
+    running = project.recorded.delay(key)
+    site.begun(key)
+    (task,) = listed(f"marked:{other}")
+    assert (task["task"], task["id"], task["state"]) == (marked.once.name, waiting.id, "queued")
+    assert (task["on"], task["of"]) == (5, 5)
+    assert 3500 < task["lowest"] <= task["highest"] <= 3600
+    (task,) = listed(f"work:{key}")
+    assert (task["task"], task["id"]) == (project.recorded.name, running.id)
+    assert (task["state"], task["on"]) == ("running", 5)
+    site.end_run(key)
+    assert running.get(timeout=GET) == "done"
+    eventually(lambda: states(running.id) == ["finished"], within=GET)
+    assert listed(running.id) == []
+    (task,) = listed(running.id, "--finished")
+    assert (task["task"], task["names"]) == (project.recorded.name, [])
+    assert task["on"] >= 3
+    assert 3600 < task["highest"] <= 3660
+    with site.worker(1, queue):
+        site.begun(other)
+        assert [task["state"] for task in listed(f"marked:{other}")] == ["running"]
+        site.end_run(other)
+        assert waiting.get(timeout=GET) == "done"
+    assert states(f"marked:{other}", waiting.id) == []
+
+
+@pytest.mark.django_db
+def test_the_page_shows_what_the_command_prints(site: Site) -> None:
+    """A queued task and a running one, in the admin."""
+    key, other, queue = new_key(), new_key(), new_key()
+    waiting = marked.once.apply_async((other,), queue=queue)
+    running = marked.once.delay(key)
+    site.begun(key)
+    eventually(lambda: not any(client.exists(mark(key)) for client in site.nodes))
+    rows = [row[:5] for row in tasks(look(browser("view_lock"), q="marked:"))]
+    assert rows == [
+        [marked.once.name, "running", "5 of 5", f"marked:{key}", running.id],
+        [marked.once.name, "queued", "5 of 5", f"marked:{other}", waiting.id],
+    ]
+    site.end_run(key)
+    assert running.get(timeout=GET) == "done"
+    site.client.delete(queue)
+    marked.once.unmark((other,))
+
+
+def mark(key: str) -> str:
+    """The key of a mark."""
+    return f"redlock:mark:{marked.once.name}:marked:{key}"
+
+
+def test_a_message_that_comes_back_later_is_queued(site: Site) -> None:
+    """Its mark does not say that it was deferred; the signal did."""
+    key = new_key()
+    first = marked.anew.delay(key)
+    site.begun(key)
+    second = marked.anew.delay(key)
+    eventually(lambda: second.state == "RETRY", within=GET)
+    found = {task["id"]: task["state"] for task in listed(f"marked:{key}")}
+    assert found == {first.id: "running", second.id: "queued"}
+    site.end_run(key)
+    site.begun(key, times=2)
+    site.end_run(key)
+    assert second.get(timeout=GET) == "done"
+
+
+def test_without_an_index_a_queued_task_is_in_no_list(site: Site) -> None:
+    """The variant whose publishers write no index; the tests above see that it is missing."""
+    from django_redlock.core import policy
+
+    key, queue = new_key(), new_key()
+    nowhere = Edit(policy.Policy, "marks", '{self.prefix}marks"', '{self.prefix}marks!"')
+    with with_edits(nowhere):
+        marked.once.apply_async((key,), queue=queue)
+    assert listed(f"marked:{key}") == []
+    site.client.delete(queue)
+    marked.once.unmark((key,))

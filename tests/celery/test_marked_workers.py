@@ -1,0 +1,248 @@
+"""Messages that are not queued twice, in real prefork workers, some of them killed."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import pytest
+from celery import chain, chord, group
+from celery.exceptions import TaskRevokedError
+
+from tests.simulation.mutants.edits import Edit, with_edits
+from tests.support.waiting import eventually
+
+from . import marked, project
+from .site import GET, TTL, Site, end
+from .test_workers import (
+    intervals,
+    is_skipped,
+    kill_child,
+    new_key,
+    overlaps,
+    wait_until_taken_for_lost,
+)
+
+pytestmark = pytest.mark.slow
+
+
+def marks_of(site: Site, key: str) -> int:
+    """On how many nodes a message with this key has a mark."""
+    names = [f"redlock:mark:{task.name}:marked:{key}" for task in TASKS]
+    return sum(client.exists(*names) > 0 for client in site.nodes)
+
+
+TASKS = (marked.once, marked.anew, marked.quick, marked.late, marked.retrying, marked.failing)
+
+
+def runs(site: Site, key: str) -> int:
+    """How often a body has begun."""
+    return len(site.notes("begin", key))
+
+
+def test_one_of_twenty_messages_is_sent_and_runs(site):
+    """The others are told its result."""
+    key = new_key()
+    results = [marked.once.delay(key) for _ in range(20)]
+    assert [each.duplicate for each in results] == [False] + [True] * 19
+    assert len({each.id for each in results}) == 1
+    site.begun(key)
+    assert marked.once.delay(key).duplicate is True  # it runs: the lock is the mark
+    site.end_run(key)
+    assert [each.get(timeout=GET) for each in results] == ["done"] * 20
+    assert (runs(site, key), marks_of(site, key)) == (1, 0)
+    assert marked.once.delay(key).duplicate is False
+    site.end_run(key)
+
+
+def test_what_is_asked_for_while_one_runs_is_done_afterwards(site):
+    """With until_started one more message waits, and only one."""
+    key = new_key()
+    first = marked.anew.delay(key)
+    site.begun(key)
+    more = [marked.anew.delay(key) for _ in range(3)]
+    assert [each.duplicate for each in more] == [False, True, True]
+    assert first.id != more[0].id == more[1].id
+    assert runs(site, key) == 1
+    site.end_run(key)
+    site.begun(key, times=2)
+    site.end_run(key)
+    assert first.get(timeout=GET) == more[2].get(timeout=GET) == "done"
+    assert (runs(site, key), marks_of(site, key)) == (2, 0)
+    assert overlaps(intervals(site, [key])[key]) == 0
+
+
+def test_a_queue_longer_than_the_ttl_of_the_lock(site):
+    """A message with a countdown, and one that no worker takes, keep others out all the time."""
+    key, other, queue = new_key(), new_key(), new_key()
+    waiting = marked.quick.apply_async((key,), countdown=TTL + 2)
+    stuck = marked.quick.apply_async((other,), queue=queue)
+    began = time.monotonic()
+    while time.monotonic() - began < TTL + 1:
+        assert marked.quick.delay(key).id == waiting.id
+        assert marked.quick.delay(other).id == stuck.id
+        time.sleep(0.1)
+    assert waiting.get(timeout=GET) == "done"
+    with site.worker(1, queue):
+        assert stuck.get(timeout=GET) == "done"
+    assert (runs(site, key), runs(site, other)) == (1, 1)
+
+
+def test_a_retry_keeps_its_place_until_the_end(site):
+    """Between two tries no other message is sent; after the last one is done, it is."""
+    key = new_key()
+    first = marked.retrying.delay(key)
+    eventually(lambda: site.notes("end", key), within=GET)
+    eventually(lambda: first.state == "RETRY", within=GET)
+    assert marked.retrying.delay(key).id == first.id
+    assert first.get(timeout=GET) == "done"
+    assert [note["retries"] for note in site.notes("begin", key)] == [0, 1]
+    assert marks_of(site, key) == 0
+
+
+def test_a_failure_leaves_no_mark(site):
+    """The next message is sent."""
+    key = new_key()
+    result = marked.failing.delay(key)
+    with pytest.raises(ValueError, match=key):
+        result.get(timeout=GET)
+    assert marks_of(site, key) == 0
+    assert marked.failing.delay(key).duplicate is False
+
+
+def test_a_killed_run_that_was_acknowledged_blocks_for_one_ttl(site):
+    """Its mark went when it began, so the next message is sent when the lock has expired."""
+    key = new_key()
+    queue = new_key()
+    first = marked.once.apply_async((key,), queue=queue)
+    with site.worker(1, queue) as worker:
+        site.begun(key)
+        end(worker, signal.SIGKILL)
+    killed = time.monotonic()
+    again = marked.once.apply_async((key,), queue=queue)
+    assert again.id == first.id  # the lock is there for a while
+    again = eventually(lambda: sent(marked.once, key, queue), within=GET, every=0.1)
+    assert time.monotonic() - killed < TTL + 2
+    with site.worker(1, queue):
+        site.begun(key, times=2)
+        site.end_run(key)
+        assert again.get(timeout=GET) == "done"
+
+
+def sent(task: Any, key: str, queue: str) -> Any:
+    """The result of a message, if it was no duplicate."""
+    result = task.apply_async((key,), queue=queue)
+    return None if result.duplicate else result
+
+
+def test_a_redelivered_message_runs_without_its_mark(site):
+    """Killed in the middle, with acks_late: the mark is gone, and stops nothing."""
+    key, queue = new_key(), new_key()
+    result = marked.late.apply_async((key,), queue=queue)
+    with site.worker(1, queue, lost_after=project.SOON) as worker:
+        site.begun(key)
+        end(worker, signal.SIGKILL)
+    wait_until_taken_for_lost(site, result.id)
+    with site.worker(1, queue, lost_after=project.SOON):
+        site.begun(key, times=2)
+        assert marked.late.apply_async((key,), queue=queue).id == result.id
+        site.end_run(key)
+        assert result.get(timeout=GET) == "done"
+    assert marks_of(site, key) == 0
+
+
+def test_a_killed_child_is_no_reason_to_send_twice(site):
+    """While its lock lives nobody else is sent; one ttl later somebody is."""
+    key, queue = new_key(), new_key()
+    first = marked.once.apply_async((key,), queue=queue)
+    with site.worker(1, queue):
+        kill_child(site, key)
+        assert marked.once.apply_async((key,), queue=queue).id == first.id
+        again = eventually(lambda: sent(marked.once, key, queue), within=GET, every=0.1)
+        site.begun(key, times=2)
+        site.end_run(key)
+        assert again.get(timeout=GET) == "done"
+
+
+def test_a_revoked_message_leaves_no_mark(site):
+    """Revoked while it waits for its ETA: the worker's main process removes the mark."""
+    key = new_key()
+    result = marked.quick.apply_async((key,), countdown=3)
+    assert marked.quick.delay(key).id == result.id
+    result.revoke()
+    with pytest.raises(TaskRevokedError):
+        result.get(timeout=GET)
+    eventually(lambda: marks_of(site, key) == 0, within=GET)
+    assert marked.quick.delay(key).get(timeout=GET) == "done"
+    assert runs(site, key) == 1
+
+
+def test_terminating_frees_nothing_while_the_child_runs(site):
+    """A child that does not hear the signal holds the key, and no second message is sent."""
+    key, queue = new_key(), new_key()
+    result = marked.stubborn.apply_async((key,), queue=queue)
+    with site.worker(1, queue) as worker:
+        (begun,) = site.begun(key)
+        result.revoke(terminate=True)
+        eventually(lambda: result.state == "REVOKED", within=GET)
+        time.sleep(TTL + 0.5)
+        assert marked.stubborn.apply_async((key,), queue=queue).id == result.id
+        assert begun["pid"] != worker.pid
+        end(worker, signal.SIGKILL)
+    eventually(lambda: sent(marked.stubborn, key, queue), within=GET, every=0.1)
+    site.client.delete(queue)
+
+
+def test_groups_chords_and_chains_with_duplicates_finish(site):
+    """Their parts are always sent; each ends as a success."""
+    key = new_key()
+    first = marked.once.delay(key)
+    site.begun(key)
+    all_of_one = [marked.once.s(key) for _ in range(3)]
+    grouped = group(all_of_one)().get(timeout=GET)
+    collected = chord(all_of_one)(project.collect.s()).get(timeout=GET)
+    chained = chain(marked.once.si(key), project.collect.s())().get(timeout=GET)
+    last = chain(project.collect.s([]), marked.once.si(key))().get(timeout=GET)
+    assert all(map(is_skipped, [*grouped, *collected, chained, last]))
+    assert (len(grouped), len(collected)) == (3, 3)
+    site.end_run(key)
+    assert first.get(timeout=GET) == "done"
+    assert runs(site, key) == 1
+
+
+def test_without_the_header_a_message_blocks_for_long(site):
+    """The variant whose runs do not know their mark: the tests above see what it leaves."""
+    from django_redlock.celery.publishing.marks import Marking
+
+    key = new_key()
+    header = "{HEADER: Mark(self._alias, self._key, nonce)._asdict()}"
+    with with_edits(Edit(Marking, "header", header, "{}")):
+        assert marked.quick.delay(key).get(timeout=GET) == "done"
+    assert marked.quick.delay(key).duplicate is True
+    assert marks_of(site, key) == 5
+    marked.quick.unmark((key,))
+    assert marked.quick.delay(key).get(timeout=GET) == "done"
+
+
+def test_many_messages_run_after_the_last_was_asked_for(site):
+    """300 messages for 5 keys: after the last of each key was asked for, a run has begun.
+
+    With until_started that is what it is for: whatever changed before ``delay`` is seen by a run.
+    """
+    keys = [new_key() for _ in range(5)]
+    asked: dict[str, float] = {}
+    results = []
+    for number in range(300):
+        key = keys[number % 5]
+        asked[key] = time.monotonic()
+        results.append(marked.anew.delay(key))
+        site.end_run(key)
+    sent_ = [each for each in results if not each.duplicate]
+    assert {each.id for each in results} == {each.id for each in sent_}
+    assert [each.get(timeout=2 * GET) for each in sent_] == ["done"] * len(sent_)
+    for key in keys:
+        begun = [note["at"] for note in site.notes("begin", key)]
+        assert max(begun) > asked[key]
+        assert overlaps(intervals(site, [key])[key]) == 0
+        assert marks_of(site, key) == 0

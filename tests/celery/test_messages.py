@@ -1,0 +1,268 @@
+"""Messages that are sent oddly, or not at all: what real workers make of them."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import chain, chord, group
+from django.db import transaction
+from kombu.connection import Connection
+from kombu.exceptions import OperationalError
+
+from django_redlock import redlock
+from django_redlock.errors import DuplicateTask, LeaseLost, LockTaken, NodesUnavailable
+from tests.simulation.mutants.edits import Edit, with_edits
+from tests.support.waiting import eventually
+
+from . import marked, project, varied
+from .site import GET, Site, end
+from .test_marked_workers import marks_of, runs
+from .test_workers import is_skipped, new_key
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def transactional(transactional_db: None) -> None:
+    """A database whose transactions are committed."""
+
+
+def test_messages_of_a_transaction_are_sent_after_the_commit(site, transactional):
+    """After a rollback there is neither mark nor message; after a COMMIT one is sent, and runs."""
+    key, queue = new_key(), new_key()
+    for committed in (False, True):
+        with transaction.atomic():
+            first = marked.once.apply_async((key,), queue=queue)
+            marked.once.apply_async((key,), queue=queue)
+            marked.once.apply_async_on_commit((key,), queue=queue)
+            assert (first.duplicate, marks_of(site, key), site.client.llen(queue)) == (None, 0, 0)
+            transaction.set_rollback(not committed)
+        assert (marks_of(site, key), site.client.llen(queue)) == ((5, 1) if committed else (0, 0))
+    with site.worker(1, queue):
+        site.end_run(key)
+        assert first.get(timeout=GET) == "done"
+        eventually(lambda: site.has_none(queue, first.id), within=GET)
+    assert (runs(site, key), marks_of(site, key)) == (1, 0)
+
+
+def nowhere() -> Any:
+    """A connection to a broker that is down, which tries once."""
+    once = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
+    return closing(Connection("redis://127.0.0.1:1/0", transport_options=once))
+
+
+def test_a_broker_that_is_down_leaves_no_mark(site):
+    """The error of the broker is raised, and the next message is sent and runs."""
+    key = new_key()
+    with nowhere() as broker:
+        for _ in range(2):
+            with pytest.raises(OperationalError):
+                marked.quick.apply_async((key,), connection=broker, retry=False)
+            assert marks_of(site, key) == 0
+    assert marked.quick.delay(key).get(timeout=GET) == "done"
+    assert runs(site, key) == 1
+
+
+def test_a_mark_that_stays_behind_a_failed_publish_is_seen(site):
+    """Broken: nothing removes the mark. The next message is taken for a duplicate of none."""
+    from django_redlock.celery.publishing import messages
+
+    key = new_key()
+    edit = Edit(messages, "_publish", "marking.take_back()", "pass")
+    with with_edits(edit), nowhere() as broker, pytest.raises(OperationalError):
+        marked.quick.apply_async((key,), connection=broker, retry=False)
+    assert marks_of(site, key) == 5
+    assert marked.quick.delay(key).duplicate is True
+    marked.quick.unmark((key,))
+
+
+def test_a_mark_that_is_gone_stops_no_message(site):
+    """It was removed while the message waited: a second one is sent, and both run."""
+    key, queue = new_key(), new_key()
+    first = marked.quick.apply_async((key,), queue=queue)
+    assert marked.quick.apply_async((key,), queue=queue).id == first.id
+    marked.quick.unmark((key,))
+    second = marked.quick.apply_async((key,), queue=queue)
+    assert second.duplicate is False
+    with site.worker(2, queue):
+        assert [each.get(timeout=GET) for each in (first, second)] == ["done"] * 2
+    assert (runs(site, key), marks_of(site, key)) == (2, 0)
+
+
+def test_a_retry_leaves_the_mark_of_another_message(site):
+    """Its own mark is gone, and a later message has one: the retry removes only its own."""
+    key, idle = new_key(), new_key()
+    first = marked.retrying.delay(key)
+    eventually(lambda: first.state == "RETRY", within=GET, every=0.02)
+    marked.retrying.unmark((key,))
+    second = marked.retrying.apply_async((key,), queue=idle)
+    assert second.duplicate is False
+    assert first.get(timeout=GET) == "done"
+    assert marks_of(site, key) == 5
+    assert marked.retrying.delay(key).id == second.id
+    marked.retrying.unmark((key,))
+    site.client.delete(idle)
+
+
+def test_a_run_that_lost_its_lock_leaves_that_of_the_next_holder(site):
+    """Its end releases nothing that is not its own."""
+    key = new_key()
+    result = project.let_go.delay(key)
+    site.begun(key)
+    with redlock(f"work:{key}", wait=GET) as lease:
+        site.end_run(key)
+        assert result.get(timeout=GET) == "done"
+        lease.ensure()
+        lease.extend()
+        assert redlock(f"work:{key}").try_acquire() is None
+
+
+def test_a_key_of_all_arguments_is_that_of_the_call(site):
+    """Positional or by name, with the default or without: one message. Another type: another."""
+    note, queue = new_key(), new_key()
+    send = varied.keyless.apply_async
+    same = [
+        send((1, note), queue=queue),
+        send((1,), {"note": note}, queue=queue),
+        send((), {"note": note, "value": 1}, queue=queue),
+    ]
+    default = [send((2,), queue=queue), send((2, "plain"), queue=queue)]
+    others = [send((value, note), queue=queue) for value in ("1", 1.0, True, None, [1])]
+    assert [each.duplicate for each in same] == [False, True, True]
+    assert [each.duplicate for each in default] == [False, True]
+    assert [each.duplicate for each in others] == [False] * 5
+    with site.worker(2, queue):
+        assert {each.get(timeout=GET) for each in same + default + others} == {"done"}
+    assert runs(site, note) == 6
+
+
+def test_an_error_of_the_package_fails_its_task_and_nothing_else(site):
+    """It crosses from the child to the worker and to the results, and the child works on."""
+    queue, children = new_key(), set()
+    with site.worker(1, queue) as worker:
+        for error in (LockTaken, NodesUnavailable, LeaseLost, DuplicateTask):
+            key = new_key()
+            result = varied.raising.apply_async((key, error.__name__), queue=queue)
+            with pytest.raises(error):
+                result.get(timeout=GET)
+            assert marked.quick.apply_async((key,), queue=queue).get(timeout=GET) == "done"
+            children |= {note["pid"] for note in site.notes("begin", key)}
+        assert (len(children), worker.poll()) == (1, None)
+
+
+@contextmanager
+def commands(site: Site) -> Iterator[list[list[str]]]:
+    """What each node is asked within the block about marks of the task ``once``.
+
+    Not what it is told: a node that answers late is told to undo, and nobody waits for that.
+    """
+    told: list[list[str]] = []
+    with ExitStack() as stack:
+        watched = [stack.enter_context(node.monitor()) for node in site.nodes]
+        yield told
+        for node, monitor in zip(site.nodes, watched, strict=True):
+            sentinel = new_key()
+            node.echo(sentinel)
+            found = []
+            while sentinel not in (command := monitor.next_command())["command"]:
+                asks = f" {marked.once.name} " in command["command"]  # an argument of that script
+                if asks and command["client_type"] != "lua":
+                    found.append(command["command"])
+            told.append(found)
+
+
+def test_a_duplicate_is_known_in_one_round_trip(site):
+    """While a run holds the key, ``delay`` asks each node once, and waits for nothing."""
+    key = new_key()
+    first = marked.once.delay(key)
+    site.begun(key)
+    eventually(lambda: marks_of(site, key) == 0, within=GET)
+    with commands(site) as told:
+        assert marked.once.delay(key).id == first.id
+    assert [len(found) for found in told] == [1] * len(site.nodes)
+    site.end_run(key)
+    assert first.get(timeout=GET) == "done"
+
+
+def test_eager_tasks_do_not_wait_for_themselves(site):
+    """With task_always_eager: alone, nested, in groups, chains and chords, with a retry."""
+    keys = [new_key() for _ in range(5)]
+    began = time.monotonic()
+    with eager():
+        assert marked.quick.delay(keys[0]).get() == "done"
+        assert project.patient.delay(keys[0], 0).get() == "done"
+        assert is_skipped(varied.nested.delay(keys[1]).get())
+        work = project.skipping.si(keys[2], 0)
+        assert group([work] * 2)().get() == ["done"] * 2
+        assert chain(work, project.collect.s())().get() == "done"
+        assert chord([work] * 2)(project.collect.s()).get() == ["done"] * 2
+        for task, key in ((marked.retrying, keys[3]), (varied.retried, keys[4])):
+            assert task.delay(key).get() == "done"
+            assert [note["retries"] for note in site.notes("begin", key)] == [0, 1]
+    assert time.monotonic() - began < GET
+    for key in keys:
+        assert marks_of(site, key) == 0
+        for name in (f"work:{key}", f"marked:{key}"):
+            lease = redlock(name).try_acquire()
+            assert lease is not None
+            lease.release()
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Run tasks where they are called."""
+    project.app.conf.task_always_eager = True
+    try:
+        yield
+    finally:
+        project.app.conf.task_always_eager = False
+
+
+@contextmanager
+def beat(site: Site, queue: str, folder: Path, every: float) -> Iterator[None]:
+    """A process of celery beat, which sends its messages after so many seconds of its clock."""
+    command = "celery -A tests.celery.varied beat --max-interval 1 --pidfile="
+    command += f" -s {folder / new_key()} -l INFO"
+    told = {"TEST_BROKER": site.url, "TEST_BEAT": queue, "TEST_BEAT_EVERY": str(every)}
+    with (folder / f"{new_key()}.log").open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *command.split()],
+            env=site.env | told,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        end(process)
+
+
+def test_two_beats_start_a_task_with_min_hold_once(site, tmp_path):
+    """Of two schedulers whose clocks differ, the second finds the key taken for a while.
+
+    The same task without ``min_hold`` has ended by then, and runs again at once.
+    """
+    queue, soon = new_key(), varied.AT_LEAST / 2
+    with ExitStack() as stack:
+        stack.enter_context(site.worker(4, queue))
+        for every in (2.0, 2.5):  # so the one is sometimes a little ahead of the other
+            stack.enter_context(beat(site, queue, tmp_path, every))
+
+        def gaps(name: str) -> list[float]:
+            begun = sorted(note["at"] for note in site.notes("begin", f"{name}:{queue}"))
+            return [later - earlier for earlier, later in itertools.pairwise(begun)]
+
+        eventually(lambda: gaps("unrested") and min(gaps("unrested")) < soon, within=2 * GET)
+        eventually(lambda: gaps("rested"), within=GET)
+        assert min(gaps("rested")) > soon
+    logs = "".join(path.read_text() for path in site.logs.iterdir())
+    assert any("varied.rested" in each and "skipped" in each for each in logs.splitlines())

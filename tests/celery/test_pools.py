@@ -1,0 +1,293 @@
+"""``locked_task`` in a real worker of each pool; of one pool, one worker runs all of them."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+from celery import chain, chord, group
+from celery.exceptions import TaskRevokedError, TimeLimitExceeded
+
+from django_redlock import redlock
+from tests.support.waiting import eventually
+
+from . import marked, project, varied
+from .site import GET, TTL, Site
+from .test_marked_workers import marks_of, runs
+from .test_workers import (
+    came_back,
+    ended_silently,
+    intervals,
+    is_skipped,
+    new_key,
+    overlaps,
+    wait_until_taken_for_lost,
+)
+
+pytestmark = pytest.mark.slow
+
+POOLS = ("prefork", "threads", "gevent", "solo")
+
+
+class Pool(NamedTuple):
+    """A worker of one pool.
+
+    Attributes:
+        queue: the only one that it takes messages from.
+    """
+
+    site: Site
+    name: str
+    queue: str
+
+    def send(self, task: Any, *args: Any, **options: Any) -> Any:
+        """Send a message to this worker."""
+        return task.apply_async(args, queue=self.queue, **options)
+
+    def signature(self, task: Any, *args: Any, **options: Any) -> Any:
+        """A part of a group, chord or chain, for this worker."""
+        return task.si(*args).set(queue=self.queue, **options)
+
+
+@pytest.fixture(scope="module")
+def started(shared: Site) -> Iterator[dict[str, Pool]]:
+    """The workers that tests have asked for so far; each goes on until the end."""
+    with ExitStack() as stack:
+
+        class Started(dict[str, Pool]):
+            def __missing__(self, name: str) -> Pool:
+                queue = new_key()
+                stack.enter_context(shared.worker(4, queue, pool=name))
+                self[name] = Pool(shared, name, queue)
+                return self[name]
+
+        yield Started()
+
+
+@pytest.fixture(params=POOLS)
+def pool(request: Any, site: Site, started: dict[str, Pool]) -> Pool:
+    """The worker of a pool, with lock nodes that are as new."""
+    return started[request.param]
+
+
+def at_once(pool: Pool, task: Any) -> tuple[list[int], int]:
+    """Send 8 messages for 2 keys: runs of each, and how many began before one had ended."""
+    keys = [new_key() for _ in range(2)]
+    sent = [pool.send(task, keys[number // 4], 0.1) for number in range(8)]
+    assert [each.get(timeout=GET) for each in sent] == ["done"] * 8
+    found = intervals(pool.site, keys)
+    return [len(found[key]) for key in keys], sum(map(overlaps, found.values()))
+
+
+def test_one_of_a_key_at_a_time(pool):
+    """All messages run, of each key one at a time."""
+    assert at_once(pool, project.patient) == ([4, 4], 0)
+
+
+@pytest.mark.parametrize("name", [name for name in POOLS if name != "solo"])
+def test_without_the_decorator_they_overlap(site, started, name):
+    """The same messages without a lock run into each other: the test above can fail."""
+    counts, overlapping = at_once(started[name], project.unlocked)
+    assert counts == [4, 4]
+    assert overlapping > 0
+
+
+def test_different_keys_run_at_once_where_the_pool_can(pool):
+    """A key holds up no other one."""
+    keys = [new_key() for _ in range(1 if pool.name == "solo" else 2)]
+    sent = [pool.send(project.lasting, key) for key in keys]
+    for key in keys:
+        pool.site.begun(key)
+    pool.site.enough(*keys)
+    assert [each.get(timeout=GET) for each in sent] == ["done"] * len(keys)
+
+
+def test_a_message_waits_for_a_holder_elsewhere(pool):
+    """It comes back until the key is free, and counts no retry."""
+    key = new_key()
+    with redlock(f"work:{key}") as lease:
+        result = pool.send(project.patient, key, 0)
+        eventually(lambda: came_back(pool.site, result.id), within=GET, every=0.05)
+        lease.ensure()
+        assert runs(pool.site, key) == 0
+    assert result.get(timeout=GET) == "done"
+    assert [note["retries"] for note in pool.site.notes("begin", key)] == [0]
+
+
+def test_groups_chords_and_chains_of_duplicates_finish(pool):
+    """Duplicates are successes, and messages that come back stay in their chord."""
+    key, other = new_key(), new_key()
+    work = pool.signature(project.skipping, key, 0)
+    collect = project.collect.s().set(queue=pool.queue)
+    with redlock(f"work:{key}"):
+        sent = [group([work] * 2)(), chord([work] * 2)(collect), chain(work, collect)()]
+        grouped, collected, chained = [each.get(timeout=GET) for each in sent]
+    assert all(map(is_skipped, [*grouped, *collected, chained]))
+    patient = [pool.signature(project.patient, other, 0.1)] * 2
+    assert chord(patient)(collect).get(timeout=GET) == ["done"] * 2
+
+
+def test_a_lock_outlives_its_ttl_while_the_body_runs(pool):
+    """It is renewed, and no second message is sent, until the body is done."""
+    key = new_key()
+    first = pool.send(marked.once, key)
+    begun = pool.site.begun(key)[0]["at"]
+    while time.monotonic() < begun + TTL + 1:
+        assert redlock(f"marked:{key}").try_acquire() is None
+        assert pool.send(marked.once, key).id == first.id
+        time.sleep(0.1)
+    pool.site.end_run(key)
+    assert first.get(timeout=GET) == "done"
+    assert (runs(pool.site, key), marks_of(pool.site, key)) == (1, 0)
+
+
+def test_until_started_sends_one_more(pool):
+    """While one runs one more is sent, and only one; it runs afterwards."""
+    key = new_key()
+    first = pool.send(marked.anew, key)
+    pool.site.begun(key)
+    more = [pool.send(marked.anew, key) for _ in range(3)]
+    assert [each.duplicate for each in more] == [False, True, True]
+    for _ in range(2):
+        pool.site.end_run(key)
+    assert [each.get(timeout=GET) for each in (first, *more)] == ["done"] * 4
+    assert (runs(pool.site, key), marks_of(pool.site, key)) == (2, 0)
+    assert overlaps(intervals(pool.site, [key])[key]) == 0
+
+
+@pytest.mark.parametrize("task", [marked.retrying, varied.retried], ids=["retry", "autoretry_for"])
+def test_a_retry_meets_no_lock_of_its_own(pool, task):
+    """It runs at its time, no other message is sent until then, and none is counted twice."""
+    key = new_key()
+    first = pool.send(task, key)
+    eventually(lambda: first.state == "RETRY", within=GET, every=0.02)
+    assert pool.send(task, key).id == first.id
+    assert first.get(timeout=GET) == "done"
+    assert [note["retries"] for note in pool.site.notes("begin", key)] == [0, 1]
+    assert marks_of(pool.site, key) == 0
+
+
+def test_a_message_waits_for_its_time(pool):
+    """With a countdown or an ETA it runs once, then, and is the one that counts until then."""
+    sent = time.monotonic()
+    soon: list[dict[str, Any]] = [
+        {"countdown": 1},
+        {"eta": datetime.now(UTC) + timedelta(seconds=1)},
+    ]
+    first = {key: pool.send(marked.quick, key, **soon.pop()) for key in (new_key(), new_key())}
+    for key, result in first.items():
+        assert pool.send(marked.quick, key).id == result.id
+    for key, result in first.items():
+        assert result.get(timeout=GET) == "done"
+        (begun,) = pool.site.notes("begin", key)
+        assert begun["at"] > sent + 0.8
+        assert marks_of(pool.site, key) == 0
+
+
+def test_what_expires_never_runs(pool):
+    """A message that is too late leaves no mark, and the next one is sent."""
+    key = new_key()
+    first = pool.send(marked.quick, key, countdown=1, expires=0.5)
+    with pytest.raises(TaskRevokedError):
+        first.get(timeout=GET)
+    assert pool.send(marked.quick, key).get(timeout=GET) == "done"
+    assert (runs(pool.site, key), marks_of(pool.site, key)) == (1, 0)
+
+
+def test_an_eager_call_inside_the_body_does_not_wait_for_itself(pool):
+    """``apply`` under the own key is a duplicate at once, not a deadlock."""
+    result = pool.send(varied.nested, new_key())
+    assert is_skipped(result.get(timeout=GET))
+
+
+def test_a_task_that_is_replaced_ends_with_the_result_of_the_other(pool):
+    """The message that takes its place has the same id and key, and is sent and runs."""
+    key = new_key()
+    first = pool.send(varied.replaced, key)
+    assert first.get(timeout=GET) == "done"
+    assert (runs(pool.site, key), marks_of(pool.site, key)) == (2, 0)
+
+
+def test_what_has_finished_does_not_run_again(pool):
+    """A message that is in the queue a second time ends without a run."""
+    key, queue = new_key(), pool.queue
+    hold = new_key()
+    result = project.recorded.apply_async((key,), queue=hold)
+    (message,) = pool.site.client.lrange(hold, 0, -1)
+    pool.site.client.rename(hold, queue)
+    pool.site.end_run(key)
+    assert result.get(timeout=GET) == "done"
+    eventually(partial(pool.site.has_none, queue, result.id), within=GET, every=0.05)
+    pool.site.client.lpush(queue, message)
+    eventually(lambda: ended_silently(pool.site, result.id), within=GET, every=0.05)
+    assert len(pool.site.notes("begin", key)) == 1
+
+
+def test_a_revoked_message_leaves_no_mark(pool):
+    """Revoked before its time: it does not run, and the next message is sent."""
+    key = new_key()
+    first = pool.send(marked.quick, key, countdown=2)
+    first.revoke()
+    with pytest.raises(TaskRevokedError):
+        first.get(timeout=GET)
+    eventually(lambda: marks_of(pool.site, key) == 0, within=GET)
+    assert pool.send(marked.quick, key).get(timeout=GET) == "done"
+    assert runs(pool.site, key) == 1
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_a_warm_shutdown_lets_the_body_end(site, name):
+    """SIGTERM: the body ends, its key is free at once, and its message is gone."""
+    key, queue = new_key(), new_key()
+    result = varied.asleep.apply_async((key, 1.5), queue=queue)
+    with site.worker(2, queue, pool=name) as worker:
+        site.begun(key)
+        worker.terminate()
+        worker.wait(GET)
+    assert result.get(timeout=GET) == "done"
+    lease = redlock(f"work:{key}").try_acquire()
+    assert lease is not None
+    lease.release()
+    assert (len(site.notes("begin", key)), site.keeps(queue, result.id)) == (1, 0)
+
+
+# In the other pools Celery itself breaks down at a SIGQUIT, or ends as at a SIGTERM.
+COLD = ("prefork", signal.SIGQUIT)
+KILLED = [(name, signal.SIGKILL) for name in POOLS if name != "prefork"]  # see test_workers
+
+
+@pytest.mark.parametrize(("name", "sign"), [COLD, *KILLED])
+def test_a_worker_that_ends_at_once_loses_nothing(site, name, sign):
+    """SIGKILL, or a cold shutdown: free within one ttl, and the message comes back and runs."""
+    key, queue = new_key(), new_key()
+    result = project.late.apply_async((key, 10 * GET), queue=queue)
+    with site.worker(2, queue, pool=name, lost_after=project.SOON) as worker:
+        site.begun(key)
+        ended = time.monotonic()
+        worker.send_signal(sign)
+        worker.wait(GET)
+    with redlock(f"work:{key}", wait=GET):
+        assert time.monotonic() - ended < TTL + 4
+    if not site.client.llen(queue):
+        wait_until_taken_for_lost(site, result.id)
+    with site.worker(1, queue, lost_after=project.SOON):  # gevent would look for it much later
+        assert result.get(timeout=GET) == "done"
+        eventually(partial(site.has_none, queue, result.id), within=GET, every=0.05)
+    assert len(site.notes("begin", key)) == 2
+
+
+def test_a_time_limit_ends_a_greenlet(site, started):
+    """Under gevent the hard limit interrupts the body, whose key is free then."""
+    pool, key = started["gevent"], new_key()
+    result = pool.send(project.skipping, key, GET, time_limit=1)
+    with pytest.raises(TimeLimitExceeded):
+        result.get(timeout=GET)
+    with redlock(f"work:{key}", wait=TTL + 2):
+        pass
+    assert pool.site.notes("end", key)

@@ -1,0 +1,870 @@
+"""Messages that are not queued twice, without a worker: their marks from publish to the end."""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+import itertools
+import logging
+import pickle
+import uuid
+from collections.abc import Callable, Iterator
+from contextvars import Context
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+from celery import Celery, Task, chain, chord, group, signals
+from celery.exceptions import Ignore, Reject
+from celery.worker.request import Request
+from django.core import checks
+from django.db import transaction
+from django.test import TestCase, override_settings
+from kombu.exceptions import OperationalError
+
+from django_redlock import conf, errors
+from django_redlock.celery import DuplicateTask, LockedTask, locked_task
+from django_redlock.celery.checks import check_tasks
+from django_redlock.celery.publishing import messages
+from django_redlock.celery.publishing.marks import HEADER, Carried, Mark, Marking, mark_in
+from django_redlock.concurrency.latches import Latch
+from django_redlock.core import marks as core
+from django_redlock.core.reasons import ReasonCode
+from django_redlock.fanout.memory.node import MemoryNode
+from django_redlock.leases import context
+from tests.faults.injected import Injector, Interruption
+from tests.simulation.mutants.edits import Edit, with_edits
+from tests.support.waiting import eventually
+
+from .test_decorator import Desk, held_name, hold, memory
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    """A desk whose marks and locks are on five fresh nodes in memory."""
+    nodes = [f"memory://{uuid.uuid4().hex}" for _ in range(5)]
+    with override_settings(REDLOCK={"default": {"NODES": nodes}}):
+        yield Desk()
+
+
+def marked() -> set[str]:
+    """The keys of all marks on a majority of the nodes, without the prefix."""
+    nodes = memory().nodes
+    keys = {key for node in nodes for key in node.keys if key.startswith("redlock:mark:")}
+    there = {key for key in keys if sum(node.get(key) is not None for node in nodes) >= 3}
+    return {key.removeprefix("redlock:mark:") for key in there}
+
+
+def nothing() -> None:
+    """Work that is done at once."""
+
+
+def sync(desk: Desk, body: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """A task of which no second message is queued; ``body`` is called with the task."""
+    lock = {"mode": "until_finished", **options.pop("lock", {})}
+    if lock["mode"] == "until_started":
+        lock.setdefault("on_conflict", "retry")
+
+    @locked_task("account:{account}", **lock)
+    def sync(self, account):
+        return held_name() if body is None else body(self)
+
+    return desk.task(sync, base=LockedTask, bind=True, **options)
+
+
+MODES = pytest.mark.parametrize("mode", ["until_started", "until_finished"])
+
+
+# -- from publish to the end ----------------------------------------------------------------------
+
+
+@MODES
+def test_a_second_message_is_not_sent_while_one_waits(desk, mode):
+    """It is told the result of the first; when that has run, another one is sent."""
+    task = sync(desk, lock={"mode": mode})
+    first = task.delay(7)
+    second = task.delay(7)
+    assert (first.duplicate, second.duplicate) == (False, True)
+    assert second.id == first.id
+    assert marked() == {"desk.sync:account:7"}
+    assert desk.execute(desk.only()).retval == "account:7"
+    assert marked() == set()
+    assert task.delay(7).duplicate is False
+    assert second.get(timeout=1) == "account:7"
+
+
+@MODES
+def test_while_a_run_holds_the_lock_the_mode_decides(desk, mode):
+    """With until_finished the lock is the mark; with until_started one more message may wait."""
+    seen: list[Any] = []
+
+    def body(self):
+        if mode == "until_finished":
+            eventually(lambda: marked() == set())  # in the background
+        seen.extend([marked(), self.delay(7)])
+
+    task = sync(desk, body, lock={"mode": mode})
+    first = task.delay(7)
+    desk.execute(desk.only())
+    there, second = seen
+    if mode == "until_started":
+        assert there == set()  # removed before the body began
+        assert second.duplicate is False
+        assert len(desk.messages()) == 1
+    else:
+        assert (second.duplicate, second.id) == (True, first.id)
+        assert desk.messages() == []
+        assert marked() == set()
+
+
+def test_the_mark_is_gone_before_the_lock_is(desk, monkeypatch):
+    """Removing it takes long: a message that is sent after the run is not left out for the run."""
+    task, remove, free = sync(desk, lambda self: "done"), Mark.remove, [1]
+    monkeypatch.setattr(Mark, "remove", lambda mark: eventually(lambda: not free) and remove(mark))
+    task.delay(7)
+    message = desk.only()
+    release = Latch.wait
+
+    def waited(latch: Any, seconds: float) -> bool:
+        assert not is_free("account:7")
+        free.clear()
+        return release(latch, seconds)
+
+    monkeypatch.setattr(Latch, "wait", waited)
+    assert desk.execute(message).retval == "done"
+    assert marked() == set()
+
+
+def is_free(name: str) -> bool:
+    """Whether no node in memory has a lock of this name."""
+    return all(node.get(f"redlock:lock:{name}") is None for node in memory().nodes)
+
+
+def test_another_task_and_another_key_are_no_duplicates(desk):
+    """Two tasks may share a key; what one has queued, or runs, is not in place of the other."""
+    task = sync(desk)
+
+    @locked_task("account:{account}", mode="until_finished")
+    def bill(account):
+        return sync_in_the_meantime()
+
+    def sync_in_the_meantime():
+        return task.delay(7).duplicate
+
+    other = desk.task(bill, base=LockedTask)
+    assert [task.delay(8).duplicate, task.delay("8 ").duplicate] == [False, False]
+    other.delay(7)
+    message = desk.messages()[-1]
+    assert desk.execute(message).retval is False
+    with hold("account:9"):  # of no task at all
+        assert task.delay(9).duplicate is False
+
+
+def test_a_retry_owns_its_mark(desk):
+    """It is sent whatever is there, sets the mark anew, and the last run removes it."""
+
+    def body(self):
+        if self.request.retries < 2:
+            raise self.retry(countdown=0)
+        return self.request.retries
+
+    task = sync(desk, body)
+    first = task.delay(7)
+    message = desk.only()
+    for retries in range(2):
+        assert desk.execute(message).info.state == "RETRY"
+        assert (task.delay(7).duplicate, task.delay(7).id) == (True, first.id)
+        message = desk.only()
+        assert message.headers["retries"] == retries + 1
+    assert desk.execute(message).retval == 2
+    assert marked() == set()
+
+
+@pytest.mark.parametrize("put_off", [False, True], ids=["retried", "put off"])
+def test_what_is_sent_again_is_sent_whatever_is_there(desk, put_off):
+    """Another message waits meanwhile, sent when nobody could mark: both run."""
+
+    def body(self):
+        if not self.request.retries:
+            raise self.retry(countdown=0)
+        return "done"
+
+    task = sync(desk, body, lock={"on_conflict": "retry"})
+    task.delay(7)
+    message = desk.only()
+    for node in memory().nodes:
+        node.keys["redlock:mark:desk.sync:account:7"] = (f"{'f' * 32}:another", None)
+    if put_off:
+        with hold("account:7"):
+            assert desk.execute(message).info.state == "RETRY"
+    else:
+        assert desk.execute(message).info.state == "RETRY"
+    assert desk.only().headers["id"] == message.headers["id"]
+    assert marked() == {"desk.sync:account:7"}
+
+
+def test_a_retry_in_a_transaction_that_it_rolls_back_is_sent(desk, transactional):
+    """The exception that ends the run ends the transaction, so nothing waits for a COMMIT."""
+
+    def body(self):
+        with transaction.atomic():
+            raise self.retry(countdown=0)
+
+    task = sync(desk, body)
+    task.delay(7)
+    assert desk.execute(desk.only()).info.state == "RETRY"
+    assert desk.only().headers["retries"] == 1
+
+
+def test_a_message_that_comes_back_keeps_its_place(desk):
+    """Put off because another holds the key, it is still the one that counts."""
+    task = sync(desk, lock={"on_conflict": "retry"})
+    first = task.delay(7)
+    message = desk.only()
+    with hold("account:7"):
+        for _ in range(3):
+            assert desk.execute(message).info.state == "RETRY"
+            assert task.delay(7).id == first.id
+            message = desk.only()
+    assert desk.execute(message).retval == "account:7"
+    assert marked() == set()
+
+
+@MODES
+def test_a_copy_that_waits_is_no_reason_to_leave_a_message_out(desk, mode):
+    """Delivered again while its run is at work, it may end without one: then nothing else waits."""
+    seen: list[Any] = []
+
+    def body(self):
+        if seen:
+            return
+        seen.append(Context().run(desk.execute, message, redelivered=True))
+        if mode == "until_started":
+            seen.append(self.delay(7))  # for what has changed since this run began
+
+    task = sync(desk, body, lock={"mode": mode, "on_conflict": "retry"}, acks_late=True)
+    task.delay(7)
+    message = desk.only()
+    desk.execute(message)
+    if mode == "until_finished":
+        seen.append(task.delay(7))
+    copy_ended, other = seen
+    assert isinstance(copy_ended.info.retval, Ignore)
+    assert other.duplicate is False
+    ended = [desk.execute(each) for each in desk.messages()]
+    assert [each.info is None for each in ended] == [False, True]  # the copy, and the other
+    assert marked() == set()
+
+
+@pytest.mark.parametrize("on_conflict", ["skip", "raise"])
+def test_a_message_that_ends_without_the_lock_removes_its_mark(desk, on_conflict):
+    """Skipped or failed, it waits no more."""
+    task = sync(desk, lock={"on_conflict": on_conflict})
+    task.delay(7)
+    with hold("account:7"):
+        desk.execute(desk.only())
+        assert marked() == set()
+        assert task.delay(7).duplicate is False
+
+
+def test_a_body_that_fails_removes_the_mark(desk):
+    """Success or failure, the key is free for another message."""
+
+    def body(self):
+        raise ValueError("no")
+
+    task = sync(desk, body)
+    task.delay(7)
+    assert desk.execute(desk.only()).info.state == "FAILURE"
+    assert marked() == set()
+
+
+def test_a_message_that_goes_back_to_the_broker_keeps_its_mark(desk, monkeypatch):
+    """It could not be sent again for later, and still waits in the queue."""
+    task = sync(desk, lock={"on_conflict": "retry"}, acks_late=True)
+    task.delay(7)
+    message = desk.only()
+
+    def fail(*_: object, **__: object) -> None:
+        raise OperationalError("no broker")
+
+    with hold("account:7"), monkeypatch.context() as patch:
+        patch.setattr(type(desk.app), "send_task", fail)
+        done = desk.execute(message)
+    assert isinstance(done.info.retval, Reject)
+    assert task.delay(7).duplicate is False  # a failed publish removes the mark that it has set
+
+
+def test_a_run_of_a_task_that_has_no_modes_any_more_removes_the_mark(desk):
+    """A mark that a newer or older version of the code has set goes with its message."""
+    task = sync(desk)
+    task.delay(7)
+    message = desk.only()
+    other = Celery(set_as_current=False)
+
+    @locked_task("account:{account}")
+    def run(account):
+        return marked()
+
+    found = other.task(run, name="desk.sync", lazy=False, shared=False)
+    desk.app.tasks[found.name] = found
+    assert desk.execute(message).retval == set()
+
+
+# -- what is always sent --------------------------------------------------------------------------
+
+
+def test_what_somebody_waits_for_is_always_sent(desk):
+    """Parts of groups, chords and chains, and messages with callbacks; they have no mark."""
+    task = sync(desk)
+
+    def work(results):
+        return results
+
+    collect = desk.task(work)
+
+    task.delay(7)
+    (first,) = desk.messages()
+    sent = [
+        group([task.s(7), task.s(7)]),
+        lambda: task.apply_async((7,), link=collect.s()),
+        lambda: task.apply_async((7,), link_error=collect.s()),
+        chain(task.s(7), collect.s()),
+        lambda: task.apply_async((7,), chain=[]),
+        lambda: task.apply_async((7,), replaced_task_nesting=1),
+        lambda: chord([task.s(7)])(collect.s()),
+    ]
+    for send, count in zip(sent, [2, 1, 1, 1, 1, 1, 1], strict=True):
+        send()
+        messages = desk.messages()
+        assert len(messages) == count, send
+        assert not any(HEADER in message.headers for message in messages)
+    assert desk.execute(first).retval == "account:7"
+
+
+@pytest.mark.parametrize("down", [{0, 1, 2}, {0, 1, 2, 3, 4}])
+def test_without_a_majority_a_message_is_sent_and_the_log_says_so(desk, down, caplog):
+    """A minority that names another task leaves nobody out."""
+    task = sync(desk)
+    task.delay(7)
+    memory().down = down
+    with caplog.at_level(logging.WARNING, "django_redlock"):
+        assert task.delay(7).duplicate is False
+    memory().down = set()
+    assert "is sent unmarked" in caplog.text
+    assert len(desk.messages()) == 2
+
+
+def test_a_failed_publish_removes_its_mark(desk, monkeypatch):
+    """The broker is away: nothing waits, so nothing is marked."""
+    task = sync(desk)
+
+    def fail(*_: object, **__: object) -> None:
+        assert marked()
+        raise OperationalError("no broker")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(desk.app), "send_task", fail)
+        with pytest.raises(OperationalError):
+            task.delay(7)
+    assert marked() == set()
+    assert task.delay(7).duplicate is False
+
+
+def interrupted_publishers(desk: Desk) -> list[str]:
+    """Interrupt a publisher at each point of the package; where a mark stayed without a message."""
+    task, left = sync(desk), []
+    for number in itertools.count(1):
+        injector = Injector(number)
+        injector.start()
+        try:
+            task.delay(7)
+        except Interruption:
+            pass
+        finally:
+            injector.stop()
+        waiting = desk.messages()
+        if marked() and not waiting:
+            left.append(injector.at)
+            task.unmark((7,))
+        for message in waiting:
+            desk.execute(message)
+        assert marked() == set()
+        if not injector.at:
+            return left
+    raise AssertionError
+
+
+def test_an_interrupted_publisher_leaves_no_mark_without_a_message(desk):
+    """A time limit may end a task that sends: else nothing would be sent until queue_ttl."""
+    assert interrupted_publishers(desk) == []
+
+
+def test_a_mark_that_stays_is_noticed(desk):
+    """Broken: a publisher that was interrupted while it marked takes nothing back."""
+    with with_edits(Edit(Marking, "take_back", "if self._attempts:", "if False:")):
+        assert interrupted_publishers(desk)
+
+
+def test_a_mark_that_is_gone_stops_no_task(desk):
+    """It expired, or its nodes were emptied: the message runs."""
+    task = sync(desk)
+    task.delay(7)
+    for node in memory().nodes:
+        node.keys.clear()
+    assert desk.execute(desk.only()).retval == "account:7"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "x",
+        {},
+        {"alias": "default", "key": "redlock:lock:account:7", "nonce": "0" * 32},
+        {"alias": "gone", "key": "redlock:mark:x", "nonce": "0" * 32},
+        {"alias": "default", "key": 7, "nonce": "0" * 32},
+        {"alias": "default", "key": "redlock:mark:x", "nonce": ":"},
+    ],
+)
+def test_a_header_that_makes_no_sense_stops_no_task(desk, header):
+    """It is no mark, or one that cannot be removed; a run deletes no other kind of key."""
+    task = sync(desk)
+    task.delay(7)
+    message = desk.only()
+    message.headers[HEADER] = header
+    assert desk.execute(message).retval == "account:7"
+
+
+# -- what a duplicate gets ------------------------------------------------------------------------
+
+
+def test_a_duplicate_may_raise(desk):
+    """The error names the key and the first message, and survives pickle."""
+    task = sync(desk, lock={"on_duplicate": "raise"})
+    first = task.delay(7)
+    with pytest.raises(DuplicateTask, match=f"the task {first.id} for the same key") as raised:
+        task.delay(7)
+    error = pickle.loads(pickle.dumps(raised.value))  # noqa: S301 - our own
+    assert (error.task_id, error.name, error.code) == (
+        first.id,
+        "account:7",
+        ReasonCode.ALREADY_QUEUED,
+    )
+    assert errors.DuplicateTask is DuplicateTask
+
+
+def test_a_duplicate_may_be_dropped_or_told_to_a_function(desk):
+    """None, or what the function returns."""
+    assert sync(desk, lock={"on_duplicate": "drop"}).delay(7).duplicate is False
+    assert desk.app.tasks["desk.sync"].delay(7) is None
+    task = sync(desk, name="other", lock={"on_duplicate": lambda result: ("dup", result.id)})
+    first = task.delay(7)
+    assert task.delay(7) == ("dup", first.id)
+
+
+# -- keys and times -------------------------------------------------------------------------------
+
+
+def test_one_call_has_one_mark_however_it_is_written(desk):
+    """As with the lock: positional or by keyword, a tuple or a list; 1 and "1" are two."""
+
+    @locked_task(mode="until_finished")
+    def build(items, deep=True):
+        return None
+
+    task = desk.task(build, base=LockedTask)
+    assert task.delay((1, 2)).duplicate is False
+    assert task.delay(items=[1, 2]).duplicate is True
+    assert task.delay([1, 2], True).duplicate is True
+    assert task.delay([1, "2"]).duplicate is False
+    assert task.apply_async(([3],), {"deep": False}).duplicate is False
+    with pytest.raises(TypeError):
+        task.delay()
+
+
+def test_the_key_is_that_of_the_run(desk):
+    """The publisher has a tuple and a UUID; the worker gets what the serializer makes of it."""
+
+    @locked_task("work:{items}:{day}", mode="until_finished")
+    def work(items, day):
+        return task.delay(items=(1, 2), day=dt.date(2026, 1, 2)).duplicate
+
+    task = desk.task(work, base=LockedTask)
+    task.delay((1, 2), dt.date(2026, 1, 2))
+    assert desk.execute(desk.only()).retval is True
+    assert messages._as_delivered(task, [(1,)], None, {}) == (([1],), {})
+
+
+def test_several_names_are_one_mark(desk):
+    """In whatever order; a message for one of them is no duplicate."""
+
+    @locked_task(["a:{x}", "b:{y}"], mode="until_finished")
+    def work(x, y):
+        return None
+
+    task = desk.task(work, base=LockedTask)
+    assert task.delay(1, 2).duplicate is False
+    assert task.delay(1, 2).duplicate is True
+    assert task.delay(1, 3).duplicate is False
+    assert len(marked()) == 2
+
+
+class In(NamedTuple):
+    """So many seconds from when a message is sent."""
+
+    seconds: float
+    as_text: bool = False
+
+    def now(self) -> Any:
+        """The time as ``apply_async`` takes it."""
+        when = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=self.seconds)
+        return when.isoformat() if self.as_text else when
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        ({}, 600),
+        ({"countdown": 100}, 700),
+        ({"eta": In(100)}, 700),
+        ({"eta": In(100, as_text=True)}, 700),
+        ({"eta": In(-100)}, 600),
+        ({"expires": 50}, 50),
+        ({"expires": In(50)}, 50),
+        ({"countdown": 100, "expires": 150.5}, 150.5),
+        ({"expires": In(864_000, as_text=True)}, 864_000),
+    ],
+)
+def test_a_mark_lasts_as_long_as_its_message_may_wait(desk, options, seconds):
+    """Until it expires; else queue_ttl from its ETA, however long MAX_TTL is."""
+    task = sync(desk, lock={"queue_ttl": 600})
+    sent = {name: each.now() if isinstance(each, In) else each for name, each in options.items()}
+    task.apply_async((7,), **sent)
+    (left,) = {node.pttl("redlock:mark:desk.sync:account:7") // 1000 for node in memory().nodes}
+    assert seconds - 60 <= left <= seconds
+
+
+def test_a_task_that_expires_by_itself_has_marks_that_do(desk):
+    """``expires`` of the task counts where the message says nothing."""
+    task = sync(desk, expires=50)
+    task.delay(7)
+    assert 0 < memory().nodes[0].pttl("redlock:mark:desk.sync:account:7") <= 50_000
+    task.apply_async((8,), expires=-5)  # no worker will run it
+    assert marked() == {"desk.sync:account:7"}
+
+
+# -- what never runs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sent", [{}, {"expires": -0.001}], ids=["revoked", "expired"])
+def test_a_message_that_never_runs_loses_its_mark(desk, sent, monkeypatch):
+    """Revoked or expired, in the main process of the worker."""
+    task = sync(desk, expires=100)
+    task.delay(7)
+    message = desk.only()
+    if sent:
+        message.headers["expires"] = In(-1, as_text=True).now()
+    request = Request(message, app=desk.app, task=task, decoded=False)
+    revoked = {request.id} if not sent else set()
+    monkeypatch.setattr("celery.worker.request.revoked_tasks", revoked)
+    assert request.revoked()
+    eventually(lambda: marked() == set())
+
+
+def test_a_revoked_message_leaves_the_mark_of_its_successor(desk):
+    """A mark is removed by its nonce: that of a message sent later stays, of the same id, too."""
+    task = sync(desk)
+    first = task.delay(7)
+    message = desk.only()
+    task.apply_async((7,), task_id=first.id)
+    signals.task_revoked.send(sender=task, request=SimpleNamespace(headers=message.headers))
+    signals.task_revoked.send(sender=task, request=SimpleNamespace())
+    mark = mark_in(message.headers)
+    assert mark is not None
+    mark.remove()
+    assert task.delay(7).id == first.id
+
+
+def test_an_operator_removes_a_mark(desk):
+    """After a purge nothing waits, and the task is told so."""
+    task = sync(desk)
+    task.delay(7)
+    assert len(desk.messages()) == 1  # and they are gone
+    task.unmark((7,))
+    assert task.delay(7).duplicate is False
+    task.unmark(kwargs={"account": 7})
+    assert marked() == set()
+    plain = desk.task(locked_task("x")(nothing), base=LockedTask, name="plain")
+    with pytest.raises(TypeError, match="have no marks"):
+        plain.unmark()
+
+
+# -- transactions ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def transactional(transactional_db: None) -> None:
+    """A database whose transactions are committed."""
+
+
+def test_in_a_transaction_nothing_is_marked_before_the_commit(desk, transactional):
+    """The result has the reserved id, and says after the COMMIT whether it is a duplicate."""
+    task = sync(desk)
+    with transaction.atomic():
+        first, second = task.delay(7), task.delay(7)
+        assert (first.duplicate, second.duplicate, marked()) == (None, None, set())
+        assert first.id != second.id
+        assert desk.messages() == []
+    assert (first.duplicate, second.duplicate) == (False, True)
+    message = desk.only()
+    assert message.headers["id"] == first.id == second.id
+
+
+def test_a_transaction_that_rolls_back_marks_and_sends_nothing(desk, transactional):
+    """So the next message is no duplicate of one that was never sent."""
+    task = sync(desk)
+    with transaction.atomic():
+        task.delay(7)
+        transaction.set_rollback(True)
+    assert (marked(), desk.messages()) == (set(), [])
+    assert task.delay(7).duplicate is False
+
+
+def test_after_a_commit_raise_can_only_log(desk, transactional, caplog):
+    """The work of others that waits for the same COMMIT goes on."""
+    task = sync(desk, lock={"on_duplicate": "raise"})
+    done = []
+    task.delay(7)
+    with transaction.atomic():
+        late = task.delay(7)
+        transaction.on_commit(lambda: done.append(1))
+    assert (late.duplicate, done) == (True, [1])
+    assert "was not sent" in caplog.text
+
+
+def test_wrong_arguments_are_refused_before_the_commit(desk, transactional):
+    """Not when it is too late."""
+    task = sync(desk)
+    with transaction.atomic(), pytest.raises(TypeError):
+        task.delay()
+
+
+def test_delay_on_commit_works(desk, transactional):
+    """Celery's method for Django, outside and inside a transaction."""
+    task = sync(desk)
+    with transaction.atomic():
+        task.delay_on_commit(7)
+        task.apply_async_on_commit((7,))
+        assert desk.messages() == []
+    assert len(desk.messages()) == 1
+    task.delay_on_commit(8)
+    assert len(desk.messages()) == 1
+
+
+def test_another_database_is_named(desk, transactional):
+    """A transaction of a database that is not ``using`` holds up nothing."""
+    task = sync(desk, lock={"using": "other"})
+    with transaction.atomic():
+        assert task.delay(7).duplicate is False
+        assert len(desk.messages()) == 1
+
+
+def test_in_a_testcase_a_message_is_sent_at_once_and_on_commit_is_captured(desk, transactional):
+    """The transaction around a test does not count; one inside it waits for the capture."""
+    task = sync(desk)
+    found = []
+
+    class InTest(TestCase):
+        def test(self) -> None:
+            found.append(task.delay(7).duplicate)
+            with self.captureOnCommitCallbacks(execute=True), transaction.atomic():
+                result = task.delay(8)
+                found.append(result.duplicate)
+            found.append(result.duplicate)
+
+    outcome = InTest("test").run()
+    assert outcome is not None
+    assert outcome.wasSuccessful(), outcome
+    assert found == [False, None, False]
+
+
+# -- where it is not set up -----------------------------------------------------------------------
+
+
+@MODES
+def test_a_mode_without_its_base_says_so(desk, mode):
+    """The first run fails, and a system check finds it before."""
+
+    @locked_task("account:{account}", mode=mode, on_conflict="retry")
+    def sync(account):
+        return None
+
+    task = desk.task(sync)
+    task.delay(7)
+    failed = desk.execute(desk.only()).info.retval
+    assert isinstance(failed, TypeError)
+    assert "base=LockedTask" in str(failed)
+    (found,) = found_by_check(desk)
+    assert (found.id, found.level) == ("django_redlock.E002", checks.ERROR)
+    assert "desk.sync" in found.msg
+
+
+def found_by_check(desk: Desk) -> list[checks.CheckMessage]:
+    """What the check says where the desk's application is the current one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django_redlock.celery.checks.current_app", desk.app)
+        return [each for each in check_tasks() if each.msg.startswith("The task desk.")]
+
+
+def test_the_check_is_silent_where_all_is_well(desk):
+    """A base, or no mode, needs nothing."""
+    sync(desk)
+    desk.task(locked_task("x")(nothing), name="plain")
+    assert found_by_check(desk) == []
+    assert check_tasks in checks.registry.registry.get_checks()
+
+
+def test_the_base_class_and_the_decorator_lock_once(desk):
+    """Under base=LockedTask the decorated function is not locked again; twice is refused."""
+
+    @locked_task("name")
+    def work():
+        return held_name(), len(context.leases())
+
+    task = desk.task(work, base=LockedTask)
+    assert task.apply().get() == ("name", 1)
+    assert task.delay().id == desk.only().headers["id"]
+    with pytest.raises(TypeError, match="both 'lock' and @locked_task"):
+        desk.task(work, base=LockedTask, lock={"key": "name"}, name="twice")
+
+
+def test_a_class_with_its_options_in_lock_has_marks(desk):
+    """The same options, for tasks that are classes."""
+
+    class Build(LockedTask):
+        name = "desk.build"
+        lock = {"key": "report:{report}", "mode": "until_finished"}  # noqa: RUF012 - as users write
+
+        def run(self, report):
+            return held_name()
+
+    task = desk.app.register_task(Build())
+    assert [task.delay(1).duplicate, task.delay(report=1).duplicate] == [False, True]
+    assert desk.execute(desk.only()).retval == "report:1"
+
+
+def test_an_eager_task_locks_and_marks_nothing(desk):
+    """There is no message: the body runs under the lock, and no lock waits for itself."""
+    task = sync(desk, lambda self: (held_name(), marked()))
+    desk.app.conf.task_always_eager = True
+    done = [task(7), task.delay(7).get(), task.apply_async((7,)).get(), task.apply((7,)).get()]
+    assert done == [("account:7", set())] * 4
+    assert task.delay(7).duplicate is False
+
+
+# -- rules that are needed ------------------------------------------------------------------------
+
+
+def test_a_minority_that_counts_as_a_majority_loses_a_message(desk):
+    """The variant that leaves a publisher out for what one node says: the check above catches it.
+
+    The first message has run; one node did not hear that its mark is to be removed.
+    """
+    task = sync(desk)
+    task.delay(7)
+    stale = dict(memory().nodes[0].keys)
+    assert desk.execute(desk.only()).retval == "account:7"
+    memory().nodes[0].keys.update(stale)
+    edits = (
+        Edit(core, "publish", "naming >= policy.majority", "naming >= 1"),
+        Edit(core, "marked_or_not", "most >= majority", "most >= 1"),
+        Edit(core, "publish", "count(votes).yes >= policy.majority", "count(votes).yes > 4"),
+    )
+    with with_edits(*edits):
+        assert task.delay(7).duplicate is True  # and nothing waits
+    memory().nodes[0].keys.update(stale)
+    assert task.delay(7).duplicate is False
+
+
+RULES: dict[str, tuple[Edit, Callable[..., object]]] = {
+    "a retry is left out like any other message": (
+        Edit(messages, "_is_sent_again", "return task_id is not None and", "return False and"),
+        lambda desk: test_what_is_sent_again_is_sent_whatever_is_there(desk, put_off=False),
+    ),
+    "a retry waits for the COMMIT": (
+        Edit(messages, "publish", "not again and in_transaction", "in_transaction"),
+        test_a_retry_in_a_transaction_that_it_rolls_back_is_sent,
+    ),
+    "parts of chords are left out": (
+        Edit(messages, "_is_awaited", "any(", "False and any("),
+        test_what_somebody_waits_for_is_always_sent,
+    ),
+    "the last task of a chain is left out": (
+        Edit(messages, "_is_awaited", 'options.get("chain") is not None', 'options.get("chain")'),
+        test_what_somebody_waits_for_is_always_sent,
+    ),
+    "the mark is set before the COMMIT": (
+        Edit(messages, "publish", "in_transaction(plan.options.using or DEFAULT_DB_ALIAS)", "0"),
+        test_a_transaction_that_rolls_back_marks_and_sends_nothing,
+    ),
+    "a copy that waits sets a mark": (
+        Edit(messages, "_marking", " or sends_copy()", ""),
+        lambda desk: test_a_copy_that_waits_is_no_reason_to_leave_a_message_out(
+            desk, "until_started"
+        ),
+    ),
+    "a failed publish keeps its mark": (
+        Edit(messages, "_publish", "marking.take_back()", "pass"),
+        test_a_failed_publish_removes_its_mark,
+    ),
+    "a body begins before the mark is gone": (
+        Edit(Carried, "replaced_by_lock", "mark.remove()\n        yield", "pass\n        yield"),
+        lambda desk: test_while_a_run_holds_the_lock_the_mode_decides(desk, "until_started"),
+    ),
+    "what is skipped keeps its mark": (
+        Edit(Carried, "drop", "mark.remove()", "pass"),
+        lambda desk: test_a_message_that_ends_without_the_lock_removes_its_mark(desk, "skip"),
+    ),
+    "a run of another task is in the way": (
+        Edit(MemoryNode, "_mark", "found[1] == task and", ""),
+        test_another_task_and_another_key_are_no_duplicates,
+    ),
+    "the lock is no mark": (
+        Edit(Marking, "__init__", "if of_run else ()", "if False else ()"),
+        lambda desk: test_while_a_run_holds_the_lock_the_mode_decides(desk, "until_finished"),
+    ),
+    "the key is made of what the publisher has": (
+        Edit(messages, "_as_delivered", "PLAIN.issuperset", "lambda *_: True or"),
+        test_the_key_is_that_of_the_run,
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_each_rule_is_needed(desk, transactional, monkeypatch, rule):
+    """Without it, the test that is named beside it fails."""
+    edit, test = RULES[rule]
+    more = {"transactional": transactional, "monkeypatch": monkeypatch}
+    needed = inspect.signature(test).parameters
+    with with_edits(edit), pytest.raises((AssertionError, ValueError)):
+        test(desk, **{name: more[name] for name in needed if name in more})
+
+
+def test_marks_hold_no_lock(desk):
+    """A queued message leaves the key free, for runs of others and for plain locks."""
+    task = sync(desk)
+    task.delay(7)
+    assert is_free("account:7")
+    backend = conf.backend("default")
+    assert backend.policy.max_ttl < 3600
+
+
+def test_a_bound_task_class_may_be_a_plain_task(desk):
+    """A class that inherits from Task and LockedTask sends with marks, too."""
+
+    class Both(LockedTask, Task):  # Celery ships no types
+        abstract = True
+
+    task = desk.task(locked_task("x", mode="until_finished")(nothing), base=Both)
+    assert [task.delay().duplicate, task.delay().duplicate] == [False, True]

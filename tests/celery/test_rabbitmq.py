@@ -1,0 +1,192 @@
+"""``locked_task`` with a real RabbitMQ as the broker, whose ``redelivered`` flag is its own."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+from kombu.connection import Connection
+
+from tests.support.proxy import Proxy
+from tests.support.rabbitmq import rabbitmq, why_not
+from tests.support.waiting import eventually
+
+from . import marked, project, varied
+from .site import GET, Site, end
+from .test_marked_workers import marks_of, runs
+from .test_workers import ended_silently, intervals, is_skipped, kill_child, new_key, overlaps
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(why_not()), reason=f"RabbitMQ cannot be started: {why_not()}"),
+]
+
+
+class Rabbit(NamedTuple):
+    """A RabbitMQ, beside the site whose Redis stores the results."""
+
+    site: Site
+    url: str
+    connection: Connection
+
+    def send(self, task: Any, *args: Any, queue: str, **options: Any) -> Any:
+        """Send a message to RabbitMQ."""
+        return task.apply_async(args, queue=queue, connection=self.connection, **options)
+
+    def worker(self, children: int, queue: str) -> Any:
+        """A worker that takes messages from RabbitMQ."""
+        return self.site.worker(children, queue, broker=self.url)
+
+    def waiting(self, queue: str) -> int:
+        """How many messages a queue has that no worker has been given."""
+        with self.connection.channel() as channel:
+            return int(channel.queue_declare(queue, passive=True).message_count)
+
+    def redelivered(self, key: str) -> int:
+        """How many messages of a key a worker got with the flag of the broker."""
+        return len(self.site.notes("redelivered", key))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """One RabbitMQ for all tests of this process."""
+    with rabbitmq() as url:
+        yield url
+
+
+@pytest.fixture
+def rabbit(site: Site, server: str) -> Iterator[Rabbit]:
+    """A broker with lock nodes that are as new."""
+    with closing(Connection(server)) as connection:
+        yield Rabbit(site, server, connection)
+
+
+def test_of_many_messages_each_key_runs_one_at_a_time(rabbit):
+    """Messages that come back wait in RabbitMQ, duplicates are skipped, and none is left."""
+    key, other, queue = new_key(), new_key(), new_key()
+    with rabbit.worker(4, queue):
+        patient = [rabbit.send(project.patient, key, 0.1, queue=queue) for _ in range(8)]
+        first = rabbit.send(project.lasting, other, queue=queue)
+        rabbit.site.begun(other)
+        second = rabbit.send(project.skipping, other, 0, queue=queue)
+        assert is_skipped(second.get(timeout=GET))
+        rabbit.site.enough(other)
+        assert [each.get(timeout=GET) for each in (*patient, first)] == ["done"] * 9
+    assert rabbit.waiting(queue) == 0
+    (found,) = intervals(rabbit.site, [key]).values()
+    assert (len(found), overlaps(found), runs(rabbit.site, other)) == (8, 0, 1)
+
+
+def test_no_second_message_is_queued(rabbit):
+    """With a mode, one message is in the queue, runs, and keeps out what is not wanted."""
+    finished, started, queue = new_key(), new_key(), new_key()
+    one = [rabbit.send(marked.once, finished, queue=queue) for _ in range(5)]
+    two = [rabbit.send(marked.anew, started, queue=queue) for _ in range(5)]
+    assert rabbit.waiting(queue) == 2
+    with rabbit.worker(4, queue):
+        for key in (finished, started):
+            rabbit.site.begun(key)
+        one.append(rabbit.send(marked.once, finished, queue=queue))
+        two += [rabbit.send(marked.anew, started, queue=queue) for _ in range(2)]
+        assert [each.duplicate for each in one] == [False] + [True] * 5
+        assert [each.duplicate for each in two] == [False] + [True] * 4 + [False, True]
+        for key in (finished, started, started):
+            rabbit.site.end_run(key)
+        assert {each.get(timeout=GET) for each in one + two} == {"done"}
+    for key, count in ((finished, 1), (started, 2)):
+        assert (runs(rabbit.site, key), marks_of(rabbit.site, key)) == (count, 0)
+    assert rabbit.waiting(queue) == 0
+
+
+def test_a_retry_keeps_its_place(rabbit):
+    """By hand or by ``autoretry_for``: no message is sent between two tries."""
+    queue = new_key()
+    with rabbit.worker(2, queue):
+        for task in (marked.retrying, varied.retried):
+            key = new_key()
+            first = rabbit.send(task, key, queue=queue)
+            eventually(lambda: first.state == "RETRY", within=GET, every=0.02)  # noqa: B023
+            assert rabbit.send(task, key, queue=queue).id == first.id
+            assert first.get(timeout=GET) == "done"
+            assert (runs(rabbit.site, key), marks_of(rabbit.site, key)) == (2, 0)
+
+
+def test_the_message_of_a_killed_worker_is_delivered_again_and_runs(rabbit):
+    """RabbitMQ says so itself, at once, and the copy waits for the lock of the dead run."""
+    key, queue = new_key(), new_key()
+    result = rabbit.send(varied.kept, key, queue=queue)
+    with rabbit.worker(1, queue) as worker:
+        site = rabbit.site
+        site.begun(key)
+        assert rabbit.redelivered(key) == 0
+        end(worker, signal.SIGKILL)
+    with rabbit.worker(1, queue):
+        site.begun(key, times=2)
+        assert rabbit.redelivered(key) >= 1
+        site.end_run(key)
+        assert result.get(timeout=GET) == "done"
+    assert (runs(site, key), rabbit.waiting(queue)) == (2, 0)
+
+
+def test_the_message_of_a_killed_child_is_delivered_again_and_runs(rabbit):
+    """With task_reject_on_worker_lost the worker that goes on gives it back to RabbitMQ."""
+    key, queue = new_key(), new_key()
+    result = rabbit.send(varied.kept, key, queue=queue)
+    with rabbit.worker(1, queue):
+        kill_child(rabbit.site, key)
+        rabbit.site.begun(key, times=2)
+        assert rabbit.redelivered(key) >= 1
+        rabbit.site.end_run(key)
+        assert result.get(timeout=GET) == "done"
+    assert (runs(rabbit.site, key), rabbit.waiting(queue)) == (2, 0)
+
+
+@pytest.mark.parametrize(("when", "count"), [("recorded", 1), ("stored", 2)])
+def test_a_worker_is_killed_before_it_acknowledges(rabbit, when, count):
+    """After the record the copy does not run. Before it, which no order covers, it does."""
+    key, queue, site = new_key(), new_key(), rabbit.site
+    site.client.set(f"crash:{when}:{key}", 1)
+    result = rabbit.send(project.recorded, key, queue=queue)
+    with rabbit.worker(1, queue) as worker:
+        site.end_run(key)
+        eventually(lambda: worker.poll() is not None, within=GET)
+    assert result.get(timeout=GET) == "done"
+    assert rabbit.waiting(queue) == 1
+    with rabbit.worker(1, queue):
+        eventually(lambda: rabbit.redelivered(key), within=GET, every=0.05)
+        site.end_run(key)  # if there is another run
+        eventually(lambda: len(site.notes("end", key)) == count, within=GET, every=0.05)
+        if when == "recorded":
+            eventually(lambda: ended_silently(site, result.id), within=GET, every=0.05)
+    assert (runs(site, key), rabbit.waiting(queue), result.state) == (count, 0, "SUCCESS")
+
+
+def test_a_redelivered_copy_waits_while_the_first_run_lives(rabbit):
+    """The connection of a worker is cut, and its body goes on: the copy waits and does not run."""
+    key, queue, site = new_key(), new_key(), rabbit.site
+    result = rabbit.send(varied.kept, key, queue=queue)
+    port = int(re.findall(r":(\d+)/", rabbit.url)[0])
+    with Proxy(port) as proxy:
+        by_proxy = rabbit.url.replace(f":{port}/", f":{proxy.port}/")
+        with site.worker(1, queue, broker=by_proxy):
+            site.begun(key)
+            proxy.cut()
+            with rabbit.worker(1, queue):
+                eventually(lambda: ended_silently(site, result.id), within=GET, every=0.05)
+                assert (runs(site, key), rabbit.redelivered(key)) == (1, 1)
+                site.end_run(key)
+                assert result.get(timeout=GET) == "done"
+                eventually(partial(finished_before, site, result.id), within=GET, every=0.05)
+                proxy.heal()
+    assert (runs(site, key), rabbit.waiting(queue), result.state) == (1, 0, "SUCCESS")
+
+
+def finished_before(site: Site, task_id: str) -> bool:
+    """Whether a worker said that a copy met the record of the first run."""
+    logs = "".join(path.read_text() for path in site.logs.iterdir())
+    return f"[{task_id}] has finished before" in logs

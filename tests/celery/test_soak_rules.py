@@ -1,0 +1,209 @@
+"""The rules of the soak of workers: each finds what it is for in a doctored history."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+
+from .soak import table
+from .soak.history import Follower, Notebook, read
+from .soak.rules import RULES, History, figures, judge, keys_without_a_run, lost, stuck
+
+Line = dict[str, Any]
+TTL = 3.0
+KEY, STARTED, RUNNING = "until_finished-1", "until_started-1", "while_running-1"
+
+
+def line(what: str, at: float, **more: Any) -> Line:
+    """A line of a history."""
+    return {"what": what, "at": at, **more}
+
+
+def sent(number: int, at: float, key: str = KEY, **more: Any) -> Line:
+    """A message that was asked for."""
+    told = {"key": key, "number": number, "before": at, "duplicate": False, "probe": False}
+    told["id"] = f"id-{number}"
+    return line("sent", at + 0.1, **told | more)
+
+
+def body(number: int, at: float, end: float | None, *, key: str = KEY, **more: Any) -> list[Line]:
+    """A body, whose key is free a tenth of a second after its end; None: it has none."""
+    names = {"key": key, "number": number, "run": f"run-{number}", "pid": 100 + number} | more
+    group, fence = names.pop("group", 10), names.pop("fence", int(at * 10))
+    lines = [line("begin", at, group=group, fence=fence, **names)]
+    if end is not None:
+        lines += [line("end", end, **names), line("returned", end + 0.1, **names)]
+    return lines
+
+
+def dead(at: float, *pids: int, group: int | None = None) -> Line:
+    """Processes that were killed."""
+    return line("dead", at, group=group, pids=list(pids))
+
+
+def record(number: int, at: float) -> Line:
+    """A completion record."""
+    return line("record", at, run=f"run-{number}", pid=100 + number)
+
+
+RIG = line("rig", 0.0, ttl=TTL, majority=3)
+TAKEN = [line("taken", 25.0, id=f"id-{number}") for number in range(10)]
+# Message 1 is killed in its body and runs again; 2 is a duplicate of it; 3 runs after it; 4 is
+# the one that is sent at the end.
+SOUND = [
+    RIG,
+    *TAKEN,
+    sent(1, 1.0),
+    *body(1, 1.5, None),
+    sent(2, 2.0, duplicate=True),
+    dead(3.0, 101),
+    line("held", 3.5, key=KEY, pid=101, until=5.5),
+    *body(1, 6.0, 7.0, pid=111),
+    record(1, 7.2),
+    sent(3, 8.0),
+    *body(3, 8.5, 9.0),
+    record(3, 9.2),
+    sent(4, 20.0, probe=True),
+    *body(4, 20.5, 21.0),
+    record(4, 21.2),
+]
+
+
+def broken(*lines: Line, without: tuple[str, int] = ("", 0)) -> list[str]:
+    """The rules that complain of the sound history, with these lines, and without some."""
+    what, number = without
+    kept = [each for each in SOUND if not (each["what"] == what and each.get("number") == number)]
+    return sorted({each.rule for each in judge(History([*kept, *lines]))})
+
+
+def test_a_sound_history_has_no_complaint():
+    """A body that was killed, and ran again when the lock of the dead was over, is all right."""
+    assert broken() == []
+    told = figures(History(SOUND))
+    assert (told["bodies"], told["bodies killed"], told["run again"]) == (4, 1, 1)
+    assert table.row(History(SOUND)) == ["0"] * 4
+
+
+DOCTORED = {
+    "two bodies at once": body(5, 6.5, 6.6, fence=61),
+    "a fence that does not increase": body(5, 9.5, 9.6, fence=80),
+    "ran again after its record": body(3, 9.5, 9.6, pid=120),
+    "a message without effect": [sent(5, 9.3)],
+    "stuck for longer than a ttl": [line("held", 3.6, key=KEY, pid=101, until=7.1)],
+    "a mark that is left": [line("left", 30.0, kind="mark", key="mark:x", id="id-1", nodes=3)],
+    "an end that is not known": body(5, 22.0, None),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_each_rule_finds_what_it_is_for(rule):
+    """And no other rule complains."""
+    assert broken(*DOCTORED[rule]) == [rule]
+
+
+@pytest.mark.parametrize(
+    "doctored",
+    [
+        [line("left", 30.0, kind="lock", key="lock:x", id="id-1", nodes=1)],
+        [line("undrained", 30.0, messages=1)],
+        [sent(5, 22.0, probe=True)],
+    ],
+)
+def test_what_is_stuck_at_the_end(doctored):
+    """A lock that is left, messages that nobody takes, and a key for which nothing runs."""
+    assert broken(*doctored) == ["stuck for longer than a ttl"]
+
+
+def test_a_mark_on_a_minority_keeps_nothing_out():
+    """It is counted, and no complaint."""
+    left = line("left", 30.0, kind="mark", key="mark:x", id="id-1", nodes=2)
+    assert broken(left) == []
+    assert figures(History([*SOUND, left]))["marks left on a minority of the nodes"] == 1
+
+
+def test_a_body_that_was_killed_lasts_until_its_process_is_dead():
+    """One that begins before that is beside it; one that begins afterwards is not."""
+    assert "two bodies at once" in broken(*body(5, 2.9, 2.95))
+    assert broken(*body(5, 3.1, 3.2, fence=31)) == []
+
+
+def test_a_short_body_does_not_hide_a_long_one():
+    """The third of three bodies is beside the first, though the second is over."""
+    lines = [*body(5, 10.0, 15.0), *body(6, 15.0, 15.5), *body(7, 14.0, 14.5, fence=120)]
+    assert "two bodies at once" in broken(*lines)
+    lines = [*body(5, 10.0, 15.0), *body(6, 11.0, 11.5), *body(7, 14.0, 14.5)]
+    found = [each for each in judge(History([RIG, *lines])) if each.rule == "two bodies at once"]
+    assert len(found) == 2
+
+
+def test_what_a_group_did_ends_with_it():
+    """The kill of a process group ends the bodies of all its children, named or not."""
+    lines = [*body(5, 10.0, None, group=77), dead(11.0, group=77), *body(6, 12.0, 13.0)]
+    assert broken(*lines) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "is_lost"),
+    [
+        (STARTED, 0.9, False),
+        (STARTED, 1.1, True),  # the body had begun, and may have read what was there before
+        (KEY, 1.5, False),
+        (KEY, 2.05, False),  # the body has ended, and its key is not free
+        (KEY, 2.2, True),
+        (RUNNING, 0.9, True),  # the body of another message
+    ],
+)
+def test_which_body_counts_for_a_message(key, asked, is_lost):
+    """It depends on the mode of its key."""
+    message = sent(9, asked, key)
+    history = History([RIG, message, *body(1, 1.0, 2.0, key=key)])
+    assert (lost(history) == [message]) == is_lost
+    assert keys_without_a_run(history) == ([key] if is_lost else [])
+    own = History([RIG, message, *body(9, 3.0, 4.0, key=key)])
+    assert lost(own) == []
+
+
+def test_what_the_last_message_woke_does_not_count_for_those_before():
+    """A key that was stuck all the time is not healed by the message that is sent at the end."""
+    history = History([RIG, sent(1, 1.0), sent(2, 10.0, probe=True), *body(2, 10.5, 11.0)])
+    assert (len(lost(history)), len(stuck(history))) == (1, 0)
+    history = History([RIG, sent(1, 1.0), sent(2, 10.0, probe=True)])
+    assert (len(lost(history)), len(stuck(history))) == (1, 1)
+
+
+def test_what_no_worker_ever_had_is_no_fault_of_the_lock():
+    """A message that the transport lost, what was a duplicate of it, and its mark."""
+    never, mark = {"id": "never"}, {"kind": "mark", "key": "mark:x", "id": "never", "nodes": 5}
+    first, second = sent(5, 10.0, **never), sent(6, 11.0, duplicate=True, **never)
+    last = sent(7, 22.0, probe=True, duplicate=True, **never)
+    doctored = [first, second, last, line("left", 30.0, **mark)]
+    assert broken(*doctored) == []
+    taken = line("taken", 10.5, **never)
+    assert broken(*doctored, taken) == sorted(
+        ["a mark that is left", "a message without effect", "stuck for longer than a ttl"]
+    )
+
+
+def test_a_history_is_read_as_it_was_written(tmp_path):
+    """By whom follows it, each line once, and at the end; times are in it."""
+    path = tmp_path / "history"
+    with ExitStack() as stack:
+        follower = stack.enter_context(closing(Follower(path)))
+        books = [stack.enter_context(closing(Notebook(path))) for _ in range(2)]
+        for number in range(4):
+            books[number % 2].write("ready", number=number)
+            assert [each["number"] for each in follower.new()] == [number]
+    lines = read(path)
+    assert [each["number"] for each in lines] == [0, 1, 2, 3]
+    assert [each["at"] for each in lines] == sorted(each["at"] for each in lines)
+
+
+def test_the_table_has_a_reason_where_there_are_no_figures():
+    """A package that cannot be installed has its reason in place of its figures."""
+    rows = {"ours": ["0", "0", "0", "0"], "celery-once": ["not played: no such package"]}
+    shown = table.plain(rows).splitlines()
+    assert shown[0].split("  ")[-1] == table.HEADS[-1]
+    assert shown[1].split() == ["ours", "0", "0", "0", "0"]
+    assert shown[2] == "celery-once  not played: no such package"

@@ -1,0 +1,594 @@
+"""``locked_task`` in real prefork workers, with a Redis broker, killed and limited."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import chain, chord, group
+from celery.exceptions import ChordError, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
+
+from django_redlock import redlock
+from django_redlock.testing import EmbeddedNodes
+from tests.support.waiting import eventually
+
+from . import project
+from .site import CHILDREN, GET, TTL, Site, end
+
+pytestmark = pytest.mark.slow
+
+
+def new_key() -> str:
+    """A key that no other test has."""
+    return uuid.uuid4().hex
+
+
+def intervals(site: Site, keys: list[str]) -> dict[str, list[tuple[float, float]]]:
+    """When the bodies of each key ran, in order."""
+    found = defaultdict(list)
+    begun: dict[tuple[str, str], float] = {}
+    for note in sorted(site.notes(), key=lambda note: note["at"]):
+        if note["key"] in keys:
+            run = (note["id"], note["pid"])
+            if note["what"] == "begin":
+                begun[run] = note["at"]
+            elif note["what"] == "end":
+                found[note["key"]].append((begun.pop(run), note["at"]))
+    return {key: sorted(runs) for key, runs in found.items()}
+
+
+def overlaps(runs: list[tuple[float, float]]) -> int:
+    """How often a run began before the one before it had ended."""
+    return sum(later[0] < earlier[1] for earlier, later in itertools.pairwise(runs))
+
+
+def at_once(site: Site, task: Any) -> tuple[int, list[int]]:
+    """Send 16 messages for 3 keys; overlaps within a key, and runs of each.
+
+    One key after the other, so that any two children that are free meet over it: in turns,
+    three free children would go on in step, each with a key of its own.
+    """
+    keys = [new_key() for _ in range(3)]
+    results = [task.delay(keys[number * 3 // 16], 0.15) for number in range(16)]
+    assert [result.get(timeout=GET) for result in results] == ["done"] * 16
+    runs = intervals(site, keys)
+    return sum(map(overlaps, runs.values())), sorted(map(len, runs.values()))
+
+
+def test_never_two_of_one_key_at_once(site):
+    """16 messages for 3 keys through 4 children: all run, of each key one at a time."""
+    assert at_once(site, project.patient) == (0, [5, 5, 6])
+
+
+def test_two_keys_do_not_wait_for_each_other(site):
+    """Messages for different keys are worked on at once."""
+    keys = [new_key() for _ in range(2)]
+    results = [project.lasting.delay(key) for key in keys]
+    for key in keys:
+        site.begun(key)
+    site.enough(*keys)
+    assert [result.get(timeout=GET) for result in results] == ["done"] * 2
+
+
+def test_without_the_decorator_they_do_overlap(site):
+    """The same messages without a lock run into each other: the test above can fail."""
+    overlapping, runs = at_once(site, project.unlocked)
+    assert runs == [5, 5, 6]
+    assert overlapping > 0
+
+
+def is_skipped(result: object) -> bool:
+    """Whether it is the result of a duplicate."""
+    return isinstance(result, dict) and result["skipped"] is True
+
+
+def with_duplicates(key: str) -> list[Any]:
+    """Work, and three duplicates of it, which come a little later."""
+    later = [project.lasting.s(key).set(countdown=1) for _ in range(3)]
+    return [project.lasting.s(key), *later]
+
+
+def end_behind_duplicates(site: Site, key: str, sent: Any) -> None:
+    """Let the work be done when the duplicates have been turned away."""
+    eventually(lambda: sum(is_skipped(each.result) for each in sent) == 3, within=GET, every=0.05)
+    site.enough(key)
+
+
+def test_a_group_with_duplicates_finishes(site):
+    """Each duplicate in a group is a success; the work is done."""
+    key = new_key()
+    sent = group(with_duplicates(key))()
+    end_behind_duplicates(site, key, sent.results)
+    results = sent.get(timeout=GET)
+    assert (len(results), results.count("done"), sum(map(is_skipped, results))) == (4, 1, 3)
+
+
+def test_a_chord_with_duplicates_finishes(site):
+    """The body of a chord runs when duplicates are in its header, and is told of them."""
+    key = new_key()
+    sent = chord(with_duplicates(key))(project.collect.s())
+    end_behind_duplicates(site, key, sent.parent.results)
+    results = sent.get(timeout=GET)
+    assert (len(results), results.count("done"), sum(map(is_skipped, results))) == (4, 1, 3)
+
+
+def test_a_chord_waits_for_what_comes_back(site):
+    """Messages that wait for a lock stay in their chord, and each is done."""
+    key = new_key()
+    header = [project.patient.s(key, 0.2) for _ in range(3)]
+    assert chord(header)(project.collect.s()).get(timeout=GET) == ["done"] * 3
+    assert overlaps(intervals(site, [key])[key]) == 0
+
+
+def test_a_chain_with_a_duplicate_goes_on(site):
+    """The next link of a chain runs after a duplicate, and is given its result."""
+    key = new_key()
+    with redlock(f"work:{key}"):
+        skipped = chain(project.skipping.s(key, 0), project.collect.s())().get(timeout=GET)
+    assert is_skipped(skipped)
+    assert chain(project.skipping.s(key, 0), project.collect.s())().get(timeout=GET) == "done"
+
+
+def wasted(site: Site, count: int, seconds: float) -> tuple[float, int]:
+    """Send messages for one key; seconds beyond the work itself, and messages sent again."""
+    key, queue = new_key(), new_key()
+    with site.worker(CHILDREN, queue):  # no child has learned from other tests
+        begun = time.monotonic()
+        send = project.patient.apply_async
+        results = [send((key, seconds), queue=queue) for _ in range(count)]
+        assert [result.get(timeout=GET) for result in results] == ["done"] * count
+        took = time.monotonic() - begun
+    assert overlaps(intervals(site, [key])[key]) == 0
+    return took - count * seconds, sum(came_back(site, result.id) for result in results)
+
+
+def test_short_tasks_of_one_key_follow_each_other(site):
+    """40 tasks of 0.1 s take little more than 4 s, and next to no message is sent twice."""
+    lost, again = wasted(site, 40, 0.1)
+    assert lost < 4  # where messages came back after doubling pauses: 8 s and more
+    assert again < 20  # and 67 of them
+
+
+def test_long_tasks_of_one_key_follow_each_other(site):
+    """Tasks that take longer than a run waits begin soon after the one before."""
+    lost, again = wasted(site, 6, 1.5)
+    assert lost < 6
+    assert again < 60
+
+
+def test_without_a_wait_messages_come_back_too_late_and_too_often(site):
+    """Pauses that double, and no wait in the worker: the bounds above can fail."""
+    with site.worker(CHILDREN, queue := new_key(), TEST_IMPATIENT="1"):
+        key, begun = new_key(), time.monotonic()
+        send = project.patient.apply_async
+        results = [send((key, 0.1), queue=queue) for _ in range(40)]
+        assert [result.get(timeout=2 * GET) for result in results] == ["done"] * 40
+        lost = time.monotonic() - begun - 4
+    assert lost >= 4 or sum(came_back(site, result.id) for result in results) >= 20
+
+
+def test_raise_fails_without_harm_to_the_worker(site):
+    """LockTaken crosses from child to parent to backend, and the worker works on."""
+    key = new_key()
+    with redlock(f"work:{key}"):
+        result = project.strict.delay(key)
+        with pytest.raises(Exception, match="held by"):
+            result.get(timeout=GET)
+    assert result.state == "FAILURE"
+    assert project.strict.delay(key).get(timeout=GET) == "done"
+
+
+def test_waiting_uses_up_no_retry(site):
+    """A task that had to wait twice and more still retries as often as it may."""
+    key = new_key()
+    with redlock(f"work:{key}") as lease:
+        result = project.failing.delay(key)
+        eventually(lambda: came_back(site, result.id) >= 2, within=GET, every=0.05)
+        lease.ensure()
+    with pytest.raises(Exception, match="Can't retry"):
+        result.get(timeout=GET)
+    assert [note["retries"] for note in site.notes("begin", key)] == [0, 1, 2]
+
+
+def came_back(site: Site, task_id: str) -> int:
+    """How often a worker said that a message comes back later."""
+    logs = "".join(path.read_text() for path in site.logs.iterdir())
+    return sum(f"[{task_id}] retry: " in line for line in logs.splitlines())
+
+
+def test_a_second_copy_of_a_message_waits_for_the_first(site):
+    """Of two copies with one task id one runs, the other after it; none is lost."""
+    key, task_id = new_key(), new_key()
+    first = project.lasting.apply_async((key,), task_id=task_id)
+    site.begun(key)
+    project.lasting.apply_async((key,), task_id=task_id)
+    eventually(lambda: came_back(site, task_id), within=GET, every=0.05)
+    assert len(site.notes("begin", key)) == 1
+    site.enough(key)
+    begun = site.begun(key, times=2)
+    assert {note["id"] for note in begun} == {task_id}
+    eventually(lambda: len(site.notes("end", key)) == 2, within=GET)
+    assert overlaps(intervals(site, [key])[key]) == 0
+    assert first.get(timeout=GET) == "done"
+
+
+def test_a_soft_limit_releases_at_once(site):
+    """The exception of the soft time limit ends the body, and the lease with it."""
+    key = new_key()
+    result = project.skipping.apply_async((key, GET), soft_time_limit=2)
+    with pytest.raises(SoftTimeLimitExceeded):
+        result.get(timeout=GET)
+    assert site.notes("interrupted", key)
+    with redlock(f"work:{key}"):  # at once; a lease that is left to its ttl lives for a second more
+        pass
+
+
+def test_a_hard_limit_leaves_the_lock_to_its_ttl(site):
+    """While a child may still run its key stays; one ttl after its death it is free."""
+    key = new_key()
+    result = project.stubborn.apply_async((key, GET), time_limit=2)
+    (begun,) = site.begun(key)
+    with pytest.raises(TimeLimitExceeded):
+        result.get(timeout=GET)
+    failed = time.monotonic()
+    assert redlock(f"work:{key}").try_acquire() is None
+    with redlock(f"work:{key}", wait=GET):
+        assert time.monotonic() - failed < TTL + 4
+        assert not is_alive(begun["pid"])
+    assert site.notes("end", key) == []
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs, or could go on to."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def late(site: Site) -> tuple[str, str, Any]:
+    """A message that is acknowledged when it is done, in a queue of its own: key, queue, result."""
+    key, queue = new_key(), new_key()
+    return key, queue, project.late.apply_async((key, 10 * GET), queue=queue)
+
+
+def wait_until_taken_for_lost(site: Site, task_id: str) -> None:
+    """Return when the next worker that starts will deliver the unacknowledged message again."""
+
+    def is_overdue() -> bool:
+        overdue = site.client.zrange(
+            "unacked_index", 0, time.time() - project.SOON - 0.1, byscore=True
+        )
+        kept = site.client.hmget("unacked", overdue) if overdue else []
+        return any(f'"id": "{task_id}"' in message for message in kept if message)
+
+    eventually(is_overdue, within=GET, every=0.05)
+
+
+def test_a_killed_worker_leaves_nothing_for_longer_than_a_ttl(site):
+    """SIGKILL in the middle: free within one ttl, and the redelivered message runs."""
+    key, queue, result = late(site)
+    with site.worker(1, queue, lost_after=project.SOON) as worker:
+        site.begun(key)
+        end(worker, signal.SIGKILL)
+        killed = time.monotonic()
+        assert redlock(f"work:{key}").try_acquire() is None
+        with redlock(f"work:{key}", wait=GET):
+            assert time.monotonic() - killed < TTL + 4
+    wait_until_taken_for_lost(site, result.id)
+    assert site.notes("end", key) == []
+    with site.worker(1, queue, lost_after=project.SOON):
+        assert result.get(timeout=GET) == "done"
+
+
+def test_a_redelivered_message_outlives_the_run_that_it_waited_for(site):
+    """Redelivered while its first run lives, it waits; the run is killed, it runs."""
+    key, queue, result = late(site)
+    with site.worker(1, queue, lost_after=project.SOON) as first:
+        site.begun(key)
+        wait_until_taken_for_lost(site, result.id)
+        with site.worker(1, queue, lost_after=project.SOON):
+            eventually(lambda: came_back(site, result.id), within=GET, every=0.05)
+            assert len(site.notes("begin", key)) == 1
+            end(first, signal.SIGKILL)
+            assert result.get(timeout=GET) == "done"
+    assert [note["id"] for note in site.notes("begin", key)] == [result.id] * 2
+
+
+# -- a killed child -------------------------------------------------------------------------------
+
+
+def sent(task: Any) -> tuple[str, str, Any]:
+    """A message in a queue of its own, for work that ends when it is told: key, queue, result."""
+    key, queue = new_key(), new_key()
+    return key, queue, task.apply_async((key,), queue=queue)
+
+
+def kill_child(site: Site, key: str) -> float:
+    """Kill the child that works on the key, as the system does when memory runs out; when."""
+    (begun,) = site.begun(key)
+    os.kill(begun["pid"], signal.SIGKILL)
+    eventually(lambda: not is_alive(begun["pid"]), within=GET)
+    return time.monotonic()
+
+
+def test_late_acknowledgement_alone_loses_the_message_of_a_killed_child(site):
+    """With acks_late alone the task fails, its message is gone, and its key is free in one ttl."""
+    key, queue, result = sent(project.long)
+    with site.worker(1, queue):
+        killed = kill_child(site, key)
+        with redlock(f"work:{key}", wait=GET):
+            assert time.monotonic() - killed < TTL + 4
+        with pytest.raises(WorkerLostError):
+            result.get(timeout=GET)
+        eventually(lambda: not site.keeps(queue, result.id), within=GET)
+    assert len(site.notes("begin", key)) == 1
+
+
+def test_the_rejected_message_of_a_killed_child_runs_again(site):
+    """With task_reject_on_worker_lost it runs when the lock of the dead child is over."""
+    key, queue, result = sent(project.rejecting)
+    with site.worker(1, queue):
+        killed = kill_child(site, key)
+        _, second = site.begun(key, times=2)
+        assert second["at"] > killed
+        assert redlock(f"work:{key}").try_acquire() is None
+        site.end_run(key)
+        assert result.get(timeout=GET) == "done"
+        eventually(lambda: not site.keeps(queue, result.id), within=GET)
+    assert len(site.notes("begin", key)) == 2
+
+
+# -- longer than the visibility timeout -----------------------------------------------------------
+
+
+# -- completion records ---------------------------------------------------------------------------
+
+
+def ended_silently(site: Site, task_id: str) -> int:
+    """How many copies of a message ended without a state."""
+    logs = "".join(path.read_text() for path in site.logs.iterdir())
+    return sum(f"[{task_id}] ignored" in line for line in logs.splitlines())
+
+
+def test_copies_of_what_has_finished_do_not_run(site):
+    """SUCCESS or FAILURE, with or without STARTED, alone or in a chord: the first result stays.
+
+    The copies come while the runs live, and wait; when these have finished, they end.
+    """
+    queue, singles, chords = new_key(), {}, {}
+    for which, task in project.RECORDED.items():
+        key = new_key()
+        singles[which] = key, task.apply_async((key,), queue=queue)
+        key = new_key()
+        header = [task.s(key).set(queue=queue), project.unlocked.s(new_key(), 0)]
+        chords[which] = key, chord(header)(project.collect.s())
+    ids = [result.id for _, result in singles.values()]
+    ids += [result.parent.results[0].id for _, result in chords.values()]
+    keys = [key for key, _ in (*singles.values(), *chords.values())]
+    with site.worker(len(keys), queue, lost_after=project.SOON):
+        for key in keys:
+            site.begun(key)
+        for task_id in ids:
+            wait_until_taken_for_lost(site, task_id)
+        with site.worker(len(keys), queue, lost_after=project.SOON):
+            for task_id in ids:
+                eventually(partial(ended_silently, site, task_id), within=GET, every=0.1)
+            states = {which: result.state for which, (_, result) in singles.items()}
+            assert states == {
+                (fails, tracked): "STARTED" if tracked else "PENDING" for fails, tracked in states
+            }
+            for key in keys:
+                site.end_run(key)
+            check_first_results(singles, chords)
+            for task_id in ids:
+                eventually(partial(site.has_none, queue, task_id), within=GET, every=0.1)
+    check_first_results(singles, chords)
+    assert [len(site.notes("begin", key)) for key in keys] == [1] * len(keys)
+
+
+def check_first_results(singles: dict[Any, Any], chords: dict[Any, Any]) -> None:
+    """See that all results are those of the first runs."""
+    for (fails, _), (key, result) in singles.items():
+        if fails:
+            with pytest.raises(ValueError, match=key):
+                result.get(timeout=GET)
+        else:
+            assert result.get(timeout=GET) == "done"
+        assert result.state == ("FAILURE" if fails else "SUCCESS")
+    for (fails, _), (_, result) in chords.items():
+        if fails:
+            with pytest.raises((ChordError, ValueError)):
+                result.get(timeout=GET)
+        else:
+            assert result.get(timeout=GET) == ["done", "done"]
+
+
+def test_a_recorded_task_longer_than_the_visibility_timeout_runs_once(site):
+    """What runs again and again without a record, see below, ends with the first run."""
+    with outlast(site, project.recorded) as (key, queue, result):
+        eventually(lambda: ended_silently(site, result.id), within=GET, every=0.05)
+        site.end_run(key)
+        assert result.get(timeout=GET) == "done"
+        eventually(lambda: not site.keeps(queue, result.id), within=GET)
+    with site.worker(1, queue, lost_after=project.SOON):
+        other = project.skipping.apply_async((new_key(), 0), queue=queue)
+        assert other.get(timeout=GET) == "done"
+    assert len(site.notes("begin", key)) == 1
+    with redlock(f"work:{key}"):
+        pass
+
+
+def test_the_message_of_a_killed_child_runs_though_its_copy_has_waited(site):
+    """The first run lives, and its copy waits; it is killed, and the copy runs."""
+    with outlast(site, project.recorded) as (key, queue, result):
+        (begun,) = site.notes("begin", key)
+        eventually(lambda: ended_silently(site, result.id), within=GET, every=0.05)
+        os.kill(begun["pid"], signal.SIGKILL)
+        killed = time.monotonic()
+        _, second = site.begun(key, times=2)
+        assert second["at"] - killed < TTL + 6
+        site.end_run(key)
+        eventually(lambda: not site.keeps(queue, result.id), within=GET)
+        assert len(site.notes("begin", key)) == 2
+
+
+def test_the_message_of_a_killed_worker_runs(site):
+    """SIGKILL of the whole worker in the middle: the message that is delivered again runs."""
+    key, queue, result = sent(project.recorded)
+    with site.worker(1, queue, lost_after=project.SOON) as worker:
+        site.begun(key)
+        end(worker, signal.SIGKILL)
+    wait_until_taken_for_lost(site, result.id)
+    with site.worker(1, queue, lost_after=project.SOON):
+        site.begun(key, times=2)
+        site.end_run(key)
+        assert result.get(timeout=GET) == "done"
+        eventually(lambda: not site.keeps(queue, result.id), within=GET)
+
+
+def test_a_record_outlives_nodes_that_restart_empty(site, redlock_embedded):
+    """The copy comes when two nodes have lost the record, and one of the others tells of it."""
+    with outlast(site, project.recorded) as (key, queue, result):
+        eventually(lambda: ended_silently(site, result.id), within=GET, every=0.05)
+        site.end_run(key)
+        assert result.get(timeout=GET) == "done"
+        lose_records(redlock_embedded, but=1)
+        eventually(lambda: not site.keeps(queue, result.id), within=GET)
+    assert len(site.notes("begin", key)) == 1
+
+
+def crash(site: Site, when: str) -> list[dict[str, Any]]:
+    """Kill a worker at the end of a run, and deliver its message again; return all runs."""
+    key, queue, result = sent(project.recorded)
+    site.client.set(f"crash:{when}:{key}", 1)
+    with site.worker(1, queue, lost_after=project.SOON) as worker:
+        site.begun(key)
+        site.end_run(key)
+        eventually(lambda: worker.poll() is not None, within=GET)
+    assert result.get(timeout=GET) == "done"
+    wait_until_taken_for_lost(site, result.id)
+    with site.worker(1, queue, lost_after=project.SOON):
+        site.end_run(key)  # if there is another one
+        eventually(partial(site.has_none, queue, result.id), within=GET, every=0.05)
+    assert result.state == "SUCCESS"
+    return site.notes("begin", key)
+
+
+def test_a_crash_between_the_record_and_the_acknowledgement(site):
+    """The record comes first: the message that is delivered again does not run."""
+    assert len(crash(site, "recorded")) == 1
+
+
+def test_a_crash_between_the_work_and_the_record(site):
+    """No order of the two covers this: the message runs again."""
+    assert len(crash(site, "stored")) == 2
+
+
+def lose_records(nodes: EmbeddedNodes, *, but: int) -> None:
+    """Delete the one record on the nodes, but so many of them, when it is written on all."""
+    with ExitStack() as stack:
+        clients: list[Any] = [
+            stack.enter_context(closing(node.client(decode_responses=True))) for node in nodes
+        ]
+        kept = list(clients[0].scan_iter("redlock:lock:run:*"))
+        assert len(kept) == 1
+        eventually(
+            lambda: all(str(client.get(*kept)).startswith("done::") for client in clients),
+            within=GET,
+            every=0.02,
+        )
+        for client in clients[but:]:
+            client.delete(*kept)
+
+
+@contextmanager
+def outlast(site: Site, task: Any, **env: str) -> Iterator[tuple[str, str, Any]]:
+    """Work that runs when a second worker has delivered its message again: key, queue, result.
+
+    A worker looks for lost messages when it starts, and afterwards every hundred seconds.
+    """
+    key, queue, result = sent(task)
+    with site.worker(1, queue, lost_after=project.SOON, **env):
+        site.begun(key)
+        wait_until_taken_for_lost(site, result.id)
+        with site.worker(1, queue, lost_after=project.SOON, **env):
+            yield key, queue, result
+
+
+def wait_until_it_came_back(site: Site, task_id: str, *, more_than: int) -> None:
+    """Return when a worker has sent a message again for later, more often than before."""
+    eventually(lambda: came_back(site, task_id) > more_than, within=GET, every=0.05)
+
+
+def test_a_task_longer_than_the_visibility_timeout_runs_again_and_again(site):
+    """Each run is delivered again, and the copy runs after it, never beside it."""
+    with outlast(site, project.long) as (key, queue, result), ExitStack() as workers:
+        for runs in (1, 2, 3):
+            before = came_back(site, result.id)
+            if runs > 1:
+                wait_until_taken_for_lost(site, result.id)
+                workers.enter_context(site.worker(1, queue, lost_after=project.SOON))
+            wait_until_it_came_back(site, result.id, more_than=before)
+            assert len(site.notes("begin", key)) == runs
+            site.end_run(key)
+            site.begun(key, times=runs + 1)
+        site.end_run(key)
+        eventually(lambda: len(site.notes("end", key)) == 4, within=GET)
+        assert overlaps(intervals(site, [key])[key]) == 0
+        assert {note["id"] for note in site.notes("begin", key)} == {result.id}
+
+
+def test_a_copy_is_dropped_where_celery_drops_copies_of_a_success(site):
+    """With worker_deduplicate_successful_tasks the copy that waited for a success does not run."""
+    with outlast(site, project.long, TEST_DROP_COPIES="1") as (key, queue, result):
+        eventually(lambda: came_back(site, result.id), within=GET, every=0.05)
+        site.end_run(key)
+        assert result.get(timeout=GET) == "done"
+        eventually(lambda: not site.keeps(queue, result.id), within=GET)
+    assert len(site.notes("begin", key)) == 1
+
+
+def test_a_longer_visibility_timeout_delivers_once(site):
+    """Where the broker waits for longer than the run takes, the message is not delivered again."""
+    key, queue, result = sent(project.long)
+    with site.worker(1, queue):
+        site.begun(key)
+        with site.worker(1, queue):
+            other = project.skipping.apply_async((new_key(), 0), queue=queue)
+            assert other.get(timeout=GET) == "done"  # so the second worker has looked
+            assert came_back(site, result.id) == 0
+            site.end_run(key)
+            assert result.get(timeout=GET) == "done"
+            eventually(lambda: not site.keeps(queue, result.id), within=GET)
+    assert len(site.notes("begin", key)) == 1
+
+
+def test_a_time_limit_below_the_visibility_timeout_delivers_once(site):
+    """A hard limit ends the run before the broker takes it for lost, and its message is gone."""
+    key, queue, result = sent(project.limited)
+    with site.worker(1, queue, lost_after=project.SOON):
+        with pytest.raises(TimeLimitExceeded):
+            result.get(timeout=GET)
+        eventually(lambda: not site.keeps(queue, result.id), within=GET)
+    assert len(site.notes("begin", key)) == 1
+
+
+def test_max_hold_lets_the_copy_run_beside_the_first(site):
+    """A lock that ends before its run keeps the copy out no longer."""
+    with outlast(site, project.let_go) as (key, _, _):
+        site.begun(key, times=2)
+        assert site.notes("end", key) == []
+        site.end_run(key)
+        site.end_run(key)

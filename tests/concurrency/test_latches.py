@@ -1,0 +1,218 @@
+"""What no interruption can tear: only locks that are written in C where a signal can raise."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import django_redlock
+from django_redlock.concurrency import latches
+from django_redlock.concurrency.latches import Bell, Latch
+from django_redlock.core.protocol import Waiter
+from django_redlock.fanout.waiting.local_queue import LocalQueue
+
+PACKAGE = Path(django_redlock.__file__).parent
+# Written in Python: they take a lock of theirs in one call and release it in another.
+FORBIDDEN = {
+    "threading": {
+        "Barrier",
+        "BoundedSemaphore",
+        "Condition",
+        "Event",
+        "Semaphore",
+        "Thread",
+        "Timer",
+    },
+    "queue": {"LifoQueue", "PriorityQueue", "Queue"},
+    "concurrent": {"futures"},
+    "concurrent.futures": {"ThreadPoolExecutor", "ProcessPoolExecutor", "Future"},
+    "multiprocessing": {"Process", "Pool", "Queue", "Lock"},
+    "weakref": {"finalize"},  # it never does what an interruption kept it from: see ``farewells``
+}
+EXEMPT = {f"testing/{name}.py" for name in ("server", "embedded", "embedded_node")}  # for tests
+
+
+def forbidden(source: str) -> list[str]:
+    """The names in this source that may not be used, by whatever way they come in."""
+    found: list[str] = []
+    modules: dict[str, str] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            modules |= {each.asname or each.name: each.name for each in node.names}
+            found += [each.name for each in node.names if each.name.startswith("concurrent")]
+        elif isinstance(node, ast.ImportFrom):
+            names = FORBIDDEN.get(node.module or "", set())
+            found += [f"{node.module}.{each.name}" for each in node.names if each.name in names]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module = modules.get(node.value.id, "")
+            if node.attr in FORBIDDEN.get(module, set()):
+                found.append(f"{module}.{node.attr}")
+    return found
+
+
+def test_the_package_uses_nothing_that_an_interruption_leaves_locked():
+    """No Condition, Event, Semaphore, Barrier, Timer, Thread, Queue or future of threads."""
+    used = {
+        str(path.relative_to(PACKAGE)): names
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if str(path.relative_to(PACKAGE)) not in EXEMPT
+        and (names := forbidden(path.read_text(encoding="utf-8")))
+    }
+    assert used == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("import threading\nx = threading.Condition()", ["threading.Condition"]),
+        ("import threading as t\nt.Event().wait()", ["threading.Event"]),
+        ("from threading import Thread, Lock", ["threading.Thread"]),
+        ("import queue\nqueue.Queue()", ["queue.Queue"]),
+        ("from queue import SimpleQueue", []),
+        ("import weakref\nweakref.finalize(thing, close)", ["weakref.finalize"]),
+        ("import concurrent.futures", ["concurrent.futures"]),
+        (
+            "from concurrent.futures import ThreadPoolExecutor",
+            ["concurrent.futures.ThreadPoolExecutor"],
+        ),
+        ("import threading, asyncio\nthreading.RLock(); asyncio.Event()", []),
+    ],
+)
+def test_such_a_use_is_found(source, names):
+    """The check can fail, and does not where it need not."""
+    assert forbidden(source) == names
+
+
+# -- latches and bells ----------------------------------------------------------------------------
+
+
+class Interruption(Exception):  # noqa: N818 - it is one
+    """What a signal handler raises."""
+
+
+def interrupted_everywhere(work: Callable[[], object], then: Callable[[], object]) -> int:
+    """Interrupt ``work`` at each call that it makes, then call ``then``; how many there were."""
+    number = 0
+    while True:
+        number += 1
+        left = number
+
+        def profile(frame: FrameType, event: str, _: Any) -> None:
+            nonlocal left
+            if event in ("call", "c_return") and frame.f_code.co_filename == latches.__file__:
+                left -= 1
+                if left == 0:
+                    sys.setprofile(None)
+                    raise Interruption
+
+        sys.setprofile(profile)
+        try:
+            work()
+        except Interruption:
+            pass
+        finally:
+            sys.setprofile(None)
+        then()
+        if left > 0:
+            return number - 1
+
+
+def test_a_latch_is_whole_after_any_interruption_of_a_wait():
+    """Who waits for a latch may be interrupted anywhere: others wait, and are woken."""
+    latch = Latch()
+
+    def then() -> None:
+        nonlocal latch
+        woken: list[bool] = []
+        other = threading.Thread(target=lambda: woken.append(latch.wait(60)))
+        other.start()
+        latch.set()
+        other.join(60)
+        assert woken == [True]
+        latch = Latch()
+
+    assert interrupted_everywhere(lambda: latch.wait(0.001), then) > 5
+
+
+def test_a_latch_that_was_raised_in_part_wakes_all_the_same():
+    """Raising a latch may be interrupted anywhere: raised again, it wakes whoever waits."""
+    latch = Latch()
+    woken: list[bool] = []
+
+    def wait() -> None:
+        woken.append(latch.wait(60))
+
+    def then() -> None:
+        nonlocal latch
+        latch.set()
+        for thread in threads:
+            thread.join(60)
+        assert woken == [True, True]
+        woken.clear()
+        latch = Latch()
+
+    threads: list[threading.Thread] = []
+
+    def work() -> None:
+        threads[:] = [threading.Thread(target=wait) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        latch.set()
+
+    assert interrupted_everywhere(work, then) > 3
+
+
+def test_a_bell_wakes_after_any_interruption():
+    """Ringing may be interrupted anywhere; the next ring ends the sleep."""
+    bell = Bell()
+
+    def then() -> None:
+        bell.ring()
+        sleeper = threading.Thread(target=bell.sleep, args=(60.0,))
+        sleeper.start()
+        sleeper.join(60)
+        assert not sleeper.is_alive()
+
+    assert interrupted_everywhere(bell.ring, then) > 2
+
+
+def test_a_latch_is_not_raised_when_the_time_is_up():
+    """Waiting ends with its time, and says that nobody raised the flag."""
+    latch = Latch()
+    assert not latch.wait(0.01)
+    assert not latch.is_set()
+    latch.set()
+    assert latch.wait(0)
+
+
+# -- lines ----------------------------------------------------------------------------------------
+
+
+def test_who_leaves_a_line_again_calls_the_next():
+    """Where leaving a line was interrupted before the next was called, leaving again calls it."""
+    lines, called, fails = LocalQueue(), [], [True]
+
+    def call() -> None:
+        if fails.pop():
+            raise Interruption
+        called.append(1)
+
+    first, second = Waiter("queue"), Waiter("queue")
+    assert lines.join(first, bool)
+    assert not lines.join(second, call)
+    with pytest.raises(Interruption):
+        lines.leave(first)
+    fails.append(False)
+    lines.leave(first)
+    assert called == [1]
+    assert lines.is_first(second)
+    lines.leave(first)  # called once is enough
+    assert called == [1]

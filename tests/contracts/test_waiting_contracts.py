@@ -1,0 +1,358 @@
+"""What is promised to those who wait: over nodes in memory and real ones, by threads and tasks."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from django_redlock import LockTaken, conf, redlock
+from django_redlock.core import wait as waiting
+from django_redlock.core.protocol import Request
+from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.fanout.memory.node import MemoryNode
+from django_redlock.testing.embedded import EmbeddedNodes
+from tests.simulation.mutants import Edit, with_edits
+from tests.support.waiting import eventually
+
+from . import test_contracts
+from .test_contracts import MAX_TTL, World
+
+style, world, nothing_held = (
+    test_contracts.style,
+    test_contracts.world,
+    test_contracts.nothing_held,
+)
+
+
+@contextmanager
+def waiters(count: int, name: str = "name", wait: float = 20) -> Iterator[list[float]]:
+    """Threads that wait for a name and give it back at once; the moments when they had it."""
+    had: list[float] = []
+
+    def work() -> None:
+        with redlock(name, wait=wait):
+            had.append(time.monotonic())
+
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    yield had
+    for thread in threads:
+        thread.join(60)
+    assert len(had) == count
+
+
+def in_line(count: int, name: str = "name") -> Callable[[], bool]:
+    """Whether so many of this process stand in line for a name."""
+    group: Any = conf.backend("default").group
+    queue = f"redlock:queue:{name}"
+
+    def enough() -> bool:
+        lines = group.queue.__self__.local.queues
+        return len(lines.get(queue, ())) == count
+
+    return enough
+
+
+def blocked_waiters(world: World, name: str = "name") -> int:
+    """How many are blocked on a name's queue, all nodes together."""
+    if isinstance(world, test_contracts.MemoryWorld):
+        return sum(len(node.blocked.get(f"redlock:queue:{name}", ())) for node in world.nodes)
+    assert isinstance(world, test_contracts.RealWorld)
+    return sum("b" in str(each["flags"]) for it in world.clients for each in it.client_list())
+
+
+def stands(world: World, name: str) -> bool:
+    """Whether somebody is."""
+    return blocked_waiters(world, name) == 1
+
+
+@contextmanager
+def rare_looks() -> Iterator[None]:
+    """Only once in four seconds does who waits look: who has it sooner was woken."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waiting, "LOOK_EVERY", (4.0, 4.0))
+        patch.setattr(waiting, "NEWS", 30.0)  # longer than that, and than any delay
+        yield
+
+
+@contextmanager
+def lasting_reservations() -> Iterator[None]:
+    """A name is kept for four seconds for whoever is woken: who has it sooner had the word."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django_redlock.core.hold.RESERVED", 4.0)
+        yield
+
+
+@pytest.fixture
+def looks_are_rare() -> Iterator[None]:
+    """See ``rare_looks``."""
+    with rare_looks():
+        yield
+
+
+def test_a_release_wakes_whoever_waits(world):
+    """Soon after the release, not at the next look, nor when nothing is reserved any more."""
+    times = []
+    for name in "abcdefg":  # each with its first waiter
+        held = redlock(name).acquire()
+        with rare_looks(), lasting_reservations(), waiters(1, name) as had:
+            eventually(partial(stands, world, name))
+            start = time.monotonic()
+            held.release()
+        times.append(had[0] - start)
+        assert times[-1] < 3
+    assert min(times) < 0.05
+
+
+@pytest.mark.usefixtures("looks_are_rare")
+def test_many_threads_of_a_process_stand_once(world):
+    """One goes to the nodes; the others cost nothing, and are served in order."""
+    held = redlock("name").acquire()
+    with waiters(8) as had:
+        eventually(in_line(8))
+        eventually(lambda: blocked_waiters(world) == 1)
+        time.sleep(0.05)
+        assert blocked_waiters(world) == 1
+        had.append(time.monotonic())
+        held.release()
+        eventually(lambda: len(had) == 9)
+        assert all(later - sooner < 3 for sooner, later in pairwise(had))
+        del had[0]
+    eventually(lambda: blocked_waiters(world) == 0)
+
+
+@pytest.mark.usefixtures("looks_are_rare")
+def test_a_release_for_several_names_wakes_who_waits_for_one(world):
+    """Whoever waits for a list is woken by the release of the one name that was held."""
+    held = redlock(["b", "c"]).acquire()
+    got: list[float] = []
+
+    def work() -> None:
+        with redlock(["a", "b"], wait=20) as lease:
+            got.append(time.monotonic())
+            assert lease.names == ("a", "b")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    eventually(lambda: blocked_waiters(world, "b") == 1)
+    start = time.monotonic()
+    held.release()
+    thread.join(20)
+    assert got[0] - start < 3
+    for name in "abc":
+        test_contracts.is_free(world, name)
+
+
+def test_a_foreign_release_is_noticed(world):
+    """Who wakes nobody is noticed by a look, long before the key's time is up."""
+    assert world.seize("name", "foreign", 60_000) == 5
+    with waiters(1) as had:
+        eventually(lambda: blocked_waiters(world) == 1)
+        start = time.monotonic()
+        world.let_go("name", "foreign")
+    assert had[0] - start < 10 * waiting.LOOK_EVERY[1]
+
+
+def test_a_reservation_for_nobody_keeps_nobody_out(world):
+    """After the last waiter has given up, a release for it leaves the name free for all."""
+    held = redlock("name").acquire()
+    with rare_looks(), pytest.raises(LockTaken):  # the note is still news at the release
+        redlock("name").acquire(wait=0.05)
+    with lasting_reservations():
+        held.release()
+    eventually(lambda: _values(world) <= {"next::"})  # also where nobody waited for the node
+    assert _values(world) == {"next::"}
+    lease = redlock("name").try_acquire()
+    assert lease is not None
+    assert redlock("name").try_acquire() is None
+    lease.release()
+
+
+def _values(world: World) -> set[str]:
+    return {found.value for found in world.look("name")}
+
+
+@pytest.mark.usefixtures("looks_are_rare")
+def test_who_gives_up_passes_on(world):
+    """Waiters whose time is over leave the line; who is behind them is woken by the release."""
+    held = redlock("name").acquire()
+
+    def give_up() -> None:
+        with pytest.raises(LockTaken):
+            redlock("name").acquire(wait=0.3)
+
+    impatient = [threading.Thread(target=give_up)]
+    impatient[0].start()
+
+    def one_stands() -> bool:
+        if not impatient[-1].is_alive():  # its time was over before anybody saw it
+            impatient.append(threading.Thread(target=give_up))
+            impatient[-1].start()
+        return blocked_waiters(world) == 1
+
+    eventually(one_stands)
+    with waiters(1) as had:
+        impatient[-1].join(20)
+        eventually(lambda: blocked_waiters(world) == 1)
+        start = time.monotonic()
+        held.release()
+    assert had[0] - start < 3
+
+
+@pytest.mark.usefixtures("looks_are_rare")
+def test_waiting_for_a_name_that_rests(world):
+    """`min_hold` wakes nobody before its time, and then the name is had at once."""
+    start = time.monotonic()
+    redlock("name", min_hold=0.4).acquire().release()
+    with waiters(3) as had:
+        pass
+    assert min(had) - start >= 0.4
+    assert max(had) - start < 0.4 + 3
+
+
+@pytest.mark.usefixtures("looks_are_rare")
+def test_waiting_for_ever_outlives_a_holder_that_never_comes_back(world):
+    """No release, no push: the key's own time ends the wait."""
+    redlock("name", ttl=0.5, renew=False).acquire()
+    start = time.monotonic()
+    with waiters(2, wait=math.inf) as had:
+        pass
+    assert max(had) - start < 0.5 + 3
+
+
+# -- messages -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_memory(settings) -> list[str]:
+    """Five nodes in memory, in force."""
+    urls = [f"memory://waiting-{next(test_contracts.NUMBERS)}" for _ in range(5)]
+    settings.REDLOCK = {"default": {"NODES": urls, "MAX_TTL": MAX_TTL, "TTL": MAX_TTL}}
+    return urls
+
+
+@pytest.fixture
+def asked(in_memory: list[str], monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many of the five nodes in memory, no others, were asked what."""
+    counted: Counter[str] = Counter()
+    original = MemoryNodes._vote
+
+    def counting(self: MemoryNodes, i: int, ask: Request) -> Any:
+        vote = original(self, i, ask)
+        if self.labels == tuple(in_memory):
+            counted[ask.command.value] += vote.sent
+        return vote
+
+    monkeypatch.setattr(MemoryNodes, "_vote", counting)
+    return counted
+
+
+@pytest.mark.parametrize("wait", [0, 5, math.inf])
+def test_a_lock_that_nobody_disputes_costs_ten_messages(asked, wait):
+    """Ready to wait or not: five questions to take it and five to give it back."""
+    for _ in range(3):
+        asked.clear()
+        with redlock("name", wait=wait):
+            pass
+        assert asked == {"grant": 5, "release": 5}
+
+
+def test_who_waits_does_not_poll(patient_nodes, settings):
+    """Twenty threads that wait send looks, of one of them, two a second at most."""
+    alias = patient_nodes.settings(MAX_TTL=60, RESTART_GUARD=False, NODE_TIMEOUT=5)
+    settings.REDLOCK = {"default": alias}
+    held = redlock("name", renew=False).acquire()
+    group: Any = conf.backend("default").group  # who waits goes to another node once that votes
+    eventually(lambda: all(state.voting for state in group.states()))
+
+    def commands() -> Counter[str]:
+        found: Counter[str] = Counter()
+        for node in patient_nodes:
+            with closing(node.client()) as client:
+                for name, told in client.info("commandstats").items():
+                    found[name.removeprefix("cmdstat_")] += int(told["calls"])
+        return found
+
+    with waiters(20, wait=60):
+        eventually(in_line(20))
+        eventually(lambda: _blocked(patient_nodes) == 1)
+        start, before = time.monotonic(), commands()
+
+        def looked_twice() -> Counter[str]:
+            sent = commands() - before
+            return sent if sent["zremrangebyscore"] >= 10 else Counter()
+
+        sent = eventually(looked_twice)
+        seconds = time.monotonic() - start
+        held.release()
+    looks = sent["zremrangebyscore"]
+    assert looks <= 5 * (1 + seconds // waiting.LOOK_EVERY[0])
+    assert sent["evalsha"] == looks
+    assert sent["blpop"] <= 1 + seconds // waiting.LONGEST
+
+
+def _blocked(nodes: EmbeddedNodes) -> int:
+    found = 0
+    for node in nodes:
+        with closing(node.client()) as client:
+            found += int(client.info("clients")["blocked_clients"])
+    return found
+
+
+# -- broken variants ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("edit", "proof"),
+    [
+        (Edit(MemoryNode, "_release", 'if waited and flag == "1":', "if False:"), "wakes_whoever"),
+        (
+            Edit(MemoryNode, "_grant", "if waits:", "if False:"),
+            "wakes_whoever",
+        ),
+        (
+            Edit(MemoryNode, "_release", "if waited and reserve:", "if False:"),
+            "reservation_for_nobody",
+        ),
+        (
+            Edit(MemoryNode, "_claim", "self.wakeups.pop(keys[0]", "dict().pop(keys[0]"),
+            "reservation",
+        ),
+    ],
+    ids=["nobody-pushes", "nobody-notes", "nobody-reserves", "nobody-claims"],
+)
+def test_a_broken_rule_is_noticed(edit: Edit, proof: str, settings):
+    """The tests above fail where a release wakes nobody, a refusal notes nobody, and so on."""
+    tests = {
+        "wakes_whoever": test_a_release_wakes_whoever_waits,
+        "reservation": test_a_reservation_for_nobody_keeps_nobody_out,
+        "reservation_for_nobody": test_a_reservation_for_nobody_keeps_nobody_out,
+    }
+    urls = [f"memory://broken-{next(test_contracts.NUMBERS)}" for _ in range(5)]
+    settings.REDLOCK = {"default": {"NODES": urls, "MAX_TTL": MAX_TTL, "TTL": MAX_TTL}}
+    with with_edits(edit), pytest.raises((AssertionError, LockTaken)):
+        tests[proof](test_contracts.MemoryWorld(urls))
+
+
+def test_a_pool_of_waiters_ends(in_memory):
+    """Forty threads, four names: everybody gets every turn."""
+    turns: Counter[str] = Counter()
+
+    def work(number: int) -> None:
+        with redlock(f"name:{number % 4}", wait=60):
+            turns[f"name:{number % 4}"] += 1
+
+    with ThreadPoolExecutor(40) as pool:
+        list(pool.map(work, range(200)))
+    assert turns == {f"name:{number}": 50 for number in range(4)}

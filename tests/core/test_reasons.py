@@ -1,0 +1,552 @@
+"""Why, as codes and data; and the sentences that are made of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import string
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import override_settings
+from hiredis import ReplyError
+from redis import exceptions
+
+import django_redlock
+from django_redlock import (
+    LeaseLost,
+    LockTaken,
+    NodesUnavailable,
+    RedlockError,
+    assert_locked,
+    conf,
+    events,
+    redlock,
+)
+from django_redlock.core import acquire, hold
+from django_redlock.core.errors import _rebuild, why_not
+from django_redlock.core.protocol import Answer, Vote
+from django_redlock.core.reasons import Reason, ReasonCode, because, by_node, describe
+from django_redlock.core.reasons.sentences import BRIEF, IF_EMPTY, MORE, SENTENCES
+from django_redlock.events import NodeTiming
+from django_redlock.inspection import Health, Survey
+from django_redlock.inspection.eviction import Eviction
+from django_redlock.leases.batch import RenewalBatch
+from django_redlock.transport.node import NodeStatus
+from django_redlock.transport.wire.refusals import ERRORS, complaint, why_unreached
+from tests.docs.test_docs import blocks
+
+from .test_conversations import GONE, LOST, NO, Held, Table
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/reference/reasons.md"
+SAMPLE: dict[str, Any] = dict.fromkeys(
+    (
+        *("seconds", "skew", "ahead", "behind", "votes", "size", "needed", "nodes", "evicted"),
+        *("milliseconds", "timeout", "enough"),
+    ),
+    3,
+) | {"cause": because(ReasonCode.DOWN)}
+
+
+def fields(sentence: str) -> set[str]:
+    """What a sentence needs."""
+    return {name for _, name, _, _ in string.Formatter().parse(sentence) if name}
+
+
+def sample(code: ReasonCode) -> Reason:
+    """A reason with some data."""
+    needed = fields(SENTENCES[code])
+    return because(code, **{name: SAMPLE.get(name, f"<{name}>") for name in sorted(needed)})
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", ReasonCode)
+def test_each_code_has_a_sentence(code):
+    """It can be shown, in one line; where it has a shorter one, that needs nothing else."""
+    said = str(sample(code))
+    assert said
+    assert said.isprintable()
+    assert "{" not in said
+    assert re.fullmatch("[a-z]+(_[a-z]+)*", code.value)
+    assert code.value == code.name.lower()
+    data = sample(code).data | SAMPLE
+    assert BRIEF.get(code, "").format_map(data).isprintable()
+    assert describe(Reason(code, tuple(data.items())), brief=True).isprintable()
+
+
+def test_the_table_has_nothing_else():
+    """No sentence without a code, and none for two."""
+    assert set(SENTENCES) == set(ReasonCode)
+    assert len(set(SENTENCES.values())) == len(SENTENCES)
+    assert set(BRIEF) <= set(SENTENCES)
+    used = set().union(*map(fields, SENTENCES.values()))
+    assert set(IF_EMPTY) <= used
+    assert not used & set(MORE)
+
+
+def test_each_code_is_given_and_tested():
+    """The package makes a reason of each code, and a test sees it made."""
+    package = Path(django_redlock.__file__).parent
+    table = package / "core/reasons"
+    told = [path for path in package.rglob("*.py") if table not in path.parents]
+    for sources in (told, list((ROOT / "tests").rglob("test_*.py"))):
+        text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+        named = set(re.findall(r"ReasonCode\.([A-Z_]+)\b", text))
+        assert named == {code.name for code in ReasonCode}
+
+
+def test_the_page_lists_each_code():
+    """Each once, with its sentence as it is."""
+    rows = re.findall(r"^\| `([a-z_]+)` \| (.+?) \|", PAGE.read_text(), re.MULTILINE)
+    plain = {code.value: re.sub(r"\{(\w+)[^}]*\}", r"*\1*", SENTENCES[code]) for code in ReasonCode}
+    assert sorted(rows) == sorted(plain.items())
+
+
+def test_the_example_of_the_page_runs(memory):
+    """It returns the codes of the nodes that gave no vote."""
+    (block,) = blocks(PAGE)[:1]
+    scope: dict[str, Any] = {}
+    exec(block.text, scope)  # noqa: S102 - our own page
+    assert scope["why_not"]() == []
+    memory.down = {0, 2}
+    assert scope["why_not"]() == ["down", "down"]
+
+
+# -- a reason -------------------------------------------------------------------------------------
+
+
+def test_what_others_say_is_escaped():
+    """Nothing that a node or a name says steers a terminal, ends a line, or fills in a sentence."""
+    said = str(because(ReasonCode.ERROR, text="\x1b[2J\n{seconds}\u202e"))
+    assert said == r"answered with an error: \x1b[2J\n{seconds}\u202e"
+
+
+def test_an_empty_text_is_told():
+    """A sentence has no hole where nobody said anything."""
+    assert str(because(ReasonCode.ERROR, text="")) == "answered with an error: no text"
+    held = because(ReasonCode.HELD, holder="", nodes=3, size=5)
+    assert str(held) == "held by somebody on 3 of 5 nodes"
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        because(ReasonCode.NO_ANSWER, seconds=0.5),
+        Vote("a", Answer.UNKNOWN, reason=because(ReasonCode.DOWN)),
+        NodeStatus("a", voting=False, reason=because(ReasonCode.DOWN)),
+        NodeTiming("default", "a", None, because(ReasonCode.DOWN)),
+    ],
+)
+def test_what_has_a_reason_can_be_pickled(kept):
+    """It comes back equal, and says the same."""
+    read = pickle.loads(pickle.dumps(kept))  # noqa: S301 - our own
+    assert read == kept
+    assert (str(read), read.code) == (str(kept), kept.code)
+
+
+@pytest.mark.parametrize("made", [Vote, NodeStatus, NodeTiming])
+def test_a_fact_tells_its_code_and_its_sentence(made):
+    """For programs and for people; without a reason both are empty."""
+    more = (Answer.UNKNOWN,) if made is Vote else (False,) if made is NodeStatus else ("b", None)
+    fact = made("a", *more, reason=because(ReasonCode.NO_ANSWER, seconds=0.5))
+    assert (fact.code, fact.why) == ("no_answer", "no answer for 0.50 s")
+    assert (made("a", *more).code, made("a", *more).why) == ("", "")
+
+
+def test_what_an_earlier_version_stored_can_be_read():
+    """There, a vote had a sentence in this place, and an error had no code."""
+    vote = Vote("a", Answer.UNKNOWN, 0, None, "", "", 0, "down", True)  # type: ignore[arg-type]
+    assert (vote.why, vote.code) == ("down", "")
+    assert why_not([vote, vote._replace(node="b"), vote._replace(reason=None)]) == [
+        "2 of 3 nodes: down (a, b)"
+    ]
+    state = {"reason": "why", "name": "name", "votes": (vote,)}
+    error = _rebuild(NodesUnavailable, state)
+    assert (error.reason, error.code, error.data) == ("why", "", {})
+    assert str(error) == "'name': why; a: down"
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+def unavailable(*said: tuple[str, Reason | None]) -> str:
+    """The text of an error about these nodes."""
+    votes = [Vote(node, Answer.UNKNOWN, reason=reason) for node, reason in said]
+    reason = because(ReasonCode.NO_MAJORITY, votes=0, size=len(said), needed=len(said) // 2 + 1)
+    return str(NodesUnavailable(reason, name="name", votes=votes))
+
+
+def test_equal_reasons_are_told_once():
+    """With the nodes that gave them, in the order of the nodes; who gave none is not told."""
+    refused, guard = because(ReasonCode.CONNECTION_REFUSED), because(ReasonCode.DOWN)
+    text = unavailable(("a", refused), ("b", guard), ("c", refused), ("d", None), ("e", refused))
+    assert text == (
+        "'name': 0 of 5 nodes could vote, 3 are needed; "
+        "3 of 5 nodes: connection refused (a, c, e); b: down"
+    )
+
+
+def test_reasons_that_differ_by_seconds_are_told_with_the_most():
+    """However the nodes are ordered."""
+    for order in ((3.21, 1.0, 2.0), (1.0, 2.0, 3.21)):
+        said = [because(ReasonCode.RESTART_GUARD, seconds=seconds) for seconds in order]
+        assert by_node(zip("abc", said, strict=True), 3) == [
+            f"3 of 3 nodes: {because(ReasonCode.RESTART_GUARD, seconds=3.21)} (a, b, c)"
+        ]
+
+
+def test_reasons_that_differ_by_more_are_told_apart():
+    """Another text, another node or another limit is another reason."""
+    texts = [because(ReasonCode.ERROR, text=text) for text in ("x", "y", "x")]
+    assert by_node(zip("abc", texts, strict=True), 3) == [
+        "2 of 3 nodes: answered with an error: x (a, c)",
+        "b: answered with an error: y",
+    ]
+
+
+def test_a_nodes_name_is_escaped():
+    """A label may be a path with anything in it; an error stays one line."""
+    down = because(ReasonCode.DOWN)
+    assert by_node([("unix:/\n\x1b[2J", down)], 2) == [r"unix:/\n\x1b[2J: down"]
+    assert by_node([("a\n", down), ("b", down)], 2) == [r"2 of 2 nodes: down (a\n, b)"]
+
+
+def test_no_error_tells_a_password(tmp_path):
+    """Of three nodes that nobody serves: in the text, in the votes, and pickled."""
+    path = f"{tmp_path}/a\nb"
+    nodes: list[object] = [
+        "redis://user:s3cr3t@127.0.0.1:1/0",
+        {"URL": "redis://127.0.0.1:2/0", "PASSWORD": "s3cr3t"},
+        {"URL": f"unix://{path}", "USERNAME": "s3cr3t", "PASSWORD": "s3cr3t"},
+    ]
+    with (
+        override_settings(REDLOCK={"default": {"NODES": nodes, "NODE_TIMEOUT": 5}}),
+        pytest.raises(NodesUnavailable) as caught,
+    ):
+        redlock("name").acquire()
+    error = caught.value
+    assert [vote.code for vote in error.votes] == [
+        ReasonCode.CONNECTION_REFUSED,
+        ReasonCode.CONNECTION_REFUSED,
+        ReasonCode.NO_SUCH_SOCKET,
+    ]
+    assert "; 2 of 3 nodes: connection refused (127.0.0.1:1/0, 127.0.0.1:2/0); unix:" in str(error)
+    assert str(error).isprintable()
+    assert b"s3cr3t" not in pickle.dumps(error)
+    assert "s3cr3t" not in f"{error!r} {error.votes!r}"
+
+
+def test_an_error_has_a_code_and_its_data():
+    """A program need not read the text; what is stored is read as it was."""
+    reason = because(ReasonCode.NO_MAJORITY, votes=2, size=5, needed=3)
+    error = NodesUnavailable(reason, name="name")
+    assert error.args == (error.reason,) == ("2 of 5 nodes could vote, 3 are needed",)
+    assert (error.code, error.data) == ("no_majority", {"votes": 2, "size": 5, "needed": 3})
+    assert (type(error.code), type(error.reason)) == (str, str)
+    read = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    assert (read.code, read.data, str(read)) == (error.code, error.data, str(error))
+    mere = NodesUnavailable("why")
+    assert (mere.reason, mere.code, mere.data) == ("why", "", {})
+
+
+# -- how each comes to be: errors -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("word", "code"), ERRORS.items())
+def test_what_a_node_refuses(word, code):
+    """An error reply is known by its first word, when it is connected and later."""
+    assert complaint(ReplyError(f"{word} secret details")) == because(code)
+    assert why_unreached(exceptions.ResponseError(f"{word} details")) == because(code)
+    words = {
+        "WRONGTYPE": ReasonCode.WRONG_TYPE,
+        "OOM": ReasonCode.OUT_OF_MEMORY,
+        "LOADING": ReasonCode.LOADING,
+        "BUSY": ReasonCode.BUSY,
+        "READONLY": ReasonCode.READ_ONLY,
+        "MISCONF": ReasonCode.CANNOT_SAVE,
+        "NOREPLICAS": ReasonCode.TOO_FEW_REPLICAS,
+        "NOPERM": ReasonCode.NO_PERMISSION,
+        "NOAUTH": ReasonCode.PASSWORD_NEEDED,
+        "WRONGPASS": ReasonCode.LOGIN_REFUSED,
+    }
+    assert words[word] is code
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        (OSError("[Errno -2] Name or service not known"), because(ReasonCode.NO_SUCH_HOST)),
+        (OSError("[Errno 113] No route to host"), because(ReasonCode.NO_ROUTE)),
+        (
+            exceptions.ConnectionError("max number of clients reached"),
+            because(ReasonCode.TOO_MANY_CLIENTS),
+        ),
+        (
+            exceptions.AuthenticationError("Authentication required."),
+            because(ReasonCode.PASSWORD_NEEDED),
+        ),
+        (exceptions.TimeoutError("Timeout"), because(ReasonCode.CONNECT_TIMEOUT)),
+        (exceptions.ConnectionError("odd"), because(ReasonCode.CONNECT_FAILED, text="odd")),
+        (ValueError("odd"), because(ReasonCode.CONNECT_FAILED, text="odd")),
+        (OSError(), because(ReasonCode.CONNECT_FAILED, text="OSError")),
+        (LookupError("odd"), because(ReasonCode.CONNECT_RAISED, text="LookupError")),
+        (exceptions.ResponseError(""), because(ReasonCode.ERROR, text="")),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, ""), because(ReasonCode.UNREADABLE_ERROR)),
+        (UnicodeEncodeError("utf-8", "\ud800", 0, 1, ""), because(ReasonCode.UNSENDABLE)),
+        (
+            exceptions.ConnectionError("DB index is out of range"),
+            because(ReasonCode.NO_SUCH_DATABASE),
+        ),
+    ],
+)
+def test_why_a_node_cannot_be_reached(raised, reason):
+    """What redis-py and the system raise, without their numbers and addresses."""
+    assert why_unreached(raised) == reason
+
+
+def refused(table: Table, steps: Any, *answers: object, late: float = 0.0) -> RedlockError:
+    """What the steps raise."""
+    with pytest.raises(RedlockError) as caught:
+        table.talk(steps, *answers, late=late)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("answers", "late", "code"),
+    [
+        ([NO], 0.0, ReasonCode.HELD),
+        ([LOST], 0.0, ReasonCode.NO_MAJORITY),
+        ([5], 20.0, ReasonCode.GRANTED_TOO_LATE),
+        ([[5, 6, 7], LOST], 0.0, ReasonCode.FENCE_UNKNOWN),
+    ],
+)
+def test_why_an_attempt_fails(answers, late, code):
+    """Each ending of ``acquire``, and of ``adopt`` where the handle is still good."""
+    table = Table(3)
+    error = refused(table, table.acquire(), *answers, late=late)
+    assert error.code == code
+    if isinstance(error, NodesUnavailable):
+        again = refused(table, adoption(table), *answers, late=late)
+        assert again.code == ReasonCode.STILL_ADOPTABLE
+        assert isinstance(again.data["cause"], Reason)
+        assert again.data["cause"].code is code
+        assert again.reason == (
+            f"{error.reason}; the handle can still be adopted, until its ttl is over"
+        )
+
+
+def adoption(table: Table) -> Any:
+    """Steps to adopt."""
+    target = table.policy.target(["a"])
+    return acquire.adopt(table.policy, target, old="f" * 32, label="me", ttl=10)
+
+
+def test_why_an_adoption_fails():
+    """Too late; or several adopt at the same time."""
+    table = Table(3)
+    assert refused(table, adoption(table), GONE).code == ReasonCode.TOO_LATE_TO_ADOPT
+    split = [5, Held(owner="a"), Held(owner="b")]
+    error = refused(table, adoption(table), *[split, 0] * 4)
+    assert (type(error), error.code) == (LockTaken, ReasonCode.ADOPTED_BY_SEVERAL)
+
+
+@pytest.mark.parametrize(
+    ("answer", "late", "code"),
+    [
+        (NO, 0.0, ReasonCode.DENIED),
+        (LOST, 0.0, ReasonCode.NOT_EXTENDED),
+        (1, 20.0, ReasonCode.OVER_BEFORE_EXTENDED),
+    ],
+)
+def test_why_a_lease_is_not_extended(answer, late, code):
+    """A majority denies it, too few nodes answer, or they answer too late."""
+    table = Table(3)
+    steps = hold.extend(table.policy, table.grant(), ttl=10)
+    error = refused(table, steps, answer, late=late)
+    assert error.code == code
+    gone = because(ReasonCode.GONE) if answer == NO else None
+    assert answer == LOST or {vote.reason for vote in error.votes} == {gone}
+
+
+def test_why_a_lease_that_is_over_is_not_extended():
+    """Nobody is asked."""
+    table = Table(3)
+    grant = table.grant()
+    table.now += 20
+    error = refused(table, hold.extend(table.policy, grant, ttl=10))
+    assert (error.code, table.asked) == (ReasonCode.OVER_BEFORE_ASKED, [])
+
+
+NUMBERS = count()
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    """Three nodes in memory."""
+    nodes = [f"memory://reasons-{next(NUMBERS)}" for _ in range(3)]
+    alias = {"NODES": nodes, "RENEW": False, "MAX_TTL": 60}
+    with override_settings(REDLOCK={"default": alias}):
+        yield conf.backend("default").group
+
+
+def ended(use: Callable[[], object]) -> str:
+    """The code of the error that comes of using a lease that is over."""
+    with pytest.raises(LeaseLost) as caught:
+        use()
+    assert str(caught.value).endswith(f": {caught.value.reason}")
+    return caught.value.code
+
+
+def test_why_a_lease_is_over(memory):
+    """Each way to have none."""
+    lease = redlock("released").acquire()
+    lease.release()
+    assert ended(lease.ensure) == ReasonCode.RELEASED
+    lease = redlock("given").acquire()
+    lease.handle()
+    assert ended(lease.ensure) == ReasonCode.GIVEN_AWAY
+    lease = redlock("short").acquire()
+    lease._state.grant = lease.grant._replace(deadline=lease.backend.policy.clock())
+    assert ended(lease.ensure) == ReasonCode.TIME_OVER
+    assert ended(lambda: assert_locked("never")) == ReasonCode.NEVER_TAKEN
+    lease = redlock("lost").acquire()
+    for node in memory.nodes:
+        node.keys.clear()
+    assert ended(lease.extend) == ReasonCode.DENIED
+    assert ended(lease.ensure) == ReasonCode.LOST
+
+
+def test_why_a_lease_of_the_parent_is_over_in_a_child(memory, monkeypatch):
+    """A forked process has none of its parent's."""
+    lease = redlock("name").acquire()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        assert ended(lease.ensure) == ReasonCode.PARENTS
+    lease.release()
+
+
+def test_why_a_block_fails_that_lost_its_lease(memory):
+    """At its end, if it wants to be told so; and what was told when it was lost."""
+    told: list[Any] = []
+
+    def enter() -> None:
+        with redlock("name", ttl=0.1, on_lost="raise"):
+            time.sleep(0.2)
+
+    events.subscribe(told.append, [events.EventKind.LOST])
+    try:
+        assert ended(enter) == ReasonCode.LOST_IN_BLOCK
+    finally:
+        events.unsubscribe(told.append, [events.EventKind.LOST])
+    assert told[0].error.code == ReasonCode.RAN_OUT
+
+
+def test_why_a_renewal_is_unknown(memory, caplog):
+    """Asking itself failed; the log has the error's code as a field."""
+    lease = redlock("name").acquire()
+    renewal = RenewalBatch(lease.backend, [weakref.ref(lease)])
+    (outcome,) = renewal.unknown()
+    assert isinstance(outcome, NodesUnavailable)
+    assert outcome.code == ReasonCode.NOT_ASKED
+    assert lease.renewed(outcome, renewal.asked) is False
+    assert caplog.records[-1].redlock_event == "not renewed"
+    assert caplog.records[-1].redlock_code == "not_asked"
+    lease.release()
+
+
+def test_why_an_extension_came_too_late(memory, monkeypatch):
+    """The watchdog was faster, so the lease stands."""
+    lease = redlock("name").acquire()
+    lost = LeaseLost(because(ReasonCode.OVER_BEFORE_EXTENDED), name="name")
+
+    def overtaken(*_: object) -> Any:
+        yield from ()
+        return [lost]
+
+    monkeypatch.setattr(hold, "extend_many", overtaken)
+    with pytest.raises(NodesUnavailable) as caught:
+        lease.extend()
+    assert caught.value.code == ReasonCode.PROLONGED_ELSEWHERE
+    lease.release()
+
+
+# -- how each comes to be: surveys ----------------------------------------------------------------
+
+
+def surveyed(*states: NodeStatus, evictions: tuple[Eviction | None, ...] = ()) -> Survey:
+    """A survey of these nodes, which all answered but those that are down."""
+    heard = tuple(state.code != ReasonCode.DOWN for state in states)
+    return Survey("default", states, heard, (), truncated=False, majority=2, evictions=evictions)
+
+
+UP = NodeStatus("a", voting=True)
+DOWN = NodeStatus("a", voting=False, reason=because(ReasonCode.DOWN))
+
+
+@pytest.mark.parametrize(
+    ("states", "health", "code", "said"),
+    [
+        ([UP, UP, UP], Health.OK, ReasonCode.HEALTHY, "healthy (3 of 3 nodes vote, 2 are needed)"),
+        (
+            [UP, UP, DOWN],
+            Health.DEGRADED,
+            ReasonCode.DEGRADED,
+            "degraded (2 of 3 nodes vote, 2 are needed)",
+        ),
+        (
+            [UP, DOWN, DOWN],
+            Health.NO_MAJORITY,
+            ReasonCode.NO_LOCK,
+            "no majority, no lock can be taken (1 of 3 nodes vote, 2 are needed)",
+        ),
+    ],
+)
+def test_a_survey_sums_up(states, health, code, said):
+    """The health, as a code and as a sentence."""
+    found = surveyed(*states)
+    assert (found.health, found.summary.code, str(found.summary)) == (health, code, said)
+
+
+def test_a_survey_advises():
+    """What to do comes once, however many nodes it is about."""
+    clock = because(ReasonCode.OUR_CLOCK_AHEAD, seconds=9.0, behind=9.0)
+    wrong = NodeStatus("a", voting=False, reason=clock, clock_off=-9.0)
+    guard = because(ReasonCode.RESTART_GUARD, seconds=5.0)
+    young = NodeStatus("a", voting=False, reason=guard, guard_left=5.0)
+    told = Eviction("allkeys-lru", 1, 2)
+    found = surveyed(young, young, wrong, wrong, DOWN, UP, evictions=(None,) * 5 + (told,))
+    assert [advice.code for advice in found.advice] == [
+        ReasonCode.ADVICE_GUARD,
+        ReasonCode.ADVICE_CLOCK,
+        ReasonCode.ADVICE_DOWN,
+        ReasonCode.EVICTS,
+    ]
+    assert [describe(found.reason(i), brief=True) for i in range(6)] == [
+        "restart guard",
+        "restart guard",
+        "clock 9.0 s behind",
+        "clock 9.0 s behind",
+        "down",
+        "allkeys-lru",
+    ]
+    assert [each.value for each in map(found.state, (0, 4, 5))] == ["no vote", "down", "up"]
+
+
+def test_the_command_prints_codes_and_sentences(memory, capsys):
+    """In the JSON the code stands beside the sentence; it is one of the page's."""
+    memory.down = {0}
+    with pytest.raises(SystemExit):
+        call_command("redlock_status", "--json")
+    nodes = json.loads(capsys.readouterr().out)["aliases"]["default"]["nodes"]
+    assert [(node["code"], node["why"]) for node in nodes] == [("down", "down"), ("", ""), ("", "")]

@@ -1,0 +1,704 @@
+import functools
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+
+import pytest
+from django.apps import apps
+from django.contrib import admin
+from django.contrib.auth.models import Permission, User
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client, override_settings
+from django.urls import reverse
+
+from django_redlock import conf, redlock
+from django_redlock.admin import LockKeyAdmin
+from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.fanout.group import NodeGroup
+from django_redlock.inspection.results import shown
+from django_redlock.models import LockKey
+from tests.support.hostile import HOSTILE
+from tests.support.looked_at import (
+    A,
+    B,
+    clients,
+    evicting,
+    in_memory,
+    new_to_a_dead_and_a_hung_node,
+    put,
+    stop_clocks,
+)
+from tests.support.loops import idle
+from tests.support.passwords import SECRET, USER, with_passwords
+from tests.support.waiting import eventually
+from tests.urls_admin import site as operations
+
+pytestmark = pytest.mark.django_db
+
+PAGE = "/admin/django_redlock/lockkey/"
+C = "c" * 32
+
+
+@pytest.fixture
+def viewer() -> Client:
+    """The browser of somebody who may see the locks and nothing else."""
+    return browser("view_lock")
+
+
+def browser(*permissions: str, is_superuser: bool = False, is_staff: bool = True) -> Client:
+    """The browser of a user with these permissions, logged in."""
+    user = User.objects.create(
+        username=f"user{User.objects.count()}", is_staff=is_staff, is_superuser=is_superuser
+    )
+    for each in permissions:
+        found = Permission.objects.get(content_type__app_label="django_redlock", codename=each)
+        user.user_permissions.add(found)
+    made = Client()
+    made.force_login(user)
+    return made
+
+
+def look(viewer: Client, **query: str) -> str:
+    """The page, which is always there."""
+    response = viewer.get(PAGE, query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+class Reader(HTMLParser):
+    """What a browser would make of a page: its elements, its words, and its tables' rows."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, tuple[str, ...]]] = []
+        self.links: list[str] = []
+        self.rows: list[list[str]] = []
+        self.words = ""
+        self._cell = False
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, tuple(sorted(name for name, _ in attrs))))
+        self.links += [value for name, value in attrs if name == "href" and value and tag == "a"]
+        if tag == "tr":
+            self.rows.append([])
+        if tag in {"td", "th"}:
+            self._cell = True
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        if tag in {"td", "th"}:
+            self._cell = False
+        if tag == "div" and self._cell and self.rows[-1][-1]:
+            self.rows[-1][-1] += "\n"
+
+    def handle_data(self, data):
+        self.words += data
+        if self._cell:
+            self.rows[-1][-1] += data
+
+
+def rows(page: str) -> dict[str, list[str]]:
+    """The rows of the page's tables by what stands in their first cell."""
+    return {
+        cells[0].strip(): [cell.strip() for cell in cells[1:]]
+        for cells in Reader(page).rows
+        if cells
+    }
+
+
+# -- who may see it -------------------------------------------------------------------------------
+
+URLS = [
+    PAGE,
+    f"{PAGE}?q=x",
+    f"{PAGE}?alias=nope",
+    f"{PAGE}?p=2&refresh=on",
+    "/operations/django_redlock/lockkey/",
+]
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("method", ["get", "head", "post"])
+def test_who_may_see_the_page(memory, url, method):
+    """Anonymous users log in first; staff needs view_lock; nobody may post."""
+    answers = {
+        who: getattr(client, method)(url)
+        for who, client in {
+            "anonymous": Client(),
+            "customer": browser("view_lock", is_staff=False),
+            "staff": browser(),
+            "releaser": browser("release_lock"),
+            "viewer": browser("view_lock"),
+            "superuser": browser(is_superuser=True),
+        }.items()
+    }
+    seen = 405 if method == "post" else 200
+    assert {who: answer.status_code for who, answer in answers.items()} == {
+        "anonymous": 302,
+        "customer": 302,
+        "staff": 403,
+        "releaser": 403,
+        "viewer": seen,
+        "superuser": seen,
+    }
+    for who in ("anonymous", "customer"):
+        assert "/login/?next=" in answers[who]["Location"]
+
+
+def test_every_url_was_tried():
+    """The page is the only address of the model: nothing to add, change, delete or look back at."""
+    for each in (admin.site, operations):
+        (only,) = each._registry[LockKey].get_urls()
+        assert only.name == "django_redlock_lockkey_changelist"
+
+
+@pytest.mark.parametrize("path", ["add/", "x/change/", "x/delete/", "x/history/", "x/", "1/"])
+def test_no_other_page(memory, path):
+    """The addresses of Django's forms do not exist, not even for superusers."""
+    assert browser(is_superuser=True).get(f"{PAGE}{path}").status_code == 404
+    assert Client().get(f"{PAGE}{path}").status_code == 302
+    assert browser(is_superuser=True).post(f"{PAGE}{path}", {"post": "yes"}).status_code == 404
+
+
+def test_the_index_lists_the_page_for_those_who_may_see_it(memory):
+    """The admin's index links to the locks, to view, for whoever has view_lock."""
+    assert PAGE in browser("view_lock").get("/admin/").content.decode()
+    assert f"{PAGE}add/" not in browser(is_superuser=True).get("/admin/").content.decode()
+    assert PAGE not in browser("release_lock").get("/admin/").content.decode()
+    assert browser("view_lock").get("/admin/django_redlock/").status_code == 200
+
+
+def test_it_may_not_be_kept(memory, viewer):
+    """What is held now is not for a cache."""
+    assert "no-store" in viewer.get(PAGE)["Cache-Control"]
+
+
+# -- the model ------------------------------------------------------------------------------------
+
+
+def test_permissions():
+    """There are two permissions, and none of Django's four."""
+    found = Permission.objects.filter(content_type__app_label="django_redlock")
+    assert sorted((each.codename, each.name) for each in found) == [
+        ("release_lock", "Can release locks"),
+        ("view_lock", "Can view locks"),
+    ]
+
+
+def test_no_table(capsys):
+    """The model has no table, and nothing that walks over all models looks for one."""
+    assert apps.get_model("django_redlock.LockKey") is LockKey
+    assert "django_redlock_lockkey" not in connection.introspection.table_names()
+    for options in ({}, {"use_base_manager": True}):
+        call_command("dumpdata", "django_redlock", **options)
+        assert json.loads(capsys.readouterr().out) == []
+    assert not LockKey.objects.exists()
+    assert str(LockKey(name="invoice:42")) == "invoice:42"
+
+
+@pytest.mark.parametrize("key", ["AutoField", "BigAutoField"])
+def test_migrations_are_complete(key):
+    """No project is told to make a migration for this app, whatever its default key."""
+    with override_settings(DEFAULT_AUTO_FIELD=f"django.db.models.{key}"):
+        call_command("makemigrations", "django_redlock", check=True, verbosity=0)
+
+
+BARE = """\
+SECRET_KEY = "x"
+INSTALLED_APPS = ["django_redlock"]
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates"}]
+REDLOCK = {"default": {"NODES": [f"memory://bare-{i}" for i in range(5)]}}
+"""
+USE = """\
+import sys, django
+django.setup()
+from django.core.management import call_command
+from django.db import connection
+from django.template import Context, Template
+from django_redlock import redlock
+call_command("check", fail_level="INFO")
+call_command("migrate", verbosity=0)
+call_command("makemigrations", check=True, verbosity=0)
+assert connection.introspection.table_names() == ["django_migrations"]
+text = '{% load redlock %}{% redlock_state "export:42" as export %}{{ export.held }}'
+with redlock("export:42"):
+    print(Template(text).render(Context()))
+assert not any(name.startswith("django.contrib.") for name in sys.modules)
+"""
+
+
+def test_without_the_admin(tmp_path):
+    """Where neither the admin nor users nor content types are installed, the rest works."""
+    (tmp_path / "bare.py").write_text(BARE)
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", USE],
+        cwd=tmp_path,
+        env={"DJANGO_SETTINGS_MODULE": "bare"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.returncode, run.stdout.splitlines()[-1:]) == (0, ["True"]), run.stderr
+
+
+# -- what it shows --------------------------------------------------------------------------------
+
+
+def test_nothing_is_held(memory, viewer):
+    """Five healthy nodes without a lock: the page says so."""
+    page = look(viewer)
+    assert "healthy (5 of 5 nodes vote, 3 are needed)" in page
+    assert "No lock is held." in page
+    assert [rows(page)[str(i)][1] for i in range(1, 6)] == ["up"] * 5
+
+
+def test_a_held_lock(memory, viewer):
+    """A held lock is a row: what it is, on how many nodes, by whom, its fence, its seconds."""
+    stop_clocks(memory)
+    with redlock("invoice:42", ttl=30, renew=False) as lease:
+        page = look(viewer)
+    kind, votes, holder, fence, left, *cells = rows(page)["invoice:42"]
+    assert (kind, votes) == ("held", "5 of 5")
+    assert holder == conf.backend("default").label()
+    assert fence == str(lease.fence)
+    assert [left, *cells] == ["30.0"] * 6
+    assert "1 lock" in page
+    assert "invoice:42" not in look(viewer)
+
+
+def test_partial_split_and_resting(memory, viewer):
+    """What nobody holds is told from what is held, and letters say whose key is where."""
+    put(memory, "p", f"{A}:123:web-1", 0, 1)
+    put(memory, "s", f"{A}:123:web-1", 0, 1)
+    put(memory, "s", f"{B}:124:web-2", 2, 3)
+    put(memory, "s", "foreign", 4)
+    redlock("r", min_hold=20, ttl=5).acquire().release()
+    found = rows(look(viewer))
+    assert found["p"][:4] == ["partial", "2 of 5", "web-1", "123"]
+    assert found["p"][7:] == ["–", "–", "–"]
+    assert found["s"][:2] == ["split", "2 of 5"]
+    assert found["s"][2].splitlines() == [
+        "A web-1 on 2",
+        "B web-2 on 2",
+        "C another client on 1",
+    ]
+    assert [cell[-1] for cell in found["s"][5:]] == ["A", "A", "B", "B", "C"]
+    assert found["r"][:2] == ["resting", "5 of 5"]
+
+
+def test_a_key_without_expiry(memory, viewer):
+    """A key that never expires is said to."""
+    put(memory, "stuck", "foreign", *range(5))
+    for i in range(5):
+        memory.nodes[i].keys["redlock:lock:stuck"] = ("foreign", None)
+    kind, _, holder, fence, left, *cells = rows(look(viewer))["stuck"]
+    assert (kind, holder, fence, left) == ("held", "another client", "–", "never expires")
+    assert cells == ["never"] * 5
+    put(memory, "stuck", "foreign", 0)
+    assert rows(look(viewer))["stuck"][4].endswith(" to never")
+
+
+@pytest.mark.parametrize(
+    ("down", "words"),
+    [
+        ({4}, "degraded (4 of 5 nodes vote"),
+        ({2, 3, 4}, "no majority, no lock can be taken (2 of 5"),
+        ({0, 1, 2, 3, 4}, "no majority, no lock can be taken (0 of 5"),
+    ],
+)
+def test_nodes_that_are_down(memory, viewer, down, words):
+    """Down nodes are shown with why; without a majority it is a page that says so."""
+    put(memory, "x", f"{A}:5:a", *range(5))
+    memory.down = down
+    for query in ({}, {"q": "x"}, {"q": "unknown"}):
+        page = look(viewer, **query)
+        assert words in page
+        found = rows(page)
+        assert [found[str(i + 1)][1] for i in down] == ["down down"] * len(down)
+        assert ("Too few nodes answered" in page) == (len(down) >= 3)
+        assert ("nobody holds that very name" in page) == (
+            query == {"q": "unknown"} and len(down) < 3
+        )
+        if query != {"q": "unknown"} and len(down) < 5:
+            assert found["x"][0] == ("held" if len(down) == 1 else "unclear")
+            assert [cell == "?" for cell in found["x"][5:]] == [i in down for i in range(5)]
+
+
+def test_another_language(memory, viewer):
+    """Numbers that the script reads are written the same in every language."""
+    stop_clocks(memory)
+    with (
+        redlock("x", ttl=30, renew=False),
+        override_settings(LANGUAGE_CODE="de", USE_THOUSAND_SEPARATOR=True),
+    ):
+        page = look(viewer)
+    assert 'data-redlock-left="30.0">30.0<' in page
+
+
+@pytest.mark.parametrize("setting", [None, {}, {"default": {"NODES": []}}, {"default": {"X": 1}}])
+def test_misconfigured(viewer, setting):
+    """What is wrong with the settings stands on the page."""
+    with override_settings(REDLOCK=setting):
+        assert "REDLOCK" in Reader(look(viewer)).words
+
+
+def test_misconfigured_secrets(viewer):
+    """A URL that cannot be read is not quoted."""
+    nodes = [f"redis://:{SECRET}@h:p", f"redis://:{SECRET}#@h"]
+    for node in nodes:
+        with override_settings(REDLOCK={"default": {"NODES": [node]}}):
+            page = look(viewer)
+        assert "NODES" in page
+        assert SECRET not in page
+
+
+# -- aliases, search, pages -----------------------------------------------------------------------
+
+
+def test_several_aliases(viewer):
+    """Each alias has its page, the default first; a wrong one spoils no other."""
+    with in_memory("payments", "default", "third"):
+        with redlock("a"), redlock.using("payments")("b"):
+            first, other = look(viewer), look(viewer, alias="payments")
+        assert "a" in rows(first)
+        assert "b" not in rows(first)
+        assert "b" in rows(other)
+        assert "a" not in rows(other)
+        links = [link for link in Reader(look(viewer, q="x&y")).links if "alias=" in link]
+        assert "?alias=payments&q=x%26y" in links
+        wrong = look(viewer, alias="nope")
+        assert "has no alias &#x27;nope&#x27;" in wrong
+        assert "?alias=payments" in Reader(wrong).links
+    with in_memory("one", "two"):
+        assert "<strong>one</strong>: healthy" in look(viewer)
+    with in_memory("only"):
+        assert 'aria-label="Aliases"' not in look(viewer)
+
+
+def test_search(memory, viewer):
+    """A search finds parts of names in any case, and counts."""
+    for name in ("Invoice:42", "invoice:43", "export:42"):
+        put(memory, name, f"{A}:5:a", *range(5))
+    found = rows(look(viewer, q="INVOICE"))
+    assert {"Invoice:42", "invoice:43"} <= set(found)
+    assert "export:42" not in found
+    page = look(viewer, q="42")
+    assert "2 found" in page
+    assert ">3 in all</a>" in page
+    assert 'value="42"' in page
+    assert "No held lock has “zzz” in its name" in look(viewer, q="zzz")
+
+
+def test_search_for_a_pattern(memory, viewer):
+    """A search finds what matches it as a pattern, and what has it in its name."""
+    for name in ("report:1", "Report:2", "other", "a report:*"):
+        put(memory, name, f"{A}:5:a", *range(5))
+    page = look(viewer, q="report:*")
+    assert {"report:1", "Report:2", "a report:*"} <= set(rows(page))
+    assert "other" not in rows(page)
+    assert "3 found" in page
+    assert "a report:*" in rows(look(viewer, q="t:\\*"))
+    assert "report:1" not in rows(look(viewer, q="t:\\*"))
+    assert "No held lock has “z*” in its name or matches it" in look(viewer, q="z*")
+
+
+def test_search_beyond_what_the_page_reads(memory, viewer, monkeypatch):
+    """A search looks at all that is held, and says how many more match than it shows."""
+    monkeypatch.setattr("django_redlock.admin.page.LIMIT", 3)
+    monkeypatch.setattr("django_redlock.inspection.index.PAGE", 2)
+    for i in range(9):
+        put(memory, f"n{i}", f"{A}:5:a", *range(5), seconds=600 + i)
+    page = look(viewer, q="N[78]")
+    assert {"n7", "n8"} <= set(rows(page))
+    assert "2 found" in page
+    assert "more match" not in page
+    page = look(viewer, q="n")
+    assert {"n0", "n1", "n2"} <= set(rows(page))
+    assert "6 more match: search for less." in page
+    monkeypatch.setattr("django_redlock.inspection.index.PAGES", 2)
+    assert "others may match, too" in look(viewer, q="n8")
+    assert "others may match, too" not in look(viewer)
+
+
+def test_search_for_a_whole_name(memory, viewer):
+    """A whole name is looked up directly: another client's lock is in no list."""
+    put(memory, "x", "foreign", *range(5))
+    for node in memory.nodes:
+        node.held.clear()
+    put(memory, "x:1", f"{A}:5:a", *range(5))
+    assert "x" not in rows(look(viewer))
+    found = rows(look(viewer, q="x"))
+    assert found["x"][:3] == ["held", "5 of 5", "another client"]
+    assert found["x:1"][0] == "held"
+
+
+def test_search_for_what_is_shown(memory, viewer):
+    """A name with invisible characters is found by the escapes that the page shows."""
+    put(memory, "a\u202eb", f"{A}:5:a", *range(5))
+    assert "a\\u202eb" in rows(look(viewer, q="\\u202e"))
+    assert "a\\u202eb" in rows(look(viewer, q="a\u202eb"))
+
+
+@pytest.mark.parametrize(("query", "why"), [("x" * 513, "longer than 512"), ("a\x1bb", "control")])
+def test_search_for_what_cannot_be_a_name(memory, viewer, query, why):
+    """A search for what no lock can be called says so, on the page."""
+    page = look(viewer, q=query)
+    assert why in page
+    assert "very name" not in page
+
+
+def test_pages(memory, viewer):
+    """Many locks take several pages, with links that keep the search and the alias."""
+    for i in range(120):
+        put(memory, f"n{i:03}", f"{A}:5:a", *range(5))
+    for p, first, last in (("", 0, 49), ("2", 50, 99), ("3", 100, 119), ("99", 100, 119)):
+        found = [name for name in rows(look(viewer, p=p)) if name.startswith("n")]
+        assert found == [f"n{i:03}" for i in range(first, last + 1)]
+    page = look(viewer, q="n", alias="default", p="2", refresh="on", evil="1")
+    assert "?alias=default&q=n&p=3&refresh=on" in Reader(page).links
+    assert "evil" not in page
+    assert "120 locks" in page
+    assert "n000" in rows(look(viewer, p="nonsense"))
+
+
+def test_truncated(memory, viewer, monkeypatch):
+    """Of more locks than the page reads, it says that there are more."""
+    monkeypatch.setattr("django_redlock.admin.page.LIMIT", 3)
+    for i in range(4):
+        put(memory, f"n{i}", f"{A}:5:a", *range(5))
+    page = look(viewer)
+    assert "More locks are held than these 3." in page
+    assert "n3" not in rows(page)
+    assert "n3" in rows(look(viewer, q="n3"))
+    del memory.nodes[0].held["n3"]
+    monkeypatch.setattr("django_redlock.admin.page.LIMIT", 4)
+    assert "More locks" not in look(viewer)
+
+
+def test_refresh(memory, viewer):
+    """The page renews itself only where that was asked for, without a script."""
+    assert 'http-equiv="refresh"' not in look(viewer)
+    assert '<meta http-equiv="refresh" content="5">' in look(viewer, refresh="on")
+    assert '<meta http-equiv="refresh" content="5">' in look(viewer, refresh="0;url=//evil")
+    assert "evil" in look(viewer, q="evil")
+
+
+def test_a_custom_site(memory):
+    """On another site, all links stay on that site."""
+    client = browser(is_superuser=True)
+    url = reverse("operations:django_redlock_lockkey_changelist")
+    page = client.get(url).content.decode()
+    assert isinstance(operations._registry[LockKey], LockKeyAdmin)
+    assert "healthy" in page
+    links = Reader(page).links
+    assert "/operations/django_redlock/" in links
+    assert not [link for link in links if link.startswith("/admin/")]
+
+
+# -- hostile text ---------------------------------------------------------------------------------
+
+
+def harmless(page: str) -> list[tuple[str, tuple[str, ...]]]:
+    """The page's elements, after a look for anything that could run."""
+    found = Reader(page).elements
+    for tag, names in found:
+        assert tag not in {"style", "iframe", "object", "base"}
+        assert tag != "script" or "src" in names
+        assert not [name for name in names if name.startswith("on") or name == "style"]
+    assert "\u202e" not in page
+    assert "\u200b" not in page
+    return found
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, "x" * 65_536, "\ufffd"])
+@pytest.mark.parametrize("more", ["", "\x00"])
+def test_hostile_searches(memory, viewer, text, more):
+    """A search, also one that a link brings, is text in the box and in sentences."""
+    long = "x" * 513 if len(text) > 512 else "harmless"
+    elements = harmless(look(viewer, q=long + more, alias="default", p="harmless"))
+    assert harmless(look(viewer, q=text + more, alias="default", p=text)) == elements
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_nodes(memory, viewer, monkeypatch, text):
+    """What nodes say of themselves, and their errors, are text."""
+    stop_clocks(memory)  # else the keys of five nodes may have one left time, or two
+    put(memory, "x", f"{A}:5:a", *range(5))
+    states = memory.states()
+
+    def say(what: str):
+        said = because(ReasonCode.CONNECT_FAILED, text=what)
+        told = [
+            each._replace(
+                label=what,
+                software=what,
+                role=what,
+                reason=said,
+                voting=False,
+                uptime=1.0,
+            )
+            for each in states
+        ]
+        monkeypatch.setattr(memory, "states", lambda: told)
+        memory.down = {0}
+        return look(viewer)
+
+    elements = harmless(say("harmless"))
+    page = say(text)
+    assert harmless(page) == elements
+    plain = shown(text)
+    assert rows(page)["1"][:4] == [plain, f"down {plain}", plain, plain]
+    assert rows(page)["2"][1] == f"no vote {plain}"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_aliases_and_settings(memory, viewer, text):
+    """An error that quotes the address or the settings is text."""
+    elements = harmless(look(viewer, alias="harmless"))
+    page = look(viewer, alias=text)
+    assert harmless(page) == elements
+    assert "REDLOCK has no alias" in page
+    with override_settings(REDLOCK={"default": {text: 1}}):
+        page = look(viewer)
+    with override_settings(REDLOCK={"default": {"harmless": 1}}):
+        assert harmless(page) == harmless(look(viewer))
+    assert shown(f"REDLOCK['default'] has unknown keys [{text!r}]") in Reader(page).words
+
+
+# -- real nodes -----------------------------------------------------------------------------------
+
+
+def all_well() -> bool:
+    """Take a lock; return whether all nodes vote, and nothing is on its way to one."""
+    group = conf.backend("default").group
+    assert isinstance(group, NodeGroup)
+    with redlock("well"):
+        pass
+    return not any(
+        node.down_reason
+        or node.undos.kept
+        or len(node._attempts)
+        or any(each.owed for each in idle(node))
+        for node in group.nodes
+    )
+
+
+def test_reads_the_index_and_changes_nothing(patient_nodes, viewer):
+    """The page asks for no KEYS or SCAN, and whatever its address, writes nothing."""
+    with clients(patient_nodes) as each, redlock("invoice:42", renew=False):
+        for client in each:
+            client.mset({f"foreign:{i}": "x" for i in range(100)})
+        eventually(all_well)  # an earlier test may have left a node to be connected
+        look(viewer)
+        for client in each:
+            eventually(functools.partial(client.exists, "redlock:lock:invoice:42"))  # late grants
+            client.config_resetstat()
+        for query in (
+            {},
+            {"q": "invoice:42"},
+            {"q": "nobody"},
+            {"action": "delete_selected", "_selected_action": "invoice:42", "post": "yes"},
+            {"release": "invoice:42"},
+        ):
+            look(viewer, **query)
+        found = rows(look(viewer))
+        for client in each:
+            calls = {
+                name.removeprefix("cmdstat_").partition("|")[0]  # 6.2 counts no subcommands
+                for name in client.info("commandstats")
+            }
+            client.delete(*(f"foreign:{i}" for i in range(100)))
+            assert {"evalsha", "zrangebyscore", "get"} <= calls
+            assert calls <= {
+                "evalsha",
+                "eval",  # by a node that has forgotten the scripts
+                "zrangebyscore",
+                "get",
+                "pttl",
+                "time",
+                "info",
+                "config",
+            }
+    assert found["invoice:42"][:2] == ["held", "5 of 5"]
+
+
+def test_a_node_that_may_evict_locks(patient_nodes, viewer):
+    """A node that deletes keys when its memory is full is marked, and the page says what to do."""
+    with evicting(patient_nodes[1], "allkeys-lru"):
+        page = look(viewer)
+    found = rows(page)
+    assert [found[str(i)][1] for i in range(1, 6)] == ["up", "up allkeys-lru", "up", "up", "up"]
+    assert '<span class="redlock-badge redlock-odd">up</span> allkeys-lru' in page
+    assert "a full node deletes locks that are held" in Reader(page).words
+
+
+def test_one_dead_and_one_hung_node(patient_nodes, viewer):
+    """A dead and a hung node are shown as down; a new process asks twice, no more."""
+    look(viewer)  # so that the templates are read
+    with redlock("invoice:42", renew=False), new_to_a_dead_and_a_hung_node(patient_nodes):
+        start = time.monotonic()
+        page = look(viewer)
+        took = time.monotonic() - start
+    assert took < 3 * 0.8  # a third question would wait for a third timeout
+    assert "degraded (3 of 5 nodes vote, 3 are needed)" in page
+    found = rows(page)
+    assert found["1"][1].startswith("down ")
+    assert re.match(r"down no (conn|answer while conn)", found["5"][1])
+    assert found["invoice:42"][:2] == ["held", "3 of 5"]
+    assert [cell == "?" for cell in found["invoice:42"][5:]] == [True, False, False, False, True]
+
+
+def test_a_node_that_hangs_costs_one_timeout_and_then_nothing(patient_nodes, viewer):
+    """A node that was connected and hangs costs NODE_TIMEOUT once, also in a search."""
+    alias = patient_nodes.settings(NODE_TIMEOUT=1.5, RESTART_GUARD=False)
+    took = []
+    with override_settings(REDLOCK={"default": alias}):
+        eventually(lambda: "healthy" in look(viewer), what="connected to every node")
+        patient_nodes.pause(1)
+        for query in ({"q": "nobody"}, {}, {"q": "nobody"}):
+            start = time.monotonic()
+            page = look(viewer, **query)
+            took.append(time.monotonic() - start)
+            assert rows(page)["2"][1].startswith("down no answer")
+        patient_nodes.resume(1)
+    assert 1.5 <= took[0] < 2 * 1.5
+    assert max(took[1:]) < 1.5
+
+
+def test_a_guarded_node(redlock_nodes, viewer):
+    """A node under the restart guard says so once, and its seconds stand where they count down."""
+    with override_settings(REDLOCK={"default": redlock_nodes.settings(NODE_TIMEOUT=10)}):
+        look(viewer)
+        redlock_nodes.restart(2)
+        label, state, *_, guard = rows(look(viewer))["3"]
+    assert label == f"127.0.0.1:{redlock_nodes[2].port}/0"
+    assert state == "no vote restart guard"
+    assert 0 < float(guard.removesuffix(" s")) <= 4
+
+
+def test_no_password_anywhere(patient_nodes, viewer):
+    """Neither a right nor a wrong password is on the page."""
+    with with_passwords(patient_nodes):
+        pages = [look(viewer), look(viewer, q="x"), look(viewer, alias="nope")]
+    assert "2 of 5 nodes vote" in pages[0]
+    for page in pages:
+        assert SECRET not in page
+        assert USER not in page
+        assert "redis://" not in page
+
+
+def test_no_nonce_anywhere(patient_nodes, viewer):
+    """The nonce, the power to release, is not on the page, nor is its digest."""
+    with redlock("invoice:42", renew=False) as lease:
+        page = look(viewer) + look(viewer, q="invoice:42")
+    assert "invoice:42" in rows(page)
+    assert lease.grant.nonce[:12] not in page
+    digest = hashlib.sha1(lease.grant.nonce.encode(), usedforsecurity=False).hexdigest()
+    assert digest[:12] not in page

@@ -1,0 +1,217 @@
+"""The admin page in a real browser: Debian's chromium, driven by Playwright.
+
+Playwright's synchronous interface runs an event loop in the thread of the test. There Django
+refuses its database and we refuse our locks, rightly: they would block that loop. So the users
+are made before the browser starts, and locks are taken and released in another thread.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import pytest
+from django.contrib.auth.models import User
+
+from django_redlock import redlock
+from tests.django.test_admin import PAGE
+from tests.support.hostile import HOSTILE
+from tests.support.looked_at import A, B, finish, group, in_memory, put, queue, stop_clocks
+from tests.support.pages.chromium import CHROMIUM, QUIETLY, need, why_not
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page
+
+pytestmark = pytest.mark.slow
+
+DESK, PHONE = (1280, 800), (390, 844)
+LAPTOP, HALF, TABLET = (1100, 800), (1030, 800), (800, 1000)  # with the sidebar of the admin
+
+
+class Visitor:
+    """A superuser in front of a browser, who notes what should not happen."""
+
+    def __init__(self, browser: "Browser", url: str, options: dict[str, Any]) -> None:
+        self.context = browser.new_context(base_url=url, **options)
+        self.context.set_default_timeout(15_000)
+        self.page: Page = self.context.new_page()
+        self.mishaps: list[str] = []
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self.mishaps.append(f"error: {error}"))
+        self.page.on("dialog", self._dismiss)
+
+    def _hear(self, message: "ConsoleMessage") -> None:
+        if message.type in {"error", "warning"} and "favicon" not in message.location["url"]:
+            self.mishaps.append(f"{message.type}: {message.text}")
+
+    def _dismiss(self, dialog: "Dialog") -> None:
+        self.mishaps.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def log_in(self) -> None:
+        """Ask for the page, be sent to the login, and come to the page."""
+        answer = self.page.goto(PAGE)
+        assert answer is not None
+        assert answer.headers["content-security-policy"].startswith("default-src 'self'")
+        self.page.fill("#id_username", "operator")
+        self.page.fill("#id_password", "sesame")
+        self.page.click("[type=submit]")
+        self.page.wait_for_selector("text=healthy (5 of 5 nodes vote")
+
+    def names(self) -> list[str]:
+        """The locks on the page."""
+        return self.page.locator(".redlock-locks tbody th").all_inner_texts()
+
+    def seconds(self) -> list[float]:
+        """All seconds left on the page."""
+        found = self.page.locator(".redlock-locks [data-redlock-left]").all_inner_texts()
+        return [float(each) for each in found]
+
+
+@pytest.fixture
+def visit(live_server) -> Iterator[Callable[..., Visitor]]:
+    """Come to the page with a browser of your own, logged in; nothing may go wrong in it."""
+    need("the page", why_not())
+    from playwright.sync_api import sync_playwright
+
+    User.objects.create_superuser("operator", password="sesame")
+    visitors: list[Visitor] = []
+    with in_memory("default"), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIETLY)
+
+        def visit(size: tuple[int, int] = DESK, **options: Any) -> Visitor:
+            options["viewport"] = {"width": size[0], "height": size[1]}
+            visitors.append(Visitor(browser, live_server.url, options))
+            visitors[-1].log_in()
+            return visitors[-1]
+
+        yield visit
+        for each in visitors:
+            each.context.close()
+        browser.close()
+    for each in visitors:
+        assert each.mishaps == []
+
+
+@contextmanager
+def elsewhere(name: str, **options: Any) -> Iterator[Callable[[], None]]:
+    """Hold a lock, taken in another thread; calling what this gives releases it."""
+    with ThreadPoolExecutor(1) as thread, ExitStack() as stack:
+        lease = thread.submit(redlock(name, renew=False, **options).acquire).result()
+
+        def release() -> None:
+            thread.submit(lease.release).result()
+
+        stack.callback(release)
+        yield release
+
+
+def test_a_lock_counts_down_and_disappears(visit):
+    """Seconds run down in the page without a reload; a released lock is gone at the next look."""
+    with elsewhere("invoice:42", ttl=60) as release:
+        visitor = visit()
+        page = visitor.page
+        assert visitor.names() == ["invoice:42"]
+        before = visitor.seconds()
+        page.evaluate("window.notReloaded = true")
+        page.wait_for_function(
+            "limit => Number(document.querySelector('[data-redlock-left]').textContent) < limit",
+            arg=before[0] - 1.5,
+        )
+        after = visitor.seconds()
+        assert len(before) == len(after) >= 6
+        assert all(1 < b - a < 10 for a, b in zip(after, before, strict=True))
+        release()
+        assert visitor.names() == ["invoice:42"]
+        assert page.evaluate("window.notReloaded")
+        page.click("text=Look again")
+        page.wait_for_selector("text=No lock is held.")
+        assert visitor.names() == []
+
+
+def test_seconds_end_at_zero(visit):
+    """What has run out stays at zero and fades."""
+    stop_clocks(group("default"))  # however long it takes to log in, six seconds are left then
+    with elsewhere("short", ttl=6):
+        visitor = visit()
+        assert min(visitor.seconds()) > 0
+        visitor.page.wait_for_selector(".redlock-cell .redlock-over")
+        assert set(visitor.seconds()) == {0.0}
+
+
+def test_without_javascript(visit):
+    """Without scripts the page stands, its seconds too, and it can renew itself."""
+    stop_clocks(group("default"))
+    with elsewhere("invoice:42", ttl=30) as release:
+        visitor = visit(java_script_enabled=False)
+        assert visitor.names() == ["invoice:42"]
+        before = visitor.seconds()
+        assert set(before) == {30.0}
+        visitor.page.wait_for_timeout(1500)
+        assert visitor.seconds() == before
+        visitor.page.click("text=every 5 s")
+        visitor.page.wait_for_selector("text=stop")
+        release()
+        visitor.page.wait_for_selector("text=No lock is held.")  # by itself
+
+
+def test_hostile_names(visit):
+    """Hostile text is words in the list, the search and an error; nothing is executed."""
+    for name in HOSTILE:
+        put(group("default"), name, f"{A}:5:{name[:100]}", *range(5))
+    visitor = visit()
+    shown = [name.replace("\u202e", "\\u202e").replace("\u200b", "\\u200b") for name in HOSTILE]
+    assert sorted(visitor.names()) == sorted(shown)
+    for name in HOSTILE:
+        visitor.page.fill("#searchbar", name)
+        visitor.page.click("#toolbar [type=submit]")
+        found = sum(name in each for each in HOSTILE)  # a part of a name is found, too
+        visitor.page.wait_for_selector(f"text={found} found")
+        assert len(visitor.names()) == found
+        visitor.page.goto(f"{PAGE}?{urlencode({'alias': name, 'q': name})}")
+        assert "REDLOCK has no alias" in visitor.page.inner_text(".redlock-banner")
+        visitor.page.goto(PAGE)
+
+
+@pytest.mark.parametrize("size", [DESK, LAPTOP, HALF, TABLET, PHONE])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_wide_and_narrow(visit, tmp_path: Path, size, scheme):
+    """Nothing sticks out at any width, sidebar or not, and the colours are those of the admin."""
+    nodes = group("default")
+    stop_clocks(nodes)
+    put(nodes, "import:7", f"{A}:1795263992757438:worker-1:640", 0, 1, seconds=10)
+    put(nodes, "split", f"{A}:1795263992757438:worker-1:640", 0, 1, seconds=10)
+    put(nodes, "split", f"{B}:1795263992757439:worker-2:641", 2, 3, seconds=10)
+    put(nodes, "x" * 512, f"{A}:1795263992757438:{'y' * 200}", *range(5), seconds=10)
+    run = f"{A}:5:worker-1:640(reports.tasks.sync):{uuid.uuid4()}"
+    put(nodes, "account:7", run, *range(5), seconds=10)
+    queue(nodes, "reports.tasks.sync", "account:8", str(uuid.uuid4()), *range(5))
+    queue(nodes, "t" * 80, "x" * 400, "i" * 64, 0, 1)
+    finish(nodes, "reports.tasks.sync", str(uuid.uuid4()), *range(5))
+    with elsewhere("invoice:42", ttl=30):
+        visitor = visit(size, color_scheme=scheme)
+        page = visitor.page
+        page.click("text=finished, too")
+        sidebar = page.locator("#nav-sidebar").bounding_box()
+        assert (sidebar is not None and sidebar["x"] >= 0) == (size != PHONE)
+        page.screenshot(path=tmp_path / f"locks-{scheme}-{size[0]}.png", full_page=True)
+        for element in ("html", ".redlock-nodes", ".results", ".redlock-tasks .redlock-scroll"):
+            sticks_out = page.eval_on_selector(element, "e => e.scrollWidth - e.clientWidth")
+            assert sticks_out <= 0, element
+        widths = "e => [...document.querySelectorAll(e)].map(e => e.getBoundingClientRect().width)"
+        nodes_wide, locks_wide = (
+            page.evaluate(widths, element)[0] for element in (".redlock-nodes", ".results")
+        )
+        assert locks_wide == pytest.approx(nodes_wide, abs=2)  # Django 6.0 made a row of it
+        bar = page.eval_on_selector(".breadcrumbs", "e => getComputedStyle(e).backgroundColor")
+        assert bar != "rgba(0, 0, 0, 0)"  # styled by the admin, whose markup differs by version
+        trail = page.locator(".breadcrumbs").inner_text().split()
+        assert [step for step in trail if step.isalpha()] == ["Home", "Redlock", "Locks"]
+        colour = page.eval_on_selector("body", "e => getComputedStyle(e).backgroundColor")
+        badge = page.eval_on_selector(".redlock-good", "e => getComputedStyle(e).backgroundColor")
+    assert colour == {"light": "rgb(255, 255, 255)", "dark": "rgb(18, 18, 18)"}[scheme]
+    assert badge == {"light": "rgb(221, 255, 221)", "dark": "rgb(0, 107, 27)"}[scheme]
+    assert (tmp_path / f"locks-{scheme}-{size[0]}.png").stat().st_size > 10_000

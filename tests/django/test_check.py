@@ -1,0 +1,491 @@
+"""``manage.py redlock_check``, on real servers and on what pretends to be one."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import override_settings
+
+from django_redlock.inspection.examination import asking, judging
+from django_redlock.testing import EmbeddedNodes
+from django_redlock.transport import examine
+from django_redlock.transport.wire import rights
+from tests.docs.test_docs import PASSWORD, acl_rules
+from tests.simulation.mutants import Edit, with_edits
+from tests.support.looked_at import clients, evicting
+from tests.support.passwords import SECRET, USER, with_passwords
+from tests.support.proxy import Proxy
+from tests.support.servers import redis_version
+from tests.support.waiting import eventually
+from tests.transport.odd_node import UNECHOED, Oddity, OddNode
+
+PATIENT = {"NODE_TIMEOUT": 10}
+
+
+def check(*args: str, **options: Any) -> tuple[int, str]:
+    """Run the command; the exit code and what it printed."""
+    out, code = io.StringIO(), 0
+    try:
+        call_command("redlock_check", *args, stdout=out, **options)
+    except SystemExit as end:
+        code = int(str(end.code))
+    return code, out.getvalue()
+
+
+@contextmanager
+def configured(nodes: list[Any], **options: Any) -> Iterator[None]:
+    """The alias ``default`` with these nodes."""
+    with override_settings(REDLOCK={"default": {"NODES": nodes} | PATIENT | options}):
+        yield
+
+
+def document(nodes: list[Any], **options: Any) -> dict[str, Any]:
+    """The JSON about the alias with these nodes; the text of each finding says what to do."""
+    with configured(nodes, **options):
+        code, out = check("--json")
+    found: dict[str, Any] = json.loads(out)["aliases"]["default"]
+    assert code == {"ok": 0, "degraded": 3, "no_majority": 4}[found["health"]]
+    return found
+
+
+def codes(nodes: list[Any], place: int = -1, **options: Any) -> list[str]:
+    """The codes that are found at one of these nodes, without notes."""
+    node = document(nodes, **options)["nodes"][place]
+    return [each["code"] for each in node["findings"] if each["level"] != "note"]
+
+
+@pytest.fixture(scope="module")
+def single() -> Iterator[EmbeddedNodes]:
+    """One node, for tests that change its users and settings."""
+    with EmbeddedNodes(1) as nodes:
+        yield nodes
+
+
+# -- what it prints -------------------------------------------------------------------------------
+
+
+def test_nodes_in_order(redlock_nodes):
+    """Exit status 0, a row for each node with what it told, and nothing is left on a node."""
+    with clients(redlock_nodes) as each:
+        before = [client.keys("*") for client in each]
+        with configured(redlock_nodes.urls):
+            code, out = check()
+        assert [client.keys("*") for client in each] == before
+    assert code == 0
+    assert "default: ready (5 of 5 nodes can vote, 3 are needed)" in out
+    row = r"^127.0.0.1:\d+/0 +(well|note) +\w+ [\d.]+ +master +[\d.]+ ms +[+-]\d\.\d{3} s +no limit"
+    assert len(re.findall(row + " +nothing +all", out, re.MULTILINE)) == 5
+
+
+def test_the_keys_of_the_document(redlock_nodes):
+    """They are those of the documentation."""
+    found = document(redlock_nodes.urls)
+    assert set(found) == {"health", "majority", "usable", "findings", "nodes"}
+    assert (found["health"], found["majority"], found["usable"]) == ("ok", 3, 5)
+    node = found["nodes"][0]
+    assert node.pop("node") == f"127.0.0.1:{redlock_nodes[0].port}/0"
+    assert 0 < node.pop("round_trip") < 5
+    assert abs(node.pop("clock_ahead")) < 5
+    assert node.pop("uptime") >= 0
+    assert node.pop("version")
+    node.pop("findings")
+    assert node == {
+        "reached": True,
+        "role": "master",
+        "maxmemory": 0,
+        "maxmemory_policy": "noeviction",
+        "evicted_keys": 0,
+        "append_only": False,
+        "snapshots": False,
+        "rights": True,
+    }
+
+
+def test_the_page_lists_the_keys(redlock_nodes):
+    """Each key of the document has a row on the page, and nothing else has."""
+    page = Path("docs/how-to/deployment.md").read_text()
+    rows = re.findall(r"^\| (`[^|]*`) \| ", page.partition("(json-of-a-check)=")[2], re.MULTILINE)
+    listed = {name.rpartition(".")[2].removesuffix("[]") for row in rows for name in _names(row)}
+    found = document([redlock_nodes.urls[0], "redis://127.0.0.1:1"])
+    node = found["nodes"][1]
+    assert listed == {"health", "aliases", *found, *node, *node["findings"][0]}
+
+
+def _names(row: str) -> list[str]:
+    return re.findall("`([^`]+)`", row)
+
+
+def test_several_aliases(redlock_nodes):
+    """All of them, or those that are asked for; the worst decides."""
+    bad = {"NODES": ["redis://127.0.0.1:1"]} | PATIENT
+    good = {"NODES": redlock_nodes.urls} | PATIENT
+    with override_settings(REDLOCK={"default": good, "payments": bad}):
+        assert check("--alias", "default")[0] == 0
+        code, out = check()
+        assert code == 4
+        assert "default: ready" in out
+        assert "payments: too few nodes can vote, no lock can be taken (0 of 1" in out
+        assert "127.0.0.1:1/0  connection refused; start the server, or correct its entry" in out
+        assert list(json.loads(check("--json")[1])["aliases"]) == ["default", "payments"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "args"),
+    [
+        ({}, []),
+        (None, []),
+        ({"default": {"NODES": ["redis://:s3cr3t@h:p"]}}, []),
+        ({"default": {"NODES": ["redis://a"]}}, ["--alias", "nope"]),
+    ],
+)
+def test_bad_settings(setting, args):
+    """An error that names the setting, without a traceback or a password."""
+    with override_settings(REDLOCK=setting), pytest.raises(CommandError) as caught:
+        call_command("redlock_check", *args)
+    assert "REDLOCK" in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_nodes_in_memory(memory):
+    """They are for tests, and a deployment that has them is told so."""
+    code, out = check()
+    assert code == 3
+    assert re.search(r"^all nodes +the nodes are memory:// nodes, .* warning", out, re.MULTILINE)
+
+
+def test_as_a_command_of_a_pipeline(redlock_nodes, monkeypatch, tmp_path):
+    """Only the document is on standard output, and the status of the process is the verdict."""
+    alias = {"NODES": [*redlock_nodes.urls[:2], "redis://127.0.0.1:1"]} | PATIENT
+    (tmp_path / "deployed.py").write_text(
+        f"from tests.settings import *\nREDLOCK = {{'default': {alias!r}}}\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:.")
+    command = [sys.executable, "-m", "django", "redlock_check", "--settings", "deployed", "--json"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (3, "")
+    assert json.loads(run.stdout)["health"] == "degraded"
+
+
+def test_without_rich(redlock_nodes, monkeypatch):
+    """The same as plain, aligned text."""
+    monkeypatch.delitem(sys.modules, "django_redlock.management.status.coloured", raising=False)
+    for name in [each for each in sys.modules if each.split(".")[0] == "rich"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with configured([redlock_nodes.urls[0], "redis://127.0.0.1:1", "redis://127.0.0.1:2"]):
+        code, out = check()
+    assert code == 4
+    assert (
+        len(re.findall(r"^127\.0\.0\.1:[12]/0 +connection refused; .* error$", out, re.MULTILINE))
+        == 2
+    )
+
+
+# -- the server -----------------------------------------------------------------------------------
+
+
+def test_eviction(patient_nodes):
+    """A node with a limit that may delete locks."""
+    with evicting(patient_nodes[2], "volatile-ttl"):
+        found = document(patient_nodes.urls)
+    levels = [each["level"] for node in found["nodes"] for each in node["findings"]]
+    assert levels.count("warning") == 1  # a young node has a note besides
+    (finding,) = [e for e in found["nodes"][2]["findings"] if e["level"] == "warning"]
+    assert finding["code"] == "evicts"
+    assert finding["text"].endswith("set noeviction")
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"appendonly": "yes", "save": ""}, (True, False)),
+        ({"appendonly": "no", "save": "60 1000"}, (False, True)),
+    ],
+)
+def test_persistence(config, told):
+    """How a node keeps its data, by its own words; snapshots are noted."""
+    with EmbeddedNodes(1, config=config) as nodes:
+        (node,) = document(nodes.urls)["nodes"]
+    assert (node["append_only"], node["snapshots"]) == told
+    assert ("snapshots" in [each["code"] for each in node["findings"]]) == told[1]
+
+
+def test_a_restart_that_forgets(redlock_nodes):
+    """Without the restart guard it is a warning."""
+    assert codes(redlock_nodes.urls, RESTART_GUARD=False) == ["may_forget"]
+    assert codes(redlock_nodes.urls) == []
+
+
+def test_a_replica(redlock_nodes):
+    """A replica has no vote, and its master is left alone."""
+    with EmbeddedNodes(1) as other, closing(other[0].client()) as client:
+        client.replicaof("127.0.0.1", redlock_nodes[0].port)
+        assert codes(other.urls) == ["replica"]
+
+
+def test_a_cluster_node():
+    """A node in cluster mode has no vote."""
+    with EmbeddedNodes(1, config={"cluster-enabled": "yes"}) as nodes:
+        assert "cluster" in codes(nodes.urls)
+
+
+def test_one_server_by_two_names(redlock_nodes):
+    """It is found by its ``run_id``."""
+    port = redlock_nodes[0].port
+    nodes = [redlock_nodes.urls[0], redlock_nodes.urls[1], f"redis://localhost:{port}"]
+    assert codes(nodes) == ["duplicate"]
+    assert codes(nodes, 0) == []
+
+
+@pytest.mark.parametrize(("ahead", "code"), [(100, "clock_ahead"), (-100, "clock_behind")])
+def test_a_wrong_clock(redlock_nodes, ahead, code):
+    """The offset is told, and whose clock is wrong."""
+    with Proxy(redlock_nodes[0].port) as proxy:
+        proxy.clock = ahead
+        nodes = [*redlock_nodes.urls[1:3], proxy.url]
+        found = document(nodes)
+        assert codes(nodes) == [code]
+    assert found["nodes"][2]["clock_ahead"] == pytest.approx(ahead, abs=5)
+
+
+@pytest.mark.parametrize(("timeout", "code"), [(0.02, "too_slow"), (0.15, "slow"), (30, None)])
+def test_the_round_trip(redlock_nodes, timeout, code):
+    """Beside NODE_TIMEOUT: too long for it, or for ten of it."""
+    with Proxy(redlock_nodes[0].port) as proxy:
+        proxy.delay = 0.03
+        found = document([proxy.url], NODE_TIMEOUT=timeout)["nodes"][0]
+    assert 0.03 <= found["round_trip"] < 10
+    told = [each["code"] for each in found["findings"] if each["level"] != "note"]
+    if code == "slow" and found["round_trip"] >= timeout:
+        code = "too_slow"  # a machine that stalls
+    assert told == ([code] if code else [])
+
+
+# -- the user -------------------------------------------------------------------------------------
+
+
+def rules(node: Any) -> list[str]:
+    """The ACL line of the documentation, as this server takes it."""
+    found = acl_rules()
+    if (7, 0) <= redis_version(node) < (7, 2):
+        found.remove("+client|setinfo")
+    return found
+
+
+@contextmanager
+def user(node: Any, rules: list[str]) -> Iterator[dict[str, str]]:
+    """A user with these rules; an entry of NODES that logs in as it."""
+    with closing(node.client()) as admin:
+        admin.execute_command("ACL SETUSER", "redlock", *rules)
+        try:
+            yield {"URL": node.url, "USERNAME": "redlock", "PASSWORD": PASSWORD}
+        finally:
+            admin.execute_command("ACL DELUSER", "redlock")
+
+
+def test_the_list_is_that_of_the_documentation():
+    """Each command of the ACL line is tried, and no other."""
+    named = {rule[1:] for rule in acl_rules() if re.fullmatch(r"\+[a-z|]+", rule)}
+    assert set(rights.TRIES) | rights.UNTRIED == named
+
+
+def test_the_acl_line_suffices(single):
+    """The user of the documentation lacks nothing, but it may not ask for the configuration."""
+    with user(single[0], rules(single[0])) as node, closing(single[0].client()) as admin:
+        admin.execute_command("ACL LOG", "RESET")
+        found = document([node])["nodes"][0]
+        denied = {each["object"] for each in admin.acl_log()}
+        assert admin.keys("*") == []
+    assert (found["rights"], found["append_only"], found["snapshots"]) == (True, False, None)
+    assert {each.split("|")[0] for each in denied} == {"config"}
+    assert PASSWORD not in json.dumps(found)
+
+
+@pytest.mark.parametrize("command", rights.TRIES)
+def test_a_right_that_is_missing(single, command):
+    """Exactly the missing right is named, and nothing is left on the node."""
+    allowed = [each for each in rules(single[0]) if each != f"+{command}"]
+    with user(single[0], allowed) as node, closing(single[0].client()) as admin:
+        found = document([node])["nodes"][0]
+        assert admin.keys("*") == []
+    (finding,) = [each for each in found["findings"] if each["level"] == "error"]
+    assert finding["code"] == "rights_missing"
+    assert f"the user may not run {command}; give it" in finding["text"]
+    assert found["rights"] is False
+
+
+@pytest.mark.parametrize("keys", ["~other:*", "~redlock:lock:*"])
+def test_keys_that_are_denied(single, keys):
+    """A user for another prefix, or for a part of the keys."""
+    allowed = [keys if each.startswith("~") else each for each in rules(single[0])]
+    with user(single[0], allowed) as node:
+        assert codes([node]) == ["keys_denied"]
+
+
+def test_a_key_of_somebody_else(single):
+    """What has another type than ours breaks every lock."""
+    with closing(single[0].client()) as client:
+        client.set("shop:held", "x")
+        assert codes(single.urls, KEY_PREFIX="shop:") == ["wrong_type"]
+        client.delete("shop:held")
+
+
+def test_what_is_tried_is_undone(single, monkeypatch):
+    """The check above that nothing is left can fail: without the undo, an entry stays."""
+    monkeypatch.setattr(rights, "UNDO", ("TIME",))
+    with closing(single[0].client()) as client:
+        assert codes(single.urls) == []
+        assert len(client.keys("redlock:queue:redlock_check-*")) == 1
+        client.flushall()
+
+
+def test_passwords(patient_nodes):
+    """Wrong ones are told as that, and none is printed."""
+    with with_passwords(patient_nodes):
+        printed = [check(), check("--json"), check(force_color=True)]
+    nodes = json.loads(printed[1][1])["aliases"]["default"]["nodes"]
+    told = [[e["code"] for e in node["findings"] if e["level"] == "error"] for node in nodes]
+    assert told[0] == told[1] == []
+    assert told[2][0] in {"no_password_there", "login_refused"}
+    assert told[3:] == [["login_refused"], ["connection_refused"]]
+    for code, out in printed:
+        assert code == 4
+        assert SECRET not in out
+        assert USER not in out
+
+
+def test_a_password_that_is_needed(single):
+    """A node that asks for one, and the settings have none."""
+    with closing(single[0].client()) as client:
+        client.config_set("requirepass", SECRET)
+        try:
+            assert codes(single.urls) == ["password_needed"]
+        finally:
+            client.execute_command("AUTH", SECRET)
+            client.config_set("requirepass", "")
+
+
+# -- another server -------------------------------------------------------------------------------
+
+
+def test_tls(redlock_nodes, tls):
+    """In order with its CA; without it, without TLS, and with TLS where there is none."""
+    context, crt = tls
+    with Proxy(redlock_nodes[0].port, context) as proxy:
+        url = f"rediss://127.0.0.1:{proxy.port}/0"
+        assert codes([url], OPTIONS={"ssl_ca_certs": str(crt)}) == []
+        (finding,) = document([url])["nodes"][0]["findings"]
+        assert finding["code"] == "untrusted"
+        assert "name its CA in OPTIONS['ssl_ca_certs']" in finding["text"]
+        assert codes([proxy.url])[0] in {"tls", "perhaps_tls"}
+    plain = redlock_nodes.urls[1].replace("redis://", "rediss://")
+    assert codes([plain])[0] in {"not_tls", "perhaps_not_tls"}
+
+
+def test_a_web_server():
+    """What is there is told, and where to correct it."""
+    odd = next(each for each in UNECHOED if each.name == "a web server")
+    with OddNode(odd, "AUTH") as node:
+        assert codes([node.url]) == ["web_server"]
+
+
+SLOWLY = [pytest.param(step, marks=pytest.mark.slow) for step in ("GREETING", "TIME", "CONFIG")]
+
+
+@pytest.mark.parametrize("step", ["INFO", "RPUSH", *SLOWLY])
+@pytest.mark.parametrize("odd", UNECHOED, ids=lambda odd: odd.name)
+def test_whatever_a_node_says(odd: Oddity, step: str, monkeypatch):
+    """No answer is an error of the command, none is believed blindly, and it ends in time."""
+    monkeypatch.setattr(asking, "LEAST", 0.3)
+    with OddNode(odd, step) as node:
+        start = time.monotonic()
+        found = document([node.url], NODE_TIMEOUT=0.3)["nodes"][0]
+        took = time.monotonic() - start
+        assert node.said or step == "GREETING"
+    assert took < 3 * 0.3 + 5
+    if step in {"TIME", "INFO"} and odd.name != "a redirection to nowhere":
+        assert any(each["level"] == "error" for each in found["findings"])
+    if found["reached"]:
+        assert found["version"] == "redis 7.2.0"
+
+
+# -- it ends --------------------------------------------------------------------------------------
+
+
+def test_nodes_that_hang(redlock_nodes, monkeypatch):
+    """All at once, and in one bound."""
+    monkeypatch.setattr(asking, "LEAST", 0.5)
+    for place in range(5):
+        redlock_nodes.pause(place)
+    start = time.monotonic()
+    found = document(redlock_nodes.urls, NODE_TIMEOUT=0.05)
+    took = time.monotonic() - start
+    for place in range(5):
+        redlock_nodes.resume(place)
+    assert took < 3 * 0.5 + 3
+    assert {node["findings"][0]["code"] for node in found["nodes"]} == {"connect_timeout"}
+
+
+def test_a_name_service_that_hangs(redlock_nodes, monkeypatch):
+    """Looking a name up has no timeout, so the command does not wait for it."""
+    monkeypatch.setattr(asking, "LEAST", 0.3)
+    ended, looked_up, look_up = threading.Event(), [], socket.getaddrinfo
+
+    def hang(host: str, *args: Any, **options: Any) -> Any:
+        if host == "nowhere.example.com":
+            looked_up.append(host)
+            ended.wait(60)
+            raise OSError("too late")
+        return look_up(host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    start = time.monotonic()
+    found = document([redlock_nodes.urls[0], "redis://nowhere.example.com"], NODE_TIMEOUT=0.3)
+    took = time.monotonic() - start
+    ended.set()
+    assert looked_up
+    assert took < 3 * 0.3 + 3
+    assert [node["reached"] for node in found["nodes"]] == [True, False]
+
+
+def test_a_large_node_timeout_is_no_bound(monkeypatch):
+    """A day for an answer is allowed, and the command does not wait for a day."""
+    given: list[float] = []
+
+    def examined(*_: Any, timeout: float, **__: Any) -> examine.Told:
+        given.append(timeout)
+        return examine.Told()
+
+    monkeypatch.setattr(asking, "examine", examined)
+    document(["redis://127.0.0.1:1"], NODE_TIMEOUT=86_400)
+    eventually(lambda: given == [asking.MOST])
+
+
+# -- the tests can fail ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("edit", "command"),
+    [
+        (Edit(rights.Rights, "note", '" key" in str(error) and "access" in', '"a" in'), "get"),
+        (Edit(rights, "harmless", "if name != WRITES", "if name != 'zadd'"), "zadd"),
+        (Edit(judging, "_rights", "if told.denied:", "if False:"), "set"),
+    ],
+    ids=["keys", "untried", "untold"],
+)
+def test_a_right_that_is_not_looked_at_is_noticed(single, edit, command):
+    """A check that finds every user in order is worse than none."""
+    with with_edits(edit), pytest.raises((AssertionError, ValueError)):
+        test_a_right_that_is_missing(single, command)

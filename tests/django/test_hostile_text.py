@@ -1,0 +1,99 @@
+"""Names and holders are text wherever people read them, whatever they say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+from django.utils.html import escape
+from django.utils.safestring import mark_safe
+
+from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.inspection.results import shown
+from tests.support.hostile import HOSTILE
+from tests.support.looked_at import A, put
+
+from .test_admin import browser, harmless, look
+from .test_admin import rows as rows_of_the_page
+from .test_status import no_rich, status
+from .test_template_tag import render
+
+__all__ = ["no_rich"]
+
+Place: TypeAlias = Callable[..., None]
+
+pytestmark = pytest.mark.django_db
+LABEL = 100  # characters of the name that are the holder's, too
+INVISIBLE = "a\tb", "web\x1b[2J\r\nfake"  # none can be locked, but another program may write them
+
+
+@pytest.fixture
+def locked(memory: MemoryNodes) -> Place:
+    """Lock one name, by a holder of the same name or another."""
+
+    def lock(name: str, holder: str = "") -> None:
+        for node in memory.nodes:
+            node.held.clear()
+        put(memory, name, f"{A}:5:{(holder or name)[:LABEL]}", *range(5))
+
+    return lock
+
+
+def in_the_list(locked: Place, text: str) -> None:
+    """The admin's page has the elements that it has for a harmless name."""
+    viewer = browser("view_lock")
+    locked("harmless")
+    elements = harmless(look(viewer))
+    locked(text)
+    page = look(viewer)
+    assert harmless(page) == elements
+    if text not in INVISIBLE:
+        assert rows_of_the_page(page)[shown(text)][2] == shown(text[:LABEL])
+
+
+def in_the_report(locked: Place, text: str) -> None:
+    """The command prints each in one line, escapes what is invisible, and cuts nothing off."""
+    locked(text)
+    out = status()[1]
+    assert not {"\u202e", "\x1b", "\t", "\r"} & set(out)
+    assert max(map(len, out.splitlines())) <= 120
+    if len(text) < LABEL:
+        assert out.count(shown(text)) == 2
+    else:  # over several lines
+        assert out.count(text[0]) == len(text) + LABEL
+    if text not in INVISIBLE:  # it can be asked for
+        assert status(text)[1].count("held") == 1
+
+
+def in_json(locked: Place, text: str) -> None:
+    """The command's JSON has the name as it is."""
+    locked(text)
+    (lock,) = json.loads(status("--json")[1])["aliases"]["default"]["locks"]
+    assert lock["name"] == text
+
+
+def in_a_template(locked: Place, text: str) -> None:
+    """The tag's holder is escaped, also where the name was marked safe."""
+    locked("x", text)
+    page = render("{% redlock_state name as x %}{{ x.holder }}", name=mark_safe("x"))
+    assert page == escape(shown(text[:LABEL]))
+    assert A[:12] not in render("{% redlock_state 'x' as x %}{{ x }}")
+
+
+TEXTS = *HOSTILE, *INVISIBLE
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("place", [in_the_list, in_the_report, in_json, in_a_template])
+def test_names_and_holders_are_text(locked, place, text):
+    """No markup, no turned writing, nothing that moves the cursor, nothing cut off."""
+    place(locked, text)
+
+
+@pytest.mark.usefixtures("no_rich")
+@pytest.mark.parametrize("text", [text for text in TEXTS if len(text) < LABEL])
+def test_names_and_holders_are_text_without_rich(locked, text):
+    """What prints where the extra is not installed escapes the same."""
+    in_the_report(locked, text)

@@ -1,0 +1,414 @@
+"""OpenTelemetry: what an SDK is given, and that the app runs without one."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from django_redlock import NodesUnavailable, events, otel, redlock
+from django_redlock.events import TaskEvent, TaskOutcome
+from tests.support.listening import memory
+from tests.support.waiting import eventually, release_under_a_waiter
+
+__all__ = ["memory"]
+
+
+class Telemetry:
+    """An SDK that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self._reader = InMemoryMetricReader()
+        self._spans = InMemorySpanExporter()
+        self.meters = MeterProvider([self._reader], shutdown_on_exit=False)
+        self.tracers = TracerProvider(shutdown_on_exit=False)
+        self.tracers.add_span_processor(SimpleSpanProcessor(self._spans))
+
+    def points(self, name: str) -> list[Any]:
+        """The data points of a metric so far."""
+        return [
+            point
+            for metric in self._metrics()
+            if metric.name == name
+            for point in metric.data.data_points
+        ]
+
+    def names(self) -> set[str]:
+        """The metrics that have data."""
+        return {metric.name for metric in self._metrics()}
+
+    def _metrics(self) -> list[Metric]:
+        data = self._reader.get_metrics_data()
+        if data is None:
+            return []
+        scopes = [each for resource in data.resource_metrics for each in resource.scope_metrics]
+        assert {each.scope.name for each in scopes} == {"django_redlock"}
+        return [metric for each in scopes for metric in each.metrics]
+
+    def spans(self) -> tuple[ReadableSpan, ...]:
+        """The spans that have ended."""
+        return self._spans.get_finished_spans()
+
+
+@pytest.fixture
+def telemetry(patient_nodes) -> Iterator[Telemetry]:
+    """An SDK that the locks on five real nodes are measured by."""
+    with redlock("warm"):
+        pass
+    sdk = Telemetry()
+    otel.instrument(sdk.meters, sdk.tracers)
+    yield sdk
+    otel.instrument()
+    sdk.meters.shutdown()
+
+
+def by(attribute: str, points: list[Any]) -> dict[Any, Any]:
+    """Points by one of their attributes."""
+    return {point.attributes[f"redlock.{attribute}"]: point for point in points}
+
+
+def test_waiting_and_holding_are_measured(telemetry):
+    """The wait of a lock and its hold are in the histograms, in seconds, by alias and outcome."""
+    first = release_under_a_waiter(redlock("name", renew=False).acquire(), 0.1)
+    redlock("name").acquire(wait=20).release()
+    first.join()
+    assert redlock("a").acquire().handle()
+    with redlock("b"):
+        assert redlock("b").try_acquire() is None
+    waits = by("outcome", telemetry.points("redlock.wait.duration"))
+    assert {outcome: point.count for outcome, point in waits.items()} == {
+        "acquired": 4,
+        "refused": 1,
+    }
+    assert 0.1 <= waits["acquired"].sum < 20
+    assert waits["acquired"].attributes["redlock.alias"] == "default"
+    holds = by("outcome", telemetry.points("redlock.hold.duration"))
+    assert {outcome: point.count for outcome, point in holds.items()} == {
+        "released": 3,
+        "given": 1,
+    }
+    assert 0.1 <= holds["released"].max < 20
+    (refusals,) = telemetry.points("redlock.refusals")
+    assert (refusals.value, dict(refusals.attributes)) == (1, {"redlock.alias": "default"})
+
+
+def test_buckets_suit_seconds(telemetry):
+    """A lock of a millisecond does not fall into one bucket with a lock of a second."""
+    with redlock("name"):
+        pass
+    (point,) = telemetry.points("redlock.wait.duration")
+    assert tuple(point.explicit_bounds) == otel.SLOW
+
+
+def test_a_loss_is_counted(telemetry):
+    """A lease that is lost counts as a loss, and its hold ends at its deadline."""
+    redlock("name", ttl=1, renew=False).acquire()  # forgotten, but not by us
+    lease = redlock("other", ttl=1, renew=False).acquire()
+    eventually(lambda: "redlock.losses" in telemetry.names())
+    lease.release()
+    (losses,) = telemetry.points("redlock.losses")
+    assert losses.value == 1
+    holds = by("outcome", telemetry.points("redlock.hold.duration"))
+    assert holds["lost"].sum == pytest.approx(1 * 0.99 - 0.002)
+
+
+@pytest.mark.usefixtures("often")
+def test_a_lease_that_could_not_be_renewed_is_counted(telemetry, patient_nodes):
+    """Once for an outage; its hold is not over, and nothing was lost."""
+    with redlock("name") as lease:
+        for index in range(3):
+            patient_nodes.kill(index)
+        eventually(lambda: "redlock.unknown" in telemetry.names())
+        tried = lease.renew_at
+        eventually(lambda: lease.renew_at > tried)
+        (unknown,) = telemetry.points("redlock.unknown")
+        assert unknown.value == 1
+        assert not {"redlock.losses", "redlock.hold.duration"} & set(telemetry.names())
+
+
+def test_unavailable_nodes_are_counted_apart(telemetry, patient_nodes):
+    """What nobody knows is no refusal, and its span is an error."""
+    for index in range(3):
+        patient_nodes.kill(index)
+    with pytest.raises(NodesUnavailable):
+        redlock("name").acquire()
+    (point,) = telemetry.points("redlock.unavailable")
+    assert point.value == 1
+    assert "redlock.refusals" not in telemetry.names()
+    (span,) = telemetry.spans()
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "NodesUnavailable"
+
+
+def test_messages_of_tasks_are_counted(telemetry):
+    """By alias, task and outcome; ids and names of locks are no attributes."""
+    for outcome in [*TaskOutcome, TaskOutcome.SKIPPED]:
+        assert events.wanted_of_tasks(outcome)
+        events.tell_of_task(TaskEvent(outcome, "default", "account:7", "reports.sync", "an-id"))
+    points = by("outcome", telemetry.points("redlock.task.messages"))
+    counts = {"skipped": 2, "deferred": 1, "duplicate": 1, "finished_before": 1}
+    assert {outcome: point.value for outcome, point in points.items()} == counts
+    told = {"alias": "default", "task": "reports.sync", "outcome": "skipped"}
+    assert dict(points["skipped"].attributes) == {f"redlock.{key}": told[key] for key in told}
+
+
+def failures(telemetry: Telemetry) -> list[Any]:
+    """The failures of nodes, after one more lock."""
+    redlock("name").acquire().release()
+    return telemetry.points("redlock.node.failures")
+
+
+def test_nodes_are_measured(telemetry, patient_nodes):
+    """Each node has its round trips, and the one that is dead its failures."""
+    patient_nodes.kill(4)
+    labels = [f"{node.host}:{node.port}/0" for node in patient_nodes]
+
+    def heard() -> set[object]:  # a question may do without some nodes' answers
+        return set(by("node", telemetry.points("redlock.node.duration")))
+
+    eventually(lambda: failures(telemetry) and set(labels[:4]) <= heard())
+    failed = {point.attributes["error.type"]: point for point in failures(telemetry)}
+    assert set(failed) <= {"connection_closed", "connection_lost", "connection_refused"}
+    assert dict(failed["connection_refused"].attributes) == {
+        "redlock.alias": "default",
+        "redlock.node": labels[4],
+        "error.type": "connection_refused",
+    }
+    assert {each.attributes["redlock.node"] for each in failed.values()} == {labels[4]}
+    trips = by("node", telemetry.points("redlock.node.duration"))
+    assert all(0 < trips[label].min <= trips[label].max < 10 for label in labels[:4])
+
+
+def test_a_name_is_no_attribute_of_a_metric(telemetry):
+    """Names have no end, so no metric has one: a hundred of them make one point."""
+    for number in range(100):
+        with redlock(f"name-of-{number}"):
+            pass
+    for name in telemetry.names():
+        for point in telemetry.points(name):
+            assert set(point.attributes) <= {"redlock.alias", "redlock.node", "redlock.outcome"}
+            assert "name-of" not in repr(point)
+    assert len(telemetry.points("redlock.wait.duration")) == 1
+
+
+# -- spans ----------------------------------------------------------------------------------------
+
+
+def test_a_span_is_made_of_waiting(telemetry):
+    """The span ends when the lock is had, has begun when it was asked for, and says what it got."""
+    first = release_under_a_waiter(redlock("name", renew=False).acquire(), 0.1)
+    with telemetry.tracers.get_tracer("test").start_as_current_span("caller"):
+        second = redlock("name").acquire(wait=20)
+        second.release()
+    first.join()
+    _, span, caller = telemetry.spans()
+    assert (span.name, caller.name) == ("redlock.acquire", "caller")
+    assert span.parent is not None
+    assert caller.context is not None
+    assert span.parent.span_id == caller.context.span_id
+    assert span.start_time is not None
+    assert span.end_time is not None
+    assert 0.1e9 <= span.end_time - span.start_time < 20e9
+    facts = dict(span.attributes or {})
+    votes = [facts.pop(f"redlock.votes.{answer}") for answer in ("yes", "no", "lost")]
+    assert votes[0] >= 3
+    assert sum(votes) == 5
+    assert facts == {
+        "redlock.alias": "default",
+        "redlock.names": ("name",),
+        "redlock.outcome": "acquired",
+        "redlock.fence": second.fence,
+    }
+
+
+def test_a_span_of_a_task_has_its_parent(telemetry):
+    """Of two tasks at once, each span stands below its own caller; a refusal is no error."""
+
+    async def one(name: str) -> None:
+        with telemetry.tracers.get_tracer("test").start_as_current_span(name):
+            async with redlock(name):
+                assert await redlock(name).atry_acquire() is None
+
+    async def both() -> None:
+        await asyncio.gather(one("a"), one("b"))
+
+    asyncio.run(both())
+    spans = telemetry.spans()
+    callers = {span.context.span_id: span.name for span in spans if span.context is not None}
+    inner = [span for span in spans if span.name == "redlock.acquire"]
+    assert len(inner) == 4
+    for span in inner:
+        assert span.parent is not None
+        assert span.attributes is not None
+        assert span.attributes["redlock.names"] == (callers[span.parent.span_id],)
+        assert span.status.status_code is StatusCode.UNSET
+
+
+# -- without ------------------------------------------------------------------------------------
+
+
+def listening() -> tuple[bool, bool]:
+    """Whether somebody is told of locks, and of nodes; without asking, which looks for an SDK."""
+    return bool(events._listeners[events.EventKind.ACQUIRED]), bool(events.node_watchers)
+
+
+@contextmanager
+def sdk_for(*kinds: str) -> Iterator[Telemetry]:
+    """An SDK that the process is set up with, for a while."""
+    sdk = Telemetry()
+    providers = {
+        "metrics": ("get_meter_provider", sdk.meters),
+        "trace": ("get_tracer_provider", sdk.tracers),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in kinds:
+            name, provider = providers[kind]
+            patch.setattr(f"opentelemetry.{kind}.{name}", lambda provider=provider: provider)
+        try:
+            yield sdk
+        finally:
+            otel.uninstrument()
+            sdk.meters.shutdown()
+    otel.instrument()
+
+
+@pytest.mark.parametrize("kinds", [("metrics",), ("trace",), ("trace", "metrics")])
+def test_nobody_listens_until_there_is_an_sdk(monkeypatch, kinds):
+    """With the API alone an event is not even made; an SDK that comes later is found by a lock."""
+    monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
+    with redlock("name"):
+        assert listening() == (False, False)
+    with sdk_for(*kinds):
+        assert listening() == (False, False)
+        with redlock("name"):
+            assert listening() == (True, "metrics" in kinds)
+        otel.instrument()
+        assert listening() == (True, "metrics" in kinds)
+        otel.uninstrument()
+        assert listening() == (False, False)
+
+
+def test_the_first_lock_looks_however_soon_it_comes():
+    """An SDK that is set up just after Django misses nothing."""
+    otel.instrument()
+    with sdk_for("metrics"), redlock("name"):
+        assert listening() == (True, True)
+
+
+def test_looking_for_an_sdk_harms_nobody(monkeypatch, caplog):
+    """What cannot say whether there is one is logged, and the lock is had."""
+    monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("opentelemetry.metrics.get_meter_provider", lambda: 1 / 0)
+        with redlock("name") as lease:
+            lease.ensure()
+    assert "a listener failed" in caplog.text
+    caplog.clear()
+    with redlock("name"):
+        assert listening() == (False, False)
+    assert not caplog.records
+
+
+def test_a_look_that_is_interrupted_is_made_again(monkeypatch):
+    """Ctrl-C between finding an SDK and listening: the next lock listens, to all of it."""
+    monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with sdk_for("metrics", "trace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(events, "subscribe", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                redlock("name").acquire()
+        with redlock("name"):
+            assert listening() == (True, True)
+
+
+def test_a_look_of_another_thread_does_not_outlive_the_end(monkeypatch):
+    """Whoever looks while measuring is ended, listens no more."""
+    monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
+    looking, ended = threading.Event(), threading.Event()
+    with sdk_for("trace") as sdk, monkeypatch.context() as patch:
+
+        def slow() -> object:
+            looking.set()
+            ended.wait(0.2)  # for as long as it takes, or as somebody waits for us
+            return sdk.tracers
+
+        patch.setattr("opentelemetry.trace.get_tracer_provider", slow)
+        look = threading.Thread(target=events.wanted, args=(events.EventKind.ACQUIRED,))
+        look.start()
+        assert looking.wait(20)
+        otel.uninstrument()
+        ended.set()
+        look.join(20)
+        assert listening() == (False, False)
+
+
+def test_instrumenting_twice_counts_once(telemetry):
+    """A second call replaces the first."""
+    otel.instrument(telemetry.meters, telemetry.tracers)
+    with redlock("name"):
+        assert redlock("name").try_acquire() is None
+    assert [point.value for point in telemetry.points("redlock.refusals")] == [1]
+
+
+SCRIPT = """
+import os, sys
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+if "without" in sys.argv:
+    sys.modules["opentelemetry"] = None
+if "sdk" in sys.argv:
+    from opentelemetry import metrics
+    from opentelemetry.sdk.metrics import MeterProvider
+    metrics.set_meter_provider(MeterProvider())
+import django
+django.setup()
+from django_redlock import events, redlock
+with redlock("name"):
+    pass
+print("django_redlock.otel" in sys.modules, events.wanted(events.EventKind.ACQUIRED))
+"""
+ALONE = """
+import sys
+sys.modules["django"] = None
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+trace.set_tracer_provider(TracerProvider())
+import django_redlock.otel
+django_redlock.otel.instrument()
+from django_redlock import events
+print(events.wanted(events.EventKind.ACQUIRED))
+"""
+
+
+def said(script: str, *arguments: str) -> str:
+    """What a process prints."""
+    command = [sys.executable, "-W", "error", "-c", script, *arguments]
+    return subprocess.check_output(command, text=True)
+
+
+def test_the_app_switches_it_on_where_it_is_installed():
+    """With an SDK, Django's start is enough; with the API alone, or without, nothing listens."""
+    assert said(SCRIPT, "sdk") == "True True\n"
+    assert said(SCRIPT) == "True False\n"
+    assert said(SCRIPT, "without") == "False False\n"
+
+
+def test_it_needs_no_django():
+    """The metrics serve a process without Django as well."""
+    assert said(ALONE) == "True\n"

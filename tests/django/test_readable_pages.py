@@ -1,0 +1,157 @@
+"""The admin's page of locks can be read by everybody: each thing that it may have to show.
+
+In light and dark, on a desk and a phone, and zoomed; axe-core finds nothing, nothing is cut off,
+and the browser has nothing to complain about. What is Django's on the page is not judged here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client, override_settings
+
+from django_redlock.admin import LockKeyAdmin
+from tests.django.test_admin import PAGE
+from tests.support.hostile import HOSTILE
+from tests.support.looked_at import A, B, finish, group, in_memory, put, queue, stop_clocks
+from tests.support.pages.faults import Fault
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.slow
+
+ID = "8c1f7cf2-3b53-4a0e-9d2b-5b7f0b8f6f5e"
+DJANGOS_403 = {"landmark-one-main", "region"}  # rules that Django's page does not follow
+
+
+def quiet() -> str:
+    """No lock is held."""
+    return ""
+
+
+def busy() -> str:
+    """Locks of all kinds are held, and tasks wait, run and have finished."""
+    nodes = group("default")
+    stop_clocks(nodes)
+    holder = f"{A}:1795263992757438:worker-1:640"
+    put(nodes, "invoice:42", holder, *range(5))
+    put(nodes, "import:7", holder, 0, 1)
+    put(nodes, "split", holder, 0, 1)
+    put(nodes, "split", f"{B}:1795263992757439:worker-2:641", 2, 3)
+    put(nodes, "x" * 512, f"{A}:1795263992757438:{'y' * 200}", *range(5))
+    put(nodes, "another's", "somebody else's value", *range(5))
+    put(nodes, "over", holder, *range(5), seconds=1)
+    run = f"{A}:5:worker-1:640(reports.tasks.sync):{ID}"
+    put(nodes, "account:7", run, *range(5))
+    queue(nodes, "reports.tasks.sync", "account:8", ID, *range(5))
+    queue(nodes, "t" * 80, "x" * 400, "i" * 64, 0, 1)
+    finish(nodes, "reports.tasks.sync", ID, *range(5))
+    return "?finished=on"
+
+
+def hostile() -> str:
+    """Locks, holders and tasks have hostile names."""
+    nodes = group("default")
+    for name in HOSTILE:
+        put(nodes, name, f"{A}:5:{name[:100]}", *range(5))
+        queue(nodes, name.replace(":", ""), name, "id", *range(5))
+    return "?finished=on&refresh=on"
+
+
+def ill() -> str:
+    """Two nodes cannot be reached."""
+    path = busy()
+    group("default").down = {1, 3}
+    return path
+
+
+def unknown() -> str:
+    """A majority of the nodes cannot be reached."""
+    path = busy()
+    group("default").down = {0, 1, 3}
+    return path
+
+
+def many() -> str:
+    """There are more locks and tasks than a page has."""
+    nodes = group("default")
+    for number in range(30):
+        put(nodes, f"order:{number}", f"{A}:{number}:web-{number % 7}:640", *range(5))
+        queue(nodes, "reports.tasks.sync", f"account:{number}", f"id-{number}", *range(5))
+    return "?p=2&t=3&q=o"
+
+
+def nothing_found() -> str:
+    """A search finds nothing."""
+    return "?q=nothing-has-this-in-its-name-" + "x" * 60
+
+
+def refused() -> str:
+    """A search for what cannot be a name."""
+    return "?q=%00" + "x" * 600
+
+
+def no_such_alias() -> str:
+    """An alias that the settings do not have."""
+    return "?alias=" + "nope" * 40
+
+
+STATES = quiet, busy, hostile, ill, unknown, many, nothing_found, refused, no_such_alias
+# What is wrong in Django's own parts of an admin page: the rule, the element, and why it stays so.
+DJANGOS = {
+    ("contrast", "#site-name > a"): "Django's heading: 3.65 : 1, of large text",
+    ("contrast", "#nav-filter"): "the placeholder of Django's sidebar: the browser's colour",
+}
+# A page reloads itself for who has clicked "every 5 s", until "stop": WCAG 2.2.1 allows that.
+WANTED = ("meta-refresh", 'meta[http-equiv="refresh"]')
+
+
+def cookies_of(user: User) -> dict[str, str]:
+    """The cookies of a browser in which this user has logged in."""
+    client = Client()
+    client.force_login(user)
+    return {name: morsel.value for name, morsel in client.cookies.items()}
+
+
+def ours(found: list[Fault]) -> list[Fault]:
+    """The faults that are not of Django's own parts of the page."""
+    return [fault for fault in found if (fault.rule, fault.where) not in DJANGOS]
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda each: each.__name__)
+def test_everybody_can_read_the_page_of_locks(
+    auditor, live_server, monkeypatch, state: Callable[[], str]
+):
+    """Whatever the page has to show, nobody is kept from reading it."""
+    cookies = cookies_of(User.objects.create_superuser("operator"))
+    monkeypatch.setattr(LockKeyAdmin, "list_per_page", 10)
+
+    def until_over(page: Page) -> None:
+        page.wait_for_selector(".redlock-over")
+
+    with in_memory("default", "payments-" + "p" * 80):
+        address = f"{live_server.url}{PAGE}{state()}"
+        act = {"act": until_over} if state is busy else {}
+        found = ours(auditor.audit(address, cookies=cookies, **act))
+    if "refresh" in address:
+        assert WANTED in {(fault.rule, fault.where) for fault in found}
+    assert [each for each in found if (each.rule, each.where) != WANTED] == []
+
+
+@pytest.mark.parametrize("redlock", [{}, {"default": {}}, {"default": {"NODES": []}}])
+def test_everybody_can_read_what_is_wrong_with_the_settings(auditor, live_server, redlock):
+    """Settings without an alias, or without nodes, are told on a page that can be read."""
+    cookies = cookies_of(User.objects.create_superuser("operator"))
+    with override_settings(REDLOCK=redlock):
+        assert ours(auditor.audit(f"{live_server.url}{PAGE}", cookies=cookies)) == []
+
+
+def test_everybody_can_read_who_may_not_see_the_page(auditor, live_server):
+    """Staff that may not see the locks gets Django's page of a 403, which hides nothing."""
+    cookies = cookies_of(User.objects.create_user("staff", is_staff=True))
+    found = auditor.audit(f"{live_server.url}{PAGE}", status=403, cookies=cookies)
+    assert {fault.rule for fault in found} <= DJANGOS_403

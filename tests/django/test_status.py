@@ -1,0 +1,607 @@
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import override_settings
+
+from django_redlock import redlock
+from django_redlock.inspection.results import age
+from django_redlock.management.status import coloured
+from tests.support.looked_at import (
+    A,
+    B,
+    clients,
+    evicting,
+    group,
+    in_memory,
+    new_to_a_dead_and_a_hung_node,
+    put,
+    stop_clocks,
+)
+from tests.support.passwords import SECRET, USER, with_passwords
+from tests.support.waiting import eventually
+
+
+def status(*args: str, **options) -> tuple[int, str]:
+    """Run the command; the exit code and what it printed."""
+    out, code = io.StringIO(), 0
+    try:
+        call_command("redlock_status", *args, stdout=out, **options)
+    except SystemExit as end:
+        code = int(str(end.code))
+    return code, out.getvalue()
+
+
+def words(line: str) -> list[str]:
+    """The cells of a table's line."""
+    return re.split(r"\s{2,}", line.strip())
+
+
+def test_nothing_is_held(memory):
+    """Five healthy nodes without a lock: a sentence says so, the exit code is 0."""
+    code, out = status()
+    assert code == 0
+    assert "default: healthy (5 of 5 nodes vote, 3 are needed)" in out
+    assert "No lock is held." in out
+    assert len(re.findall(r"^memory://status-\d+ +up ", out, re.MULTILINE)) == 5
+
+
+def test_a_held_lock(memory):
+    """A held lock is a line: name, holder, nodes, seconds left, what it is."""
+    stop_clocks(memory)
+    with redlock("invoice:42", ttl=30):
+        _, out = status()
+    (line,) = [line for line in out.splitlines() if line.startswith("invoice:42")]
+    name, holder, on, left, kind = words(line)
+    assert (name, on, kind) == ("invoice:42", "5 of 5", "held")
+    assert holder.endswith(f":{os.getpid()}")
+    assert left == "30.0"
+
+
+def test_partial_and_split(memory):
+    """What nobody holds is told from what is held, with all who left a key."""
+    put(memory, "p", f"{A}:123:web-1", 0, 1)
+    put(memory, "s", f"{A}:123:web-1", 0, 1)
+    put(memory, "s", f"{B}:124:web-2", 2, 3)
+    put(memory, "s", "foreign", 4)
+    _, out = status()
+    lines = [words(line) for line in out.splitlines()]
+    partial, split = (next(line for line in lines if line[0] == name) for name in "ps")
+    assert [partial[i] for i in (1, 2, 4)] == ["web-1", "2 of 5", "partial"]
+    assert [split[i] for i in (1, 2, 4)] == [
+        "web-1 on 2, web-2 on 2, another client on 1",
+        "2 of 5",
+        "split",
+    ]
+
+
+def test_names_as_arguments(memory):
+    """Named locks are shown, whether they are held or free, and no others."""
+    with redlock("held"), redlock("other"):
+        code, out = status("held", "nobody")
+    assert code == 0
+    lines = [words(line) for line in out.splitlines()]
+    assert [line[-1] for line in lines if line[0] == "held"] == ["held"]
+    assert ["nobody", "-", "0 of 5", "-", "free"] in lines
+    assert "other" not in out
+
+
+def locks(out: str) -> list[str]:
+    """The names in the table of locks."""
+    table = out.rpartition("\nlock ")[2].splitlines()[2:]
+    return [words(line)[0] for line in table if re.search(r" \d of \d ", line)]
+
+
+def test_a_pattern_shows_what_matches(memory):
+    """Of a pattern the held locks that match are shown, and nothing else."""
+    for name in ("report:1", "report:22", "other", "areport:1"):
+        put(memory, name, f"{A}:5:a", *range(5))
+    assert locks(status("report:*")[1]) == ["report:1", "report:22"]
+    assert locks(status("report:?")[1]) == ["report:1"]
+    assert locks(status("[ao]*")[1]) == ["areport:1", "other"]
+    assert locks(status("nobody", "o*", "*22", "report:22")[1]) == [
+        "nobody",
+        "report:22",
+        "other",
+    ]
+    code, out = status("report:*", "--json")
+    assert code == 0
+    found = json.loads(out)["aliases"]["default"]
+    assert [lock["name"] for lock in found["locks"]] == ["report:1", "report:22"]
+    assert not found["truncated"]
+
+
+def test_a_pattern_that_matches_nothing(memory):
+    """It is said of each pattern that no held lock matches it; there is no line "free"."""
+    put(memory, "other", f"{A}:5:a", *range(5))
+    code, out = status("report:*", "o*", "z[!a]")
+    assert code == 0
+    assert "No held lock matches 'report:*'." in out
+    assert "No held lock matches 'z[!a]'." in out
+    assert "No held lock matches 'o*'." not in out
+    assert "free" not in out
+    memory.down = {0, 1, 2}
+    _, out = status("report:*")
+    assert "Too few nodes answered to know what is held." in out
+    assert "No held lock" not in out
+
+
+@pytest.mark.parametrize("name", ["rep*rt", "a?", "cart[5]", "a\\b", "a\\*b", "*", "[", "a\\"])
+def test_names_that_look_like_patterns(memory, name):
+    """A name with a wildcard in it is found as it is, also in no index, and by escaping it."""
+    put(memory, name, "foreign", *range(5))
+    put(memory, "cart5", f"{A}:5:a", *range(5))
+    for node in memory.nodes:
+        del node.held[name]
+    if name != "a\\*b":  # as it is, that means another name
+        assert name in locks(status(name)[1])
+    escaped = re.sub(r"([*?\[\]\\])", r"\\\1", name)
+    assert locks(status(escaped)[1]) == [name]
+    for node in memory.nodes:
+        node.keys.clear()
+        node.held.clear()
+    _, out = status(escaped)
+    assert re.search(rf"^{re.escape(name)} .* free", out, re.MULTILINE)
+
+
+def test_more_matches_than_the_limit(memory):
+    """It is said how many more locks match than --limit lets show."""
+    for i in range(12):
+        put(memory, f"report:{i:02}", f"{A}:5:a", *range(5))
+    put(memory, "zero", f"{A}:5:a", *range(5))
+    _, out = status("report:*", "zero", "--limit", "5")
+    assert locks(out) == ["zero", *(f"report:{i:02}" for i in range(5))]
+    assert "7 more match; --limit shows more." in out
+    assert "More locks" not in out
+    found = json.loads(status("report:*", "--limit", "5", "--json")[1])["aliases"]["default"]
+    assert (found["truncated"], found["beyond"], len(found["locks"])) == (True, 7, 5)
+    _, out = status("report:*", "--limit", "12")
+    assert "more match" not in out
+
+
+def test_more_names_than_are_searched(memory, monkeypatch):
+    """Where an index has more names than are looked at, it is said that others may match."""
+    monkeypatch.setattr("django_redlock.inspection.index.PAGE", 10)
+    monkeypatch.setattr("django_redlock.inspection.index.PAGES", 3)
+    for i in range(30):
+        put(memory, f"n{i:02}", f"{A}:5:a", *range(5), seconds=600 + i)
+    _, out = status("n*")
+    assert len(locks(out)) == 30
+    assert "looked at" not in out
+    put(memory, "n30", f"{A}:5:a", *range(5), seconds=700)
+    _, out = status("n*")
+    assert len(locks(out)) == 30
+    assert "More names are held than were looked at: others may match, too." in out
+    _, out = status("z*")
+    assert "More names are held" in out
+    assert "No held lock matches" not in out
+    assert json.loads(status("z*", "--json")[1])["aliases"]["default"]["truncated"]
+
+
+@pytest.mark.parametrize(("down", "code"), [(0, 0), (1, 3), (2, 3), (3, 4), (5, 4)])
+def test_exit_codes(memory, down, code):
+    """0: all nodes vote; 3: some do not; 4: no majority does. The same with --json."""
+    memory.down = set(range(down))
+    assert status()[0] == code
+    assert status("--json")[0] == code
+    assert status("some-name")[0] == code
+
+
+def test_the_worst_alias_decides():
+    """One alias without a majority makes the exit code 4, unless it is not looked at."""
+    with in_memory("default", "payments"):
+        group("default").down = {0}
+        group("payments").down = {0, 1, 2}
+        code, out = status()
+        assert code == 4
+        assert "default: degraded (4 of 5 nodes vote, 3 are needed)" in out
+        assert "payments: no majority, no lock can be taken (2 of 5 nodes vote" in out
+        code, out = status("--alias", "default")
+        assert code == 3
+        assert "payments" not in out
+        code, out = status("--alias", "payments", "--alias", "default", "--json")
+        assert code == 4
+        document = json.loads(out)
+        assert document["health"] == "no_majority"
+        assert list(document["aliases"]) == ["payments", "default"]
+
+
+def test_too_few_answers_are_not_called_empty(memory):
+    """Without a majority's answers nobody says that no lock is held."""
+    memory.down = {0, 1, 2}
+    _, out = status()
+    assert "No lock is held." not in out
+    assert "Too few nodes answered to know what is held." in out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--alias", "nope"], "no alias 'nope'; it has: 'default'"),
+        (["--limit", "0"], "limit must be from 1"),
+        ([""], "is empty"),
+        (["a\x1bb"], "control characters"),
+    ],
+)
+def test_bad_arguments(memory, args, message):
+    """What makes no sense is an error that says why, not a traceback."""
+    with pytest.raises(CommandError, match=message):
+        call_command("redlock_status", *args)
+
+
+@pytest.mark.parametrize("setting", [{}, None, {"default": {"NODES": ["redis://:s3cr3t@h:p"]}}])
+def test_bad_settings(setting):
+    """Missing or wrong settings are an error without a traceback or a password."""
+    with override_settings(REDLOCK=setting), pytest.raises(CommandError) as caught:
+        call_command("redlock_status")
+    assert "REDLOCK" in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_limit(memory):
+    """More locks than --limit: so many are shown, and it is said that there are more."""
+    with redlock("a"), redlock("b"):
+        _, out = status("--limit", "1")
+        assert "More locks are held than these 1; --limit shows more." in out
+        assert json.loads(status("--limit", "1", "--json")[1])["aliases"]["default"]["truncated"]
+        _, out = status("--limit", "2")
+        assert "More locks" not in out
+
+
+def test_json(memory):
+    """--json prints one document whose keys are those of the documentation."""
+    stop_clocks(memory)
+    put(memory, "x", f"{A}:123:web-1", 0, 1, 2)
+    memory.down = {4}
+    code, out = status("--json")
+    document = json.loads(out)
+    assert code == 3
+    assert set(document) == {"health", "aliases"}
+    found = document["aliases"]["default"]
+    told = {"health", "majority", "truncated", "beyond", "nodes", "locks"}
+    assert set(found) == told | {"tasks", "tasks_truncated"}
+    assert (found["tasks"], found["tasks_truncated"]) == ([], False)
+    assert (document["health"], found["health"]) == ("degraded", "degraded")
+    assert (found["majority"], found["truncated"], found["beyond"]) == (3, False, 0)
+    *_, up, down = found["nodes"]
+    assert re.fullmatch(r"memory://status-\d+", up.pop("node"))
+    assert up == {
+        "voting": True,
+        "answered": True,
+        "why": "",
+        "code": "",
+        "version": "memory",
+        "role": "master",
+        "uptime": None,
+        "round_trip": None,
+        "guard_left": 0,
+        "maxmemory": 0,
+        "maxmemory_policy": "noeviction",
+        "evicted_keys": 0,
+        "evicts": False,
+    }
+    assert (down["voting"], down["answered"], down["why"]) == (False, False, "down")
+    assert down["code"] == "down"
+    assert (down["maxmemory_policy"], down["evicts"]) == (None, None)
+    (lock,) = found["locks"]
+    cells = lock.pop("cells")
+    assert (lock.pop("lowest"), lock.pop("highest")) == (600, 600)
+    assert lock == {
+        "name": "x",
+        "kind": "held",
+        "holder": "web-1",
+        "fence": 123,
+        "on": 3,
+        "of": 5,
+    }
+    assert [set(cell) for cell in cells] == [{"node", "left", "owner", "holder"}] * 3
+    assert A[:12] not in out
+
+
+def test_json_alone_on_stdout():
+    """Run as a command, nothing but the document is on standard output; a pipe has no colour."""
+    command = [sys.executable, "-m", "django", "redlock_status", "--settings", "tests.settings"]
+    run = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(run.stdout)["health"] == "ok"
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "No lock is held." in run.stdout
+    assert "\x1b" not in run.stdout
+
+
+def test_colour(memory):
+    """Colour is for terminals, or by --force-color; --no-color is obeyed."""
+    assert "\x1b" not in status()[1]
+    assert "\x1b[32mup" in status(force_color=True)[1]
+    assert "\x1b" not in status(no_color=True)[1]
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    call_command("redlock_status", stdout=terminal, no_color=True)
+    assert "\x1b" not in terminal.getvalue()
+
+
+def test_output_that_knows_only_ascii(memory):
+    """Where the output cannot show a character, it is escaped instead of an error."""
+    out = io.TextIOWrapper(io.BytesIO(), "ascii")
+    with redlock("grün"):
+        call_command("redlock_status", stdout=out)
+    out.seek(0)
+    assert "\ngr\\xfcn " in out.read()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.9, "59 s"), (60, "1 min"), (3700, "1 h 1 min"), (90_000, "1 d 1 h")],
+)
+def test_age(seconds, text):
+    """An uptime is told in the units that people use."""
+    assert age(seconds) == text
+
+
+# -- real nodes -----------------------------------------------------------------------------------
+
+
+def test_reads_the_index_and_scans_nothing(patient_nodes):
+    """The command reads the index; no node is asked for KEYS or SCAN."""
+    with clients(patient_nodes) as each, redlock("invoice:42", renew=False):
+        for client in each:
+            client.mset({f"foreign:{i}": "x" for i in range(100)})
+            client.config_resetstat()
+        _, out = status()
+        _, named = status("invoice:42")
+        for client in each:
+            calls = client.info("commandstats")
+            assert calls["cmdstat_zrangebyscore"]["calls"] >= 1
+            assert calls["cmdstat_get"]["calls"] >= 2
+            assert not {"cmdstat_keys", "cmdstat_scan", "cmdstat_randomkey"} & set(calls)
+            client.delete(*(f"foreign:{i}" for i in range(100)))
+    assert "invoice:42" in out
+    assert "invoice:42" in named
+
+
+def test_a_pattern_finds_what_is_held_on_real_nodes(patient_nodes):
+    """Of 900 locks that were taken, a pattern lists all, or says how many more there are."""
+    names = [f"report:{number}" for number in range(900)]
+    leases = [redlock(name, renew=False).acquire() for name in names]
+    with redlock("another", renew=False), clients(patient_nodes) as each:
+        for client in each:
+            client.config_resetstat()
+        code, out = status("report:*")
+        assert code == 0
+        assert sorted(locks(out)) == sorted(names)
+        assert all(line.endswith("held") for line in out.splitlines() if "report:" in line)
+        _, out = status("report:*", "--limit", "50")
+        assert len(locks(out)) == 50
+        assert "850 more match; --limit shows more." in out
+        assert sorted(locks(status("report:8?")[1])) == [f"report:8{i}" for i in range(10)]
+        for client in each:
+            calls = client.info("commandstats")
+            assert not {"cmdstat_keys", "cmdstat_scan", "cmdstat_zscan"} & set(calls)
+    for lease in leases:
+        lease.release()
+    _, out = status("report:*")
+    assert "No held lock matches 'report:*'." in out
+
+
+def test_a_pattern_is_searched_for_on_all_pages_of_the_index(patient_nodes):
+    """Thousands of locks, a good many of them due in the same millisecond, are all looked at."""
+    due = int((time.time() + 60) * 1000)
+    together = {f"n{i}": due for i in range(1500)}
+    later = {f"n{i}": due + i for i in range(1500, 4000)}
+    with clients(patient_nodes) as each:
+        for client in each:
+            client.mset({f"redlock:lock:{name}": f"{A}:5:a" for name in together | later})
+            client.zadd("redlock:held", together | later)
+        _, out = status("n*7?", "--limit", "10000")
+    assert sorted(locks(out)) == sorted(f"n{i}" for i in range(4000) if i % 100 // 10 == 7)
+    assert "looked at" not in out
+
+
+@pytest.mark.parametrize(
+    ("policy", "limit", "warned"),
+    [
+        ("allkeys-lru", "200mb", True),
+        ("volatile-ttl", "200mb", True),
+        ("noeviction", "200mb", False),
+        ("allkeys-lru", "0", False),  # without a limit nothing is evicted
+    ],
+)
+def test_a_node_that_may_evict_locks_is_warned_of(patient_nodes, policy, limit, warned):
+    """A node with a limit and a policy other than noeviction votes, and the status warns of it."""
+    with evicting(patient_nodes[1], policy, limit):
+        code, out = status("--force-color")
+        found = json.loads(status("--json")[1])["aliases"]["default"]["nodes"]
+        _, plain = status("some-name")
+    assert code == 0
+    assert (f"\x1b[33mup: {policy}" in out) == warned
+    assert out.count("\x1b[32mup") == 5 - warned
+    advice = f"{policy}: with this maxmemory-policy a full node deletes locks that are held"
+    assert (advice in plain) == warned
+    assert [node["evicts"] for node in found] == [False, warned, False, False, False]
+    assert found[1]["maxmemory_policy"] == policy
+    assert (found[1]["maxmemory"] > 0) == (limit != "0")
+    assert found[1]["voting"]
+
+
+def test_evicted_keys_are_counted(patient_nodes):
+    """The status tells how many keys a node has evicted since its start."""
+    with closing(patient_nodes[2].client()) as client:
+        used = int(client.info("memory")["used_memory"])
+    with evicting(patient_nodes[2], "allkeys-random", str(used + 2 * 1024 * 1024)) as client:
+        for i in range(3000):
+            client.set(f"redlock:filler:{i}", "x" * 4096)
+        gone = int(client.info("stats")["evicted_keys"])
+        _, out = status()
+        found = json.loads(status("--json")[1])["aliases"]["default"]["nodes"][2]
+        most = int(client.info("stats")["evicted_keys"])
+    patient_nodes.restart(2)  # it may have lost its counters
+    told = re.search(r"\(keys deleted since its start: (\d+)\)", out)
+    assert told is not None
+    assert 0 < gone <= int(told[1]) <= found["evicted_keys"] <= most
+
+
+@pytest.mark.parametrize(
+    ("options", "reader", "down"),
+    [
+        ("", "head -1", 0),
+        ("", "true", 1),
+        ("'report:*' --force-color", "head -1", 1),
+        ("--json", "head -c 10", 0),
+        ("--json", "true", 1),
+    ],
+)
+def test_who_reads_only_the_beginning(patient_nodes, tmp_path, reader, options, down):
+    """With a reader that stops early the command ends without a complaint, by its own status."""
+    with clients(patient_nodes) as each:
+        for client in each:  # more than a pipe takes at once
+            due = (time.time() + 60) * 1000
+            names = [f"report:{number}" for number in range(800)]
+            client.mset({f"redlock:lock:{name}": f"{A}:5:a" for name in names})
+            client.zadd("redlock:held", dict.fromkeys(names, due))
+    alias = patient_nodes.settings(NODE_TIMEOUT=10, RESTART_GUARD=False)
+    if down:
+        alias["NODES"] = [*patient_nodes.urls[:4], "redis://127.0.0.1:1/0"]
+    settings = f"from tests.settings import *\nREDLOCK = {{'default': {alias!r}}}\n"
+    (tmp_path / "piped.py").write_text(settings)
+    command = f"{sys.executable} -m django redlock_status --settings piped {options}"
+    run = subprocess.run(
+        ["bash", "-c", f'{command} | {reader}; echo "${{PIPESTATUS[0]}}"'],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}", "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.stderr == ""
+    assert run.stdout.split()[-1][-1] == ("3" if down else "0")
+
+
+def test_one_dead_and_one_hung_node(patient_nodes):
+    """A dead and a hung node are shown as down, and cost NODE_TIMEOUT twice at most."""
+    with redlock("invoice:42", renew=False), new_to_a_dead_and_a_hung_node(patient_nodes):
+        start = time.monotonic()
+        code, out = status()
+        took = time.monotonic() - start
+    assert took < 3 * 0.8  # a third question would wait for a third timeout
+    assert code == 3
+    assert "default: degraded (3 of 5 nodes vote, 3 are needed)" in out
+    assert re.search(rf"^127.0.0.1:{patient_nodes[0].port}/0 +down: ", out, re.MULTILINE)
+    hung = rf"^127.0.0.1:{patient_nodes[4].port}/0 +down: no (conn|answer while conn)"
+    assert re.search(hung, out, re.MULTILINE)
+    assert re.search(r"^invoice:42 .* 3 of 5 .* held", out, re.MULTILINE)
+
+
+def test_a_guarded_node(redlock_nodes, monkeypatch):
+    """A node under the restart guard is one line of a hundred columns, its seconds at the end."""
+    monkeypatch.setattr(coloured, "WIDTH", 100)
+    alias = redlock_nodes.settings(NODE_TIMEOUT=10)
+    with override_settings(REDLOCK={"default": alias}):
+        status()
+        redlock_nodes.restart(2)
+        code, out = status()
+    label = f"127.0.0.1:{redlock_nodes[2].port}/0"
+    (line,) = [line for line in out.splitlines() if line.startswith(label)]
+    assert words(line)[1] == "no vote: restart guard"
+    assert re.fullmatch(r"[1-4] s", words(line)[-1])
+    assert code == 3
+    *table, advice = out.split("\n\n")[1].splitlines()
+    assert len(table) == 2 + 5  # no line is broken
+    assert advice.startswith("restart guard: started or emptied a short while ago; votes by itself")
+
+
+def test_a_hung_node_costs_nothing_once_it_is_known(patient_nodes):
+    """In a process that lives on, a node known to hang is not waited for."""
+    alias = patient_nodes.settings(NODE_TIMEOUT=1.5, RESTART_GUARD=False)
+    with override_settings(REDLOCK={"default": alias}):
+        eventually(lambda: status()[0] == 0, what="connected to every node")
+        patient_nodes.pause(1)
+        assert status()[0] == 3  # finds out
+        start = time.monotonic()
+        code, out = status()
+        took = time.monotonic() - start
+        patient_nodes.resume(1)
+    assert code == 3
+    assert "down: no answer" in out
+    assert took < 1.5  # a few milliseconds
+
+
+def test_no_password_anywhere(patient_nodes):
+    """Neither a right nor a wrong password is in what the command prints."""
+    with with_passwords(patient_nodes):
+        printed = [status(), status("--json"), status("x", force_color=True)]
+    assert [code for code, _ in printed] == [4, 4, 4]
+    for _, out in printed:
+        assert f"127.0.0.1:{patient_nodes[0].port}/0" in out
+        assert SECRET not in out
+        assert USER not in out
+        assert "redis://" not in out
+
+
+def test_no_nonce_anywhere(patient_nodes):
+    """The nonce, the power to release, is not in what the command prints."""
+    with redlock("invoice:42", renew=False) as lease:
+        printed = status()[1] + status("--json")[1] + status("invoice:42")[1]
+    assert printed.count("invoice:42") == 3
+    assert lease.grant.nonce[:12] not in printed
+
+
+# -- without rich ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing rich fails, as where the extra is not installed."""
+    monkeypatch.delitem(sys.modules, "django_redlock.management.status.coloured", raising=False)
+    for name in [each for each in sys.modules if each.split(".")[0] == "rich"]:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def rows(printed: str) -> list[list[str]]:
+    """The cells of all lines, without the rules below the heads."""
+    lines = [words(line) for line in printed.splitlines()]
+    return [cells for cells in lines if not set("".join(cells)) <= set("-─ ")]
+
+
+def test_without_rich_the_same_is_printed_as_plain_text(memory, request):
+    """Sentences, heads and cells; the columns are aligned."""
+    stop_clocks(memory)
+    put(memory, "invoice:42", f"{A}:7:web-1:2114", *range(5))
+    put(memory, "half", f"{B}:9:web-2:1", 0, 1)
+    with_rich = status()
+    request.getfixturevalue("no_rich")
+    plain = status()
+    assert (plain[0], rows(plain[1])) == (with_rich[0], rows(with_rich[1]))
+    assert "\x1b" not in plain[1]
+    lines = plain[1].splitlines()
+    heads = next(line for line in lines if line.startswith("lock "))
+    held = next(line for line in lines if line.startswith("invoice:42"))
+    assert heads.index("holder") == held.index("web-1:2114")
+    assert set(lines[lines.index(heads) + 1]) == {"-", " "}
+
+
+def test_rich_is_no_dependency_of_a_lock():
+    """Neither of the package nor of its settings; importing the command needs none either."""
+    code = (
+        "import sys; sys.modules['rich'] = None\n"
+        "import django; django.setup()\n"
+        "from django_redlock import redlock\n"
+        "from django.core.management import call_command\n"
+        "with redlock('name'):\n"
+        "    call_command('redlock_status')\n"
+    )
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert rows(done.stdout)[-1][0] == "name"

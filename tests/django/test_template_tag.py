@@ -1,0 +1,179 @@
+import asyncio
+import re
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperation
+from django.template import Context, Template, TemplateSyntaxError
+from django.test import override_settings
+
+from django_redlock import conf, redlock
+from django_redlock.inspection.results import Health, LockStatus
+from django_redlock.inspection.state import LockState
+from django_redlock.inspection.survey import survey
+from django_redlock.templatetags.redlock import redlock_state
+from tests.support.looked_at import A, B, clients, in_memory, put
+from tests.support.waiting import eventually
+
+PAGE = Path(__file__).parents[2] / "docs/how-to/admin.md"
+
+
+def render(text: str, **context: object) -> str:
+    """What a page says."""
+    return Template("{% load redlock %}" + text).render(Context(context))
+
+
+WORDS = (
+    '{% redlock_state "export:42" as export %}'
+    "{% if not export.known %}unknown"
+    "{% elif export.held %}{{ export.holder }} for {{ export.remaining|floatformat:0 }} s"
+    "{% else %}free{% endif %}"
+)
+
+
+def test_held_and_free(memory):
+    """A page can say who holds a lock and for how long, or that it is free."""
+    assert render(WORDS) == "free"
+    with redlock("export:42", ttl=30, renew=False):
+        said = re.fullmatch(r"(.*) for (\d+) s", render(WORDS))
+        assert said
+        assert said[1] == conf.backend("default").label()
+        assert 10 < int(said[2]) <= 30
+    assert render(WORDS) == "free"
+    assert redlock_state("export:42") == LockState("export:42", LockStatus.FREE)
+
+
+def test_the_page_of_the_documentation(memory):
+    """The template that the documentation shows says what is the case."""
+    (text,) = re.findall(
+        r"^```html\+django\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert "<button>Export</button>" in render(text)
+    with redlock("export:42", ttl=30, renew=False):
+        assert re.search(r"for up to (2\d|30) s", render(text))
+        memory.down = {0, 1, 2}
+        assert "cannot tell" in render(text)
+
+
+@pytest.mark.parametrize("down", [3, 4, 5])
+def test_unknown(memory, down):
+    """Without a majority nothing is known: it is not called held, and not free."""
+    put(memory, "export:42", f"{A}:5:web-1", *range(5))
+    memory.down = set(range(down))
+    assert render(WORDS) == "unknown"
+    assert redlock_state("export:42") == LockState("export:42", LockStatus.UNCLEAR)
+
+
+def test_down_nodes_that_do_not_matter(memory):
+    """With a majority it is known, whatever the others would say."""
+    memory.down = {3, 4}
+    assert render(WORDS) == "free"
+    put(memory, "export:42", f"{A}:5:web-1", 0, 1, 2)
+    assert render(WORDS).startswith("web-1 for ")
+    memory.down = {0}
+    assert render(WORDS) == "unknown"  # two have it, and the silent one decides
+
+
+def test_partial_and_split_are_not_held(memory):
+    """Who has no majority holds nothing."""
+    put(memory, "export:42", f"{A}:5:web-1", 0, 1)
+    assert redlock_state("export:42").kind == "partial"
+    put(memory, "export:42", f"{B}:5:web-2", 2, 3)
+    assert redlock_state("export:42") == LockState("export:42", LockStatus.SPLIT)
+
+
+def test_resting(memory):
+    """A name that rests is held by nobody, and says how long nobody gets it."""
+    redlock("export:42", ttl=5, min_hold=20).acquire().release()
+    state = redlock_state("export:42")
+    assert (state.kind, state.held, state.holder) == ("resting", False, "")
+    assert state.remaining == pytest.approx(16, abs=4)
+
+
+def test_remaining_is_that_of_the_majority(memory):
+    """It is free when fewer nodes than a majority have it; a key for ever never ends."""
+    for i, left in enumerate((1, 5, 10, 15, 20)):
+        due = memory.nodes[i].clock() + left * 1000
+        memory.nodes[i].keys["redlock:lock:x"] = (f"{A}:5:web-1", due)
+    assert redlock_state("x").remaining == pytest.approx(8, abs=2)
+    for i in range(2):
+        memory.nodes[i].keys["redlock:lock:x"] = (f"{A}:5:web-1", None)
+    assert redlock_state("x").remaining == pytest.approx(18, abs=2)
+    memory.nodes[2].keys["redlock:lock:x"] = (f"{A}:5:web-1", None)
+    assert redlock_state("x").remaining is None
+
+
+def test_another_client(memory):
+    """Another client's lock is held, by somebody who left no name."""
+    put(memory, "export:42", "foreign", *range(5))
+    state = redlock_state("export:42")
+    assert (state.held, state.holder) == (True, "")
+
+
+def test_an_alias():
+    """Another alias is asked when it is named, and only then."""
+    text = '{% redlock_state name alias="payments" as x %}{{ x.held }}'
+    with in_memory("default", "payments"):
+        with redlock.using("payments")("p"), redlock("d"):
+            assert render(text, name="p") == "True"
+            assert render(text, name="d") == "False"
+        with pytest.raises(ImproperlyConfigured, match="no alias 'nope'"):
+            redlock_state("x", alias="nope")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "is empty"),
+        ("a\nb", "has control characters"),
+        ("x" * 513, "is longer than 512 bytes"),
+        ("export:{id}", "has braces"),
+        (42, "must be a str, not int"),
+        (["a", "b"], "must be a str, not list"),
+    ],
+)
+def test_what_cannot_be_a_name(memory, name, why):
+    """What cannot be locked cannot be asked for: the page says so to its author."""
+    with pytest.raises(TemplateSyntaxError, match=f"redlock_state: .*{why}"):
+        render("{% redlock_state name as x %}", name=name)
+    with pytest.raises(TemplateSyntaxError, match="is empty"):
+        render("{% redlock_state missing as x %}")
+
+
+def test_an_event_loop_is_not_held_up(memory):
+    """Rendered in a coroutine the tag refuses to block, as the ORM does."""
+
+    async def page() -> str:
+        return render(WORDS)
+
+    with pytest.raises(SynchronousOnlyOperation):
+        asyncio.run(page())
+
+
+def test_real_nodes(patient_nodes):
+    """On real nodes: one question to each node, no SCAN, and a hung node costs NODE_TIMEOUT."""
+    alias = patient_nodes.settings(NODE_TIMEOUT=1.5, RESTART_GUARD=False)
+    took = []
+    with redlock("export:42", renew=False), clients(patient_nodes) as each:
+        redlock_state("export:42")  # behind the lock's own question, on every node
+        for client in each:
+            client.config_resetstat()
+        assert redlock_state("export:42").held
+        for client in each:
+            calls = client.info("commandstats")
+            assert calls["cmdstat_evalsha"]["calls"] == 1
+            assert not {"cmdstat_keys", "cmdstat_scan"} & set(calls)
+        with override_settings(REDLOCK={"default": alias}):
+            connected = partial(survey, conf.backend("default"))
+            eventually(lambda: connected().health is Health.OK)
+            patient_nodes.pause(2)
+            for _ in range(2):
+                start = time.monotonic()
+                state = redlock_state("export:42")
+                took.append(time.monotonic() - start)
+                assert (state.known, state.held) == (True, True)
+            patient_nodes.resume(2)
+    assert 1.5 <= took[0] < 2 * 1.5
+    assert took[1] < 1.5

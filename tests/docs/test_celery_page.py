@@ -1,0 +1,262 @@
+"""The examples of "Lock a Celery task" run as they stand, in a project of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+from django.test import override_settings
+
+from django_redlock import redlock
+from django_redlock.testing import EmbeddedNode
+from tests.docs.test_docs import ROOT, Block, Reader, blocks, reader
+from tests.support.waiting import eventually
+
+PAGE = ROOT / "docs/how-to/celery.md"
+IMPORT = "mysite/__init__.py"  # by which a web process comes to know the Celery app
+IN_MEMORY = """\
+REDLOCK = {"default": {"NODES": ["memory://a", "memory://b", "memory://c"]}}
+CELERY_BROKER_URL = "memory://"
+CELERY_RESULT_BACKEND = "cache+memory://"
+"""
+BEFORE = """\
+import threading
+from contextlib import contextmanager
+
+from django_redlock import LockTaken, redlock
+
+@contextmanager
+def held(name):  # by somebody else
+    thread = threading.Thread(target=lambda: taken.append(redlock(name).acquire()))
+    taken = []
+    thread.start()
+    thread.join()
+    yield
+    taken.pop().release()
+
+def refused(call):
+    try:
+        call()
+    except LockTaken:
+        return True
+"""
+LONG = 60.0  # seconds for what takes a second on a machine that has the time
+
+
+def commands() -> list[str]:
+    """The lines of the page's consoles, in order."""
+    consoles = [block.text for block in blocks(PAGE) if block.language == "console"]
+    return [line.removeprefix("$ ") for text in consoles for line in text.splitlines()]
+
+
+def follow(someone: Reader, settings: str, *, without: str = "") -> None:
+    """Make the project of the page: its commands, its files, and the addresses of one's own."""
+    for command in commands():
+        if command.startswith(("django-admin", "python manage.py")):
+            someone.run(command)
+    for block in blocks(PAGE):
+        if block.language == "python":
+            assert block.file, "an example without a file would run nowhere"
+            if block.file != without:
+                someone.write(block)
+    someone.write(Block("python", "mysite/settings.py", settings))
+
+
+# -- every task of the page -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def someone(tmp_path: Path) -> Iterator[Reader]:
+    """Somebody with an empty directory."""
+    with reader(tmp_path, "mysite.settings") as typing:
+        yield typing
+
+
+def test_the_tasks_of_the_page_run_and_are_locked(someone):
+    """Each task runs, and while its name is held, it does what the page says."""
+    follow(someone, IN_MEMORY)
+    someone.type(BEFORE)
+    someone.type("""\
+from reports import tasks
+
+assert tasks.build_report(7) == "report 7"
+with held("report:7"):
+    assert tasks.build_report(7)["skipped"]
+    assert tasks.build_report.apply((7,)).get()["skipped"]
+    assert tasks.build_report(8) == "report 8"
+
+for task, name in [(tasks.import_shop, "import:3"), (tasks.export_shop, "export:3")]:
+    assert task(3) == "shop 3"
+    with held(name):
+        assert task(3)["skipped"]
+assert tasks.build_index(3) == "index 3"
+
+for task, result in [(tasks.sync_account, "account 3"), (tasks.refresh, "fresh 3")]:
+    assert task(3) == result
+first = tasks.sync_account.delay(3)
+assert not first.duplicate
+second = tasks.sync_account.delay(3)
+assert (second.duplicate, second.id) == (True, first.id)
+tasks.refresh.delay(3)
+assert tasks.refresh.delay(3).startswith("already asked for: ")
+
+from django.test import RequestFactory
+from reports import views
+assert views.clear(RequestFactory().get("/"), 3).status_code == 200
+assert not tasks.sync_account.delay(3).duplicate
+
+with held("report:7"):
+    results = ["a", tasks.build_report(7), {"b": 1}]
+assert tasks.summarise(results) == ["a", {"b": 1}]
+
+assert tasks.count_stock("A-1") is None
+with held("stock:A-1"):
+    assert refused(lambda: tasks.count_stock("A-1"))
+assert tasks.send_invoice(5) is None
+print("done")
+""")
+    assert someone.seen.endswith("done\n")
+
+
+def test_the_app_of_the_page_is_that_of_every_thread(someone):
+    """In a thread a shared task has the project's broker, even if it was looked at too early."""
+    follow(someone, IN_MEMORY, without=IMPORT)
+    tasks = someone.home / "reports/tasks.py"  # the page's first task alone does not import the app
+    tasks.write_text(next(each.text for each in blocks(PAGE) if each.file == "reports/tasks.py"))
+    someone.type("""\
+import threading
+
+from reports import tasks
+assert tasks.build_report.app.main == "default"
+import mysite.celery
+
+found = []
+look = lambda: found.append((tasks.build_report.app.main, tasks.build_report.app.conf.broker_url))
+thread = threading.Thread(target=look)
+thread.start()
+thread.join()
+print(*found[0])
+""")
+    assert someone.seen.endswith("mysite memory://\n")
+
+
+# -- the whole of it, over HTTP -------------------------------------------------------------------
+
+
+@pytest.fixture
+def addresses(patient_nodes: Any) -> Iterator[str]:
+    """The settings that name a real broker and real nodes; this process locks there as well."""
+    locks = patient_nodes.settings(MAX_TTL=60, NODE_TIMEOUT=10, RESTART_GUARD=False)
+    with ExitStack() as stack:
+        broker = EmbeddedNode()
+        stack.callback(broker.close)
+        broker.start()
+        stack.enter_context(override_settings(REDLOCK={"default": locks}))
+        yield (
+            f"CELERY_BROKER_URL = CELERY_RESULT_BACKEND = {broker.url!r}\n"
+            f"REDLOCK = {{'default': {locks!r}}}\n"
+        )
+
+
+@contextmanager
+def program(someone: Reader, command: str, ready: str) -> Iterator[re.Match[str]]:
+    """Start a command of the page, and wait until its output says that it is ready."""
+    name, *words = command.split()
+    log = someone.home / f"{name}.log"
+
+    def said() -> Any:
+        return re.search(ready, log.read_text())
+
+    # What the page does not say is not there: its files name the settings, its commands the place.
+    told = {"DJANGO_SETTINGS_MODULE", "PYTHONPATH"}
+    environment = {key: value for key, value in someone.environment.items() if key not in told}
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [str(Path(sys.executable).with_name(name)), *words],
+            cwd=someone.home,
+            env=environment,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    try:
+        yield eventually(said, within=LONG, every=0.05)
+    except BaseException as error:
+        error.add_note(f"{command} said:\n{log.read_text()}")
+        raise
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(15)
+
+
+def worker(someone: Reader) -> Any:
+    """The worker of the page."""
+    (command,) = (each for each in commands() if each.startswith("celery "))
+    return program(someone, command, r"celery@\S+ ready")
+
+
+def web(someone: Reader) -> Any:
+    """The web server of the page, at a port that is free; its address is matched."""
+    (command,) = (each for each in commands() if each.startswith("gunicorn "))
+    return program(someone, f"{command} --bind 127.0.0.1:0", r"Listening at: (http://\S+)")
+
+
+def ask(address: str) -> Any:
+    """What an address answers, as JSON."""
+    with urllib.request.urlopen(address, timeout=LONG) as answer:  # noqa: S310 - our own server
+        return json.load(answer)
+
+
+def finished(site: str, task: str) -> Any:
+    """What the page's view shows of a task, when it has succeeded."""
+    shown = ask(f"{site}/results/{task}")
+    return shown if shown["state"] == "SUCCESS" else None
+
+
+def result_of(site: str, task: str) -> Any:
+    """Wait until a task has succeeded; its result."""
+    return eventually(partial(finished, site, task), within=LONG, every=0.05)["result"]
+
+
+@pytest.mark.slow
+def test_a_view_of_the_page_sends_and_its_worker_works(someone, addresses):
+    """The page's files, worker and web server: what a view sends is done, locked, and shown."""
+    follow(someone, addresses)
+    with worker(someone), web(someone) as listening:
+        site = listening[1]
+        sent = [ask(f"{site}/reports/{number}/build")["task"] for number in range(8)]
+        for number, task in enumerate(sent):
+            assert result_of(site, task) == f"report {number}"
+        with redlock("report:7"):
+            skipped = result_of(site, ask(f"{site}/reports/7/build")["task"])
+        assert skipped["skipped"] is True
+
+
+@pytest.mark.slow
+def test_without_the_import_of_the_app_the_view_is_a_500(someone, addresses):
+    """A web process that never imports the Celery app looks for a broker that is not there."""
+    follow(someone, addresses, without=IMPORT)
+    tasks = someone.home / "reports/tasks.py"
+    texts = [each.text for each in blocks(PAGE) if each.file == "reports/tasks.py"]
+    tasks.write_text("\n".join(text for text in texts if "mysite.celery" not in text))
+    with web(someone) as listening, pytest.raises(HTTPError) as failed:
+        ask(f"{listening[1]}/reports/7/build")
+    assert failed.value.code == 500
+    assert "OperationalError" in failed.value.read().decode()

@@ -1,0 +1,294 @@
+"""Each code block of each page is run, rendered or compared by a test, which is named here.
+
+A page with a new block fails until the block has a test: add it to ``RUN_BY``. A block that cannot
+be run is in ``NOT_RUN``, with the reason.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import textwrap
+import tomllib
+from collections import defaultdict
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from django.core.management import call_command
+from django.http import HttpResponse
+from django.test import RequestFactory
+
+from django_redlock import NodesUnavailable, redlock
+from django_redlock.core.protocol import Answer, Vote
+from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.testing import plugin
+from django_redlock.views import single_flight
+from tests.docs.commands import OF_A_NODE, PROMPTS, wrong
+from tests.docs.tables import ROOT
+from tests.docs.test_docs import EVERY_PAGE, PAGES, SETTINGS, STATUS, _gist
+from tests.docs.test_promises_page import names_in
+from tests.support.looked_at import A, B, put
+
+HERE = "tests/docs/test_every_block.py"
+DOCS = "tests/docs/test_docs.py"
+PASTED = "tests/docs/test_pasted_pages.py::test_the_examples_of_a_page_run_in_a_new_project"
+RUN_BY: dict[str, dict[str, str]] = {
+    "README.md": {"python": f"{DOCS}::test_the_readme_runs"},
+    "docs/explanation/architecture.md": {
+        "python": f"{HERE}::test_the_python_of_the_other_pages_runs",
+        "text": "tests/test_layers.py::test_the_drawing_shows_the_floors",
+    },
+    "docs/how-to/admin.md": {
+        "python": "tests/docs/test_pasted_pages.py::test_the_admin_page_is_there_in_a_new_project",
+        "html+django": "tests/django/test_template_tag.py::test_the_page_of_the_documentation",
+    },
+    "docs/how-to/api-frameworks.md": {
+        "python": "tests/views/test_api_frameworks_page.py::test_the_examples_of_the_page_run"
+    },
+    "docs/how-to/asyncio.md": {"python": PASTED},
+    "docs/how-to/celery.md": {
+        "python": "tests/docs/test_celery_page.py::test_the_tasks_of_the_page_run_and_are_locked"
+    },
+    "docs/how-to/errors.md": {
+        "python": f"{DOCS}::test_the_errors_are_handled_as_the_page_says",
+        "text": f"{HERE}::test_the_text_of_an_error_is_as_the_pages_show_it",
+    },
+    "docs/how-to/fencing.md": {"python": f"{DOCS}::test_a_row_refuses_as_the_page_says"},
+    "docs/how-to/locks.md": {"python": PASTED},
+    "docs/how-to/long-jobs.md": {"python": f"{DOCS}::test_long_jobs_are_done_as_the_page_says"},
+    "docs/how-to/migrate.md": {
+        "python": "tests/interop/test_migration_page.py::test_before_and_after"
+    },
+    "docs/how-to/other-clients.md": {
+        "python": "tests/interop/test_other_clients_page.py::test_an_example_of_the_page",
+        "js": "tests/interop/test_other_clients_page.py::test_an_example_of_the_page",
+        "text": "tests/interop/test_other_clients_page.py::test_an_example_of_the_page",
+    },
+    "docs/how-to/recipes.md": {"python": "tests/docs/test_recipes_page.py::test_the_recipes_run"},
+    "docs/how-to/status.md": {
+        "text": f"{HERE}::test_the_tables_of_the_status_page_are_what_is_printed"
+    },
+    "docs/how-to/testing.md": {
+        "python": "tests/docs/test_testing_page.py::test_the_tests_of_the_page_pass",
+        "text": "tests/docs/test_testing_page.py::test_a_lock_that_is_left_behind",
+        "toml": f"{HERE}::test_the_toml_of_the_pages_is_read",
+    },
+    "docs/how-to/transactions.md": {
+        "python": "tests/docs/test_transactions_page.py::test_the_examples_run"
+    },
+    "docs/how-to/views.md": {
+        "python": "tests/views/test_views.py::test_the_examples_of_the_how_to_run",
+        "json": f"{HERE}::test_the_answers_of_the_views_page_are_given",
+        "text": f"{HERE}::test_the_answers_of_the_views_page_are_given",
+    },
+    "docs/how-to/waiting.md": {"python": PASTED},
+    "docs/how-to/which-lock.md": {
+        "python": "tests/docs/test_which_lock_page.py::test_the_examples_of_the_page_run"
+    },
+    "docs/index.md": {"python": f"{HERE}::test_the_python_of_the_other_pages_runs"},
+    "docs/install.md": {"python": f"{DOCS}::test_the_installation_runs"},
+    "docs/reference/api.md": {"python": f"{HERE}::test_the_python_of_the_other_pages_runs"},
+    "docs/reference/metrics.md": {
+        "python": f"{DOCS}::test_the_examples_of_metrics_run",
+        "text": "tests/docs/test_tables_of_events.py"
+        "::test_a_line_of_the_log_is_as_the_page_shows_it",
+    },
+    "docs/reference/reasons.md": {
+        "python": "tests/core/test_reasons.py::test_the_example_of_the_page_runs",
+        "text": f"{HERE}::test_the_text_of_an_error_is_as_the_pages_show_it",
+    },
+    "docs/reference/settings.md": {
+        "python": f"{DOCS}::test_the_settings_of_the_reference_are_accepted",
+        "text": f"{HERE}::test_a_node_takes_the_lines_of_its_configuration",
+    },
+    "docs/reference/signals.md": {"python": f"{DOCS}::test_the_examples_of_signals_run"},
+    "docs/tutorial.md": {
+        "python": f"{DOCS}::test_the_tutorial_runs",
+        "text": f"{DOCS}::test_the_tutorial_runs",
+    },
+}
+NOT_RUN = {  # (page, language): why
+    ("docs/how-to/deployment.md", "text"): "five nodes with faults; test_check.py makes each fault",
+    ("docs/explanation/redlock.md", "text"): "a drawing of counters",
+}
+
+
+class Fence(NamedTuple):
+    """A fenced block, wherever it is indented to."""
+
+    language: str
+    text: str
+
+
+def fences(page: Path) -> list[Fence]:
+    """Every fenced block of a page; directives of Sphinx are none."""
+    found = re.findall(
+        r"^( *)```([^\n]*)\n(.*?)^\1```$", page.read_text(), re.DOTALL | re.MULTILINE
+    )
+    return [
+        Fence(language, textwrap.dedent(text))
+        for _, language, text in found
+        if not language.startswith("{")
+    ]
+
+
+def name(page: Path) -> str:
+    """A page's path in the repository."""
+    return str(page.relative_to(ROOT))
+
+
+# -- the lists ------------------------------------------------------------------------------------
+
+
+def test_each_block_has_a_test_or_a_reason():
+    """The lists name the languages of each page's blocks, and nothing that is not there."""
+    shown: dict[str, set[str]] = defaultdict(set)
+    for page in PAGES:
+        for fence in fences(page):
+            assert fence.language, f"{name(page)}: a block needs a language: {fence.text[:40]!r}"
+            if fence.language != "console":  # these have a test of their own, below
+                shown[name(page)].add(fence.language)
+    listed: dict[str, set[str]] = {page: set(by) for page, by in RUN_BY.items()}
+    for drawn, language in NOT_RUN:
+        listed.setdefault(drawn, set()).add(language)
+    assert listed == shown
+
+
+def test_each_test_of_the_list_is_there():
+    """The list names tests of this repository, in files that read the page."""
+    for page, by in RUN_BY.items():
+        for test in by.values():
+            file, _, function = test.partition("::")
+            assert function in names_in(file), test
+            words = Path(page).stem, Path(page).stem.upper().replace("-", "_")
+            source = (ROOT / file).read_text() + (ROOT / DOCS).read_text()
+            assert any(word in source for word in words), f"{file} does not read {page}"
+
+
+# -- commands -------------------------------------------------------------------------------------
+
+
+@EVERY_PAGE
+def test_each_command_of_a_page_exists(page):
+    """Each line of a console, and each command in the text, is one that there is."""
+    for fence in fences(page):
+        if fence.language != "console":
+            continue
+        for line in fence.text.splitlines():
+            prompt, _, command = line.partition(" ")
+            assert prompt in PROMPTS, line
+            if prompt == "$":
+                assert wrong(command) == ""
+            else:
+                assert command.split()[0] in OF_A_NODE
+    inline = re.findall(r"`((?:python )?manage\.py [^`]+|pip [^`]+|make [^`]+)`", page.read_text())
+    for command in inline:
+        assert wrong(command.replace("\\|", "|")) == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "make no-such-target",
+        'make bench ARGS="--no-such-option"',
+        "make test ARGS=tests/test_no.py",
+        "python manage.py no_such_command",
+        "python manage.py redlock_status --no-such-option",
+        "manage.py redlock_status --limit many",
+        "pip install 'django-redlock[no-such-extra]'",
+        "pip install no-such-package",
+        ".venv/bin/python -m pytest tests/docs/test_docs.py::test_no",
+        "python -m tools.no_such_tool",
+        "python no-such-file.py",
+        "no-such-program",
+    ],
+)
+def test_a_command_that_does_not_exist_is_noticed(command):
+    """A target, an option, a file, a test, an extra, a package that is not there is found."""
+    assert wrong(command)
+
+
+# -- the blocks that no other test runs -----------------------------------------------------------
+
+
+def test_the_python_of_the_other_pages_runs(memory):
+    """The start page and the reference run as they are; "Architecture" shows a lock alone."""
+    for page in ("docs/index.md", "docs/reference/api.md", "docs/explanation/architecture.md"):
+        (fence,) = [each for each in fences(ROOT / page) if each.language == "python"]
+        names: dict[str, Any] = {"redlock": redlock} if "architecture" in page else {}
+        exec(fence.text, names)  # noqa: S102 - our own page
+        redlock("invoice:42").acquire().release()
+
+
+def test_the_text_of_an_error_is_as_the_pages_show_it():
+    """Equal reasons are told once, with the nodes that gave them, as two pages print it."""
+    refused = because(ReasonCode.CONNECTION_REFUSED)
+    nodes = [f"10.0.0.{node}:6379/0" for node in range(1, 6)]
+    votes = [Vote(node, Answer.UNKNOWN, reason=refused) for node in nodes[:3]]
+    votes += [Vote(node, Answer.YES) for node in nodes[3:]]
+    reason = because(ReasonCode.NO_MAJORITY, votes=2, size=5, needed=3)
+    error = NodesUnavailable(reason, name="invoice:42", votes=votes)
+    for page in ("docs/how-to/errors.md", "docs/reference/reasons.md"):
+        (fence,) = [each for each in fences(ROOT / page) if each.language == "text"]
+        assert fence.text.strip() == str(error)
+
+
+def test_the_answers_of_the_views_page_are_given(memory):
+    """The problem details of a refusal are those of the page, and its text can be translated."""
+    shown = {fence.language: fence.text for fence in fences(ROOT / "docs/how-to/views.md")}
+
+    @single_flight("pay")
+    def pay(_request: Any) -> HttpResponse:
+        return HttpResponse("paid")
+
+    with redlock("pay"):
+        refused = pay(RequestFactory().post("/", headers={"accept": "application/json"}))
+    problem = json.loads(refused.content)
+    assert problem == json.loads(shown["json"])
+    (original,) = re.findall(r'^msgid "(.*)"$', shown["text"], re.MULTILINE)
+    assert original == problem["detail"]
+
+
+def test_the_toml_of_the_pages_is_read():
+    """It is TOML, and asks pytest for fixtures that the plugin has."""
+    (shown,) = [each for each in fences(ROOT / "docs/how-to/testing.md") if each.language == "toml"]
+    asked = tomllib.loads(shown.text)["tool"]["pytest"]["ini_options"]["usefixtures"]
+    assert asked
+    assert all(hasattr(plugin, name) for name in asked)
+
+
+def test_a_node_takes_the_lines_of_its_configuration(patient_nodes):
+    """Each line of "Configure the nodes" is a setting of the server, which takes the value."""
+    _, configuration = [each for each in fences(SETTINGS) if each.language == "text"]
+    lines = configuration.text.splitlines()
+    assert len(lines) == 3
+    with closing(patient_nodes[0].client()) as admin:
+        for line in lines:
+            key, value = line.split()
+            assert admin.config_set(key, value.strip('"'))
+            assert admin.config_get(key) == {key: value.strip('"')}
+
+
+def test_the_tables_of_the_status_page_are_what_is_printed(memory):
+    """The locks that the page shows are printed so, with all nodes and with one that is down."""
+    first, second, _ = [each.text for each in fences(STATUS) if each.language == "text"]
+    put(memory, "invoice:42", f"{A}:1:web-1:2114", *range(5), seconds=29)
+    put(memory, "import:7", f"{A}:1:worker-1:640", 0, 1)
+    put(memory, "stock:A-113", f"{A}:1:web-1:2114", 0, 1)
+    put(memory, "report:2026-03", "rest::worker-2:871", *range(5))
+    put(memory, "stock:A-113", f"{B}:1:web-2:1998", 2, 3)
+    put(memory, "stock:A-113", f"{'c' * 32}:1:web-3:77", 4)
+
+    def locks(text: str) -> Any:
+        return _gist(text.split("\nlock ")[1])
+
+    for shown in (first, second):
+        out = io.StringIO()
+        with suppress(SystemExit):  # of a node that is down
+            call_command("redlock_status", stdout=out, no_color=True)
+        assert locks(out.getvalue()) == locks(shown)
+        assert _gist(out.getvalue())[:2] == _gist(shown)[:2]
+        memory.down = {4}

@@ -1,0 +1,114 @@
+"""Each sentence of the page "Promises and their tests" names tests, and they exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/explanation/promises.md"
+FAILURES = ROOT / "docs/reference/celery-failures.md"
+README = ROOT / "README.md"
+IDS = re.compile(r"`(tests/\S+\.py)::(\w+)`")
+LEAD = re.compile(r"- \*\*(.+?)\*\*", re.DOTALL)
+
+
+def promises(text: str) -> list[str]:
+    """The items below the two headings; anything else there is no promise with a test."""
+    _, *sections = re.split(r"^## .*\n", text, flags=re.MULTILINE)
+    items: list[str] = []
+    for line in "".join(sections).splitlines():
+        if line.startswith("- "):
+            items.append(line)
+        elif line.startswith("  "):
+            items[-1] += f"\n{line}"
+        else:
+            assert not line or line.startswith("### "), f"outside of the list: {line}"
+    return items
+
+
+def unproven(text: str) -> list[str]:
+    """The items that name no test."""
+    return [item for item in promises(text) if not IDS.search(item)]
+
+
+@cache
+def names_in(file: str) -> frozenset[str]:
+    """The tests of a file, read without importing it."""
+    if not (ROOT / file).is_file():
+        return frozenset()
+    tree = ast.parse((ROOT / file).read_text())
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [node.name for node in tree.body if isinstance(node, functions)]
+    return frozenset(name for name in found if name.startswith("test_"))
+
+
+def missing(text: str) -> list[str]:
+    """The tests that are named and are not there."""
+    return [f"{file}::{name}" for file, name in IDS.findall(text) if name not in names_in(file)]
+
+
+def leads(text: str) -> set[str]:
+    """What the items of a page say in bold, on one line."""
+    return {" ".join(lead.split()).rstrip(".,:") for lead in LEAD.findall(text)}
+
+
+def test_every_promise_names_a_test():
+    """No sentence of the page stands without a test behind it."""
+    assert len(promises(PAGE.read_text())) > 40
+    assert unproven(PAGE.read_text()) == []
+
+
+def test_every_test_that_is_named_exists():
+    """Each id on the page is a test of this repository."""
+    assert len(IDS.findall(PAGE.read_text())) > 80
+    assert missing(PAGE.read_text()) == []
+
+
+def test_every_failure_of_a_task_names_a_test_that_exists():
+    """Each row of the two tables names a test, and each test of the pools is in a row."""
+    rows = [row for row in FAILURES.read_text().splitlines() if row.startswith("| ")]
+    rows = [row for row in rows if not row.startswith(("| What goes", "| With"))]
+    assert len(rows) >= 28
+    assert [row for row in rows if not IDS.search(row)] == []
+    assert missing(FAILURES.read_text()) == []
+    named = set(IDS.findall(FAILURES.read_text()))
+    file = "tests/celery/test_pools.py"
+    assert {(file, name) for name in names_in(file)} <= named
+
+
+def test_the_readme_promises_nothing_else():
+    """What the README lists as promised and not promised stands on the page, in these words."""
+    _, section = README.read_text().split("## What it promises", 1)
+    section, _ = section.split("\n## ", 1)
+    short = leads(re.sub(r"^> ?", "", section, flags=re.MULTILINE))
+    assert len(short) >= 8
+    assert short <= leads(PAGE.read_text())
+
+
+SAMPLE = """\
+## What it promises
+
+- **One.** `tests/docs/test_promises_page.py::test_every_promise_names_a_test`
+- **Two,** which goes on.
+  And on.
+"""
+
+
+def test_an_unproven_promise_is_noticed():
+    """An item without a test is found, one with a test is not, and loose text is refused."""
+    assert unproven(SAMPLE) == ["- **Two,** which goes on.\n  And on."]
+    with pytest.raises(AssertionError, match="outside"):
+        promises(f"{SAMPLE}\nIt never fails.\n")
+
+
+@pytest.mark.parametrize(
+    "wrong", ["tests/docs/test_promises_page.py::test_x", "tests/test_no.py::test_x"]
+)
+def test_a_test_that_is_not_there_is_noticed(wrong):
+    """A misspelt test and a misspelt file are found."""
+    assert missing(f"{SAMPLE}  `{wrong}`\n") == [wrong]

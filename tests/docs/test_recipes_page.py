@@ -1,0 +1,118 @@
+"""The recipes run as they are pasted, in a project of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import django
+import pytest
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connections
+from django.http import HttpResponse
+from django.test import AsyncClient, override_settings
+from django.urls import path
+
+from django_redlock import redlock
+from django_redlock.views import single_flight
+from tests.docs.tables import codes, table
+from tests.docs.test_docs import ROOT, Block, blocks, reader
+
+PAGE = ROOT / "docs/how-to/recipes.md"
+SETTINGS = """\
+INSTALLED_APPS += ["shop", "django_redlock"]
+ALLOWED_HOSTS = ["localhost"]
+REDLOCK = {"default": {"NODES": ["memory://a", "memory://b", "memory://c"]}}
+"""
+COMMAND = """\
+import io
+from django.core.management import CommandError, call_command
+from django.test.utils import override_settings
+from django_redlock import redlock
+from django_redlock.testing import unavailable
+
+def run():
+    out = io.StringIO()
+    call_command("send_reminders", stdout=out)
+    return out.getvalue().strip()
+
+print(run().split()[0], "|", run())
+with redlock("migrate"), unavailable():
+    try:
+        run()
+    except CommandError as error:
+        print(type(error).__name__)
+"""
+VIEW = """\
+import asyncio
+from django.test import AsyncRequestFactory
+from shop.views import start
+
+async def twice():
+    ask = lambda: start(AsyncRequestFactory().post("/"), pk=7)
+    return [answer.status_code for answer in await asyncio.gather(ask(), ask())]
+
+print(sorted(asyncio.run(twice())))
+"""
+TASK = """\
+from shop.tasks import build_report
+from django_redlock import redlock
+with redlock("report:2026"):
+    print(build_report.enqueue(2026).return_value)
+print(build_report.enqueue(2026).return_value[:18])
+"""
+
+
+def test_the_recipes_run(tmp_path):
+    """A command that another machine runs ends quietly; of two equal requests one runs."""
+    with reader(tmp_path, "mysite.settings") as someone:
+        someone.run("django-admin startproject mysite .")
+        someone.run("python manage.py startapp shop")
+        someone.write(Block("python", "mysite/settings.py", SETTINGS))
+        for folder in ("management", "management/commands"):
+            (someone.home / "shop" / folder).mkdir()
+            (someone.home / "shop" / folder / "__init__.py").touch()
+        for block in blocks(PAGE):
+            if block.file != "shop/tasks.py":
+                (someone.home / block.file).write_text(block.text)
+        someone.type(COMMAND)
+        assert someone.seen.endswith("sent | another machine is at it\nCommandError\n")
+        someone.type(VIEW)
+        assert someone.seen.endswith("[200, 409]\n")
+        if django.VERSION < (6, 0):
+            return
+        (tasks,) = [block for block in blocks(PAGE) if block.file == "shop/tasks.py"]
+        (someone.home / tasks.file).write_text(tasks.text)
+        someone.type(TASK)
+        assert someone.seen.endswith("another worker is at it\nthe report of 2026\n")
+
+
+def test_what_an_async_view_cannot_do():
+    """Each row of the table raises what it says."""
+    rows = table("docs/how-to/recipes.md", "In an async view").rows
+    told = [codes(row[1])[0] for row in rows]
+
+    async def blocking(_: Any) -> HttpResponse:
+        with redlock("a"):
+            return HttpResponse()
+
+    async def atomic(_: Any) -> HttpResponse:
+        async with redlock("a").atomic():
+            return HttpResponse()
+
+    async def single(_: Any) -> HttpResponse:
+        return HttpResponse()
+
+    views = [blocking, atomic, single_flight("a")(single)]
+    assert told == ["SynchronousOnlyOperation", "TypeError", "RuntimeError"]
+    kinds = [SynchronousOnlyOperation, TypeError, RuntimeError]
+    for view, kind, atomic_requests in zip(views, kinds, (False, False, True), strict=True):
+        _raises(view, kind, atomic_requests=atomic_requests)
+
+
+def _raises(view: Any, kind: type[Exception], *, atomic_requests: bool) -> None:
+    site = override_settings(ROOT_URLCONF=(path("", view),), ALLOWED_HOSTS=["*"], MIDDLEWARE=[])
+    with site, pytest.MonkeyPatch.context() as patched:
+        patched.setitem(connections.settings["default"], "ATOMIC_REQUESTS", atomic_requests)
+        with pytest.raises(kind):
+            asyncio.run(AsyncClient().post("/"))

@@ -1,0 +1,70 @@
+"""The page "Test your project": its tests pass in a new project, and fail for wrong code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.test_docs import INSTALL, TESTING, Reader, _follow, blocks, reader
+
+TESTS = 12  # on the page
+
+
+@pytest.fixture
+def someone(tmp_path: Path) -> Iterator[Reader]:
+    """A reader who has followed the page."""
+    with reader(tmp_path, "mysite.test_settings") as someone:
+        _follow(someone, INSTALL)
+        _follow(someone, TESTING)
+        (config,) = [block for block in blocks(TESTING) if block.language == "toml"]
+        (tmp_path / "pyproject.toml").write_text(config.text)
+        yield someone
+
+
+def test_the_tests_of_the_page_pass(someone):
+    """By pytest with the fixture for all tests, and by Django's runner."""
+    assert f"{TESTS} passed" in someone.run("pytest tests billing/tests.py")
+    someone.run("python manage.py test")
+    someone.run("python manage.py test --settings mysite.parallel_settings")
+
+
+def test_what_the_page_types_runs(someone):
+    """The example of nodes without pytest."""
+    (typed,) = [each for each in blocks(TESTING) if each.language == "python" and not each.file]
+    someone.type(f"import warnings\n{typed.text}")
+
+
+@pytest.mark.parametrize(
+    ("file", "right", "wrong", "failing"),
+    [
+        ("billing/reports.py", "except LockTaken", "except ZeroDivisionError", "being_built"),
+        ("billing/reports.py", "except NodesUnavailable", "except ZeroDivisionError", "in_an_out"),
+        ("billing/reports.py", "assert_locked(f", "str(f", "under_its_lock"),
+        ("billing/reports.py", "lease.ensure()", "lease.remaining()", "late_holder"),
+        ("billing/reports.py", "wait=10", "wait=0", "waited_for"),
+        ("billing/exports.py", '@locked_task("export:{number}")', "", "export_that_runs"),
+    ],
+)
+def test_the_tests_of_the_page_fail_for_wrong_code(someone, file, right, wrong, failing):
+    """Each of them tests something."""
+    path = someone.home / file
+    source = path.read_text()
+    assert source.count(right) == 1
+    path.write_text(source.replace(right, wrong))
+    said = someone.run("pytest tests --deselect tests/test_invoices.py", codes=(1,))
+    assert re.search(rf"^FAILED .*{failing}", said, re.MULTILINE), said
+
+
+def test_a_lock_that_is_left_behind(someone):
+    """Without the clean-up of the page, each of its tests fails, with the message of the page."""
+    path = someone.home / "billing/tests.py"
+    source = path.read_text()
+    (cleanup,) = re.findall(r"^ *self\.addCleanup\(self\.lease.*\n", source, re.MULTILINE)
+    path.write_text(source.replace(cleanup, ""))
+    said = someone.run("pytest billing/tests.py", codes=(1,))
+    (shown,) = [block.text for block in blocks(TESTING) if block.language == "text"]
+    for part in re.split(r"web-1:4711|…|:\d+", shown.strip()):
+        assert part.splitlines()[-1] in said, said

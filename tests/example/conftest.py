@@ -1,0 +1,120 @@
+"""The example on nodes in memory; a running demo, and people who come to its site."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from celery.backends.cache import CacheBackend
+from django.db import connections
+from django.test import override_settings
+from kombu.simple import SimpleQueue
+
+from django_redlock import conf
+from django_redlock.fanout.memory.group import MemoryNodes
+from example_project import settings as example
+from example_project.box_office import outside, tasks
+from example_project.box_office.models import Show
+from example_project.celery import app as celery_app
+from tests.support.pages.chromium import CHROMIUM, QUIETLY, need, why_not
+
+from .running_demo import await_line, demo_home, started, web_log
+from .visitors import SURE, TITLE, Demo, Person
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Demo]:
+    """A running demo."""
+    need("the demo", why_not())
+    with demo_home() as home, started(home) as process:
+        site = await_line(process, "Site").split()[1]
+        _, _, user, _, password = await_line(process, "Log in").split()
+        yield Demo(site, user, password, home)
+        assert process.poll() is None
+
+
+@pytest.fixture
+def come(demo: Demo) -> Iterator[Callable[..., Person]]:
+    """Come to the site with a browser of your own. Whatever happens, the site must not fail."""
+    from playwright.sync_api import sync_playwright
+
+    people: list[Person] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIETLY)
+
+        def come(**options: Any) -> Person:
+            people.append(Person(browser, demo, **options))
+            return people[-1]
+
+        yield come
+        for person in people:
+            person.context.close()
+        browser.close()
+    log = web_log(demo.home)
+    print(f"The web server's log:\n{log}")  # pytest shows it if the test has failed
+    for fault in ("Internal Server Error", "Not Found", "Traceback"):
+        assert fault not in log
+
+
+@pytest.fixture
+def staff(come: Callable[[], Person]) -> Iterator[Person]:
+    """A staff user who has added a show; the test's end deletes the show."""
+    person = come()
+    person.page.goto("/")
+    person.log_in()
+    person.page.goto("/admin/box_office/show/add/")
+    person.page.fill("#id_title", TITLE)
+    person.save()
+    yield person
+    person.page.goto("/admin/box_office/show/")
+    person.page.get_by_role("link", name=TITLE, exact=True).first.click()
+    person.page.get_by_role("link", name="Delete", exact=True).click()
+    person.save(SURE)
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryNodes]:
+    """The example's own settings with fresh nodes in memory; nothing takes its time."""
+    monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", True)
+    for name in ("BANK", "REPORT", "EXPORT", "POSTERS"):
+        monkeypatch.setattr(outside, name, 0)
+    names = [f"memory://example-{next(NUMBERS)}" for _ in range(5)]
+    with override_settings(
+        ROOT_URLCONF=example.ROOT_URLCONF,
+        MIDDLEWARE=example.MIDDLEWARE,
+        TEMPLATES=example.TEMPLATES,
+        REDLOCK={"default": {"NODES": names}},
+    ):
+        group = conf.backend("default").group
+        assert isinstance(group, MemoryNodes)
+        yield group
+
+
+@pytest.fixture
+def show() -> Show:
+    """A show of which nothing is sold."""
+    return Show.objects.create(title="The Seagull")
+
+
+@pytest.fixture
+def queue() -> Iterator[SimpleQueue]:
+    """The queue of the example's worker, at a broker in memory."""
+    celery_app.conf.broker_url = "memory://"
+    with celery_app.connection_for_read() as connection:
+        queue = connection.SimpleQueue("celery")
+        queue.clear()
+        yield queue
+        queue.clear()
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch) -> CacheBackend:
+    """The results of the example's tasks, in memory."""
+    backend = CacheBackend(app=celery_app, url="memory://")
+    for task in (tasks.print_posters, tasks.rehearse):
+        monkeypatch.setattr(task, "_backend", backend)
+    return backend

@@ -1,0 +1,324 @@
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from example_project.box_office.tasks import REHEARSAL_TTL
+from example_project.demo.browser import Browser
+from example_project.demo.tasks import MOMENT
+from tests.support.waiting import eventually, slowness
+
+from .running_demo import (
+    SECONDS,
+    Terminal,
+    await_line,
+    demo_home,
+    left_running,
+    processes,
+    started,
+    web_log,
+)
+
+pytestmark = pytest.mark.slow
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """The directory for all that the demo writes."""
+    with demo_home() as home:
+        yield home
+
+
+@pytest.fixture
+def start(home: Path) -> Iterator[Start]:
+    """Start the demo with its stdout in a pipe."""
+    with ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(started(home, *arguments))
+
+
+def figures(output: str) -> dict[str, list[str]]:
+    """The rows of the summary: a label, and a figure for each way to protect a row."""
+    rows = (re.split(r"\s{2,}", line.strip()) for line in output.splitlines())
+    return {row[0]: row[1:] for row in rows if len(row) in (3, 4)}
+
+
+def test_demo_shows_what_the_locks_are_good_for(home, start):
+    """With the locks nothing overlaps, is lost or is done twice, without them much is."""
+    slow, began = slowness(), time.monotonic()
+    demo = start("--once")
+    output, complaints = demo.communicate(timeout=5 * SECONDS)
+    took = time.monotonic() - began
+    slow = max(slow, slowness())
+
+    assert (demo.returncode, complaints) == (0, ""), output
+    shown = figures(output)
+    sales, row = shown["sales, counted by the offices"], shown["seats sold, says the row"]
+    lost = [int(count) for count in shown["lost updates: seats sold twice"]]
+    assert lost == [int(sales[act]) - int(row[act]) for act in range(3)]
+    assert (lost[0], lost[1] > 0, lost[2] > 0) == (0, True, True)
+    assert shown["stale writes refused by the row"] == ["2", "0", "-"]
+    assert shown["offices frozen past their ttl"] == ["2", "2", "0"]
+    overlaps = [int(count) for count in shown["sales overlapping another"]]
+    assert (overlaps[0], overlaps[1] > 0, overlaps[2] > 0) == (0, True, True)
+    assert shown["fences increase with each holder"] == ["yes", "yes", "-"]
+    assert shown["nodes lost"] == ["1 killed, 1 hung", "-", "-"]
+    least, _, _ = shown["sales of an office, least to most"][0].split()
+    assert int(least) > 0
+
+    clicks, orders = shown["double clicks of customers"], shown["orders in the database"]
+    assert clicks[0] == orders[0] != "0"
+    assert int(clicks[1]) < int(orders[1])
+    assert shown["orders taken twice"][0] == "0"
+    assert int(shown["second clicks refused (409)"][0]) >= int(clicks[0])
+    assert shown["second clicks refused (409)"][1] == "0"
+    messages, built, skipped = (
+        int(shown[f"reports: {what}"][0]) for what in ("messages", "built", "skipped")
+    )
+    assert (built > 0, skipped > 0, built + skipped) == (True, True, messages)
+    assert shown["two runs of one report at once"][0] == "0"
+    assert shown["site's nodes lost"][0] == "1 killed"
+    assert shown["calls of one task"][0] == "20"
+    assert shown["messages sent for them"][0] == "1"
+    assert shown["duplicates, told of the first"][0] == "19"
+    assert shown["bodies run for them"][0] == "1"
+    assert shown["runs of a task that is killed once"][0] == "2"
+    assert 0 < float(shown["seconds from kill to take-over"][0]) < REHEARSAL_TTL + MOMENT
+    assert took < SECONDS * slow
+    assert left_running(home) == []
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "moment",
+    ["Starting", "node 5 hangs", "freezes", "Act 3", "Act 4: the site", "is killed (SIGKILL) in"],
+)
+def test_ctrl_c_leaves_nothing_behind(home, start, moment):
+    """Ctrl-C at any moment, also with stopped processes about, ends all: no file, no traceback."""
+    demo = start("--once")
+    await_line(demo, moment)
+    deadline = time.monotonic() + SECONDS
+    while not any("-server" in command for command in left_running(home)):
+        assert time.monotonic() < deadline, "no node seen"
+
+    demo.send_signal(signal.SIGINT)
+    output, complaints = demo.communicate(timeout=SECONDS)
+
+    assert (demo.returncode, complaints) == (128 + signal.SIGINT, "")
+    assert output.endswith("Stopped. Nothing is left running.\n")
+    assert left_running(home) == []
+    assert list(home.iterdir()) == []
+
+
+def test_the_site_is_open_until_ctrl_c(home, start):
+    """Without an end: the printed addresses answer, orders go on over a node's death; Ctrl-C."""
+    demo = start()
+    address = await_line(demo, "Site").split()[1]
+    locks = await_line(demo, "Locks").split()[1].removeprefix(address)
+    _, _, user, _, password = await_line(demo, "Log in").split()
+    assert Browser(address).ask("GET", "/") == 200
+    assert log_in(address, f"/{locks}", user, password) == [302, 200]
+    await_line(demo, "node 2 is killed")
+    counts = [orders(await_line(demo, "double clicks")) for _ in range(2)]
+    assert counts[0] < counts[1]
+
+    demo.send_signal(signal.SIGINT)
+    output, complaints = demo.communicate(timeout=SECONDS)
+
+    assert (demo.returncode, complaints) == (0, "")
+    assert output.endswith("Stopped. Nothing is left running.\n")
+    assert left_running(home) == []
+    assert list(home.iterdir()) == []
+
+
+def log_in(address: str, path: str, user: str, password: str) -> list[int]:
+    """The statuses of logging in, and of a page then."""
+    browser = Browser(address)
+    browser.ask("GET", "/admin/login/")
+    fields = {"username": user, "password": password, "next": path}
+    return [browser.ask("POST", "/admin/login/", fields), browser.ask("GET", path)]
+
+
+def orders(line: str) -> int:
+    """The orders under the lock, as a line of progress tells them."""
+    found = re.search(r"orders: (\d+)", line)
+    assert found
+    return int(found[1])
+
+
+def test_the_terminal_tells_what_people_do(home, start):
+    """A press of a button with tasks or nodes is a line in the terminal, a take-over too."""
+    demo = start()
+    browser = Browser(await_line(demo, "Site").split()[1])
+    await_line(demo, "Log in")
+    path = "/shows/1/tasks/"
+    assert browser.ask("GET", path) == 200
+    assert browser.ask("POST", f"{path}copies/", {}) == 302
+    await_line(demo, "a task is called 20 times: 1 sent, 19 duplicates")
+    eventually(lambda: runs(home) == 1, within=SECONDS)
+    assert browser.ask("POST", f"{path}rehearsal/", {}) == 302
+    eventually(lambda: runs(home) == 2, within=SECONDS)
+    assert browser.ask("POST", f"{path}kill/", {}) == 302
+    killed = await_line(demo, "of the worker is killed (SIGKILL)").split()
+    taken_over = await_line(demo, "takes the task over after").split()
+    assert killed[killed.index("process") + 1] != taken_over[taken_over.index("process") + 1]
+    assert browser.ask("POST", "/nodes/kill/", {}) == 302
+    await_line(demo, "a visitor kills node")
+    assert browser.ask("POST", "/nodes/bring-back/", {}) == 302
+    await_line(demo, "a visitor brings node")
+
+
+def runs(home: Path) -> int:
+    """How many bodies of the two tasks have begun, as the demo's database says."""
+    (database,) = home.glob("redlock-demo-*/box_office.sqlite3")
+    with closing(sqlite3.connect(database, timeout=SECONDS)) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM box_office_run").fetchone()
+    return int(count)
+
+
+def test_ctrl_c_in_a_terminal(home):
+    """In a terminal, under `make`, Ctrl-C is how it is meant to end: exit status 0, a last line."""
+    terminal = Terminal(home, "make", "demo", f"VENV={Path(sys.prefix)}")
+    try:
+        terminal.await_text("node 2 is killed")
+        terminal.type("\x03")
+        status = terminal.await_end()
+    finally:
+        terminal.close()
+
+    assert status == 0, terminal.seen
+    assert terminal.seen.endswith("Stopped. Nothing is left running.\r\n")
+    assert "Traceback" not in terminal.seen
+    assert left_running(home) == []
+    assert list(home.iterdir()) == []
+
+
+def test_the_addresses_stay_in_a_small_terminal(home):
+    """In a terminal of 80 × 24 the site's address and the login stay on the screen."""
+    terminal = Terminal(home, sys.executable, "-m", "example_project.demo", size=(80, 24))
+    try:
+        terminal.await_text("node 2 is killed")
+        shown = eventually(lambda: terminal.screen_with("node 2 is killed"), within=SECONDS)
+    finally:
+        terminal.close()
+    eventually(lambda: left_running(home) == [], within=SECONDS)
+
+    assert len(shown) <= 24
+    assert max(map(len, shown)) <= 80
+    picture = "\n".join(shown)
+    assert re.search(r"^  Site    http://127\.0\.0\.1:\d+/", picture, re.MULTILINE), picture
+    assert re.search(r"^  Locks   http://\S+/lockkey/$", picture, re.MULTILINE), picture
+    assert re.search(r"^  Log in  admin / demo$", picture, re.MULTILINE), picture
+    assert "reports (@locked_task)" in picture
+    assert "held now" in picture
+
+
+# -- before anything goes wrong -------------------------------------------------------------------
+
+
+@contextmanager
+def busy_machine(loops: int) -> Iterator[None]:
+    """Loops that take the processors from everybody else."""
+    with ExitStack() as stack:
+        for _ in range(loops):
+            loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            stack.callback(loop.wait)
+            stack.callback(loop.kill)
+        yield
+
+
+def without_a_lost_node(line: str) -> int:
+    """The 503s before a node was lost, as a line of progress tells them."""
+    found = re.search(r"503 without a lost node: (\d+)", line)
+    assert found
+    return int(found[1])
+
+
+def test_nobody_meets_a_node_before_it_votes(home, start):
+    """When the site opens, no node has been met by anybody before it could vote."""
+    demo = start()
+    await_line(demo, "Log in")
+    ports = [
+        int(port)
+        for command in left_running(home)
+        for port in re.findall(r"-server 127\.0\.0\.1:(\d+)", command)
+    ]
+    assert len(ports) == 6  # five nodes and a broker
+    met_early, voting = 0, 0
+    for port in ports:
+        with closing(redis.Redis(port=port)) as node:
+            # A client writes down since when it has known a node that cannot vote yet.
+            met_early += node.hexists("redlock:fences", "empty")
+            voting += node.hexists("redlock:fences", "epoch")
+    assert (met_early, voting) == (0, 5)
+
+
+@pytest.mark.parametrize("loops", [0, 4])
+def test_the_first_customers_are_served(home, start, loops):
+    """However busy the machine is, no request is answered with 503 before a node is lost."""
+    with busy_machine(loops):
+        demo = start()
+        await_line(demo, "node 2 is killed")
+        line = await_line(demo, "double clicks")
+        assert without_a_lost_node(line) == 0, web_log(home)
+        assert orders(line) > 0
+
+
+def test_on_a_busy_machine_all_acts_hold(start):
+    """On a busy machine the run with an end holds, and no 503 comes but after a node's loss."""
+    with busy_machine(4):
+        demo = start("--once")
+        output, complaints = demo.communicate()
+    assert (demo.returncode, complaints) == (0, ""), output
+    assert figures(output)["no majority, and no node just lost"][0] == "0"
+    lines = [line for line in output.splitlines() if "503 without a lost node" in line]
+    assert [without_a_lost_node(line) for line in lines] == [0] * len(lines)
+    assert lines
+
+
+# -- when the site fails --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [[], ["--once"]])
+def test_a_web_server_that_ends_is_told_of_with_its_log(home, start, arguments):
+    """When the web server ends by itself, the demo says so, shows its log, and ends."""
+    demo = start(*arguments)
+    await_line(demo, "double clicks")
+    masters = [pid for pid, command in processes(home).items() if "gunicorn" in command]
+    os.kill(min(masters), signal.SIGKILL)  # the first one has started the others
+    output, complaints = demo.communicate()
+    assert (demo.returncode, complaints) == (1, "")
+    assert "the web server has ended by itself" in output
+    assert "The log of the web server ends with:" in output
+    assert left_running(home) == []
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["--once"]])
+def test_a_request_that_fails_is_told_of_with_its_log(home, start, arguments):
+    """When a page of the site is a 500, the demo shows the log's traceback in the end."""
+    demo = start(*arguments)
+    address = await_line(demo, "Site").split()[1] if not arguments else ""
+    await_line(demo, "Act 4: the site" if arguments else "Log in")
+    (database,) = home.glob("redlock-demo-*/box_office.sqlite3")
+    with closing(sqlite3.connect(database, timeout=SECONDS)) as connection:
+        connection.execute("ALTER TABLE django_session RENAME TO gone")
+    if address:
+        assert Browser(address).ask("GET", "/shows/1/") == 500
+        eventually(lambda: "Internal Server Error" in web_log(home))
+        await_line(demo, "double clicks")
+        demo.send_signal(signal.SIGINT)
+    output, complaints = demo.communicate()
+    assert (demo.returncode, complaints) == (1 if arguments else 0, "")
+    assert "Internal Server Error: /shows/" in output
+    assert "no such table: django_session" in output

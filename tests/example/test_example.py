@@ -1,0 +1,327 @@
+"""The example project: its pages, its orders, its export and its report, on nodes in memory."""
+
+from __future__ import annotations
+
+import csv
+import math
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.staticfiles import finders
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.test import Client
+
+from django_redlock import conf, redlock
+from example_project.box_office import outside, tasks
+from example_project.box_office.models import Order, Report, Show
+from tests.support.looked_at import stop_clocks
+from tests.support.waiting import eventually
+
+from .visitors import BROWSER, visitor
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nodes")]
+FORM = {"name": "Ada", "seats": "2"}
+ROOT = Path(__file__).parents[2]
+LONG = 20.0  # seconds that nothing takes
+
+
+class Gate:
+    """Where those who come stay until they are let through, one by one.
+
+    One by one, for a database in memory does not wait when two write at once.
+    """
+
+    def __init__(self) -> None:
+        self._came: list[int] = []
+        self._open = threading.Semaphore(0)
+
+    @property
+    def inside(self) -> int:
+        """How many have come."""
+        return len(self._came)
+
+    def __call__(self) -> None:
+        self._came.append(threading.get_ident())  # one step, unlike counting
+        assert self._open.acquire(timeout=LONG)
+
+    def let_one_through(self) -> None:
+        """Let one of them go on."""
+        self._open.release()
+
+
+def in_threads(*calls: Callable[[], object]) -> list[threading.Thread]:
+    """Start calls, each with a database connection of its own."""
+
+    def run(call: Callable[[], object]) -> None:
+        try:
+            call()
+        finally:
+            BaseDatabaseWrapper.close(connections["default"])  # its own spares one in memory
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def as_told(show: Show) -> tuple[int, int]:
+    """How many orders there are, and how many seats are sold."""
+    show.refresh_from_db()
+    return Order.objects.count(), show.sold
+
+
+# -- orders ---------------------------------------------------------------------------------------
+
+
+def test_an_order(show):
+    """An order is written down, counted, and told of; the name is kept for the next one."""
+    client = visitor()
+    response = client.post(f"/shows/{show.pk}/order/", FORM, follow=True)
+    assert response.redirect_chain == [(show.get_absolute_url(), 302)]
+    assert "Ordered for Ada: 2 seats." in response.text
+    assert 'value="Ada"' in response.text
+    assert as_told(show) == (1, 2)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("path", "statuses", "orders"),
+    [("order", [302, 409], 1), ("order-unlocked", [302, 302], 2)],
+)
+def test_a_double_click(show, monkeypatch, path, statuses, orders):
+    """Of two clicks at once one orders and one is told so; without the lock both order."""
+    gate = Gate()
+    monkeypatch.setattr(outside, "authorise_card", gate)
+    client, seen = visitor(), []
+    cookies = client.cookies
+
+    def click() -> None:
+        mine = Client(headers={"accept": BROWSER})
+        mine.cookies = cookies
+        seen.append(mine.post(f"/shows/{show.pk}/{path}/", FORM))
+
+    threads = in_threads(click, click)
+    eventually(lambda: gate.inside + len(seen) == 2, within=LONG)
+    while len(seen) < 2:
+        before = len(seen)
+        gate.let_one_through()
+        eventually(lambda before=before: len(seen) > before, within=LONG)  # type: ignore[misc]
+    for thread in threads:
+        thread.join()
+    assert sorted(response.status_code for response in seen) == statuses
+    assert as_told(show) == (orders, 2 * orders)
+
+
+def test_a_second_click_just_after_the_first(show, nodes):
+    """`min_hold`: it is refused as well, in words for people and in JSON for programs."""
+    client = visitor()
+    path = f"/shows/{show.pk}/order/"
+    stop_clocks(nodes)
+    assert client.post(path, FORM).status_code == 302
+    (left,) = {due - node.clock() for node in nodes.nodes for _, due in node.keys.values() if due}
+    assert 0 < left <= 2000
+    page = client.post(path, FORM)
+    assert (page.status_code, page["Retry-After"]) == (409, str(math.ceil(left / 1000)))
+    assert page["Cache-Control"] == "no-store"
+    assert "not taken twice" in page.text
+    problem = client.post(path, FORM, headers={"accept": "application/json"})
+    assert (problem.status_code, problem["Content-Type"]) == (409, "application/problem+json")
+    assert as_told(show) == (1, 2)
+
+
+def test_other_visitors_are_not_held_up(show):
+    """The lock is a visitor's own: somebody else orders at the same time."""
+    visitors = [visitor(), visitor()]
+    path = f"/shows/{show.pk}/order/"
+    assert [each.post(path, FORM).status_code for each in visitors] == [302, 302]
+
+
+def test_the_refusal_of_an_order_speaks_of_this_visitor_only(show):
+    """Who clicks twice is told of an order of their own; another visitor meanwhile orders."""
+    ada, grace = visitor(), visitor()
+    path = f"/shows/{show.pk}/order/"
+    assert ada.post(path, FORM).status_code == 302
+    assert grace.post(path, FORM | {"name": "Grace"}, follow=True).status_code == 200
+    assert "Your order is already being taken" in ada.post(path, FORM).text
+    for client, mine, other in [(ada, "Ada", "Grace"), (grace, "Grace", "Ada")]:
+        page = client.get(show.get_absolute_url()).text
+        assert f'value="{mine}"' in page
+        assert f'value="{other}"' not in page
+        assert f"Ordered for {other}" not in page
+
+
+def test_without_a_majority_nothing_is_sold(show, nodes):
+    """Nobody can tell whether the same order is being taken: 503, and no order."""
+    client = visitor()
+    nodes.down = {0, 1, 2}
+    page = client.post(f"/shows/{show.pk}/order/", FORM)
+    assert page.status_code == 503
+    assert "Nothing has happened" in page.text
+    assert as_told(show) == (0, 0)
+
+
+@pytest.mark.parametrize("form", [{}, {"name": "Ada", "seats": "9"}, {"name": "", "seats": "1"}])
+def test_a_form_that_is_wrong(show, form):
+    """What cannot be ordered is shown again, with what is wrong."""
+    page = visitor().post(f"/shows/{show.pk}/order-unlocked/", form)
+    assert page.status_code == 422
+    assert 'class="error"' in page.text
+    assert as_told(show) == (0, 0)
+
+
+def test_a_show_that_does_not_exist(show):
+    """Nothing is sold for it, and its pages are not there."""
+    client, path = visitor(), f"/shows/{show.pk + 1}/"
+    page = client.get(path)
+    assert (page.status_code, "All shows" in page.text) == (404, True)
+    assert client.post(f"{path}order/", FORM).status_code == 404
+    assert client.get(f"{path}orders.csv").status_code == 404
+    assert as_told(show) == (0, 0)
+
+
+def test_an_order_needs_the_form_of_the_site(show):
+    """A POST without the CSRF token is refused, and so is a GET."""
+    strict = Client(enforce_csrf_checks=True)
+    assert strict.post(f"/shows/{show.pk}/order/", FORM).status_code == 403
+    assert strict.get(f"/shows/{show.pk}/order/").status_code == 405
+    assert as_told(show) == (0, 0)
+
+
+# -- export ---------------------------------------------------------------------------------------
+
+
+def test_the_export_has_every_order(show):
+    """One line for each order, under one of headings."""
+    for seats in (1, 2):
+        Order.objects.create(show=show, name='Ada, "the first"', seats=seats)
+    response = visitor().get(f"/shows/{show.pk}/orders.csv")
+    lines = list(csv.reader(response.getvalue().decode().splitlines()))
+    assert lines[0] == ["order", "name", "seats", "at"]
+    assert [line[1:3] for line in lines[1:]] == [['Ada, "the first"', str(n)] for n in (1, 2)]
+
+
+def test_the_export_runs_once_at_a_time(show):
+    """As long as one is being sent, a second is refused, and pages say so."""
+    client, path = visitor(), f"/shows/{show.pk}/orders.csv"
+    sending = client.get(path)
+    assert visitor().get(path).status_code == 409
+    assert "The orders are being exported" in client.get("/").text
+    sending.close()
+    assert "Nobody exports the orders" in client.get("/").text
+    again = visitor().get(path)
+    assert again.status_code == 200
+    again.close()
+
+
+def test_the_refusal_of_an_export_speaks_of_no_click_of_this_visitor(show):
+    """Who is refused because somebody else exports is not told of a click of their own."""
+    path = f"/shows/{show.pk}/orders.csv"
+    sending = visitor().get(path)
+    refused = visitor().get(path)
+    sending.close()
+    assert refused.status_code == 409
+    assert "perhaps for somebody else" in refused.text
+    for words in ("click", "Your", "not taken twice"):
+        assert words not in refused.text
+
+
+# -- report ---------------------------------------------------------------------------------------
+
+
+def test_a_report_counts_what_was_sold(show):
+    """The task writes down how many orders and seats there are; the page shows the last report."""
+    Order.objects.create(show=show, name="Ada", seats=3)
+    Order.objects.create(show=Show.objects.create(title="Another"), name="Ada", seats=4)
+    tasks.build_report(show.pk)
+    report = Report.objects.get()
+    assert (report.orders, report.seats) == (1, 3)
+    assert "counted 1 order" in visitor().get(show.get_absolute_url()).text
+
+
+def test_a_report_that_is_being_built(show):
+    """The page says so; a second run is skipped."""
+    with redlock(show.report_lock):
+        page = visitor().get(show.get_absolute_url()).text
+        skipped = tasks.build_report(show.pk)
+    assert "The report is being built" in page
+    assert skipped["skipped"] is True
+    assert not Report.objects.exists()
+
+
+def test_who_holds_a_lock_is_for_staff(show):
+    """A holder's label names hosts and processes: staff sees it, no customer does."""
+    customer, member, staff = visitor(), visitor(), visitor()
+    member.force_login(User.objects.create_user("member"))
+    staff.force_login(User.objects.create_user("staff", is_staff=True))
+    label = conf.backend("default").label()
+    with redlock(show.report_lock), redlock(show.export_lock):
+        for path in ("/", show.get_absolute_url()):
+            for client, times in [(customer, 0), (member, 0), (staff, 2)]:
+                page = client.get(path).text
+                assert "The report is being built" in page
+                assert "The orders are being exported" in page
+                assert page.count(label) == times
+        refused = customer.get(f"/shows/{show.pk}/orders.csv")
+        assert refused.status_code == 409
+        assert socket.gethostname() not in refused.text
+
+
+def test_the_newest_report_has_the_highest_fence(show):
+    """Which report is the last one is decided by the lock, not by the clock."""
+    for _ in range(2):
+        tasks.build_report(show.pk)
+    first, second = Report.objects.order_by("pk")
+    assert first.fence < second.fence
+    assert show.last_report() == second
+
+
+def test_the_button_sends_a_message(show, queue, django_capture_on_commit_callbacks):
+    """The report is asked for when the transaction of the request is committed."""
+    with django_capture_on_commit_callbacks(execute=True):
+        response = visitor().post(f"/shows/{show.pk}/report/", follow=True)
+        assert queue.qsize() == 0
+    message = queue.get(timeout=LONG)
+    assert message.headers["task"] == tasks.build_report.name
+    assert message.payload[0] == [show.pk]
+    assert "A report was asked for." in response.text
+
+
+# -- pages ----------------------------------------------------------------------------------------
+
+
+def test_pages_when_nobody_can_tell(show, nodes):
+    """Without a majority the pages are there, and say what is not known."""
+    nodes.down = {0, 1, 2}
+    for path in ("/", show.get_absolute_url()):
+        page = visitor().get(path)
+        assert page.status_code == 200
+        assert "Nobody can tell whether the report is being built" in page.text
+        assert "Nobody can tell whether the orders are being exported" in page.text
+
+
+def test_names_are_text(show):
+    """What somebody calls himself is no markup."""
+    Order.objects.create(show=show, name="<b>Ada</b>")
+    assert "&lt;b&gt;Ada&lt;/b&gt;" in visitor().get(show.get_absolute_url()).text
+
+
+def test_the_start_page_lists_the_shows(show):
+    """Each with its seats; and a word where there is none."""
+    Show.objects.filter(pk=show.pk).update(sold=7)
+    page = visitor().get("/").text
+    assert f'href="{show.get_absolute_url()}">The Seagull</a>' in page
+    assert "<strong>7</strong> seats sold" in page
+    show.delete()
+    assert "make demo" in visitor().get("/").text
+
+
+def test_an_icon_is_there_where_browsers_look_for_one():
+    """/favicon.ico, which pages without an icon of their own make a browser ask for."""
+    answer = Client().get("/favicon.ico")
+    assert answer.status_code == 302
+    assert finders.find(answer["Location"].removeprefix("/static/")) is not None

@@ -1,0 +1,187 @@
+"""The demo's offices and its verdict: a frozen office, with the fence and without."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.fencing import FencedRows
+from example_project.box_office.models import Show
+from example_project.demo import office, summary
+from example_project.demo.facts import Act, Acts, Sale, Traffic, office_failures
+from tests.simulation.mutants import Edit, with_edits
+
+from .test_seats import MINUTE, let_leases_expire
+
+FROZEN, SUCCESSOR = 6, 1
+LATER = 3  # sales while an office is frozen
+Play = Callable[..., Act]
+
+
+def an_act(*, locked: bool, fence: bool) -> Act:
+    """An act of two offices, in which nodes are lost before it begins."""
+    act = Act("an act", "", 1, 1.0, 1, locked=locked, fence=fence)
+    act.begin()
+    act.lost_nodes = [(act.began, "killed"), (act.began, "hung")]
+    return act
+
+
+@pytest.fixture
+def play(nodes: MemoryNodes, show: Show, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Sell as the offices do; one is frozen past its lease between its read and its write."""
+
+    def play(*, fence: bool) -> Act:
+        act, at_work, slept = an_act(locked=True, fence=fence), [SUCCESSOR], [0.0]
+
+        def frozen() -> None:
+            office.tell("frozen")
+            let_leases_expire(nodes)
+            slept[0] = MINUTE / 1000
+            at_work.append(SUCCESSOR)
+            for _ in range(LATER):
+                office.sell(show.pk, fence=fence, freeze=False)
+            at_work.pop()
+
+        def tell(event: str, **facts: Any) -> None:
+            act.hear(event, at_work[-1], facts)
+
+        clock = SimpleNamespace(monotonic=lambda: time.monotonic() + slept[0])
+        monkeypatch.setattr(office, "time", clock)
+        monkeypatch.setattr(office, "tell", tell)
+        monkeypatch.setattr(office, "stop", frozen)
+        monkeypatch.setattr(office, "think", lambda: None)
+        office.sell(show.pk, fence=fence, freeze=False)
+        at_work.append(FROZEN)
+        assert office.sell(show.pk, fence=fence, freeze=True)
+        act.row = Show.objects.sold(show.pk)
+        return act
+
+    return play
+
+
+@pytest.mark.django_db
+def test_the_row_refuses_what_a_frozen_office_writes(play):
+    """With the fence nothing is lost; with the lock alone all the later sales are."""
+    act = play(fence=True)
+    assert (act.lost_updates(), len(act.sales), len(act.refused)) == (0, 1 + LATER, 1)
+    assert (act.overlaps(), act.fences_increase()) == (0, True)
+
+
+@pytest.mark.django_db
+def test_without_the_fence_the_frozen_office_overwrites(play):
+    """The lock alone refuses nothing: the later sales are lost, and overlap its own."""
+    act = play(fence=False)
+    assert (act.lost_updates(), len(act.sales), len(act.refused)) == (LATER, 2 + LATER, 0)
+    assert act.overlaps() == LATER
+    assert act.fences_increase()
+
+
+UNFENCED = {
+    "the office reads and writes plain rows": Edit(
+        office, "sell", "fenced(lease, rows) if fence else rows", "rows"
+    ),
+    "a write does not ask for the fence": Edit(
+        FencedRows, "_ours", ", **{self._fence.attname: self._lease.fence}", ""
+    ),
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("broken", ["", *UNFENCED])
+def test_the_verdict_fails_when_the_row_refuses_nothing(play, broken):
+    """Of a broken fence the demo says that updates were lost, and that nothing was refused."""
+    with with_edits(*(UNFENCED[each] for each in [broken] if each)):
+        act = play(fence=True)
+    told = list(office_failures(all_well()._replace(fenced=act)))
+    assert told == (
+        [
+            f"{LATER} sales overlapped with the lock and the fence",
+            f"{LATER} updates were lost with the lock and the fence",
+            "no office froze, or its stale write was not refused by the row",
+        ]
+        if broken
+        else []
+    )
+
+
+# -- the verdict ----------------------------------------------------------------------------------
+
+
+def all_well() -> Acts:
+    """Three acts as they are to be."""
+    fenced, locked, neither = (
+        an_act(locked=True, fence=True),
+        an_act(locked=True, fence=False),
+        an_act(locked=False, fence=False),
+    )
+    for act in (fenced, locked, neither):
+        began = act.began + 1
+        act.sales = [Sale(1, n, began + n, began + n + 0.5) for n in range(1, 5)]
+        act.row = len(act.sales) - (act is not fenced)
+    for act in (fenced, locked):
+        act.counts["frozen"] = 1
+    fenced.refused = [Sale(1, 5, fenced.began + 6, fenced.began + 7)]
+    return Acts(fenced, locked, neither)
+
+
+def test_a_run_in_which_all_was_well():
+    """Nothing is complained of."""
+    assert list(office_failures(all_well())) == []
+
+
+def spoil_overlap(acts: Acts) -> None:
+    """Let an office sell on when the next one has entered."""
+    acts.fenced.sales[0] = acts.fenced.sales[0]._replace(left=acts.fenced.sales[1].left)
+
+
+def spoil_fences(acts: Acts) -> None:
+    """Give a later holder a lower fence."""
+    acts.fenced.sales[1] = acts.fenced.sales[1]._replace(fence=0)
+
+
+SPOILT: list[tuple[Callable[[Acts], object], str]] = [
+    (spoil_overlap, "1 sales overlapped with the lock and the fence"),
+    (spoil_fences, "the fences did not increase from holder to holder"),
+    (
+        lambda acts: setattr(acts.fenced, "row", 3),
+        "1 updates were lost with the lock and the fence",
+    ),
+    (lambda acts: acts.fenced.refused.clear(), "its stale write was not refused by the row"),
+    (lambda acts: acts.fenced.counts.update(frozen=1), "its stale write was not refused"),
+    (lambda acts: acts.fenced.lost_nodes.pop(), "not killed and hung as planned"),
+    (lambda acts: setattr(acts.fenced, "offices", 2), "an office sold nothing"),
+    (lambda acts: setattr(acts.locked, "row", 4), "without the fence no update was lost"),
+    (lambda acts: setattr(acts.neither, "row", 4), "without the lock no update was lost"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "told"), SPOILT)
+def test_what_the_verdict_complains_of(spoil, told):
+    """Each thing that did not hold, or was not shown, alone makes the run fail."""
+    acts = all_well()
+    spoil(acts)
+    (failure,) = office_failures(acts)
+    assert told in failure
+
+
+def test_the_summary_fits_and_has_a_column_for_each_act():
+    """80 columns are enough; the figures of the three acts are next to each other."""
+    acts = all_well()
+    console = Console(file=io.StringIO(), record=True, width=80)
+    console.print(summary.offices(acts))
+    console.print(summary.site(Traffic(), [("calls of one task", "20")]))
+    console.print(summary.verdict(acts, Traffic()))
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    shown = {line[:34].strip(): line[34:].split() for line in lines}
+    assert shown["sales, counted by the offices"] == ["4", "4", "4"]
+    assert shown["seats sold, says the row"] == ["4", "3", "3"]
+    assert shown["lost updates: seats sold twice"] == ["0", "1", "1"]
+    assert shown["stale writes refused by the row"] == ["1", "0", "-"]

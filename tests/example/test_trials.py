@@ -1,0 +1,228 @@
+"""The trials with tasks: what they send, what their page says, and what may be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery.worker import state as worker_state
+
+from django_redlock import redlock
+from example_project.box_office import tasks, trials
+from example_project.box_office.control import kill_run
+from example_project.box_office.models import Run, Sending
+from example_project.demo.tasks import Outcome, failures, rows
+
+from .visitors import visitor
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("nodes", "queue", "results"),
+]
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+# -- 20 calls -------------------------------------------------------------------------------------
+
+
+def test_of_20_calls_one_message_is_sent(show, queue):
+    """The button calls 20 times; one message is in the queue, and the page says so."""
+    client = visitor()
+    page = client.post(f"/shows/{show.pk}/tasks/copies/", follow=True).text
+    assert "Called 20 times: 1 sent, 19 duplicates." in page
+    assert queue.qsize() == 1
+    sending = Sending.objects.get()
+    assert sending.task_ids == [queue.get(timeout=1).headers["id"]]
+    assert f"<code>{sending.task_ids[0]}</code>" in page
+    assert "<strong>none yet</strong>" in page
+
+    page = client.post(f"/shows/{show.pk}/tasks/copies/", follow=True).text
+    assert "Called 20 times: 0 sent, 20 duplicates." in page
+    assert Sending.objects.latest("pk").task_ids == sending.task_ids
+    assert queue.qsize() == 0
+
+
+def test_without_a_majority_the_page_tells_of_each_message(show, queue, nodes):
+    """When nobody can tell duplicates, all are sent, and that is what the page counts."""
+    nodes.down = {0, 1, 2}
+    page = visitor().post(f"/shows/{show.pk}/tasks/copies/", follow=True).text
+    assert "Called 20 times: 20 sent, 0 duplicates." in page
+    assert "task id that the first call got" in page
+    assert "Nobody can tell whether the lock is held." in page
+    assert queue.qsize() == 20
+
+
+def test_messages_of_others_are_not_counted(show):
+    """What another task sends meanwhile, or another thread, is not a message of the trial."""
+    with trials._published("another task") as sent:
+        trials.send_copies(show, 2)
+    assert sent == []
+
+
+def test_the_page_shows_the_result_and_then_looks_less_often(show, results):
+    """The result is that of the result backend; while there is none, the page is busy."""
+    client = visitor()
+    path = f"/shows/{show.pk}/tasks/copies/"
+    assert 'http-equiv="refresh"' in client.post(path, follow=True).text
+    results.store_result(
+        Sending.objects.get().task_ids[0], "posters printed by process 7", "SUCCESS"
+    )
+    page = client.get(f"/shows/{show.pk}/tasks/").text
+    assert "<strong>posters printed by process 7</strong>" in page
+    assert 'http-equiv="refresh"' not in page
+
+
+# -- a killed process -----------------------------------------------------------------------------
+
+
+def test_a_rehearsal_is_under_way_once(show, queue):
+    """A second press sends nothing, and the timeline is still that of the first."""
+    client = visitor()
+    path = f"/shows/{show.pk}/tasks/rehearsal/"
+    assert "A rehearsal was sent." in client.post(path, follow=True).text
+    page = client.post(path, follow=True).text
+    assert "A rehearsal is under way already." in page
+    assert queue.qsize() == 1
+    assert page.count(f"sent as {Sending.objects.latest('pk').task_ids[0]}") == 1
+
+
+def test_the_timeline_has_the_kill_and_the_take_over(show):
+    """In order, with process ids and fences, and the seconds between the two beside the ttl."""
+    trials.start_rehearsal(show)
+    sending = Sending.objects.get()
+    sending.at = NOON
+    sending.save()
+    common = {"show": show, "task_id": sending.task_ids[0], "worker": "celery@host"}
+    at = [NOON + timedelta(seconds=each) for each in (0.1, 1.5, 4.0, 12.0)]
+    first = Run.objects.create(pid=11, fence=3, began=at[0], killed=at[1], **common)
+    client = visitor()
+    with redlock(show.rehearsal_lock):
+        page = client.get(f"/shows/{show.pk}/tasks/").text
+    assert f"process {first.pid} was killed (SIGKILL)" in page
+    assert "The lock expires in " in page
+
+    Run.objects.create(pid=12, fence=4, began=at[2], ended=at[3], **common)
+    page = client.get(f"/shows/{show.pk}/tasks/").text
+    trial = trials.rehearsal(show)
+    assert trial is not None
+    assert [moment.text for moment in trial.timeline()] == [
+        f"sent as {sending.task_ids[0]}",
+        "started in process 11 with fence 3",
+        "process 11 was killed (SIGKILL)",
+        "started in process 12 with fence 4",
+        "done in process 12",
+    ]
+    assert trial.take_overs() == [2.5]
+    assert "2.5 s after the kill; ttl 3.0 s" in page
+    assert "celery@host" not in page
+    assert "The lock is free." in page
+
+
+def test_nothing_is_killed_when_nothing_runs(show, monkeypatch):
+    """Before a rehearsal has begun, and when its process was killed, no worker is asked."""
+    client = visitor()
+    path = f"/shows/{show.pk}/tasks/kill/"
+    monkeypatch.setattr(trials, "kill", lambda _: pytest.fail("a worker was asked"))
+    told = "No rehearsal is running. Nothing was killed."
+    assert told in client.post(path, follow=True).text
+    sending = trials.start_rehearsal(show)
+    assert told in client.post(path, follow=True).text
+    Run.objects.create(
+        show=show, task_id=sending.task_ids[0], worker="w", pid=11, fence=3, killed=NOON
+    )
+    assert told in client.post(path, follow=True).text
+    assert client.get(path).status_code == 405
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that a worker in this test may have started."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def asked(pids: list[int], task_id: str, pid: int) -> dict[str, Any]:
+    """What a worker replies whose children have these ids."""
+    pool = SimpleNamespace(info={"processes": pids})
+    reply: dict[str, Any] = kill_run(
+        SimpleNamespace(consumer=SimpleNamespace(pool=pool)), task_id, pid
+    )
+    return reply
+
+
+@pytest.mark.parametrize("why", ["no child", "another task id", "another task", "itself"])
+def test_a_worker_kills_nothing_else(child, monkeypatch, why):
+    """Neither what is no child of it, nor a child that runs something else, nor itself."""
+    pid = os.getpid() if why == "itself" else child.pid
+    name = tasks.build_report.name if why == "another task" else tasks.rehearse.name
+    running = SimpleNamespace(id="mine", name=name, worker_pid=pid)
+    monkeypatch.setattr(worker_state, "active_requests", [running])
+    pids = [1] if why == "no child" else [pid]
+    task_id = "yours" if why == "another task id" else "mine"
+    assert asked(pids, task_id, pid) == {"killed": None}
+    assert child.poll() is None
+
+
+def test_a_worker_kills_its_child_that_runs_the_rehearsal(child, monkeypatch):
+    """By SIGKILL, and it replies at what time."""
+    running = SimpleNamespace(id="mine", name=tasks.rehearse.name, worker_pid=child.pid)
+    monkeypatch.setattr(worker_state, "active_requests", [running])
+    assert asked([child.pid], "mine", child.pid)["killed"] > 0
+    assert child.wait(10) == -signal.SIGKILL
+
+
+# -- the verdict of the demo ----------------------------------------------------------------------
+
+
+def outcome(**changed: Any) -> Outcome:
+    """What `make demo ONCE=1` finds in its last act; good, but for what is changed."""
+    facts: dict[str, Any] = {"sent": 1, "ids": ["a"], "bodies": 1, "state": "SUCCESS", "late": 2.5}
+    facts |= {"pids": (11, 12), "fences": (3, 4)} | changed
+    sent, ids = facts["sent"], facts["ids"]
+    copies = Sending(at=NOON, calls=20, sent=sent, duplicates=20 - sent, task_ids=ids)
+    bodies = [Run(pid=10, fence=1, began=NOON, ended=NOON)] * facts["bodies"]
+    result = trials.Result(facts["state"], "")
+    killed = NOON + timedelta(seconds=1)
+    times = [(NOON, killed), (killed + timedelta(seconds=facts["late"]), None)]
+    two = [
+        Run(pid=pid, fence=fence, began=began, killed=killed)
+        for pid, fence, (began, killed) in zip(facts["pids"], facts["fences"], times, strict=False)
+    ]
+    return Outcome(
+        trials.Trial(copies, bodies, result),
+        trials.Trial(Sending(at=NOON, task_ids=["b"]), two, trials.Result("SUCCESS", "")),
+    )
+
+
+def test_the_verdict_of_a_good_act():
+    """Nothing is wrong, and the figures are those of the page."""
+    assert list(failures(outcome())) == []
+    assert [figure for _, figure in rows(outcome())] == ["20", "1", "19", "1", "2", "2.5"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"sent": 2}, "2 sent, 18 duplicates"),
+        ({"ids": ["a", "c"]}, "1 sent, 19 duplicates"),
+        ({"bodies": 2}, "ran 2 times"),
+        ({"bodies": 0}, "ran 0 times"),
+        ({"state": "FAILURE"}, "FAILURE"),
+        ({"pids": (11, 11)}, "took over from process 11"),
+        ({"fences": (4, 4)}, "took over from process 11"),
+        ({"late": 6.1}, "[6.1]"),
+        ({"pids": (11,)}, "[]"),
+    ],
+)
+def test_the_verdict_of_a_bad_act(changed, told):
+    """What did not hold is told of."""
+    (line,) = failures(outcome(**changed))
+    assert told in line

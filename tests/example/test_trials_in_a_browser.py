@@ -1,0 +1,183 @@
+"""The page with tasks of the running demo, in a real browser; nothing is replaced.
+
+A task goes 20 times through the demo's broker to its worker, and a child process of that worker is
+killed: the database, the process table and the page must agree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from example_project.box_office.tasks import REHEARSAL_TTL
+from tests.support.waiting import eventually, slowness
+
+from .running_demo import processes
+from .visitors import PATIENCE, TITLE, Demo, Person, query
+
+pytestmark = pytest.mark.slow
+
+PAGE = "Two trials with tasks"
+LINE = re.compile(r"started in process (\d+) with fence (\d+)")
+LATE = re.compile(r"([\d.]+) s after the kill; ttl ([\d.]+) s")
+MOMENT = 1.5  # seconds in which a free process begins once the lock has expired
+
+
+class Run(NamedTuple):
+    """A run of a task, as the database of the demo has it."""
+
+    pid: int
+    fence: int
+
+
+def runs(demo: Demo, task_id: str) -> list[Run]:
+    """All runs of the message with this id."""
+    found = query(
+        demo,
+        "SELECT pid, fence FROM box_office_run WHERE task_id = ? ORDER BY id",
+        task_id.replace("\n", ""),
+    )
+    return [Run(*each) for each in found]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(") ")[2][0] != "Z"
+
+
+def parent(pid: int) -> int:
+    """The process id of the parent."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+
+
+@pytest.fixture
+def person(staff: Person, come: Callable[[], Person]) -> Iterator[Person]:
+    """A customer on the page with tasks of a show of its own."""
+    assert staff.refused == []
+    person = come()
+    person.open(TITLE)
+    person.page.get_by_role("link", name="Send a task 20 times").click()
+    person.page.wait_for_selector(f"h1:text-is('{PAGE}')")
+    yield person
+    person.page.goto("/")  # its page looks at the show, which is deleted in a moment
+    assert person.refused == []
+
+
+def press(person: Person, name: str) -> str:
+    """Press a button by the keyboard; what the site then says. The button keeps the focus."""
+    button = person.page.get_by_role("button", name=name, exact=True)
+    person.page.evaluate("document.getElementById('messages').replaceChildren()")
+    button.focus()
+    person.page.keyboard.press("Enter")
+    person.page.wait_for_selector("#messages .message")
+    assert person.page.evaluate("document.activeElement.innerText") == name
+    return person.page.inner_text("#messages")
+
+
+def facts(person: Person) -> dict[str, str]:
+    """The figures of the first trial on the page."""
+    told = person.page.locator("#copies li")
+    return {
+        each.locator("span").inner_text(): each.locator("strong").inner_text()
+        for each in told.all()
+    }
+
+
+def timeline(person: Person) -> str:
+    """The second trial on the page."""
+    return person.page.inner_text("#timeline")
+
+
+def test_a_task_that_is_sent_20_times_runs_once(demo, person):
+    """20 calls: one message, 19 duplicates with its id, one body, and its result."""
+    assert press(person, "Send it 20 times") == "Called 20 times: 1 sent, 19 duplicates."
+    person.page.wait_for_selector("#copies >> text=posters printed")
+    told = facts(person)
+    task_id = told.pop("task id that all calls got")
+    ((pid, _),) = runs(demo, task_id)
+    assert told == {
+        "calls": "20",
+        "messages sent to the broker": "1",
+        "duplicates, not sent": "19",
+        "bodies run": "1",
+        "result": f"posters printed by process {pid}",
+    }
+    assert "worker" in processes(demo.home)[pid]
+
+    press(person, "Send it 20 times")  # it has ended: another one is sent
+    person.page.wait_for_selector("#copies >> text=posters printed")
+    assert facts(person)["task id that all calls got"] != task_id
+
+
+def test_a_killed_process_is_relieved_within_one_ttl(demo, person):
+    """The killed process is a child of the worker; another begins when its lock expires."""
+    told = "No rehearsal is running. Nothing was killed."
+    assert press(person, "Kill its process") == told
+    before = processes(demo.home)
+    slow = slowness()
+    assert press(person, "Start a rehearsal") == "A rehearsal was sent."
+    person.page.wait_for_selector("#timeline >> text=started in process")
+    ((pid, fence),) = LINE.findall(timeline(person))
+    assert "celery" in before[int(pid)]
+    worker = parent(int(pid))
+
+    assert press(person, "Start a rehearsal") == "A rehearsal is under way already."
+    assert press(person, "Kill its process") == f"Process {pid} was killed."
+    eventually(lambda: not is_alive(int(pid)), within=PATIENCE)
+    assert f"process {pid} was killed (SIGKILL)" in timeline(person)
+    assert "The lock expires in" in person.page.inner_text("#lock")
+
+    person.page.wait_for_selector("#timeline >> text=after the kill")
+    (_, (other, higher)) = LINE.findall(timeline(person))
+    ((late, ttl),) = LATE.findall(timeline(person))
+    assert (is_alive(worker), parent(int(other))) == (True, worker)
+    assert other != pid
+    assert int(higher) > int(fence)
+    assert float(ttl) == REHEARSAL_TTL
+    slow = max(slow, slowness())
+    assert 0 < float(late) <= REHEARSAL_TTL + MOMENT * slow
+
+    person.page.wait_for_selector(f"#timeline >> text=rehearsed by process {other}")
+    (task_id,) = re.findall(r"sent as (\S+)", timeline(person))
+    assert runs(demo, task_id) == [Run(int(pid), int(fence)), Run(int(other), int(higher))]
+    assert timeline(person).count("done in process") == 1
+    assert press(person, "Kill its process") == told
+    gone = set(before) - set(processes(demo.home))
+    assert {each for each in gone if "celery" in before[each]} == {int(pid)}
+    eventually(lambda: person.page.inner_text("#lock") == "The lock is free.", within=PATIENCE)
+
+
+def test_changes_are_announced_and_fit_any_screen(person):
+    """Live regions tell the changes; on a phone, in both colour schemes, nothing is cut off."""
+    page = person.page
+    for region in ("copies", "timeline"):
+        assert page.get_attribute(f"#{region}", "aria-live") == "polite"
+    assert page.get_attribute("#messages", "role") == "status"
+    press(person, "Send it 20 times")
+    backgrounds = set()
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        backgrounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert len(backgrounds) == 2
+
+
+def test_without_scripts_the_page_works_as_well(person, come):
+    """Without JavaScript the buttons load the page anew, and it reloads while something runs."""
+    browser = person.context.browser
+    assert browser is not None
+    with browser.new_context(base_url=person.demo.site, java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(person.page.url)
+        page.get_by_role("button", name="Send it 20 times").click()
+        page.wait_for_selector("text=Called 20 times: 1 sent, 19 duplicates.")
+        page.wait_for_selector("#copies >> text=posters printed")

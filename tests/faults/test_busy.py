@@ -1,0 +1,291 @@
+"""A process that does not get the processor calls no node silent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from django_redlock import NodesUnavailable
+from django_redlock.concurrency import listening as listening_module
+from django_redlock.concurrency.listening import Listening
+from django_redlock.fanout.blocking.request import BlockingRequest
+from django_redlock.locks.template import LockTemplate
+from django_redlock.testing import EmbeddedNodes
+from django_redlock.transport import handshake, node
+from django_redlock.transport.connection import Connection
+from django_redlock.transport.wire import bounded
+from tests.support.loops import group_of, idle, template, unguarded
+
+ROOT = Path(__file__).parents[2]
+NODE_TIMEOUT = 0.2
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[EmbeddedNodes]:
+    """Three nodes, without the guard."""
+    with unguarded(3) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def starved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that connect, but not for a while after each answer of a node, which is there."""
+    connect: Callable[..., Connection] = handshake.open_connection
+
+    def slowly(*args: Any, progress: Callable[[], object], **options: Any) -> Connection:
+        def late() -> None:
+            progress()
+            time.sleep(2 * NODE_TIMEOUT)
+
+        return connect(*args, progress=late, **options)
+
+    monkeypatch.setattr(node, "open_connection", slowly)
+
+
+def by_a_thread(redlock: LockTemplate) -> None:
+    """Take a lock by blocking."""
+    with redlock("name"):
+        pass
+
+
+def by_a_task(redlock: LockTemplate) -> None:
+    """Take a lock in a new event loop."""
+
+    async def main() -> None:
+        async with redlock("name"):
+            pass
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("take", [by_a_thread, by_a_task])
+@pytest.mark.usefixtures("starved")
+def test_a_handshake_that_goes_on_is_waited_for(three, take):
+    """Six node timeouts pass while a node is connected that answered each time at once."""
+    take(template(group_of(three.urls, NODE_TIMEOUT)))
+
+
+@pytest.mark.parametrize("take", [by_a_thread, by_a_task])
+@pytest.mark.usefixtures("starved")
+def test_a_clock_alone_calls_such_nodes_silent(three, take, monkeypatch):
+    """The check can fail: where no sign of a node counts, there is no lock."""
+    monkeypatch.setattr(Listening, "silence", lambda *_: math.inf)
+    with pytest.raises(NodesUnavailable, match="0 of 3 nodes could vote"):
+        take(template(group_of(three.urls, NODE_TIMEOUT)))
+
+
+@pytest.mark.parametrize("take", [by_a_thread, by_a_task])
+def test_threads_that_have_not_begun_make_no_node_silent(three, take, monkeypatch):
+    """No node is known to be down because nobody has asked it yet."""
+    group = group_of(three.urls, NODE_TIMEOUT)
+    for each in group.nodes:
+        run = each._open
+
+        def late(attempt: Any, run: Callable[[Any], None] = run) -> None:
+            time.sleep(6 * NODE_TIMEOUT)
+            run(attempt)
+
+        monkeypatch.setattr(each, "_open", late)
+    take(template(group))
+
+
+# -- threads that do not run --------------------------------------------------------------------
+
+
+class Clock:
+    """The time, which passes only while somebody sleeps; ``late`` seconds more each time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.late = 100.0, 0.0
+        fake = SimpleNamespace(monotonic=lambda: self.now)
+        monkeypatch.setattr(listening_module, "time", fake)
+
+    def listen(self, listening: Listening) -> None:
+        """Listen in vain for one part, and wake up late from it."""
+        start, part = self.now, listening.part(5.0)
+        self.now += part + self.late
+        assert listening.waited_for(part, start) == pytest.approx(self.late)
+
+
+@pytest.mark.parametrize(("late", "silent"), [(0.0, 0.8), (0.05, 0.4), (0.1, 0.0), (3.0, 0.0)])
+def test_time_in_which_a_thread_did_not_run_is_no_silence(late, silent, monkeypatch):
+    """Who wakes up late from a tenth of a second has listened for so much less."""
+    clock = Clock(monkeypatch)
+    listening, sign = Listening(0.8), clock.now
+    clock.late = late
+    for _ in range(8):
+        clock.listen(listening)
+    assert listening.silence(sign) == pytest.approx(silent)
+    assert listening.waited == pytest.approx(0.8)
+
+
+def test_silence_counts_from_the_last_sign(monkeypatch):
+    """Before there is one, none is expected."""
+    clock = Clock(monkeypatch)
+    listening = Listening(0.8)
+    for _ in range(8):
+        clock.listen(listening)
+    assert listening.silence(None) == 0.0
+    sign = clock.now
+    clock.now += 0.01
+    assert listening.silence(sign) == 0.0
+    clock.listen(listening)
+    assert listening.silence(sign) == pytest.approx(0.1)
+    assert listening.silence(clock.now) == 0.0
+
+
+def test_a_sign_in_the_middle_of_a_part_counts(monkeypatch):
+    """No node is silent for longer than since its sign, however long the part was."""
+    clock = Clock(monkeypatch)
+    listening, sign = Listening(0.8), clock.now + 0.07
+    clock.listen(listening)
+    assert listening.silence(sign) == pytest.approx(0.03)
+
+
+class Socket:
+    """Answers after so many waits that end in vain; each of them ends ``late`` seconds too late."""
+
+    def __init__(self, clock: Clock, waits: int) -> None:
+        self.clock, self.waits, self.seconds = clock, waits, 0.0
+
+    def settimeout(self, seconds: float) -> None:
+        """Wait so long from now on."""
+        self.seconds = seconds
+
+    def recv(self, _: int) -> bytes:
+        """Wait."""
+        if not self.waits:
+            return b"+OK\r\n"
+        self.waits -= 1
+        self.clock.now += self.seconds + self.clock.late
+        raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    ("late", "waits", "heard"),
+    [(0.0, 7, True), (0.0, 8, False), (0.1, 50, True), (40.0, 3, True)],
+)
+def test_a_handshake_ends_by_silence_and_not_by_a_frozen_machine(late, waits, heard, monkeypatch):
+    """A step has 0.8 s; of a machine that stood still for 40 s, no node is called silent."""
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(bounded, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    clock.late = late
+    sock: Any = bounded.BoundedSocket(cast("Any", Socket(clock, waits)), 0.8)
+    if heard:
+        assert sock.recv(100) == b"+OK\r\n"
+    else:
+        with pytest.raises(TimeoutError):
+            sock.recv(100)
+
+
+# -- nodes that are late ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def halting(three: EmbeddedNodes, monkeypatch: pytest.MonkeyPatch) -> Callable[[], LockTemplate]:
+    """Two nodes connected, of which one halts; the third is connected slowly."""
+
+    def halt() -> LockTemplate:
+        group = group_of(three.urls, NODE_TIMEOUT)
+        redlock = template(group)
+        with redlock("before"):
+            pass
+        slow = group.nodes[2]
+        idle(slow)
+        slow.close()
+        slow.down_reason = None
+        run = slow._open
+
+        def late(coming: Any) -> None:
+            while group.nodes[1]._free:  # until the question has both connections
+                time.sleep(0.001)
+            three.pause(1)
+            time.sleep(3 * NODE_TIMEOUT)
+            run(coming)
+
+        monkeypatch.setattr(slow, "_open", late)
+        return redlock
+
+    return halt
+
+
+def test_who_is_connected_late_is_asked_where_another_is_silent(three, halting):
+    """A bare majority that were connected at once, and one of them halts: the third one votes."""
+    redlock = halting()
+    try:
+        with redlock("name"):
+            pass
+    finally:
+        three.resume(1)
+
+
+def test_who_asks_no_further_node_is_refused(three, halting, monkeypatch):
+    """The check can fail."""
+    monkeypatch.setattr(BlockingRequest, "more", lambda _: False)
+    redlock = halting()
+    try:
+        with pytest.raises(NodesUnavailable), redlock("name"):
+            pass
+    finally:
+        three.resume(1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_no_lock_is_refused_because_the_machine_is_busy():
+    """1,000 tasks, and ten threads, get their locks beside four busy processes, in every run."""
+    command = [sys.executable, "-m", "tests.faults.busy", "--runs", "20"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["failed"] == 0
+
+
+STOOD_STILL = """
+import sys
+from tests.faults.busy import NODE_TIMEOUT, in_threads
+from tests.support.loops import group_of, template, unguarded
+
+with unguarded(5) as nodes:
+    print(*(node.pid for node in nodes), flush=True)
+    for _ in sys.stdin:
+        group = group_of(nodes.urls, NODE_TIMEOUT)
+        print("begins", flush=True)
+        refused = in_threads(template(group, ttl=60))
+        group.close()
+        print(refused.most_common(3), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_no_lock_is_refused_because_the_machine_stood_still():
+    """A process and its nodes are stopped for a second while threads connect; then all go on."""
+    command = [sys.executable, "-c", STOOD_STILL]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stopped = [process.pid, *map(int, process.stdout.readline().split())]
+        for turn in range(8):
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "begins\n"
+            time.sleep(0.015 * turn)
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            time.sleep(1.2)
+            for pid in reversed(stopped):
+                os.kill(pid, signal.SIGCONT)
+            assert process.stdout.readline() == "[]\n"
+        process.stdin.close()

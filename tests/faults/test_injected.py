@@ -1,0 +1,87 @@
+"""An exception at every point where a signal handler may raise one, over a Lock that is shared."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.loops import unguarded
+
+from .injected import FIRST, SCENARIOS, TASKS
+
+ROOT = Path(__file__).parents[2]
+
+
+def stormed(scenario: str, urls: str = "", variant: str = "") -> dict[str, Any]:
+    """What a process says that was interrupted at each point of the scenario."""
+    command = [sys.executable, "-m", "tests.faults.injected", scenario, urls, variant]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said
+
+
+def well(said: dict[str, Any]) -> None:
+    """See that nothing is left taken, locked, unwatched or open, and nothing strange was raised."""
+    assert said["points"] > 20
+    assert (said["left"], said["strange"], said["problems"]) == ([], [], [])
+
+
+QUICK = {"block", "ablock"}
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(each, marks=[] if each in QUICK else pytest.mark.slow)
+        for each in (*SCENARIOS, *TASKS)
+    ],
+)
+def test_an_interruption_anywhere_leaves_nothing_of_a_shared_lock(scenario):
+    """The name is free at once, the watchdog renews and tells, descriptors and threads are few.
+
+    A transaction is over, and what a failed body wrote is not there.
+    """
+    well(stormed(scenario))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("scenario", ["block", "ablock", "atomic", "outvoting", FIRST])
+def test_an_interruption_anywhere_leaves_nothing_on_real_nodes(scenario):
+    """The same with connections, which an interruption may leave out of step, or half open."""
+    with unguarded(3) as nodes:
+        well(stormed(scenario, ",".join(nodes.urls)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scenario", "variant"),
+    [
+        ("block", "held-by-the-lock"),
+        ("block", "condition"),
+        ("arenewed", "trusting"),
+        ("atomic", "forgotten"),
+        ("atomic_failing", "djangos"),
+    ],
+)
+def test_the_storm_catches(scenario, variant):
+    """A lease that the Lock holds, a lock in Python, a loop that believes what it never heard.
+
+    And a transaction that is forgotten with its block, or rolled back as Django does.
+    """
+    said = stormed(scenario, variant=variant)
+    assert said["left"] or said["strange"] or said["problems"]
+
+
+@pytest.mark.slow
+def test_the_storm_on_real_nodes_catches_an_event():
+    """A thread that waits for a connection by a ``threading.Event`` leaves its lock locked."""
+    with unguarded(3) as nodes:
+        said = stormed(FIRST, ",".join(nodes.urls), variant="event")
+    assert said["left"] or said["strange"] or said["problems"]

@@ -1,0 +1,382 @@
+"""Real processes that wait for a name: in order, woken by the release, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+
+from django_redlock import LockTaken, conf, redlock
+from django_redlock.testing import EmbeddedNodes
+from django_redlock.testing.server import process_state
+from tests.support.waiting import eventually
+
+NAME = "turn"
+RARELY = 30  # seconds between two looks, where a release is to wake
+WOKEN = 10  # seconds within which who was woken has its turn, however slow the machine
+
+
+class Person:
+    """A process that is told to take turns, and what it said."""
+
+    def __init__(self, alias: dict[str, Any], stack: ExitStack, *looks: float) -> None:
+        self.lines: list[list[str]] = []
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.queued", json.dumps(alias), *map(str, looks)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        stack.callback(self._end)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append(line.split())
+
+    def _end(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.kill()
+        self._process.wait(10)
+        self._process.stdin.close()
+        self._reader.join(10)
+        self._process.stdout.close()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def tell(self, line: str) -> None:
+        """Have it do something."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def stop(self) -> None:
+        """Have it stand still; when this returns it does."""
+        self.signal(signal.SIGSTOP)
+        eventually(lambda: process_state(self._process.pid) == "T")
+
+    def said(self, word: str) -> list[list[str]]:
+        """The lines that begin so."""
+        return [line for line in tuple(self.lines) if line[0] == word]
+
+    def hear(self, word: str, count: int = 1, within: float = 40) -> float:
+        """Wait for so many such lines; the moment of the last of these."""
+        eventually(
+            lambda: len(self.said(word)) >= count, within=within, what=f"{word}: {self.lines}"
+        )
+        return float(self.said(word)[count - 1][-1])
+
+
+class Rig:
+    """Five nodes and the people who wait at them."""
+
+    def __init__(self, nodes: EmbeddedNodes, alias: dict[str, Any], stack: ExitStack) -> None:
+        self.nodes, self.alias, self._stack = nodes, alias, stack
+        self.people: list[Person] = []
+
+    def invite(self, count: int, *looks: float) -> list[Person]:
+        """Start processes; with so many seconds between two looks, if that is told."""
+        come = [Person(self.alias, self._stack, *looks) for _ in range(count)]
+        self.people += come
+        for person in come:
+            person.hear("ready")
+        return come
+
+    @property
+    def place(self) -> int:
+        """The node with the queue."""
+        return conf.backend("default").policy.target([NAME]).queue_place(5)
+
+    def blocked(self) -> list[dict[str, Any]]:
+        """The connections that stand in some queue."""
+        found = []
+        for node in self.nodes:
+            if node.is_running and not node.is_paused:
+                with closing(node.client(socket_timeout=10)) as admin:
+                    found += [each for each in admin.client_list() if "b" in each["flags"]]
+        return found
+
+    def queue_up(self, person: Person, wait: float = 60, hold: float = 0) -> None:
+        """Have somebody wait, and see that they are the next in the queue."""
+        before = len(self.blocked())
+        person.tell(f"take {NAME} {wait} {hold}")
+        eventually(lambda: len(self.blocked()) == before + 1)
+
+    def keys(self) -> list[str]:
+        """The locks that the nodes have."""
+        found: list[Any] = []
+        for node in self.nodes:
+            with closing(node.client(decode_responses=True, socket_timeout=10)) as admin:
+                found += admin.keys("redlock:lock:*")
+        return found
+
+
+@pytest.fixture
+def rig(patient_nodes: EmbeddedNodes, settings) -> Iterator[Rig]:
+    """Nobody has come yet."""
+    with ExitStack() as stack:
+        # Nobody hangs here, but where a test says so: no node has to be quick.
+        alias = patient_nodes.settings(MAX_TTL=30, RESTART_GUARD=False, NODE_TIMEOUT=5)
+        settings.REDLOCK = {"default": alias}
+        yield Rig(patient_nodes, alias, stack)
+
+
+def history(people: list[Person]) -> list[tuple[float, str, int, int]]:
+    """What all of them said, by time: (moment, in or out, fence, who)."""
+    found, fences = [], {}
+    for who, person in enumerate(people):
+        for line in tuple(person.lines):
+            if line[0] == "in":
+                fences[who] = int(line[2])
+            if line[0] in {"in", "out"}:
+                found.append((float(line[-1]), line[0], fences[who], who))
+    return sorted(found)
+
+
+def check(people: list[Person], dead: tuple[int, ...] = ()) -> list[float]:
+    """See that one at a time was in, with increasing fences; the seconds between out and in."""
+    inside, last, left_at, gaps = None, 0, None, []
+    for moment, what, fence, who in history(people):
+        if what == "in":
+            assert inside is None or inside in dead, "two at a time"
+            assert fence > last
+            inside, last = who, fence
+            if left_at is not None:
+                gaps.append(moment - left_at)
+        else:
+            assert inside == who
+            inside, left_at = None, moment
+    return gaps
+
+
+def waits(person: Person) -> list[float]:
+    """The seconds for which somebody waited, turn by turn."""
+    pairs = zip(person.said("asking"), person.said("in"), strict=False)
+    return [float(had[-1]) - float(asked[-1]) for asked, had in pairs]
+
+
+# -- in order -----------------------------------------------------------------------------------
+
+
+def test_processes_are_served_in_order_of_arrival(rig):
+    """Five processes arrive one after another and get their turns in that order, at once each."""
+    people = rig.invite(5, RARELY)
+    held = redlock(NAME).acquire()
+    for person in people:
+        rig.queue_up(person, hold=0.01)
+    held.release()
+    for person in people:
+        person.hear("out")
+    assert [who for _, what, _, who in history(people) if what == "in"] == [0, 1, 2, 3, 4]
+    assert max(check(people)) < WOKEN
+    eventually(lambda: rig.blocked() == [])
+
+
+def test_a_tight_loop_does_not_overtake(rig, monkeypatch):
+    """Who releases and asks again at once, waiting or not, comes after those who wait already."""
+    monkeypatch.setattr("django_redlock.core.hold.RESERVED", 20.0)  # the process may be held up
+    (person,) = rig.invite(1)
+    for patience in (60, 0):
+        held, fences = redlock(NAME, wait=60).acquire(), []
+        rig.queue_up(person)
+        person.stop()
+        held.release()  # it is woken, and has still to come
+        with pytest.raises(LockTaken):
+            redlock(NAME, wait=min(patience, 0.1)).acquire()
+        person.signal(signal.SIGCONT)
+        while not person.said("in"):
+            lease = (
+                redlock(NAME, wait=patience).acquire() if patience else redlock(NAME).try_acquire()
+            )
+            if lease is not None:
+                fences.append(lease.fence)
+                lease.release()
+        person.hear("out")
+        ((_, _, first, _),) = person.said("in")
+        assert all(int(first) < fence for fence in fences)
+        person.lines.clear()
+
+
+# -- who dies, or stands still --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_the_head_of_the_line_may_go(rig, how):
+    """Killed, it costs the next nothing; stopped, it takes its turn away, for a second at most."""
+    waited = []
+    people = rig.invite(4, *[RARELY] * (how == signal.SIGKILL))
+    for first, second in ((0, 1), (2, 3)):
+        held = redlock(NAME, wait=60).acquire()  # the last one may be about to release
+        rig.queue_up(people[first])
+        rig.queue_up(people[second])
+        if how == signal.SIGSTOP:
+            people[first].stop()
+        else:
+            people[first].signal(how)
+            eventually(lambda: len(rig.blocked()) == 1)
+        start = time.monotonic()
+        held.release()
+        waited.append(people[second].hear("in") - start)
+        people[second].hear("out")
+        people[first].signal(signal.SIGCONT)
+        if how == signal.SIGSTOP:
+            people[first].hear("out")
+    assert max(waited) < WOKEN  # less than the ttl, and than RARELY
+    check(people)
+    eventually(lambda: rig.blocked() == [])
+    eventually(lambda: rig.keys() == [])
+
+
+def test_a_holder_that_is_killed_is_outlived(rig):
+    """Whoever waits gets the name when the dead one's ttl is over, and not much later."""
+    rig.alias["TTL"] = 2.0
+    first, second = rig.invite(2)
+    first.tell(f"take {NAME} 0 60")
+    first.hear("in")
+    rig.queue_up(second)
+    first.signal(signal.SIGKILL)
+    start = time.monotonic()
+    assert second.hear("in") - start < 2.0 + 5
+    check([first, second], dead=(0,))
+
+
+# -- nodes ----------------------------------------------------------------------------------------
+
+
+def stop(rig: Rig) -> None:
+    """The node hangs, and goes on later."""
+    rig.nodes[rig.place].pause()
+
+
+def kill(rig: Rig) -> None:
+    """The node dies."""
+    rig.nodes[rig.place].kill()
+
+
+def restart(rig: Rig) -> None:
+    """The node forgets everything and has no vote for a while."""
+    rig.nodes[rig.place].restart()
+
+
+def flush(rig: Rig) -> None:
+    """The node is emptied, people standing there."""
+    with closing(rig.nodes[rig.place].client()) as admin:
+        admin.flushall()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mishap", [stop, kill, restart, flush])
+def test_the_node_with_the_queue_may_go(rig, mishap: Callable[[Rig], None]):
+    """Four processes take turns: nobody starves, one at a time is in, no turn waits for the ttl."""
+    rig.alias.update(rig.nodes.settings(MAX_TTL=6, NODE_TIMEOUT=0.2), RESTART_GUARD=True)
+    people = rig.invite(4)
+    for person in people:
+        person.tell(f"turns {NAME} 30 0.005")
+    for person in people:
+        person.hear("out", 5)
+    mishap(rig)
+    counts = [len(person.said("out")) for person in people]
+    for person, count in zip(people, counts, strict=True):
+        person.hear("out", count + 20, within=40)
+    check(people)
+    assert not any(person.said("refused") for person in people)
+    assert not any(person.said("over") for person in people)
+    assert max(seconds for person in people for seconds in waits(person)) < 4
+
+
+@pytest.mark.slow
+def test_people_who_die_at_random_starve_nobody(rig):
+    """Processes that are killed and stopped at random: one at a time, and the turns go on."""
+    chance = random.Random(7)
+    rig.alias["TTL"] = 0.5
+    people = rig.invite(5)
+    for person in people[:4]:
+        person.tell(f"turns {NAME} 30 0.005")
+    for _ in range(60):
+        victim = chance.choice(people[1:4])
+        victim.signal(signal.SIGSTOP)
+        time.sleep(chance.uniform(0, 0.2))  # how long it stands still
+        victim.signal(signal.SIGCONT)
+        time.sleep(chance.uniform(0, 0.05))  # how long it runs
+    people[0].hear("out", 20)
+    before = len(people[0].said("out"))
+    for person in people[1:4]:
+        person.signal(signal.SIGKILL)
+    people[4].tell(f"turns {NAME} 30 0.005")
+    people[4].hear("out", 20)
+    people[0].hear("out", before + 20)
+
+
+# -- Ctrl-C, forks --------------------------------------------------------------------------------
+
+
+def test_ctrl_c_while_waiting_leaves_nothing(rig):
+    """Out of every line at once: the thread behind goes to the nodes and gets its turn."""
+    (person,) = rig.invite(1, RARELY)
+    for _ in range(3):
+        held = redlock(NAME, wait=60).acquire()
+        rig.queue_up(person)  # in its main thread, which gets the signal
+        person.signal(signal.SIGUSR1)
+        person.hear("asking", 2)
+        assert len(rig.blocked()) == 1
+        person.signal(signal.SIGINT)
+        person.hear("interrupted")
+        eventually(lambda: len(rig.blocked()) == 1)  # what it has left is known to the node
+        start = time.monotonic()
+        held.release()
+        assert person.hear("in") - start < WOKEN  # woken: it stood there itself
+        person.hear("out")
+        eventually(lambda: rig.blocked() == [])
+        eventually(lambda: rig.keys() == [])
+        person.lines.clear()
+
+
+def test_one_of_a_process_goes_to_the_nodes(rig):
+    """However many of its threads wait for a name, one connection stands in its queue."""
+    (person,) = rig.invite(1)
+    held = redlock(NAME).acquire()
+    for _ in range(10):
+        person.tell(f"thread take {NAME} 60 0.001")
+    person.tell("thread take other 0 0")
+    person.hear("out")  # of the other name
+    person.hear("asking", 11)
+    eventually(lambda: len(rig.blocked()) == 1)
+    for _ in range(20):
+        assert len(rig.blocked()) <= 1
+    held.release()
+    person.hear("out", 11)
+    check([person])
+    eventually(lambda: rig.blocked() == [])
+
+
+def test_a_fork_while_waiting_waits_for_itself(rig):
+    """A child of a process whose thread waits has its own place in the queue, and its own turn."""
+    (person,) = rig.invite(1)
+    held = redlock(NAME).acquire()
+    person.tell(f"thread take {NAME} 60 0.05")
+    eventually(lambda: len(rig.blocked()) == 1)
+    person.tell(f"fork take {NAME} 60 0.05")
+    eventually(lambda: len(rig.blocked()) == 2)
+    held.release()
+    person.hear("out", 2)
+    moments = [(float(line[-1]), line[0]) for line in person.lines if line[0] in {"in", "out"}]
+    assert [what for _, what in sorted(moments)] == ["in", "out", "in", "out"]

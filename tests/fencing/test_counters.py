@@ -1,0 +1,109 @@
+"""The soak of counters in small: real processes that are stopped and killed at random."""
+
+from __future__ import annotations
+
+from collections import Counter as Count
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from django_redlock.testing import EmbeddedNodes
+from tests.support.databases import KINDS
+
+from .counters import MAX_TTL, Outcome, Play, judge, perform
+from .counting import DONE, FAILED, HOLDS, STALE
+
+Played = Callable[[Play], Outcome]
+BEFALLS = ("stops", "kills", "stale", "renewed")
+MOST = 8  # plays
+
+
+@pytest.fixture
+def played(databases, tmp_path, django_db_blocker, request) -> Iterator[Played]:
+    """Play it on a database."""
+    with EmbeddedNodes(3) as nodes, django_db_blocker.unblock():
+        settings, number = databases(request.node.callspec.params["kind"]), count()
+
+        def play(play: Play) -> Outcome:
+            folder = tmp_path / str(next(number))
+            folder.mkdir()
+            return perform(play, settings, nodes, folder)
+
+        yield play
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_addition_is_lost_or_made_twice(played, kind):
+    """Each counter is what the ledger says, whoever was stopped or killed; and some were."""
+    happened: Count[str] = Count()
+    for _ in range(MOST):  # a stopped holder may have no successor in one play
+        seen, wrong = played(Play(additions=1500))
+        assert wrong == []
+        assert seen["sum"] == seen["additions"] >= 1500
+        happened.update({what: seen[what] for what in BEFALLS})
+        if all(happened[what] for what in BEFALLS):
+            break
+    assert all(happened[what] for what in BEFALLS), happened
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_additions_are_lost_without_a_claim(played, kind):
+    """The check can fail: who relies on the lock alone overwrites what its successor wrote."""
+    lost = 0
+    for _ in range(MOST):  # by chance nobody may be stopped between a read and its write
+        seen, wrong = played(Play(additions=500, hot=2, fenced=False))
+        assert all("was added to" in each for each in wrong)
+        lost += seen["additions"] - seen["sum"]
+        if lost:
+            break
+    assert lost > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_nothing_is_lost_where_nobody_is_stopped(played, kind):
+    """A lock alone is enough then: what the other test finds comes from the stops.
+
+    Its ttl is longer than this machine stops anybody by itself.
+    """
+    calm = Play(additions=300, hot=2, fenced=False, faults=False, ttl=MAX_TTL, long=0.0)
+    assert played(calm).wrong == []
+
+
+ENTRY = ("p1", 7, 3)
+AT = ("p1", 7)
+
+
+@pytest.mark.parametrize(
+    ("value", "ledger", "last"),
+    [
+        (1, [ENTRY], (DONE, 3)),
+        (1, [ENTRY], (HOLDS, 3)),
+        (1, [ENTRY], (FAILED, 3)),
+        (0, [], (HOLDS, 3)),
+        (0, [], (STALE, 3)),
+    ],
+)
+def test_what_may_be(value, ledger, last):
+    """A killed process may have committed or not; whichever it is, the counter has it."""
+    assert list(judge({3: value}, ledger, {AT: last})) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "ledger", "last", "why"),
+    [
+        (0, [ENTRY], (DONE, 3), "counter 3 is 0, and was added to 1 times"),
+        (1, [], (STALE, 3), "counter 3 is 1, and was added to 0 times"),
+        (0, [], (DONE, 3), "was told to be done"),
+        (0, [("p1", 7, 4)], (DONE, 3), "was told to be done"),
+        (1, [ENTRY], (STALE, 3), "is in the ledger"),
+    ],
+)
+def test_what_must_not_be(value, ledger, last, why):
+    """A lost addition, one too many, one that was told and is not there, and the reverse."""
+    assert any(why in each for each in judge({3: value}, ledger, {AT: last}))

@@ -1,0 +1,87 @@
+"""A worker that slept past its lease: what its write does to that of its successor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from django_redlock.testing import EmbeddedNodes
+from tests.support.databases import KINDS, MARIADB, POSTGRESQL, connected
+
+from . import outside, tables
+from .paused import COMPARED, FENCED, PLAIN, TTL, Play, Round
+from .tables import Counter
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+ROUNDS = 200
+
+Played = Callable[..., list[Round]]
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[EmbeddedNodes]:
+    """Three nodes of their own."""
+    with EmbeddedNodes(3) as nodes:
+        yield nodes
+
+
+@pytest.fixture(params=KINDS)
+def kind(request) -> str:
+    """A kind of database."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+def play(kind, databases, nodes, tmp_path, django_db_blocker) -> Iterator[Played]:
+    """Play rounds with two holders, which are processes."""
+    settings = databases(kind)
+    env = outside.environment(settings, nodes.settings(RESTART_GUARD=False, TTL=TTL))
+    with django_db_blocker.unblock(), connected(settings, "paused") as alias:
+        tables.create(alias)
+        rows = Counter.objects.using(alias)
+
+        def rounds(count: int, way: str, *, atomic: bool = False) -> list[Round]:
+            return Play(
+                holders,
+                lambda: rows.create().pk,
+                lambda key: rows.get(pk=key).value,
+                way,
+                atomic,
+            ).rounds(count)
+
+        try:
+            with outside.started(2, "tests.fencing.paused", env, tmp_path) as holders:
+                yield rounds
+        finally:
+            tables.drop(alias)
+
+
+def test_no_update_is_lost_with_a_fence(play):
+    """Whichever of the two writes first, one is refused and knows it."""
+    found = play(ROUNDS, FENCED)
+    assert {(each.writes, each.value) for each in found} == {(1, 1)}
+
+
+@pytest.mark.parametrize("way", [PLAIN, COMPARED])
+def test_updates_are_lost_without_a_claim(play, way):
+    """The check can fail: by a lock alone, and by a fence that is only compared when writing."""
+    found = play(ROUNDS if way == PLAIN else ROUNDS // 10, way)
+    lost = sum(each.lost for each in found)
+    assert lost >= len(found) // 2 > 0
+    if way == PLAIN:
+        assert lost == len(found)
+
+
+def test_a_successor_waits_for_the_transaction_of_a_paused_holder(play):
+    """It claims after the COMMIT, and reads what that wrote: both writes count."""
+    found = play(ROUNDS, FENCED, atomic=True)
+    assert set(found) == {Round(writes=2, value=2, waited=True)}
+
+
+@pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])
+def test_a_transaction_alone_waits_for_nobody_and_loses_updates(play):
+    """The check can fail."""
+    found = play(ROUNDS // 10, PLAIN, atomic=True)
+    assert {(each.lost, each.waited) for each in found} == {(1, False)}

@@ -1,0 +1,288 @@
+"""What an examination says of what nodes told; real nodes are in ``tests/django/test_check.py``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from django_redlock.core.reasons import ReasonCode, action, because, describe
+from django_redlock.core.reasons.sentences import ACTIONS, SENTENCES
+from django_redlock.inspection.examination import Examination, Expected, Level, judging
+from django_redlock.inspection.examination.judging import judge
+from django_redlock.inspection.results import Health
+from django_redlock.transport import admission
+from django_redlock.transport.address import from_url
+from django_redlock.transport.examine import Told
+from tests.simulation.mutants import Edit, with_edits
+
+OLD = 100_000.0  # seconds of uptime
+INFO = {
+    "redis_version": "7.2.4",
+    "maxmemory": "0",
+    "maxmemory_policy": "noeviction",
+    "evicted_keys": "0",
+    "aof_enabled": "0",
+    "rdb_last_bgsave_status": "ok",
+    "rdb_last_bgsave_time_sec": "-1",
+    "aof_last_write_status": "ok",
+}
+FACTS = admission.ServerInfo("run-0", "valkey 9.1.2", OLD, "master", promoted=False, cluster=False)
+
+
+def told(number: int = 0, info: dict[str, str] | None = None, **more: Any) -> Told:
+    """What a healthy node tells, or another one."""
+    facts = more.pop("facts", FACTS._replace(run_id=f"run-{number}"))
+    usual = Told(facts=facts, round_trip=0.0005, ahead=0.0, age=OLD, info=INFO | (info or {}))
+    return usual._replace(**({"config": {"save": ""}} | more))
+
+
+def examined(*nodes: Told, url: str = "redis://127.0.0.1:{}", **more: Any) -> Examination:
+    """What is found of these nodes; with the settings as they are by default."""
+    addresses = tuple(from_url(url.format(7000 + number)) for number in range(len(nodes)))
+    size = len(nodes)
+    expected: dict[str, Any] = {
+        "timeout": 0.05,
+        "guard": 71.0,
+        "skew": 5.0,
+        "prefix": "redlock:",
+    } | more
+    majority = size // 2 + 1
+    return judge(Expected("default", addresses, size, majority, **expected), nodes)
+
+
+def found(*nodes: Told, **more: Any) -> list[tuple[Level, ReasonCode]]:
+    """The findings about the last of these nodes."""
+    return [(each.level, each.reason.code) for each in examined(*nodes, **more).nodes[-1].findings]
+
+
+def test_healthy_nodes():
+    """There is nothing to say of them, and all can vote."""
+    result = examined(*map(told, range(3)))
+    assert [node.findings for node in result.nodes] == [()] * 3
+    assert result.health is Health.OK
+    assert result.summary.code is ReasonCode.READY
+    assert result.summary.data == {"votes": 3, "size": 3, "needed": 2}
+
+
+@pytest.mark.parametrize(
+    ("broken", "health", "code"),
+    [
+        (0, Health.OK, ReasonCode.READY),
+        (1, Health.DEGRADED, ReasonCode.TO_DO),
+        (2, Health.DEGRADED, ReasonCode.TO_DO),
+        (3, Health.NO_MAJORITY, ReasonCode.NOT_READY),
+        (5, Health.NO_MAJORITY, ReasonCode.NOT_READY),
+    ],
+)
+def test_a_majority_decides(broken, health, code):
+    """Nodes with an error have no vote."""
+    refused = Told(refusal=because(ReasonCode.CONNECTION_REFUSED))
+    result = examined(*[refused] * broken, *map(told, range(5 - broken)))
+    assert (result.health, result.summary.code) == (health, code)
+    assert result.usable == 5 - broken
+
+
+def test_a_warning_is_something_to_do():
+    """Notes are not."""
+    warned = told(info={"maxmemory": "5", "maxmemory_policy": "allkeys-lru"})
+    assert examined(warned).health is Health.DEGRADED
+    assert examined(told(config={"save": "60 1"})).health is Health.OK
+
+
+@pytest.mark.parametrize(
+    ("node", "level", "code"),
+    [
+        (told(facts=FACTS._replace(cluster=True)), Level.ERROR, ReasonCode.CLUSTER),
+        (told(facts=FACTS._replace(role="slave")), Level.ERROR, ReasonCode.REPLICA),
+        (told(facts=FACTS._replace(promoted=True)), Level.ERROR, ReasonCode.PROMOTED),
+        (told(facts=FACTS._replace(off=9.0)), Level.ERROR, ReasonCode.CLOCK_AHEAD),
+        (told(facts=FACTS._replace(off=-9.0)), Level.ERROR, ReasonCode.CLOCK_BEHIND),
+        (told(info={"redis_version": "6.0.16"}), Level.WARNING, ReasonCode.OLD_SERVER),
+        (told(age=5.0), Level.NOTE, ReasonCode.RESTART_GUARD),
+        (told(round_trip=0.0051), Level.WARNING, ReasonCode.SLOW),
+        (told(round_trip=0.05), Level.ERROR, ReasonCode.TOO_SLOW),
+        (told(denied=("set", "del")), Level.ERROR, ReasonCode.RIGHTS_MISSING),
+        (told(keys_denied=True), Level.ERROR, ReasonCode.KEYS_DENIED),
+        (
+            told(complaints=(because(ReasonCode.WRONG_TYPE),)),
+            Level.ERROR,
+            ReasonCode.WRONG_TYPE,
+        ),
+        (
+            told(info={"maxmemory": "5", "maxmemory_policy": "volatile-lru"}),
+            Level.WARNING,
+            ReasonCode.EVICTS,
+        ),
+        (told(info={"rdb_last_bgsave_status": "err"}), Level.WARNING, ReasonCode.CANNOT_SAVE),
+        (told(info={"aof_last_write_status": "err"}), Level.WARNING, ReasonCode.CANNOT_SAVE),
+        (told(config={"save": "3600 1"}), Level.NOTE, ReasonCode.SNAPSHOTS),
+        (
+            told(config={}, info={"rdb_last_bgsave_time_sec": "1"}),
+            Level.NOTE,
+            ReasonCode.SNAPSHOTS,
+        ),
+    ],
+)
+def test_what_is_said_of_a_node(node, level, code):
+    """Each thing that is wrong, alone."""
+    assert found(node) == [(level, code)]
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        told(info={"redis_version": "6.2.0"}),
+        told(info={"redis_version": "10.0"}),
+        told(info={"maxmemory_policy": "allkeys-lru"}),  # without a limit nothing is evicted
+        told(info={"maxmemory": "5"}),
+        told(age=71.0),
+        told(round_trip=0.005),
+        told(config={}),
+        told(config={}, info={"aof_enabled": "1"}),
+        Told(facts=None, round_trip=None),
+    ],
+)
+def test_what_is_in_order(node):
+    """The other side of each bound."""
+    assert found(node) == []
+
+
+def test_the_same_server_twice():
+    """The second address of one ``run_id`` has no vote, and it is said of which it is the same."""
+    result = examined(told(0), told(1), told(0))
+    assert [node.level for node in result.nodes] == [None, None, Level.ERROR]
+    (finding,) = result.nodes[2].findings
+    assert finding.reason == because(ReasonCode.DUPLICATE, first="127.0.0.1:7000/0")
+    assert result.usable == 2
+
+
+def test_whose_clock_is_wrong():
+    """Where most nodes disagree with this machine alike, this machine's is."""
+    wrong = [told(n, facts=FACTS._replace(run_id=f"run-{n}", off=100.0)) for n in range(3)]
+    assert found(*wrong) == [(Level.ERROR, ReasonCode.OUR_CLOCK_BEHIND)]
+    assert found(wrong[0], told(1), told(2)) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "info", "config", "level"),
+    [
+        (3, {}, {"save": ""}, Level.WARNING),
+        (1, {}, {"save": ""}, Level.NOTE),
+        (3, {"aof_enabled": "1"}, {"save": "", "appendfsync": "everysec"}, Level.WARNING),
+        (3, {"aof_enabled": "1"}, {"save": ""}, Level.WARNING),
+        (3, {"aof_enabled": "1"}, {"save": "", "appendfsync": "always"}, None),
+        (3, {}, {"save": "", "appendfsync": "always"}, Level.WARNING),
+    ],
+)
+def test_what_a_restart_forgets(size, info, config, level):
+    """Without the restart guard a node must not forget; one node alone may, and it is noted."""
+    nodes = [told(number, info=info, config=config) for number in range(size)]
+    expected = [(level, ReasonCode.MAY_FORGET)] if level else []
+    assert found(*nodes, guard=0.0) == expected
+    assert found(*nodes) == []
+
+
+def test_without_the_guard_no_clock_is_compared():
+    """Nor is a young node without a vote."""
+    node = told(age=1.0, facts=FACTS._replace(off=99.0), info={"aof_enabled": "1"})
+    node = node._replace(config={"save": "", "appendfsync": "always"})
+    assert found(node, guard=0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "noted"),
+    [
+        ("redis://10.0.0.1:{}", True),
+        ("redis://:secret@10.0.0.1:{}", False),
+        ("rediss://10.0.0.1:{}?ssl_certfile=/c", False),
+        ("redis://localhost:{}", False),
+        ("redis://127.0.0.2:{}", False),
+        ("unix:///run/{}.sock", False),
+    ],
+)
+def test_a_node_that_lets_everybody_in(url, noted):
+    """On another machine, without a password: a note, because a network may be closed."""
+    assert found(told(), url=url) == ([(Level.NOTE, ReasonCode.EVERYBODY)] if noted else [])
+
+
+def test_the_worst_is_said_first():
+    """And everything is said, of a node that is reached."""
+    node = told(age=1.0, round_trip=0.01, denied=("set",))
+    assert [level for level, _ in found(node)] == [Level.ERROR, Level.WARNING, Level.NOTE]
+
+
+def test_nodes_in_memory():
+    """They are no deployment: a warning, of all of them."""
+    expected = Expected("default", (), 3, 2, timeout=1, guard=1, skew=1, prefix="")
+    result = judge(expected, [])
+    assert [each.reason.code for each in result.findings] == [ReasonCode.IN_MEMORY]
+    assert (result.health, result.usable) == (Health.DEGRADED, 3)
+
+
+def test_a_timeout_that_is_enough():
+    """What SLOW and TOO_SLOW advise is in order."""
+    for trip in (0.0051, 0.0123, 0.05, 0.7, 3.0):
+        (finding,) = examined(told(round_trip=trip)).nodes[0].findings
+        enough = float(finding.reason.data["enough"])  # type: ignore[arg-type]
+        assert found(told(round_trip=trip), timeout=enough) == []
+
+
+DOES = re.compile(
+    r"\b(set|put|raise|correct|start|begin|upgrade|give|remove|make|let|look|wait|repair|list|name"
+    r"|delete)\b"
+)
+
+
+@pytest.mark.parametrize("code", [*ACTIONS, *list(ReasonCode)[-9:]])
+def test_each_finding_says_what_to_do(code):
+    """In its sentence, or in the action beside it."""
+    data = dict.fromkeys(("milliseconds", "timeout", "enough", "seconds"), 3.0)
+    texts = dict.fromkeys(("text", "commands", "prefix", "software", "oldest"), "x")
+    reason = because(code, **data, **texts)
+    assert code in SENTENCES
+    assert DOES.search(f"{describe(reason)}; {action(reason)}")
+
+
+SLOW_NODE, LATE_NODE = told(round_trip=0.0051), told(round_trip=0.05)
+
+
+@pytest.mark.parametrize(
+    ("edit", "caught_by"),
+    [
+        (
+            Edit(judging, "_round_trip", "told.round_trip >= expected.timeout", "False"),
+            lambda: test_what_is_said_of_a_node(LATE_NODE, Level.ERROR, ReasonCode.TOO_SLOW),
+        ),
+        (
+            Edit(judging, "_round_trip", "told.round_trip * USUAL", "told.round_trip"),
+            lambda: test_what_is_said_of_a_node(SLOW_NODE, Level.WARNING, ReasonCode.SLOW),
+        ),
+        (
+            Edit(judging, "_persistence", "not expected.guard and ", ""),
+            lambda: test_what_a_restart_forgets(3, {}, {"save": ""}, Level.WARNING),
+        ),
+        (
+            Edit(judging, "_persistence", '== "always"', "!= 'no'"),
+            lambda: test_what_a_restart_forgets(
+                3, {"aof_enabled": "1"}, {"save": "", "appendfsync": "everysec"}, Level.WARNING
+            ),
+        ),
+        (
+            Edit(judging, "_server", "if facts.off:", "if facts.off > 0:"),
+            lambda: test_what_is_said_of_a_node(
+                told(facts=FACTS._replace(off=-9.0)), Level.ERROR, ReasonCode.CLOCK_BEHIND
+            ),
+        ),
+        (
+            Edit(Examination, "usable", "is Level.ERROR", "is Level.WARNING"),
+            lambda: test_a_majority_decides(3, Health.NO_MAJORITY, ReasonCode.NOT_READY),
+        ),
+    ],
+    ids=lambda value: value.new if isinstance(value, Edit) else "",
+)
+def test_a_wrong_judgement_is_noticed(edit, caught_by):
+    """The tests above can fail."""
+    with with_edits(edit), pytest.raises(AssertionError):
+        caught_by()

@@ -1,0 +1,220 @@
+"""A lease with a private name: kept when the other is freed, renewed, and a record in the end."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from django_redlock import LockTaken, conf, redlock
+from django_redlock.core import completion
+from django_redlock.core.reasons import ReasonCode
+from django_redlock.events import Event, EventKind, subscribe, unsubscribe
+from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.fanout.memory.node import MemoryNode
+from django_redlock.inspection import survey
+from django_redlock.leases.keeping import keep, record
+from django_redlock.leases.lease import Lease
+from tests.simulation.mutants import Edit, with_edits
+from tests.support.waiting import eventually
+
+LIFE = 3600.0
+
+
+@pytest.fixture(autouse=True)
+def nodes() -> Iterator[MemoryNodes]:
+    """Five fresh nodes in memory."""
+    urls = [f"memory://{uuid.uuid4().hex}" for _ in range(5)]
+    with override_settings(REDLOCK={"default": {"NODES": urls}}):
+        group = conf.backend("default").group
+        assert isinstance(group, MemoryNodes)
+        yield group
+
+
+def lock(ttl: float = 10.0) -> Any:
+    """The lock of a run, with the run name before the key."""
+    return redlock("key", ttl=ttl).behind("run")
+
+
+def run(ttl: float = 10.0) -> Lease:
+    """What is left of a run whose body has ended."""
+    kept: list[Lease] = []
+    with lock(ttl) as lease:
+        keep(lease, kept.append)
+    (own,) = kept
+    return own
+
+
+def is_free(name: str) -> bool:
+    """Whether somebody else gets a name at once."""
+    lease = Context().run(redlock(name).try_acquire)
+    if lease is not None:
+        lease.release()
+    return lease is not None
+
+
+def code_of_a_copy() -> str:
+    """Why a copy is refused, or ""."""
+    try:
+        Context().run(lock().acquire, 0).release()
+    except LockTaken as taken:
+        return taken.code
+    return ""
+
+
+def test_a_holder_sees_the_key_alone():
+    """The lease and the refusal name the key; both names are held."""
+    with lock() as lease:
+        assert (lease.name, lease.names) == ("key", ("run", "key"))
+        with pytest.raises(LockTaken) as refused:
+            Context().run(lock().acquire)
+        assert (refused.value.name, refused.value.code) == ("key", ReasonCode.HELD)
+        assert {vote.which for vote in refused.value.votes} == {0}
+        assert not is_free("run")
+
+
+def test_without_keep_all_names_are_released():
+    """A private name is like any other, until the body has ended."""
+    with lock():
+        pass
+    assert is_free("run")
+    assert is_free("key")
+
+
+def test_the_key_is_freed_and_the_run_name_stays():
+    """After the block the key is free, and the other lease has the run name and its fence."""
+    own = run()
+    assert is_free("key")
+    assert not is_free("run")
+    assert (own.name, own.remaining() > 9) == ("run", True)
+    own.release()
+    assert is_free("run")
+
+
+def test_the_run_name_is_renewed():
+    """It is held for longer than its ttl, also when the first lease was not renewed."""
+    own = run(ttl=0.3)
+    first = own.grant.deadline
+    eventually(lambda: own.grant.deadline > first + 0.5, within=10, every=0.02)
+    assert own.remaining() > 0
+    assert not is_free("run")
+    own.release()
+
+
+def test_events_name_the_key():
+    """Listeners hear that the key was acquired and released, as without a run name."""
+    told: list[Event] = []
+    with subscribed(told):
+        own = run()
+    assert [(event.kind, event.name) for event in told] == [
+        (EventKind.ACQUIRED, "key"),
+        (EventKind.RELEASED, "key"),
+    ]
+    own.release()
+
+
+@contextmanager
+def subscribed(told: list[Event]) -> Iterator[None]:
+    """Note all events of a block."""
+    subscribe(told.append)
+    try:
+        yield
+    finally:
+        unsubscribe(told.append)
+
+
+def test_a_record_ends_a_copy():
+    """The run name becomes a record in one step; a copy is told so, and the key stays free."""
+    own = run()
+    assert record(own, LIFE)
+    assert code_of_a_copy() == ReasonCode.RECORDED
+    assert is_free("key")
+    assert not is_free("run")
+    assert own.remaining() <= 0
+    assert survey(conf.backend("default")).locks == ()
+
+
+def test_a_record_is_written_to_all_nodes(nodes):
+    """Also to those that are not needed for a majority; one that is left has it for all."""
+    assert record(run(), LIFE)
+    for node in nodes.nodes[:4]:
+        node.keys.clear()
+    assert code_of_a_copy() == ReasonCode.RECORDED
+
+
+def test_a_record_on_a_majority_alone_is_caught(nodes):
+    """Broken: the record goes to a majority. When these restart empty a copy runs."""
+    edit = Edit(completion, "complete", "grant.touched,", "frozenset(range(policy.majority)),")
+    with with_edits(edit):
+        record(run(), LIFE)
+    for node in nodes.nodes[:3]:
+        node.keys.clear()
+    for node in nodes.nodes[3:]:  # the run name ends there with its ttl
+        node.clock = lambda clock=node.clock: clock() + 20_000
+    assert code_of_a_copy() == ""
+
+
+def lost(nodes: MemoryNodes) -> tuple[Lease, Lease]:
+    """A run whose lease is gone at the nodes before it knows, and the copy that runs instead."""
+    first = run()
+    for node in nodes.nodes:
+        node.keys.clear()
+    return first, Context().run(lock().acquire)
+
+
+def test_nothing_is_recorded_where_the_name_is_somebody_elses(nodes):
+    """The run that took over is not disturbed, and its message is not taken for done."""
+    first, second = lost(nodes)
+    assert not record(first, LIFE)
+    second.extend()
+    second.release()
+    assert code_of_a_copy() == ""
+
+
+def test_a_record_that_overwrites_is_caught(nodes):
+    """Broken: the record is written although the name is another run's, which loses it."""
+    first, second = lost(nodes)
+    edit = Edit(MemoryNode, "_complete", 'if self._mine(key, f"{nonce}:"):', "if key in self.keys:")
+    with with_edits(edit):
+        assert record(first, LIFE)
+    second.release()
+    assert code_of_a_copy() == ReasonCode.RECORDED
+
+
+def test_a_run_that_is_over_keeps_and_records_nothing():
+    """After its deadline a lease proves nothing; its names are released, if they are its own."""
+    kept: list[Lease] = []
+    with lock() as lease:
+        lease.release()
+        keep(lease, kept.append)
+    assert kept == []
+    own = run()
+    own.release()
+    assert not record(own, LIFE)
+    assert code_of_a_copy() == ""
+
+
+def test_an_interruption_before_it_is_kept_releases_all():
+    """A signal handler's exception leaves no name taken."""
+
+    def owner(_: Lease) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), lock() as lease:
+        keep(lease, owner)
+    assert is_free("run")
+    assert is_free("key")
+
+
+def test_min_hold_keeps_the_key_and_not_the_run_name():
+    """A released key rests for its ``min_hold``; the run name can be recorded meanwhile."""
+    kept: list[Lease] = []
+    with redlock("key", ttl=10, min_hold=5).behind("run") as lease:
+        keep(lease, kept.append)
+    assert not is_free("key")
+    assert record(kept[0], LIFE)

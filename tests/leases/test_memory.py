@@ -1,0 +1,195 @@
+"""The memory of leases: little while they are held, and none once they are released."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from typing import Any
+
+LOCKS = 10_000
+RENEWED = 1000
+CHUNKS = 40  # tracked objects that a schedule may keep: two for each chunk
+MOST_BYTES = 2048  # of a held, renewed lease, without its connections
+
+# In a process of its own: what other tests have left would count as well. The nodes grant at once
+# and remember nothing, so that all memory is the leases'.
+MEASURE = """
+import asyncio, gc, json, sys, time, tracemalloc
+from django_redlock.backend import Backend
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import NONCE, Answer, Command, Vote
+from django_redlock.leases.schedule import Chunk
+from django_redlock.locks.template import LockTemplate
+
+LOCKS = int(sys.argv[1])
+
+LABELS = [f"127.0.0.1:700{i}/0" for i in range(5)]
+
+class Nodes:
+    def ask(self, ask):
+        kept = ()
+        if ask.command is Command.EXTEND:
+            kept = [1] * sum(bool(NONCE.fullmatch(str(each))) for each in ask.args)
+        return [Vote(label, Answer.YES, 5, data=kept) for label in LABELS]
+
+    def aask(self, ask):
+        answered = asyncio.get_running_loop().create_future()
+        answered.set_result(self.ask(ask))
+        return answered
+
+backend = Backend("default", Nodes(), Policy(size=5, max_ttl=3600), ttl=3600)  # nothing is due
+redlock = LockTemplate(lambda alias: backend)
+
+def tracked():
+    gc.collect()
+    return len(gc.get_objects())
+
+def by_a_thread(count=LOCKS):
+    for number in range(count):
+        with redlock(f"name:{number}"):
+            pass
+        redlock("name").acquire().release()
+
+async def by_a_task(count=LOCKS):
+    for number in range(count):
+        async with redlock(f"name:{number}"):
+            pass
+
+async def in_a_loop():
+    await by_a_task()
+    before = tracked()
+    await by_a_task()
+    return tracked() - before
+
+def left():
+    by_a_thread()
+    before = tracked()
+    by_a_thread()
+    return tracked() - before
+
+def held():
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    leases = [redlock(f"name:{number}").acquire() for number in range(LOCKS)]
+    each = (tracemalloc.get_traced_memory()[0] - before) / LOCKS
+    for lease in leases:
+        lease.release()
+    del lease, leases
+    by_a_thread()  # what had room for many shrinks when it is used
+    gc.collect()
+    after = (tracemalloc.get_traced_memory()[0] - before) / LOCKS
+    tracemalloc.stop()
+    return each, after
+
+LIVES = 3.0  # seconds, so it is renewed after one
+
+def renewed(leases, before):
+    return all(lease.grant.deadline > deadline for lease, deadline in zip(leases, before))
+
+def places():
+    return sum(len(each.places) for each in gc.get_objects() if isinstance(each, Chunk))
+
+def renewed_by_a_thread(count):
+    leases = [redlock(f"kept:{number}", ttl=LIVES).acquire() for number in range(count)]
+    before, until = [lease.grant.deadline for lease in leases], time.monotonic() + 60
+    while not renewed(leases, before) and time.monotonic() < until:
+        time.sleep(0.01)
+    had = renewed(leases, before) and places()
+    for lease in leases:
+        lease.release()
+    del lease, leases
+    by_a_thread(2)  # a context drops those that have ended when the next one begins
+    return had
+
+async def renewed_in_a_loop(count):
+    leases = [await redlock(f"kept:{number}", ttl=LIVES).aacquire() for number in range(count)]
+    before, until = [lease.grant.deadline for lease in leases], time.monotonic() + 60
+    while not renewed(leases, before) and time.monotonic() < until:
+        await asyncio.sleep(0.01)
+    had = renewed(leases, before) and places()
+    for lease in leases:
+        await lease.arelease()
+    del lease, leases
+    await by_a_task(2)
+    return had
+
+def after_renewal():
+    renewed_by_a_thread(10)
+    before, empty = tracked(), places()
+    had = renewed_by_a_thread(RENEWED)
+    return {"had": had - empty, "objects": tracked() - before, "places": places() - empty}
+
+async def after_renewal_in_a_loop():
+    await renewed_in_a_loop(10)
+    before, empty = tracked(), places()
+    had = await renewed_in_a_loop(RENEWED)
+    return {"had": had - empty, "objects": tracked() - before, "places": places() - empty}
+
+RENEWED = int(sys.argv[2])
+each, after = held()
+print(json.dumps({
+    "thread": left(),
+    "task": asyncio.run(in_a_loop()),
+    "bytes": each,
+    "after": after,
+    "renewed by the thread": after_renewal(),
+    "renewed in a loop": asyncio.run(after_renewal_in_a_loop()),
+}))
+"""
+BROKEN = """
+from django_redlock.leases.schedule import Chunk
+Chunk.forget = lambda self, lease: None
+Chunk.tidy_up = lambda self: None
+"""
+BROKEN_FOR_THE_RENEWED = """
+from django_redlock.leases.schedule import Chunk
+forget = Chunk.forget
+Chunk.forget = lambda self, lease: forget(self, lease) if lease.grant.ttl > 60 else None
+"""
+
+
+@functools.cache
+def measured(before: str = "") -> dict[str, Any]:
+    """The tracked objects that locks have left, and the bytes of a lease, held and released."""
+    command = [sys.executable, "-c", before + MEASURE, str(LOCKS), str(RENEWED)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_leases_are_small_and_leave_nothing():
+    """Thousands of leases that were released leave no object and no memory, however taken."""
+    found = measured()
+    assert abs(found["thread"]) < 50
+    assert abs(found["task"]) < 50
+    assert found["bytes"] <= MOST_BYTES
+    assert found["after"] < 10
+
+
+def test_a_lease_that_was_renewed_leaves_nothing():
+    """Neither an object nor a place in a schedule, by a thread and in an event loop."""
+    found = measured()
+    for where, watching in (("renewed by the thread", 1), ("renewed in a loop", 2)):
+        left = found[where]
+        assert left["had"] == watching * RENEWED  # a loop has its schedule, and the thread one
+        assert left["places"] == 0
+        assert left["objects"] <= CHUNKS
+
+
+def test_a_schedule_that_remembers_is_noticed():
+    """The check above can fail."""
+    found = measured(BROKEN)
+    assert found["thread"] >= LOCKS / 2
+    assert found["task"] >= LOCKS / 2
+    assert found["after"] > 50
+
+
+def test_a_schedule_that_remembers_who_was_renewed_is_noticed():
+    """The same."""
+    found = measured(BROKEN_FOR_THE_RENEWED)
+    assert abs(found["thread"]) < 50
+    for where in ("renewed by the thread", "renewed in a loop"):
+        assert found[where]["places"] >= 0.9 * RENEWED
+        assert found[where]["objects"] >= 0.9 * RENEWED

@@ -1,0 +1,766 @@
+"""The watchdogs: renewal of many leases at once, and being told of a loss in time."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import pytest
+
+from django_redlock import LeaseLost, NodesUnavailable, events
+from django_redlock.backend import Backend
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Command, Grant, Request, Vote
+from django_redlock.fanout.group import NodeGroup
+from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.leases.batch import MOST_BYTES, MOST_LEASES, batches
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.schedule import AHEAD, EARLY, MOST, Chunk, RenewalSchedule
+from django_redlock.leases.watchdog import Watchdog
+from django_redlock.locks.template import LockTemplate
+from django_redlock.testing import EmbeddedNodes
+from django_redlock.transport.address import from_url
+from tests.simulation.mutants.edits import Edit, with_edits
+from tests.support.waiting import eventually
+
+
+class Memory(MemoryNodes):
+    """Three nodes in memory that note what they are asked, and fail or dawdle when told to."""
+
+    def __init__(self) -> None:
+        super().__init__([MemoryNode() for _ in range(3)])
+        self.asked: list[Request] = []
+        self.before: Callable[[Request], object] = lambda _: None
+
+    def ask(self, ask: Request) -> list[Vote]:
+        """See ``MemoryNodes``."""
+        self.asked.append(ask)
+        self.before(ask)
+        return super().ask(ask)
+
+    @property
+    def renewals(self) -> list[Request]:
+        """The messages that prolong."""
+        return [ask for ask in self.asked if ask.command is Command.EXTEND]
+
+
+def made(group: Any, size: int = 3, **options: Any) -> LockTemplate:
+    """What calls itself ``redlock`` over a group of nodes."""
+    backend = Backend("mine", group, Policy(size=size), **options)
+    return LockTemplate(lambda _: backend)
+
+
+@pytest.fixture
+def memory() -> Memory:
+    """Nodes of this test alone."""
+    return Memory()
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[EmbeddedNodes]:
+    """Real nodes that nobody else asks, so that what they count is ours."""
+    with EmbeddedNodes(3) as started:
+        yield started
+
+
+def group_of(nodes: EmbeddedNodes, timeout: float = 5.0) -> NodeGroup:
+    """A process's view of the nodes; where nobody hangs, none of them has to be quick."""
+    return NodeGroup(
+        [from_url(url) for url in nodes.urls], timeout=timeout, guard=0, prefix="redlock:"
+    )
+
+
+def prolonged(*leases: Lease, times: int = 3) -> None:
+    """Wait until the watchdog has prolonged each so often, one message after the other."""
+    for _ in range(times):
+        eventually(partial(_all_later, leases, [lease.grant.deadline for lease in leases]))
+    for lease in leases:
+        lease.ensure()
+
+
+def _all_later(leases: Sequence[Lease], deadlines: Sequence[float]) -> bool:
+    pairs = zip(leases, deadlines, strict=True)
+    return all(lease.grant.deadline > deadline for lease, deadline in pairs)
+
+
+# -- one message for many -------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("often")
+def test_leases_that_are_due_together_share_a_message(nodes):
+    """300 leases, renewed twice, cost each node 6 messages or a few more, as the node counts."""
+    with closing(group_of(nodes)) as group:
+        redlock = made(group)
+        leases = [redlock(f"name:{number}").acquire() for number in range(300)]
+        deadlines = [lease.grant.deadline for lease in leases]
+
+        def counted() -> list[tuple[int, int]]:
+            found = []
+            for node in nodes:
+                with closing(node.client()) as client:
+                    stats = client.info("commandstats")
+                    pexpire = stats.get("cmdstat_pexpire", {"calls": 0})
+                    found.append((stats["cmdstat_evalsha"]["calls"], pexpire["calls"]))
+            return found
+
+        def renewed() -> list[tuple[int, int]]:
+            pairs = zip(counted(), before, strict=True)
+            found = [(now[0] - then[0], now[1] - then[1]) for now, then in pairs]
+            return found if min(keys for _, keys in found) >= 600 else []
+
+        before = counted()
+        for scripts, keys in eventually(renewed, every=0.02):
+            assert 600 / 24 * scripts <= keys  # they may have been renewed more than twice
+        eventually(lambda: _all_later(leases, deadlines))
+        for lease in leases:
+            lease.release()
+
+
+def test_a_message_is_bounded():
+    """A batch has so many tenancies and bytes at the most, and no lease is left out."""
+    redlock = made(Memory(), ttl=30, renew=False)
+    few = [redlock(f"{number}:{'ü' * 250}").acquire() for number in range(60)]
+    many = [redlock(f"name:{number}").acquire() for number in range(300)]
+    big = [redlock([f"{number}:{'x' * 500}" for number in range(40)]).acquire()]
+    for leases, most in ((few, 20), (many, MOST_LEASES), (big, 1)):
+        made_of = [batch for _, batch in batches(leases)]
+        assert [reference() for batch in made_of for reference in batch] == leases
+        for batch in made_of:
+            names = [name for each in batch if (lease := each()) for name in lease.names]
+            size = sum(2 * len(name.encode()) for name in names)
+            assert len(batch) <= most
+            assert len(batch) == 1 or size <= MOST_BYTES
+
+
+@pytest.mark.usefixtures("often")
+def test_each_backend_has_its_own_message(memory):
+    """Leases of two groups of nodes never meet in a message."""
+    other = Memory()
+    pairs = [(made(memory), "a"), (made(other), "b")]
+    leases = [redlock(name).acquire() for redlock, name in pairs]
+    eventually(lambda: memory.renewals and other.renewals)
+    assert {key for ask in memory.renewals for key in ask.keys} == {
+        "redlock:held",
+        "redlock:lock:a",
+    }
+    assert {key for ask in other.renewals for key in ask.keys} == {"redlock:held", "redlock:lock:b"}
+    for lease in leases:
+        lease.release()
+
+
+# -- unknown, kept, lost --------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("often")
+def test_a_failed_renewal_is_unknown_until_the_deadline(memory):
+    """Nodes that are away for two renewals cost nothing; nobody is told of a loss."""
+    told: list[Lease] = []
+
+    def be_away(ask: Request) -> None:
+        failing = ask.command is Command.EXTEND and len(memory.renewals) <= 2
+        memory.down = {0, 1} if failing else set()
+
+    memory.before = be_away
+    lease = made(memory)("name", on_lost=told.append).acquire()
+    prolonged(lease)
+    assert len(memory.renewals) >= 5
+    assert told == []
+    lease.release()
+
+
+def test_what_stays_unknown_is_lost_at_the_deadline_not_before(memory, monkeypatch):
+    """Nodes that stay away end the lease at its own deadline."""
+    monkeypatch.setattr("django_redlock.leases.state.RENEWALS", 50)
+    monkeypatch.setattr("django_redlock.leases.state.TRIES", 50)
+    told: list[tuple[float, float]] = []
+
+    def be_away(ask: Request) -> None:
+        memory.down = {0, 1} if ask.command is Command.EXTEND else set()
+
+    def note(lost: Lease) -> None:
+        told.append((lost.backend.policy.clock(), lost.grant.deadline))
+
+    memory.before = be_away
+    lease = made(memory, ttl=1.5)("name", on_lost=note).acquire()
+    deadline = lease.grant.deadline
+    ((moment, end),) = eventually(lambda: told)
+    assert len(memory.renewals) >= 3
+    assert end == deadline
+    assert deadline <= moment < deadline + 5
+
+
+@pytest.mark.usefixtures("often")
+def test_a_minority_that_denies_a_lease_does_not_end_it(memory):
+    """One node of three without the key, another one silent: unknown, so the lease stands."""
+    told: list[Lease] = []
+
+    def forget(ask: Request) -> None:
+        denying = ask.command is Command.EXTEND and len(memory.renewals) <= 2
+        memory.down = {1} if denying else set()
+        if denying:
+            memory.nodes[0].keys.clear()
+
+    memory.before = forget
+    lease = made(memory)("name", on_lost=told.append).acquire()
+    prolonged(lease)
+    assert len(memory.renewals) >= 5
+    assert told == []
+    lease.release()
+
+
+@pytest.mark.usefixtures("often")
+def test_an_unforeseen_error_of_asking_is_unknown_too(memory, caplog):
+    """Whatever asking raises is logged, and the lease is tried again until its deadline."""
+
+    def fail(ask: Request) -> None:
+        if ask.command is Command.EXTEND and len(memory.renewals) <= 2:
+            raise ZeroDivisionError
+
+    memory.before = fail
+    with caplog.at_level(logging.ERROR, logger="django_redlock"):
+        lease = made(memory)("name").acquire()
+        prolonged(lease)
+    errors = [record.exc_info[0] for record in caplog.records if record.exc_info]
+    assert errors == [ZeroDivisionError] * 2
+    lease.release()
+
+
+@pytest.mark.usefixtures("often")
+def test_a_hung_group_delays_no_deadline_and_no_renewal_of_others(nodes, monkeypatch):
+    """While a renewal hangs for seconds, every other lease is renewed or told in time."""
+    told: dict[str, float] = {}
+    unanswered: list[Request] = []
+
+    def note(lease: Lease) -> None:
+        told[str(lease.name)] = lease.backend.policy.clock() - lease.grant.deadline
+
+    def asking(ask: Request) -> list[Vote]:
+        unanswered.append(ask)
+        try:
+            return ask_nodes(ask)
+        finally:
+            unanswered.remove(ask)
+
+    with closing(group_of(nodes, timeout=60.0)) as group:
+        ask_nodes = group.ask
+        monkeypatch.setattr(group, "ask", asking)
+        slow, quick = made(group), made(Memory())
+        hanging = [slow(f"slow:{number}", ttl=1.5, on_lost=note).acquire() for number in range(3)]
+        for node in range(3):
+            nodes.pause(node)
+        try:
+            kept = quick("kept", on_lost=note).acquire()
+            ending = quick("ending", ttl=0.6, renew=False, on_lost=note).acquire()
+            eventually(lambda: len(told) == 4)
+            prolonged(kept)
+            (question,) = unanswered
+            assert question.command is Command.EXTEND
+        finally:
+            for node in range(3):
+                nodes.resume(node)
+        assert set(told) == {"slow:0", "slow:1", "slow:2", "ending"}
+        assert all(0 <= late < 5 for late in told.values()), told
+        for lease in (*hanging, kept, ending):
+            lease.release()
+
+
+def test_an_exit_in_the_background_ends_no_watchdog(memory, caplog):
+    """An ``on_lost`` that calls ``sys.exit`` is logged; others are told all the same."""
+
+    def leave(_: Lease) -> None:
+        raise SystemExit(3)
+
+    told: list[Lease] = []
+    redlock = made(memory, ttl=0.3, renew=False)
+    leases = [redlock(f"name:{number}", on_lost=leave).acquire() for number in range(2)]
+    with caplog.at_level(logging.ERROR, logger="django_redlock"):
+        eventually(lambda: len([each for each in caplog.records if each.exc_info]) == 2)
+        leases.append(redlock("later", on_lost=told.append).acquire())
+        eventually(lambda: told == leases[2:])
+
+
+@pytest.mark.usefixtures("often")
+def test_a_listener_that_exits_ends_no_renewal(memory):
+    """A listener to extensions that calls ``sys.exit`` costs no lease of its message."""
+
+    def leave(_: events.Event) -> None:
+        raise SystemExit(3)
+
+    redlock = made(memory)
+    events.subscribe(leave, [events.EventKind.EXTENDED])
+    try:
+        leases = [redlock(f"name:{number}").acquire() for number in range(3)]
+        prolonged(*leases)
+    finally:
+        events.unsubscribe(leave)
+    for lease in leases:
+        lease.release()
+
+
+@pytest.mark.usefixtures("often")
+def test_an_on_lost_that_blocks_stops_no_renewal(memory):
+    """A callback that does not return keeps no other lease from being renewed."""
+    blocked, free = threading.Event(), threading.Event()
+
+    def block(_: Lease) -> None:
+        blocked.set()
+        free.wait(60)
+
+    redlock = made(memory)
+    kept = redlock("kept").acquire()
+    try:
+        lost = redlock("lost", ttl=0.4, renew=False, on_lost=block).acquire()
+        assert blocked.wait(20)
+        assert lost.lost
+        prolonged(kept)
+    finally:
+        free.set()
+    kept.release()
+
+
+def test_a_late_answer_neither_shortens_nor_ends_what_another_has_prolonged(memory):
+    """Of two extensions at once the later deadline counts, in whatever order they end."""
+    lease = made(memory, ttl=10, renew=False)("name").acquire()
+    before, policy = lease.grant, lease.backend.policy
+    lease.extend(20)
+    deadline = lease.grant.deadline
+    assert lease.renewed(before._replace(deadline=before.deadline + 1), 0.0) is False
+    assert lease.grant.deadline == deadline
+    assert lease.renewed(LeaseLost("over before a majority extended it"), 0.0) is False
+    assert lease.renewed(NodesUnavailable("nobody answered"), 0.0) is False
+    assert not lease.lost
+    assert lease.grant.deadline == deadline > policy.clock()
+    lease.release()
+
+
+def test_a_renewal_heard_after_the_deadline_revives_nothing(memory, monkeypatch):
+    """What somebody may have seen as lost stays lost, and is told once."""
+    monkeypatch.setattr(Watchdog, "watch", lambda *_: None)  # nobody else watches it
+    lease = made(memory, ttl=0.2, renew=False)("name").acquire()
+    eventually(lambda: lease.lost)
+    later = lease.grant._replace(deadline=lease.grant.deadline + 10)
+    assert lease.renewed(later, 0.0) is True
+    assert lease.renewed(later, 0.0) is False
+    assert lease.over() is False
+    assert lease.lost
+    assert lease.remaining() <= 0
+
+
+@pytest.mark.usefixtures("often")
+def test_a_renewal_that_a_release_overtook_loses_nothing(memory):
+    """Nodes that deny a lease because its holder has released it are no news."""
+    told: list[Lease] = []
+    asking, go_on = threading.Event(), threading.Event()
+
+    def dawdle(ask: Request) -> None:
+        if ask.command is Command.EXTEND:
+            asking.set()
+            go_on.wait(20)
+
+    memory.before = dawdle
+    lease = made(memory)("name", on_lost=told.append).acquire()
+    assert asking.wait(20)
+    lease.release()
+    go_on.set()
+    not_renewed(memory, "name", after=1)
+    assert told == []
+    assert not lease.lost
+
+
+def not_renewed(memory: Memory, name: str, after: int) -> None:
+    """See that a lease is in no further message, while another one is renewed again and again."""
+    other = made(memory)("other").acquire()
+    prolonged(other)
+    assert not any(f"redlock:lock:{name}" in ask.keys for ask in memory.renewals[after:])
+    other.release()
+
+
+@pytest.mark.usefixtures("often")
+def test_a_lease_that_nobody_can_release_is_not_renewed(memory):
+    """A lease that was forgotten ends with its ttl: the watchdog does not keep it."""
+    lease = made(memory)("name").acquire()
+    reference = weakref.ref(lease)
+    eventually(lambda: memory.renewals)
+    del lease
+    gc.collect()
+    eventually(lambda: reference() is None)
+    not_renewed(memory, "name", after=len(memory.renewals))
+    for node in memory.nodes:
+        node.clock = lambda: time.time() * 1000 + 30_000  # its ttl is over
+    made(memory)("name").acquire().release()
+
+
+@pytest.mark.usefixtures("often")
+def test_many_threads_take_and_lose_leases_and_none_is_mixed_up(memory):
+    """Leases of many threads, some released, some lost: each is told once what happened to it."""
+    told: list[str] = []
+    redlock = made(memory)
+
+    def work(number: int) -> None:
+        for turn in range(20):
+            name = f"{number}:{turn}"
+            lease = redlock(name, on_lost=tell).acquire()
+            if turn % 4 == 0:
+                kept.append(lease)
+                continue
+            if turn % 4 == 1:
+                ending.append(redlock(f"end:{name}", ttl=0.4, **ends).acquire())
+            lease.release()
+
+    def tell(lost: Lease) -> None:
+        told.append(str(lost.name))
+
+    ends: dict[str, Any] = {"renew": False, "on_lost": tell}
+    kept: list[Lease] = []
+    ending: list[Lease] = []
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(kept) == len(ending) == 40
+    eventually(lambda: len(told) >= 40)
+    prolonged(*kept)
+    assert sorted(told) == sorted(str(lease.name) for lease in ending)
+    for lease in kept:
+        lease.release()
+
+
+# -- when -----------------------------------------------------------------------------------------
+
+
+def test_a_lease_is_due_after_a_third_of_its_ttl_and_soon_again_where_nobody_answered(memory):
+    """Counted from when it was asked for; a renewal with an unknown end is tried 20 times a ttl."""
+    lease = made(memory, renew=False)("name").acquire()
+    assert lease.renew_at == math.inf
+    lease.release()
+    lease = made(memory)("name").acquire()
+    since = lease.grant.since
+    assert lease.renew_at == since + 10
+    lease.renewed(NodesUnavailable("nobody answered"), since + 10)
+    assert lease.renew_at == since + 11.5
+    lease.renewed(lease.grant, since + 12)
+    assert lease.renew_at == since + 22
+    lease.release()
+
+
+# -- whose turn it is -----------------------------------------------------------------------------
+
+
+class Turn:
+    """A lease as far as a rota looks at it."""
+
+    def __init__(self, *, ttl: float = 30.0, since: float = 0.0, renews: bool = True) -> None:
+        target = Policy(size=1).target(["name"])
+        self.grant = Grant(target, "f" * 32, 1, since + ttl, since, ttl, frozenset())
+        self.renew_at = since + ttl / 3 if renews else float("inf")
+        self.held, self.untold = True, False
+        self.schedules: tuple[Chunk, ...] = ()
+
+    def renew(self, now: float) -> None:
+        """Be prolonged."""
+        self.grant = self.grant._replace(deadline=now + self.grant.ttl)
+        self.renew_at = now + self.grant.ttl / 3
+
+
+def rota_of(*turns: Any, **options: float) -> RenewalSchedule:
+    """A rota with these leases."""
+    schedule = RenewalSchedule(**options)
+    for turn in turns:
+        schedule.add(turn)
+    return schedule
+
+
+def test_a_rota_takes_along_what_is_nearly_due():
+    """When one lease is due, so are all within a small part of their ttl; before that, none is."""
+    first: Any = Turn()
+    near: Any = Turn(since=30 * EARLY * 0.9)
+    far: Any = Turn(since=30 * EARLY * 1.1)
+    schedule = rota_of(far, near, first)
+    assert schedule.next() == 10
+    assert schedule.take(9.99) == ([], [])
+    assert schedule.take(10.0) == ([], [first, near])
+    assert schedule.next() == far.renew_at
+
+
+def test_a_rota_finds_who_is_over_while_it_is_being_renewed():
+    """A lease whose renewal is under way keeps its place among the deadlines."""
+    turn: Any = Turn()
+    schedule = rota_of(turn)
+    assert schedule.take(10.0) == ([], [turn])
+    assert schedule.next() == 30
+    assert schedule.take(29.99) == ([], [])
+    assert schedule.take(30.0) == ([turn], [])
+    assert schedule.next() == float("inf")
+
+
+def test_a_rota_follows_a_deadline_that_moves():
+    """A deadline that was put off, by whomever, is no end."""
+    turn: Any = Turn(renews=False)
+    schedule = rota_of(turn)
+    turn.grant = turn.grant._replace(deadline=45.0)
+    assert schedule.take(30.0 - AHEAD) == ([], [])
+    assert schedule.next() == 45
+    assert schedule.take(45.0) == ([turn], [])
+
+
+def size(schedule: RenewalSchedule) -> int:
+    """How many leases have a place."""
+    return sum(len(chunk.places) for chunk in schedule._chunks.values())
+
+
+def forget(turn: Any) -> None:
+    """Forget the leases that have ended, as a release does it."""
+    turn.held = False
+    for chunk in turn.schedules:
+        chunk.forget(turn)
+
+
+def test_a_rota_forgets_who_has_ended():
+    """Released leases are neither renewed nor told and have no place; empty chunks go."""
+    turns: list[Any] = [Turn(since=each % 7) for each in range(10 * MOST)]
+    schedule = rota_of(*turns)
+    alive: Any = Turn(since=100)
+    schedule.add(alive)
+    assert size(schedule) == 10 * MOST + 1
+    _, due = schedule.take(10.0)
+    for turn in turns:
+        forget(turn)
+        forget(turn)
+    assert size(schedule) == 1
+    for turn in due:
+        schedule.renew_later(turn)
+    assert size(schedule) == 1
+    assert schedule.next() == alive.renew_at
+    assert schedule.take(200.0) == ([alive], [])
+    more: list[Any] = [Turn(since=200) for _ in range(2 * MOST)]
+    for turn in more:
+        schedule.add(turn)
+    assert len(schedule._chunks) <= 3
+
+
+def test_a_rota_drops_in_time_who_was_never_released():
+    """Leases that the program has forgotten make room for others, and go when they are due."""
+    schedule = rota_of()
+    for _ in range(100 * MOST):
+        turn: Any = Turn()
+        schedule.add(turn)
+    del turn
+    assert size(schedule) <= 2 * MOST
+    assert schedule.take(10.0) == ([], [])
+    assert size(schedule) == 0
+
+
+def test_a_rota_forgets_at_once_who_is_released_before_its_first_time():
+    """A lease that was released early leaves nothing, and nothing happens at its time."""
+    early: Any = Turn()
+    others: list[Any] = [Turn(since=each, ttl=30 + each) for each in (3, 2, 1)]
+    schedule = rota_of(*others, early)
+    assert schedule.next() == 10
+    assert early.schedules == tuple(schedule._chunks)
+    forget(early)
+    assert size(schedule) == 3
+    assert schedule.take(10.0) == ([], [])
+    assert schedule.next() == others[2].renew_at
+
+
+def test_a_rota_looks_only_where_something_is_near():
+    """Leases that are due in the same message are few of many, whatever their ttl is."""
+    turns: list[Any] = [Turn(since=each / 1000, ttl=30 + each % 9) for each in range(20 * MOST)]
+    schedule = rota_of(*turns)
+    had: set[int] = set()
+    while len(had) < len(turns):
+        now = schedule.next()
+        over, due = schedule.take(now)
+        assert over == []
+        assert due
+        assert due == sorted(due, key=lambda turn: turn.renew_at)
+        assert not had & set(map(id, due))
+        had |= set(map(id, due))
+        late = [turn.renew_at for turn in turns if id(turn) not in had]
+        assert min(late, default=now) >= now
+
+
+def test_a_rota_names_all_who_are_over():
+    """Also leases that are being renewed, or never are; a released lease is not among them."""
+    turns: list[Any] = [Turn(since=each, renews=each % 2 == 0) for each in range(10)]
+    schedule = rota_of(*turns)
+    assert schedule.take(10.0) == ([], [turns[0]])
+    turns[2].held = False
+    assert schedule.take(12.0) == ([], [])
+    assert schedule.next() == 14
+    over, due = schedule.take(37.0)
+    assert over == [turns[each] for each in (0, 1, 3, 4, 5, 6, 7)]
+    assert due == [turns[8]]
+    assert schedule.take(39.0) == ([turns[8], turns[9]], [])
+    assert size(schedule) == 0
+
+
+def test_who_is_lost_and_not_told_is_taken_again():
+    """Also at the time of its renewal, which comes to nothing; once."""
+    turn: Any = Turn()
+    schedule = rota_of(turn)
+    turn.held, turn.untold = False, True
+    assert schedule.take(10.0) == ([turn], [])
+    assert schedule.take(30.0) == ([], [])
+    assert schedule.next() == math.inf
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("called", ["put", "forget", "find_first"])
+def test_a_take_that_is_interrupted_is_made_up_for(monkeypatch, called, before):
+    """Wherever an exception ends it, each lease is renewed and told afterwards, once."""
+    plain, interruptions = getattr(Chunk, called), 0
+    for number in range(20):
+        turns: list[Any] = [Turn() for _ in range(3)]
+        ends: Any = Turn(ttl=10, renews=False)
+        schedule = rota_of(*turns, ends)
+        left = [number]
+
+        def interrupted(self: Any, *args: Any, left: Any = left) -> None:
+            left[0] -= 1
+            if before and left[0] == -1:
+                raise KeyboardInterrupt
+            plain(self, *args)
+            if not before and left[0] == -1:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Chunk, called, interrupted)
+            try:
+                taken = schedule.take(10.0)
+            except KeyboardInterrupt:
+                interruptions += 1
+                assert schedule.next() == 10
+                taken = schedule.take(10.0)
+        assert taken == ([ends], turns)
+        assert schedule.take(30.0) == (turns, [])
+        assert schedule.next() == math.inf
+    assert interruptions == {"put": 7, "forget": 1, "find_first": 1}[called]
+
+
+def add_in_the_middle_of_a_take(monkeypatch) -> float:
+    """Add a lease that is due at 11 where the first time is found again; when is there more?"""
+    first: Any = Turn()
+    added: Any = Turn(since=1)
+    schedule = rota_of(first)
+
+    def found(*args: Any, **options: Any) -> Any:
+        least = min(*args, **options)
+        if not added.schedules:
+            schedule.add(added)
+        return least
+
+    with monkeypatch.context() as patched:
+        patched.setattr("django_redlock.leases.schedule.min", found, raising=False)
+        assert schedule.take(10.0) == ([], [first])
+    return schedule.next()
+
+
+def test_a_lease_that_is_added_in_the_middle_of_a_take_is_not_missed(monkeypatch):
+    """A signal handler may take a lock at any call."""
+    assert add_in_the_middle_of_a_take(monkeypatch) <= 11
+    with with_edits(Edit(Chunk, "find_first", "if puts == self.puts:", "if True:")):
+        assert add_in_the_middle_of_a_take(monkeypatch) == 30
+
+
+def release_in_the_middle_of_a_put() -> int:
+    """Have another thread release a lease while it is given back; how many places are left?"""
+    turn: Any = Turn()
+    schedule = rota_of(turn)
+    assert schedule.take(10.0) == ([], [turn])
+    held = iter([True])
+
+    class Released(Turn):
+        @property
+        def held(self) -> bool:
+            if next(held, False):
+                forget(turn)
+                return True
+            return False
+
+        @held.setter
+        def held(self, _: bool) -> None:
+            pass
+
+    turn.__class__ = Released
+    schedule.renew_later(turn)
+    return size(schedule)
+
+
+def test_a_lease_that_is_released_while_it_is_given_back_has_no_place():
+    """Its release may be a moment earlier than its new place."""
+    assert release_in_the_middle_of_a_put() == 0
+    with with_edits(Edit(Chunk, "put", "if not _is_watched(lease):", "if False:")):
+        assert release_in_the_middle_of_a_put() == 1
+
+
+def test_threads_forget_leases_while_others_are_added_and_taken():
+    """None of those that live is missed, and none that was released has a place."""
+    schedule, ended, over = rota_of(), deque[Any](), threading.Event()
+
+    def forget_all() -> None:
+        while not (over.is_set() and not ended):
+            try:
+                turn = ended.popleft()
+            except IndexError:
+                continue
+            forget(turn)
+
+    threads = [threading.Thread(target=forget_all) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    alive: list[Any] = []
+    try:
+        for number in range(100 * MOST):
+            turn: Any = Turn(since=number / 1000)
+            schedule.add(turn)
+            if number % 40:
+                turn.held = False
+                ended.append(turn)
+            else:
+                alive.append(turn)
+            if number % 100 == 0:
+                due: Any
+                for due in schedule.take(10 + number / 2000)[1]:
+                    due.renew(10 + number / 2000)
+                    schedule.renew_later(due)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert size(schedule) == len(alive)
+    found, _ = schedule.take(100.0)
+    assert set(found) == set(alive)
+
+
+def test_a_rota_that_lags_steps_in_only_where_nobody_else_did():
+    """The spare rota waits, and takes no lease that was renewed in the meantime."""
+    kept: Any = Turn()
+    left: Any = Turn()
+    schedule = rota_of(kept, left, lag=1 / 6, grace=0.1)
+    assert schedule.next() == 15
+    kept.renew(10.0)
+    assert schedule.take(15.0) == ([], [left])
+    assert schedule.take(30.05) == ([], [kept])
+    assert schedule.take(30.1) == ([left], [])
+    left.held = False
+    assert schedule.take(40.05) == ([], [])
+    assert schedule.take(40.1) == ([kept], [])
+
+
+def test_a_rota_names_who_is_over_once():
+    """Also where the time to renew comes after the end, as with a ttl of few milliseconds."""
+    turn: Any = Turn()
+    schedule = rota_of(turn, lag=1)
+    assert schedule.next() == 30
+    assert schedule.take(200.0) == ([turn], [])

@@ -1,0 +1,229 @@
+"""Renewal where processes are frozen, exit, or run greenlets; on real nodes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from .test_renewal import group_of, made, nodes
+
+__all__ = ["nodes"]
+
+SETTINGS = """
+import json, sys, threading, time
+from django.conf import settings
+settings.configure(REDLOCK={"default": {
+    "NODES": sys.argv[1].split(","), "MAX_TTL": 30, "TTL": 2, "RESTART_GUARD": False,
+    "NODE_TIMEOUT": 5,
+}})
+from django_redlock import LeaseLost, redlock
+from django_redlock.leases import state
+state.RENEWALS = 20  # while it runs, no stall of the machine ends a lease
+
+def look(lease):
+    "Whether it is lost, and then whether `ensure` returns."
+    lost = lease.lost
+    try:
+        lease.ensure()
+    except LeaseLost:
+        return lost, False
+    return lost, True
+"""
+
+
+@contextmanager
+def running(script: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs the script; killed at the end, should it still run."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", script, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    """The next line that it prints."""
+    assert process.stdout is not None
+    said = process.stdout.readline().strip()
+    assert said, process.stderr and process.stderr.read()
+    return said
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    """Let it go on."""
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+@contextmanager
+def invoice(path: Path) -> Iterator[sqlite3.Connection]:
+    """A table with one row, which nobody has claimed."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as table:
+        table.execute("CREATE TABLE invoice (total INTEGER, fence INTEGER)")
+        table.execute("INSERT INTO invoice VALUES (0, 0)")
+        yield table
+
+
+# -- frozen ---------------------------------------------------------------------------------------
+
+FROZEN = f"""{SETTINGS}
+import sqlite3
+told = threading.Event()
+table = sqlite3.connect(sys.argv[2], isolation_level=None)
+with redlock("invoice", on_lost=lambda _: told.set()) as lease:
+    claimed = table.execute("UPDATE invoice SET fence = ? WHERE fence <= ?", (lease.fence,) * 2)
+    print(json.dumps([claimed.rowcount, lease.remaining() > 0]), flush=True)
+    while lease.remaining() > 0:  # frozen in here
+        time.sleep(0.001)
+    lost, ensured = look(lease)
+    written = table.execute(
+        "UPDATE invoice SET total = 1, fence = ? WHERE fence <= ?", (lease.fence, lease.fence)
+    )
+    print(json.dumps([lost, ensured, written.rowcount, told.wait(60)]), flush=True)
+"""  # noqa: S608 - no injection: a script
+
+
+def test_a_frozen_holder_wakes_up_lost_and_its_write_is_refused(nodes, tmp_path):
+    """Stopped past its ttl, a holder knows at its next look, and the row knows the fence."""
+    path = tmp_path / "shop.sqlite3"
+    with invoice(path) as table, closing(group_of(nodes)) as group:
+        with running(FROZEN, ",".join(nodes.urls), str(path)) as frozen:
+            assert json.loads(line(frozen)) == [1, True]
+            frozen.send_signal(signal.SIGSTOP)
+            redlock = made(group, ttl=60, renew=False)
+            lease = redlock("invoice", wait=60).acquire()
+            claimed = table.execute(
+                "UPDATE invoice SET fence = ? WHERE fence <= ?", (lease.fence, lease.fence)
+            )
+            assert claimed.rowcount == 1
+            frozen.send_signal(signal.SIGCONT)
+            assert json.loads(line(frozen)) == [True, False, 0, True]
+            assert frozen.wait(20) == 0
+        lease.ensure()
+        lease.extend()
+        assert table.execute("SELECT total, fence FROM invoice").fetchall() == [(0, lease.fence)]
+        lease.release()
+
+
+HELD = """
+leases = [redlock(f"{sys.argv[2]}:{number}").acquire() for number in range(50)]
+print("holds", flush=True)
+sys.stdin.readline()
+"""
+
+ALL_THE_TIME = """
+redlock = redlock.using(ttl=30)
+state.RENEWALS = 600
+"""
+
+
+def test_a_killed_holder_is_gone_after_its_ttl_and_not_before(nodes):
+    """What a process held that was killed is free after one ttl at the most."""
+    words = ",".join(nodes.urls), "left"
+    with closing(group_of(nodes)) as group, running(SETTINGS + HELD, *words) as holder:
+        assert line(holder) == "holds"
+        redlock = made(group, ttl=9)
+        assert redlock("left:7").try_acquire() is None
+        end = time.monotonic() + 2.5  # its ttl is 2
+        while time.monotonic() < end:
+            assert redlock("left:7").try_acquire() is None
+            time.sleep(0.05)
+        holder.kill()
+        holder.wait(20)
+        for node in nodes:
+            with closing(node.client()) as client:
+                assert client.pttl("redlock:lock:left:7") <= 2000
+        redlock("left:7", wait=60).acquire().release()
+
+
+def test_a_process_ends_quietly_in_the_middle_of_renewing(nodes):
+    """With fifty leases that are renewed all the time, an exit writes nothing to stderr."""
+    for turn in range(3):
+        words = ",".join(nodes.urls), f"turn:{turn}"
+        with running(SETTINGS + ALL_THE_TIME + HELD, *words) as holder:
+            assert line(holder) == "holds"
+            tell(holder)
+            assert holder.wait(20) == 0
+            assert holder.stderr is not None
+            assert holder.stderr.read() == ""
+
+
+# -- greenlets ------------------------------------------------------------------------------------
+
+GREEN = f"""
+from gevent import monkey
+monkey.patch_all()
+import gevent
+{SETTINGS}
+redlock = redlock.using(ttl=30)
+state.RENEWALS = 300
+inside, overlaps, fences, beats, lost, prolonged = [], [], [], [0], [], []
+
+def work(number):
+    for turn in range(10):
+        with redlock("contended", wait=60, on_lost=lost.append) as held:
+            overlaps.extend(inside)
+            inside.append(number)
+            fences.append(held.fence)
+            gevent.sleep(0.002)
+            inside.remove(number)
+
+def keep(number):
+    with redlock(f"kept:{{number}}", on_lost=lost.append) as held:
+        first = held.grant.deadline
+        for _ in range(200):
+            held.ensure()
+            gevent.sleep(0.01)
+        prolonged.append(held.grant.deadline > first + 1)
+
+def beat():
+    while True:
+        beats[0] += 1
+        gevent.sleep(0.01)
+
+ticker = gevent.spawn(beat)
+told = threading.Event()
+with redlock("warm"):  # a busy machine takes long to connect: so long lasts no short lock
+    pass
+ending = redlock("ending", ttl=3, renew=False, on_lost=lambda _: told.set()).acquire()
+greenlets = [gevent.spawn(keep, n) for n in range(20)] + [gevent.spawn(work, n) for n in range(6)]
+gevent.joinall(greenlets, raise_error=True)
+assert told.wait(20)
+print(json.dumps({{
+    "overlaps": overlaps, "turns": len(fences), "rising": fences == sorted(set(fences)),
+    "lost": len(lost), "beats": beats[0], "ending": ending.lost, "prolonged": all(prolonged),
+}}), flush=True)
+"""
+
+
+def test_greenlets_are_renewed_and_exclude_each_other(nodes):
+    """Under gevent renewal goes on while greenlets work, and stops none of them."""
+    with running(GREEN, ",".join(nodes.urls)) as green:
+        told = json.loads(line(green))
+        assert green.wait(20) == 0
+        assert green.stderr is not None
+        assert [each for each in green.stderr.read().splitlines() if "'ending'" not in each] == []
+    assert told.pop("beats") > 50
+    assert told == {
+        "overlaps": [],
+        "turns": 60,
+        "rising": True,
+        "lost": 0,
+        "ending": True,
+        "prolonged": True,
+    }

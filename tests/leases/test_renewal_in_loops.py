@@ -1,0 +1,285 @@
+"""Leases of tasks: renewed by a timer of their event loop, by the thread where that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+from collections import Counter
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import pytest
+
+from django_redlock.core.protocol import Command, Request, Vote
+from django_redlock.fanout.group import NodeGroup
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.watchdog import watchdog
+from tests.support.loops import soon
+from tests.support.waiting import eventually
+
+from .test_renewal import Memory, group_of, made, nodes
+
+__all__ = ["nodes"]
+
+
+class Twice(Memory):
+    """Notes who asks to prolong: the thread or the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by: list[str] = []
+
+    def ask(self, ask: Request) -> list[Vote]:
+        """See ``MemoryNodes``."""
+        if ask.command is Command.EXTEND:
+            self.by.append("thread")
+        return super().ask(ask)
+
+    def aask(self, ask: Request) -> asyncio.Future[list[Vote]]:
+        """See ``MemoryNodes``."""
+        answered: asyncio.Future[list[Vote]] = asyncio.get_running_loop().create_future()
+        answered.set_result(super().ask(ask))
+        if ask.command is Command.EXTEND:
+            self.by.append("loop")
+        return answered
+
+
+@pytest.fixture
+def often_thread(monkeypatch: pytest.MonkeyPatch) -> float:
+    """A ttl at which the thread renews every 0.6 s what a loop would have renewed every 0.1 s."""
+    monkeypatch.setattr("django_redlock.leases.state.RENEWALS", 30)
+    return 3.0
+
+
+async def prolonged(lease: Lease, times: int = 3) -> None:
+    """Wait until it was prolonged so often, with the loop running."""
+    for _ in range(times):
+        deadline = lease.grant.deadline
+        await soon(partial(_is_later, lease, deadline))
+    lease.ensure()
+
+
+def _is_later(lease: Lease, deadline: float) -> bool:
+    return lease.grant.deadline > deadline
+
+
+@pytest.mark.usefixtures("often")
+def test_a_loop_renews_what_its_tasks_have_taken():
+    """The loop's own timer keeps the lease, without a task that anybody could cancel."""
+    group = Twice()
+
+    async def work() -> None:
+        async with made(group)("name") as lease:
+            await prolonged(lease)
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(work())
+    assert group.by.count("loop") >= 3
+    assert "thread" not in group.by
+
+
+@pytest.mark.usefixtures("often")
+def test_many_leases_of_a_loop_share_a_message(nodes):
+    """200 leases of a loop on real nodes: two messages per round, none lost."""
+
+    async def work(group: NodeGroup) -> None:
+        redlock = made(group)
+        asked: list[Request] = []
+        ask_nodes = group.aask
+
+        def noting(ask: Request) -> Any:
+            if ask.command is Command.EXTEND:
+                asked.append(ask)
+            return ask_nodes(ask)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(group, "aask", noting)  # first: the loop may renew while others acquire
+            leases = await asyncio.gather(*(redlock(f"name:{n}").aacquire() for n in range(200)))
+            await asyncio.gather(*map(prolonged, leases))
+        names = Counter(key for ask in asked for key in ask.keys[1:])
+        assert len(names) == 200
+        assert min(names.values()) >= 3
+        assert len(asked) <= 5 * max(names.values())
+        await asyncio.gather(*(lease.arelease() for lease in leases))
+
+    with closing(group_of(nodes)) as group:
+        asyncio.run(work(group))
+
+
+def test_on_lost_is_called_in_the_loop_in_time(monkeypatch):
+    """A task's lease is told lost in its loop, at the local deadline, once."""
+    # The thread, the second line, is to leave it to the loop also where that is a little late.
+    monkeypatch.setattr(watchdog._of_loops, "_grace", 60.0)
+    told: list[tuple[float, threading.Thread]] = []
+
+    async def work() -> None:
+        def note(lease: Lease) -> None:
+            late = lease.backend.policy.clock() - lease.grant.deadline
+            told.append((late, threading.current_thread()))
+
+        group = Memory()
+        lease = await made(group, ttl=0.4, renew=False)("name", on_lost=note).aacquire()
+        await soon(lambda: told)
+        await asyncio.sleep(0.4)
+        assert lease.lost
+        assert len(told) == 1
+        assert 0 <= told[0][0] < 5
+        assert told[0][1] is threading.current_thread()
+
+    asyncio.run(work())
+
+
+def test_the_thread_steps_in_while_a_loop_is_blocked(often_thread):
+    """A task that blocks its loop keeps its lease for as long as it does."""
+    group = Twice()
+
+    async def work() -> None:
+        async with made(group, ttl=often_thread)("name") as lease:
+            deadline = lease.grant.deadline
+            eventually(lambda: group.by.count("thread") >= 2)  # this is the mishap: it blocks
+            lease.ensure()
+            assert group.by == ["thread"] * len(group.by)
+            assert lease.grant.deadline > deadline
+            await soon(lambda: "loop" in group.by)
+            lease.ensure()
+
+    asyncio.run(work())
+
+
+def test_the_thread_tells_of_a_loss_while_a_loop_is_blocked():
+    """`on_lost` does not wait for a loop that is blocked."""
+    told: list[threading.Thread] = []
+
+    async def work() -> None:
+        group = Memory()
+        lock = made(group, ttl=0.3, renew=False)(
+            "name", on_lost=lambda _: told.append(threading.current_thread())
+        )
+        lease = await lock.aacquire()
+        eventually(lambda: told)
+        assert lease.lost
+        await asyncio.sleep(0.3)
+        assert len(told) == 1
+
+    asyncio.run(work())
+    assert told[0] is not threading.current_thread()
+
+
+def test_a_lease_outlives_its_loop_and_keeps_nothing_of_it(often_thread):
+    """A lease that was taken in a loop that has ended is renewed, and the loop is forgotten."""
+    group = Twice()
+    runner = asyncio.Runner()
+    lease = runner.run(made(group, ttl=often_thread)("name").aacquire())
+    loop = weakref.ref(runner.get_loop())
+    runner.close()
+    del runner
+    gc.collect()
+    assert loop() is None
+    eventually(lambda: group.by.count("thread") >= 2)
+    lease.ensure()
+    lease.release()
+
+
+@pytest.mark.usefixtures("often")
+def test_a_loop_that_ends_lets_its_holders_clean_up():
+    """Renewal goes on while tasks that were cancelled at the loop's end still hold their locks."""
+    group = Twice()
+    cleaned_up: list[list[str]] = []
+
+    async def hold_on(holds: asyncio.Event) -> None:
+        async with made(group)("name") as lease:
+            holds.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                before = len(group.by)
+                await prolonged(lease)
+                cleaned_up.append(group.by[before:])
+
+    async def work() -> asyncio.Task[None]:
+        holds = asyncio.Event()
+        task = asyncio.create_task(hold_on(holds))
+        await holds.wait()
+        return task
+
+    assert asyncio.run(work()).cancelled()
+    (by,) = cleaned_up
+    assert by.count("loop") >= 3
+    assert "thread" not in by
+
+
+ENDINGS = """
+import asyncio, gc, os, sys, threading, time
+from django.conf import settings
+settings.configure(REDLOCK={"default": {
+    "NODES": sys.argv[2].split(",") if len(sys.argv) > 2 else ["memory://a", "memory://b"],
+    "MAX_TTL": 3, "TTL": 3, "RESTART_GUARD": False, "NODE_TIMEOUT": 5,
+}})
+from asgiref.sync import async_to_sync
+from django_redlock import redlock
+from django_redlock.leases import state
+state.RENEWALS = 30  # no stall of the machine ends one
+
+def prolonged(leases):
+    before = [lease.grant.deadline for lease in leases]
+    for _ in range(2000):
+        assert not any(lease.lost for lease in leases)
+        if all(lease.grant.deadline > then for lease, then in zip(leases, before)):
+            return
+        yield 0.01
+    raise AssertionError("not prolonged")
+
+async def take(number):
+    names = [f"{os.getpid()}:{number}:{each}" for each in range(20)]  # others leave theirs to end
+    return [await redlock(name).aacquire() for name in names]
+
+async def last():
+    leases = await take(1)
+    for _ in range(2):
+        for pause in prolonged(leases):
+            await asyncio.sleep(pause)
+    return leases
+
+how = sys.argv[1]
+if how == "run":
+    kept = asyncio.run(last())
+elif how == "async_to_sync":
+    kept = async_to_sync(last)()
+elif how == "abrupt":
+    loop = asyncio.new_event_loop()
+    kept = loop.run_until_complete(last())
+    for _ in range(400):  # end it in the middle of whatever it does
+        loop.run_until_complete(asyncio.sleep(0.001))
+    loop.close()
+    del loop
+elif how == "left":
+    loop = asyncio.new_event_loop()
+    kept = loop.run_until_complete(last())
+    loop.close()
+    del kept
+gc.collect()
+if how != "left":
+    for _ in range(2):  # what the loop had asked may have been heard
+        for pause in prolonged(kept):
+            time.sleep(pause)
+"""
+
+
+@pytest.mark.parametrize("how", ["run", "async_to_sync", "abrupt", "left"])
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_loop_ends_quietly(how, real, request):
+    """However a loop ends, nothing complains, and the leases stand until the exit."""
+    urls = [",".join(request.getfixturevalue("nodes").urls)] if real else []
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", ENDINGS, how, *urls],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

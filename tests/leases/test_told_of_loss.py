@@ -1,0 +1,247 @@
+"""Who is told of a loss, and of a renewal that failed: everybody, in time, and once."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import threading
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from django_redlock import LeaseLost, NodesUnavailable, events
+from django_redlock.concurrency.threads import WorkerThreads
+from django_redlock.core import hold
+from django_redlock.core.protocol import Command, Request
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.watchdog import MOST_TOLD
+from django_redlock.locks.template import LockTemplate
+from tests.support.loops import soon
+from tests.support.waiting import eventually
+
+from .test_renewal import Memory, made
+
+
+@pytest.fixture
+def redlock() -> LockTemplate:
+    """Locks over nodes of this test alone."""
+    return made(Memory())
+
+
+@contextmanager
+def heard(*kinds: events.EventKind) -> Iterator[list[events.Event]]:
+    """The events of these kinds meanwhile."""
+    told: list[events.Event] = []
+    events.subscribe(told.append, kinds)
+    try:
+        yield told
+    finally:
+        events.unsubscribe(told.append, kinds)
+
+
+# -- of a loss ------------------------------------------------------------------------------------
+
+
+def test_callbacks_that_never_return_keep_nobody_else_from_being_told(redlock):
+    """Each holder is told at its own deadline, whatever the others do with the news."""
+    free, blocked, told = threading.Event(), [], threading.Event()
+
+    def block(lease: Lease) -> None:
+        blocked.append(lease)
+        free.wait(60)
+
+    try:
+        stuck = [
+            redlock(f"stuck {i}", ttl=1, renew=False, on_lost=block).acquire() for i in range(3)
+        ]
+        eventually(lambda: len(blocked) == 3)
+        lease = redlock("other", ttl=1, renew=False, on_lost=lambda _: told.set()).acquire()
+        assert told.wait(20)
+        assert lease.lost
+        assert all(each.lost for each in stuck)
+    finally:
+        free.set()
+
+
+def test_so_many_are_told_at_once_and_no_more(redlock):
+    """Ten thousand losses are no ten thousand threads."""
+    free, told = threading.Event(), []
+
+    def block(lease: Lease) -> None:
+        told.append(lease)
+        free.wait(60)
+
+    try:
+        lost = [
+            redlock(f"many {i}", ttl=1, renew=False, on_lost=block).acquire()
+            for i in range(MOST_TOLD + 8)
+        ]
+        eventually(lambda: len(told) == MOST_TOLD)
+    finally:
+        free.set()
+    eventually(lambda: len(told) == len(lost))
+
+
+def test_jobs_of_one_kind_are_done_in_turns():
+    """By one thread, unless more are allowed; and none is left when there is nothing to do."""
+    done: list[object] = []
+    workers, free = WorkerThreads(), threading.Event()
+    workers.do("one", lambda: free.wait(60))
+    for i in range(5):
+        workers.do("one", functools.partial(done.append, i))
+    workers.do("other", lambda: done.append("other"))
+    eventually(lambda: done == ["other"])
+    free.set()
+    eventually(lambda: done == ["other", 0, 1, 2, 3, 4])
+    eventually(lambda: not workers._workers and not workers._jobs)
+
+
+def test_the_log_tells_of_a_loss_that_nobody_asked_to_be_told_of(redlock, caplog):
+    """At the deadline, not at the release: also of a lease that is not renewed."""
+    with caplog.at_level(logging.WARNING, "django_redlock"):
+        lease = redlock("name", ttl=1, renew=False).acquire()
+        eventually(lambda: caplog.records)
+        assert lease.lost
+    assert [record.redlock_event for record in caplog.records] == ["lost"]
+
+
+async def lose(redlock: LockTemplate, told: list[events.Event]) -> Lease:
+    """Take a lease that ends, and wait until somebody is told."""
+    lease = await redlock("name", ttl=1, renew=False).aacquire()
+    await soon(lambda: told)
+    return lease
+
+
+def test_who_subscribes_after_the_acquisition_is_told_too(redlock):
+    """Of a loss in a thread, and in a task."""
+    logging.getLogger("django_redlock").setLevel(logging.CRITICAL)
+    try:
+        lease = redlock("early", ttl=1, renew=False).acquire()
+        with heard(events.EventKind.LOST) as told:
+            eventually(lambda: told)
+            assert told[0].lease is lease
+        with heard(events.EventKind.LOST) as told:
+            assert asyncio.run(lose(redlock, told)) is told[0].lease
+    finally:
+        logging.getLogger("django_redlock").setLevel(logging.NOTSET)
+
+
+class Awaited:
+    """Called like a function, but to be awaited."""
+
+    async def __call__(self, lease: Lease) -> None:
+        """Do nothing, if awaited."""
+
+
+async def awaited(lease: Lease) -> None:
+    """Do nothing, if awaited."""
+
+
+@pytest.mark.parametrize("on_lost", [awaited, Awaited(), functools.partial(awaited)])
+def test_a_callback_that_had_to_be_awaited_is_refused(redlock, on_lost):
+    """Nobody could await it where no event loop runs, and it would never run."""
+    with pytest.raises(TypeError, match=r"on_lost must be a plain function.*lease_lost"):
+        redlock("name", on_lost=on_lost)
+
+
+# -- of a renewal that failed ---------------------------------------------------------------------
+
+
+def deaf(ask: Request) -> None:
+    """Prolong nothing."""
+    if ask.command is Command.EXTEND:
+        raise OSError("no network")
+
+
+def renews_after(lease: Lease, when: float) -> bool:
+    """Whether its next renewal is later than then."""
+    return lease.renew_at > when
+
+
+def fails_and_recovers(
+    wait: Callable[[Callable[[], object]], Any],
+) -> Generator[Any, Lease, None]:
+    """A lease whose renewal fails for a while, twice; yields what to await."""
+    group = Memory()
+    redlock = made(group)
+    lease = yield redlock("name")
+    with heard(events.EventKind.UNKNOWN, events.EventKind.EXTENDED, events.EventKind.LOST) as told:
+        for outage in range(1, 3):
+            group.before = deaf
+            yield wait(lambda: told and told[-1].kind is events.EventKind.UNKNOWN)
+            yield wait(
+                functools.partial(renews_after, lease, lease.renew_at)
+            )  # once more, and is not told
+            group.before = lambda _: None
+            yield wait(lambda: told[-1].kind is events.EventKind.EXTENDED)
+            unknown = [event for event in told if event.kind is events.EventKind.UNKNOWN]
+            assert len(unknown) == outage
+            assert unknown[-1].lease is lease
+            assert "could not be asked" in str(unknown[-1].error)
+        assert not lease.lost
+
+
+@pytest.mark.usefixtures("often")
+def test_a_renewal_that_fails_is_told_once_for_each_outage(caplog):
+    """The lease is unknown, and stands: there is time to do something before it is lost."""
+    with caplog.at_level(logging.WARNING, "django_redlock"):
+        steps = fails_and_recovers(eventually)
+        with next(steps) as lease:
+            steps.send(lease)
+            for _ in steps:
+                pass
+    events_ = [getattr(record, "redlock_event", None) for record in caplog.records]
+    assert events_.count("not renewed") == 2
+
+
+@pytest.mark.usefixtures("often")
+def test_a_renewal_that_fails_in_a_loop_is_told_once_for_each_outage():
+    """The same for the timer of an event loop."""
+
+    async def main() -> None:
+        steps = fails_and_recovers(soon)
+        async with next(steps) as lease:
+            await steps.send(lease)
+            for waiting in steps:
+                await waiting
+
+    asyncio.run(main())
+
+
+def test_what_another_has_prolonged_since_is_not_unknown(redlock):
+    """A renewal that comes too late proves nothing; and ``extend`` ends an outage, too."""
+    lease = redlock("name", renew=False).acquire()
+    asked, clock = lease.grant.since, lease.backend.policy.clock
+    lease.extend()
+    with heard(events.EventKind.UNKNOWN) as told:
+        lease.renewed(LeaseLost("over before a majority extended it"), asked)
+        lease.renewed(NodesUnavailable("nobody answered"), asked)
+        assert told == []
+        for outage in range(1, 3):
+            for _ in range(2):
+                lease.renewed(NodesUnavailable("nobody answered"), clock() + 1)
+            assert len(told) == outage
+            lease.extend()
+    lease.release()
+
+
+# -- whose lease ends with a block ----------------------------------------------------------------
+
+
+def test_a_block_that_ends_in_another_thread_releases_nobody_elses_lease(redlock):
+    """One ``Lock`` for two: the end of a block whose lease was lost leaves the other's alone."""
+    lock = redlock("name")
+    first = lock.__enter__()
+    first.backend.run(hold.release(first.backend.policy, first.grant))  # by force
+    with pytest.raises(LeaseLost):
+        first.extend()
+    with ThreadPoolExecutor(1) as elsewhere, ThreadPoolExecutor(1) as knows_neither:
+        second = elsewhere.submit(lock.__enter__).result()
+        knows_neither.submit(lock.__exit__, None, None, None).result()
+        assert not second.ended
+        elsewhere.submit(lock.__exit__, None, None, None).result()
+    assert second.ended

@@ -1,0 +1,654 @@
+"""`redlock(...).atomic()`: lock, BEGIN, body, COMMIT or ROLLBACK, release."""
+
+# ruff: noqa: PT012 - what raises is a block with its end
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import sqlite3
+import threading
+import unittest
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import Group
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import Error, IntegrityError, OperationalError, connections, transaction
+from django.test import override_settings
+from django.utils.connection import ConnectionDoesNotExist
+
+from django_redlock import LeaseLost, LockTaken, conf, current_lease, redlock
+from django_redlock.backend import Backend
+from django_redlock.core import hold
+from django_redlock.core.policy import Policy
+from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.leases.lease import Lease
+from django_redlock.locks import atomic
+from django_redlock.locks.atomic import AtomicLock
+from django_redlock.locks.template import LockTemplate
+from tests.simulation.mutants import Edit, with_edits
+from tests.support.waiting import eventually
+
+NUMBERS = itertools.count()
+NAME = "row"
+TABLES = """
+CREATE TABLE parent (id INTEGER PRIMARY KEY);
+CREATE TABLE child (parent INTEGER REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED);
+CREATE TABLE counter (n INTEGER);
+INSERT INTO counter VALUES (0);
+"""
+
+
+class Failing(Exception):  # noqa: N818 - a stand-in
+    """What a body raises."""
+
+
+@pytest.fixture(params=["in memory", "in a file"])
+def rows(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    django_db_blocker,
+) -> Iterator[str]:
+    """The alias of a database of SQLite, beside five fresh nodes; afterwards both are free."""
+    alias = f"rows{next(NUMBERS)}"
+    name = ":memory:" if request.param == "in memory" else str(tmp_path / "rows.sqlite3")
+    setting = connections.settings["default"] | {"NAME": name, "OPTIONS": {"timeout": 20}}
+    monkeypatch.setitem(connections.settings, alias, setting)
+    nodes = [f"memory://atomic-{next(NUMBERS)}" for _ in range(5)]
+    with django_db_blocker.unblock(), override_settings(REDLOCK={"default": {"NODES": nodes}}):
+        connections[alias].ensure_connection()
+        connections[alias].connection.executescript(TABLES)
+        yield alias
+        assert is_over(alias)
+        assert is_free()
+        connections[alias].close()
+        if name == ":memory:":
+            connections[alias].connection.close()
+        del connections[alias]
+
+
+# Several connections need one.
+in_a_file = pytest.mark.parametrize("rows", ["in a file"], indirect=True)
+
+
+def execute(alias: str, sql: str) -> list[Any]:
+    """Run a statement."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(sql)
+        return list(cursor.fetchall())
+
+
+def insert(alias: str) -> None:
+    """Write a row."""
+    execute(alias, "INSERT INTO parent DEFAULT VALUES")
+
+
+def count(alias: str) -> int:
+    """How many rows there are."""
+    return int(execute(alias, "SELECT count(*) FROM parent")[0][0])
+
+
+def is_free(name: str = NAME) -> bool:
+    """Whether somebody else could have the name."""
+    lease = redlock(name, durable=False).try_acquire()
+    if lease is not None:
+        lease.release()
+    return lease is not None
+
+
+def is_over(alias: str) -> bool:
+    """Whether the connection is in no transaction, by what Django says and by what SQLite says."""
+    connection = connections[alias]
+    inside = connection.in_atomic_block or connection.atomic_blocks or connection.savepoint_ids
+    server = connection.connection
+    return not inside and (server is None or not server.in_transaction)
+
+
+# -- the order ------------------------------------------------------------------------------------
+
+
+def test_the_block_is_a_transaction_under_the_lock(rows):
+    """In the block, both are open; when `on_commit` runs, only the lock; afterwards neither."""
+    seen = []
+    with redlock(NAME).atomic(rows) as lease:
+        insert(rows)
+        assert [current_lease()] == [lease]
+        assert not is_free()
+        assert connections[rows].in_atomic_block
+        transaction.on_commit(lambda: seen.append((is_over(rows), is_free())), using=rows)
+    assert seen == [(True, False)]
+    assert lease.ended
+    assert count(rows) == 1
+
+
+def test_the_transaction_begins_with_the_lock(rows, monkeypatch):
+    """No transaction is open while the nodes are asked, neither before it nor after it."""
+    seen: list[bool] = []
+    group = conf.backend("default").group
+    ask = group.ask
+
+    def watched(request):
+        seen.append(is_over(rows))
+        return ask(request)
+
+    monkeypatch.setattr(group, "ask", watched)
+    with redlock(NAME).atomic(rows):
+        insert(rows)
+    assert len(seen) >= 2
+    assert all(seen)
+
+
+def test_a_body_that_raises_is_rolled_back(rows):
+    """And the error goes on; the lock is free."""
+    with pytest.raises(Failing), redlock(NAME).atomic(rows):
+        insert(rows)
+        raise Failing
+    assert count(rows) == 0
+
+
+def test_a_body_may_ask_for_the_rollback(rows):
+    """`set_rollback` works as in Django's block, without an error."""
+    with redlock(NAME).atomic(rows):
+        insert(rows)
+        transaction.set_rollback(True, using=rows)
+    assert count(rows) == 0
+
+
+def test_atomic_blocks_inside_are_savepoints(rows):
+    """What an inner block undid stays undone, and the rest is committed."""
+    with redlock(NAME).atomic(rows):
+        insert(rows)
+        with pytest.raises(Failing), transaction.atomic(using=rows):
+            insert(rows)
+            raise Failing
+    assert count(rows) == 1
+
+
+@in_a_file
+def test_a_body_that_closes_the_connection_commits_nothing(rows):
+    """As in Django's block; the next statement connects again."""
+    with redlock(NAME).atomic(rows):
+        insert(rows)
+        connections[rows].close()
+    assert count(rows) == 0
+
+
+def test_the_order_of_commit_and_release_is_noticed(rows):
+    """A release before the COMMIT would be seen."""
+    edit = Edit(atomic, "_end", "            transaction.commit()", "            lease.release()")
+    with with_edits(edit), pytest.raises(AssertionError):
+        test_the_block_is_a_transaction_under_the_lock(rows)
+    connections[rows].in_atomic_block = False
+    connections[rows].rollback()
+    connections[rows].set_autocommit(True)
+    connections[rows].atomic_blocks.clear()
+
+
+# -- a lease that is lost -------------------------------------------------------------------------
+
+
+def run_out(lease: Lease) -> None:
+    """Wait until its time is over."""
+    eventually(lambda: lease.remaining() <= 0)
+
+
+def deny(lease: Lease) -> None:
+    """Let the nodes forget it and the lease hear of that."""
+    lease.backend.run(hold.release(lease.backend.policy, lease.grant))
+    with pytest.raises(LeaseLost):
+        lease.extend()
+
+
+ENDS = {
+    "run out": run_out,
+    "denied": deny,
+    "released": lambda lease: lease.release(),
+    "given away": lambda lease: redlock.using(durable=False).adopt(lease.handle()).release(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_lease_that_is_over_commits_nothing(rows, end):
+    """LeaseLost instead of the COMMIT, whyever the lease is over; a note tells it."""
+    with (
+        pytest.raises(LeaseLost) as caught,
+        redlock(NAME, ttl=0.2, renew=False).atomic(rows) as lease,
+    ):
+        insert(rows)
+        end(lease)
+    assert count(rows) == 0
+    assert caught.value.__notes__ == ["The transaction of the block is rolled back."]
+
+
+def test_a_commit_without_a_lease_is_noticed(rows):
+    """The test above fails where nothing looks at the lease before the COMMIT."""
+    edit = Edit(atomic, "_end", "            _ensure(lease)\n", "")
+    with with_edits(edit), pytest.raises(pytest.fail.Exception):
+        test_a_lease_that_is_over_commits_nothing(rows, run_out)
+    assert count(rows) == 1
+
+
+def test_the_error_of_the_body_is_the_one_that_is_told(rows):
+    """Also where the lease was lost as well."""
+    with pytest.raises(Failing), redlock(NAME, ttl=0.2, renew=False).atomic(rows) as lease:
+        run_out(lease)
+        raise Failing
+
+
+def test_what_is_committed_is_no_loss(rows):
+    """A lease that ends after the COMMIT raises nothing: LeaseLost means: nothing was written."""
+    lost: list[Lease] = []
+    lock = redlock(NAME, ttl=0.2, renew=False, on_lost=lost.append)
+    for each in (lock, redlock(NAME, ttl=0.2, renew=False, on_lost="raise")):
+        with each.atomic(rows) as lease:
+            insert(rows)
+            transaction.on_commit(partial(run_out, lease), using=rows)
+    assert count(rows) == 2
+    assert len(lost) == 1
+
+
+# -- errors of the database -----------------------------------------------------------------------
+
+
+def test_a_commit_that_fails_releases(rows):
+    """A deferred constraint is looked at by the COMMIT; its error goes on."""
+    with pytest.raises(IntegrityError, match="FOREIGN KEY"), redlock(NAME).atomic(rows):
+        insert(rows)
+        execute(rows, "INSERT INTO child VALUES (99)")
+    assert count(rows) == 0
+
+
+@in_a_file
+def test_a_transaction_that_cannot_begin_releases(rows):
+    """BEGIN IMMEDIATE beside another writer: the error goes on, and the lock is free."""
+    connections[rows].close()
+    connections[rows].settings_dict["OPTIONS"] = {"transaction_mode": "IMMEDIATE", "timeout": 0}
+    vars(connections[rows])["transaction_mode"] = "IMMEDIATE"
+    with closing(sqlite3.connect(connections[rows].settings_dict["NAME"])) as other:
+        other.execute("INSERT INTO parent DEFAULT VALUES")
+        for enter in (entered, by_stack, by_hand):
+            with pytest.raises(OperationalError, match="locked"):
+                enter(redlock(NAME).atomic(rows))
+            assert is_free()
+            assert is_over(rows)
+        other.rollback()
+
+
+@in_a_file
+def test_a_database_that_is_away_takes_no_lock(rows, monkeypatch):
+    """The connection is made before the lock is taken."""
+    connections[rows].close()
+    monkeypatch.setitem(connections[rows].settings_dict, "NAME", "/nowhere/rows.sqlite3")
+    with redlock(NAME), pytest.raises(OperationalError, match="unable to open"):
+        entered(redlock(NAME).atomic(rows))
+
+
+@in_a_file
+def test_a_rollback_that_fails_drops_the_connection(rows, monkeypatch):
+    """The error of the body goes on, and the server rolls back what has no connection any more."""
+    connection = connections[rows]
+
+    def rollback() -> None:
+        raise Error("gone")
+
+    with pytest.raises(Failing), redlock(NAME).atomic(rows):
+        insert(rows)
+        monkeypatch.setattr(connection, "rollback", rollback)
+        raise Failing
+    assert connection.connection is None
+    assert count(rows) == 0
+
+
+def test_a_function_of_on_commit_that_raises(rows):
+    """The row is written, the lock is free, and the error goes on."""
+
+    def fail() -> None:
+        raise Failing
+
+    with pytest.raises(Failing), redlock(NAME).atomic(rows):
+        insert(rows)
+        transaction.on_commit(fail, using=rows)
+    assert count(rows) == 1
+
+
+# -- inside another transaction -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durable", [None, False, True])
+def test_inside_a_transaction_it_is_refused(rows, durable):
+    """Of its own database or another one, also with `durable=False`; nothing is taken."""
+    for outer in (transaction.atomic(using=rows), redlock("outer").atomic(rows)):
+        with outer, pytest.raises(RuntimeError, match="COMMIT"):
+            entered(redlock(NAME, durable=durable).atomic(rows))
+        assert is_free()
+
+
+@pytest.mark.django_db
+def test_another_database_counts(rows):
+    """Its rows would be committed after the release."""
+    with transaction.atomic(), pytest.raises(RuntimeError, match="COMMIT"):
+        entered(redlock(NAME).atomic(rows))
+
+
+@pytest.mark.django_db
+def test_the_transaction_of_a_test_case_does_not_count():
+    """There the block is a savepoint, which is kept, or undone, and the lock is free again."""
+    with redlock(NAME).atomic():
+        Group.objects.create(name="kept")
+    with pytest.raises(Failing), redlock(NAME).atomic():
+        Group.objects.create(name="undone")
+        raise Failing
+    with pytest.raises(LeaseLost), redlock(NAME).atomic() as lease:
+        Group.objects.create(name="lost")
+        lease.release()
+    assert [group.name for group in Group.objects.all()] == ["kept"]
+    assert is_free()
+
+
+def test_without_autocommit_it_is_refused(rows):
+    """No COMMIT would end the block; nothing is taken."""
+    connections[rows].set_autocommit(False)
+    with redlock(NAME), pytest.raises(RuntimeError, match="autocommit is off"):
+        entered(redlock(NAME).atomic(rows))
+    connections[rows].set_autocommit(True)
+
+
+# -- ways to use it -------------------------------------------------------------------------------
+
+
+def entered(lock: AtomicLock, do: Callable[[], object] = bool) -> None:
+    """In a block."""
+    with lock:
+        do()
+
+
+def by_stack(lock: AtomicLock, do: Callable[[], object] = bool) -> None:
+    """By a stack."""
+    with ExitStack() as stack:
+        stack.enter_context(lock)
+        do()
+
+
+def by_test_case(lock: AtomicLock, do: Callable[[], object] = bool) -> None:
+    """By a test case, which ends it without knowing of an error."""
+
+    class Case(unittest.TestCase):
+        def runTest(self) -> None:  # noqa: N802 - unittest's name
+            self.enterContext(lock)
+            do()
+
+    Case().debug()
+
+
+def by_hand(lock: AtomicLock, do: Callable[[], object] = bool) -> None:
+    """By calls of the methods."""
+    lock.__enter__()
+    try:
+        do()
+    except BaseException as error:
+        lock.__exit__(type(error), error, error.__traceback__)
+        raise
+    lock.__exit__(None, None, None)
+
+
+def decorated(lock: AtomicLock, do: Callable[[], object] = bool) -> None:
+    """By a decorated function."""
+
+    def run() -> None:
+        do()
+
+    lock(run)()
+
+
+@pytest.mark.parametrize("way", [entered, by_stack, by_test_case, by_hand, decorated])
+def test_every_way_commits_and_releases(rows, way):
+    """One object, several times; the row is there and the lock is held in the block."""
+    lock = redlock(NAME).atomic(rows)
+
+    def do() -> None:
+        assert connections[rows].in_atomic_block
+        assert not is_free()
+        insert(rows)
+
+    for number in (1, 2):
+        way(lock, do)
+        assert is_over(rows)
+        assert is_free()
+        assert count(rows) == number
+
+
+@pytest.mark.parametrize("way", [entered, by_stack, by_hand, decorated])
+def test_every_way_rolls_back_and_releases(rows, way):
+    """When the body raises, and when its lease is over."""
+    lock = redlock(NAME).atomic(rows)
+
+    def fail() -> None:
+        insert(rows)
+        raise Failing
+
+    def lose() -> None:
+        insert(rows)
+        lease = current_lease()
+        assert lease is not None
+        lease.release()
+
+    for do, error in ((fail, Failing), (lose, LeaseLost)):
+        with pytest.raises(error):
+            way(lock, do)
+        assert is_over(rows)
+        assert is_free()
+        assert count(rows) == 0
+
+
+def test_a_name_that_is_taken_opens_no_transaction(rows):
+    """LockTaken, for each way in."""
+    with redlock(NAME):
+        for way in (entered, by_stack, by_hand, decorated):
+            with pytest.raises(LockTaken):
+                way(redlock(NAME).atomic(rows))
+            assert is_over(rows)
+
+
+def test_the_fields_of_a_name_are_filled(rows):
+    """As by the lock's own decorator, below which the function keeps its name."""
+
+    @redlock("row:{pk}").atomic(rows)
+    def change(pk: int) -> bool:
+        """Change it."""
+        insert(rows)
+        return is_free(f"row:{pk}")
+
+    assert change(7) is False
+    assert is_free("row:7")
+    assert (change.__name__, change.__doc__) == ("change", "Change it.")
+    assert count(rows) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_parentheses():
+    """As Django's `@transaction.atomic`."""
+
+    @redlock("row:{pk}").atomic
+    def change(pk: int) -> bool:
+        return connections["default"].in_atomic_block and not is_free(f"row:{pk}")
+
+    assert change(7)
+    assert is_over("default")
+
+
+def test_a_function_that_returns_a_coroutine_is_rolled_back(rows):
+    """Its body would run after the COMMIT."""
+
+    @redlock(NAME).atomic(rows)
+    def change() -> Any:
+        insert(rows)
+        return asyncio.sleep(0)
+
+    with pytest.raises(TypeError, match="coroutine"):
+        change()
+    assert count(rows) == 0
+
+
+@in_a_file
+def test_threads_share_one(rows):
+    """Eight threads add to a counter, by reading it and writing it: none is lost."""
+    lock = redlock(NAME, wait=60).atomic(rows)
+
+    def add() -> None:
+        for _ in range(10):
+            with lock:
+                ((n,),) = execute(rows, "SELECT n FROM counter")
+                execute(rows, f"UPDATE counter SET n = {n + 1}")  # noqa: S608 - a number
+        connections[rows].close()
+
+    threads = [threading.Thread(target=add) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert execute(rows, "SELECT n FROM counter") == [(80,)]
+
+
+def test_two_names_by_hand_end_in_their_order(rows):
+    """Each end finds its own lease; a second block in the first one is refused."""
+    lock = redlock(NAME).atomic(rows)
+    lease = lock.__enter__()
+    with pytest.raises(RuntimeError, match="COMMIT"):
+        lock.__enter__()
+    lock.__exit__(None, None, None)
+    assert lease.ended
+    with pytest.raises(RuntimeError, match="nothing entered it"):
+        lock.__exit__(None, None, None)
+
+
+# -- torn open ------------------------------------------------------------------------------------
+
+
+def test_a_torn_block_is_rolled_back_and_released(rows, monkeypatch):
+    """An interruption before the first statement of the end, though the exception is kept."""
+
+    def torn(*_: object) -> None:
+        raise Failing
+
+    monkeypatch.setattr(atomic.leave, "_leave", torn)
+    kept = []
+    try:
+        with redlock(NAME).atomic(rows) as lease:
+            insert(rows)
+    except Failing as error:
+        kept.append(error)
+    assert lease.ended
+    assert is_over(rows)
+    assert is_free()
+    assert count(rows) == 0
+    assert len(kept) == 1
+
+
+def test_a_block_by_hand_that_is_forgotten(rows):
+    """Nothing is left when neither the lock nor the lease is kept."""
+    redlock(NAME).atomic(rows).__enter__()
+    gc.collect()
+    assert is_over(rows)
+    assert is_free()
+
+
+def test_a_generator_that_is_dropped(rows):
+    """Its block ends where it stood, by the rollback."""
+
+    def writes() -> Iterator[None]:
+        with redlock(NAME).atomic(rows):
+            insert(rows)
+            yield
+
+    generator = writes()
+    next(generator)
+    assert not is_over(rows)
+    del generator
+    gc.collect()
+    assert is_over(rows)
+    assert count(rows) == 0
+
+
+# -- refused --------------------------------------------------------------------------------------
+
+
+def test_coroutines_are_told_the_way(rows):
+    """`async with`, `async def` and a `with` in a loop: the error names `sync_to_async`."""
+
+    async def main() -> None:
+        with pytest.raises(TypeError, match="sync_to_async"):
+            async with redlock(NAME).atomic(rows):
+                pass
+        with pytest.raises(SynchronousOnlyOperation, match="sync_to_async"):
+            entered(redlock(NAME).atomic(rows))
+
+        @transaction.atomic(using=rows)
+        def change() -> None:
+            assert not is_free()
+
+        async with redlock(NAME):  # the way
+            await sync_to_async(change)()
+
+    asyncio.run(main())
+    with pytest.raises(TypeError, match="sync_to_async"):
+
+        @redlock(NAME).atomic(rows)
+        async def change() -> None: ...
+
+
+def test_what_makes_no_sense_is_refused(rows):
+    """An alias that is no text, or that no database has, and a lock whose name has fields."""
+    wrong: Any = 7
+    with pytest.raises(TypeError, match="using must be the alias of a database, not int"):
+        redlock(NAME).atomic(wrong)
+    with pytest.raises(ConnectionDoesNotExist, match="nowhere"):
+        entered(redlock(NAME).atomic("nowhere"))
+    with pytest.raises(ValueError, match="pk"):
+        entered(redlock("row:{pk}").atomic(rows))
+    with pytest.raises(TypeError, match="generator"):
+
+        @redlock(NAME).atomic(rows)
+        def change() -> Iterator[None]:
+            yield
+
+
+def test_a_lock_without_django_has_no_transactions():
+    """A backend that a program made itself says so, and takes nothing."""
+    group = MemoryNodes([MemoryNode() for _ in range(3)])
+    backend = Backend("alone", group, Policy(size=3))
+    lock = LockTemplate(lambda _: backend)(NAME)
+    with pytest.raises(RuntimeError, match="needs a database"):
+        entered(lock.atomic())
+    lock.acquire().release()
+
+
+@in_a_file
+def test_a_block_that_ends_in_another_thread_commits_nothing(rows):
+    """The transaction belongs to the thread that began it."""
+    lock = redlock(NAME).atomic(rows)
+    lock.__enter__()
+    insert(rows)
+    errors: list[BaseException] = []
+
+    def leave() -> None:
+        try:
+            lock.__exit__(None, None, None)
+        except RuntimeError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+    assert "another thread" in str(errors[0])
+    assert is_free()
+    connections[rows].close()
+    connections[rows].connect()
+    assert count(rows) == 0

@@ -1,0 +1,420 @@
+"""A lock inside a transaction: `durable=True` refuses it, and without `durable` Python warns."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import unittest
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from celery import Celery
+from django.db import connection, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.http import HttpResponse
+from django.test import Client, TestCase, override_settings
+from django.urls import path
+
+from django_redlock import redlock, redlocks, transactions
+from django_redlock.celery import locked_task
+from django_redlock.errors import LockInTransactionWarning
+from django_redlock.locks import lock as lock_module
+from django_redlock.locks.lock import Lock
+from django_redlock.transactions import in_transaction
+from django_redlock.views import single_flight
+from tests.simulation.mutants import Edit, with_edits
+
+NAME = "durable"
+
+
+def block(lock: Lock) -> None:
+    """Enter and leave."""
+    with lock:
+        pass
+
+
+def by_stack(lock: Lock) -> None:
+    """Enter by a stack."""
+    with ExitStack() as stack:
+        stack.enter_context(lock)
+
+
+def decorated(lock: Lock) -> None:
+    """Call a function."""
+    lock(lambda: None)()
+
+
+def by_acquire(lock: Lock) -> None:
+    """Acquire and release."""
+    lock.acquire().release()
+
+
+def by_try(lock: Lock) -> None:
+    """Acquire without waiting, and release."""
+    lease = lock.try_acquire()
+    assert lease is not None
+    lease.release()
+
+
+async def ablock(lock: Lock) -> None:
+    """Enter and leave in a task."""
+    async with lock:
+        pass
+
+
+async def adecorated(lock: Lock) -> None:
+    """Call a coroutine function."""
+
+    @lock
+    async def nothing() -> None: ...
+
+    await nothing()
+
+
+async def by_aacquire(lock: Lock) -> None:
+    """Acquire and release in a task."""
+    lease = await lock.aacquire()
+    await lease.arelease()
+
+
+async def by_atry(lock: Lock) -> None:
+    """Acquire without waiting, and release, in a task."""
+    lease = await lock.atry_acquire()
+    assert lease is not None
+    await lease.arelease()
+
+
+WAYS = (block, by_stack, decorated, by_acquire, by_try)
+AWAYS = (ablock, adecorated, by_aacquire, by_atry)
+every_way = pytest.mark.parametrize("way", WAYS)
+every_async_way = pytest.mark.parametrize("way", AWAYS)
+
+
+@pytest.fixture
+def unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Django lets a coroutine use the database, as in a notebook."""
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+
+
+def close() -> None:
+    """Close the connection of a coroutine; Django's own method keeps a database in memory."""
+    BaseDatabaseWrapper.close(connections["default"])
+
+
+@pytest.fixture(autouse=True)
+def free() -> Iterator[None]:
+    """Afterwards nothing is taken."""
+    yield
+    redlock(NAME).acquire().release()
+
+
+# -- refused --------------------------------------------------------------------------------------
+
+
+@every_way
+@pytest.mark.django_db
+def test_the_transaction_of_a_test_case_does_not_count(way):
+    """In a test that runs in a transaction of its own a lock is taken, durable or not."""
+    for durable in (True, None):
+        way(redlock(NAME, durable=durable))
+
+
+@every_way
+@pytest.mark.django_db
+def test_a_transaction_of_the_code_counts(way):
+    """Inside `atomic` a durable lock is refused, and nothing is taken."""
+    with transaction.atomic(), pytest.raises(RuntimeError, match="COMMIT"):
+        way(redlock(NAME, durable=True))
+    way(redlock(NAME, durable=True))
+
+
+@every_async_way
+@pytest.mark.usefixtures("unsafe")
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_of_a_coroutine_counts(way):
+    """Where a coroutine opens a transaction, which Django forbids by default, it counts, too."""
+
+    async def main() -> None:
+        await way(redlock(NAME, durable=True))
+        with transaction.atomic():
+            with pytest.raises(RuntimeError, match="COMMIT"):
+                await way(redlock(NAME, durable=True))
+            with pytest.warns(LockInTransactionWarning) as caught:
+                await way(redlock(NAME))
+        close()
+        assert [each.filename for each in caught] == [__file__]
+        first = inspect.getsourcelines(way)[1]
+        assert first <= caught[0].lineno <= first + len(inspect.getsourcelines(way)[0])
+
+    asyncio.run(main())
+
+
+@pytest.mark.django_db
+def test_a_template_and_an_alias_may_be_durable():
+    """`using` makes all locks of a template durable, and a lock may say otherwise."""
+    template = redlocks["default"].using(durable=True)
+    with transaction.atomic():
+        with pytest.raises(RuntimeError, match="COMMIT"):
+            template(NAME).acquire()
+        template(NAME, durable=False).acquire().release()
+
+
+def seen() -> tuple[bool, bool, bool, bool]:
+    """Whether there is a transaction: at all, here, in another database, and by Django's word."""
+    told = any(
+        not getattr(block, "_from_testcase", False)
+        for each in connections.all(initialized_only=True)
+        for block in each.atomic_blocks
+    )
+    return in_transaction(), in_transaction("default"), in_transaction("nowhere"), told
+
+
+@pytest.mark.parametrize("asked", ["the thread", "asgiref"])
+@pytest.mark.usefixtures("unsafe")
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_is_seen_where_it_is_open(monkeypatch, asked):
+    """In its thread, or in its coroutine; also where asgiref keeps no attributes of a thread."""
+    if asked == "asgiref":
+        monkeypatch.setattr(transactions, "local", tuple)
+    inside, outside = (True, True, False, True), (False, False, False, False)
+
+    async def in_a_loop() -> None:
+        assert seen() == outside
+        with transaction.atomic():
+            assert seen() == inside
+        close()
+
+    assert seen() == outside
+    asyncio.run(in_a_loop())
+    with transaction.atomic():
+        assert seen() == inside
+        asyncio.run(in_a_loop())
+        others: list[tuple[bool, ...]] = []
+        thread = threading.Thread(target=lambda: others.append(seen()))
+        thread.start()
+        thread.join()
+        assert others == [outside]
+
+
+class TestCases(TestCase):
+    """Django's own test case, with transactions for the class and for each test."""
+
+    def test_a_lock_is_taken(self) -> None:
+        """Neither refused nor warned of; in a transaction of the test's it is refused."""
+        for way in WAYS:
+            way(redlock(NAME, durable=True))
+            way(redlock(NAME))
+        with transaction.atomic(), pytest.raises(RuntimeError):
+            redlock(NAME, durable=True).acquire()
+
+
+# -- warned of ------------------------------------------------------------------------------------
+
+
+def places(run: Callable[[], object]) -> list[tuple[str, int]]:
+    """Run this in a transaction; the lines of which Python warns."""
+    with pytest.warns(LockInTransactionWarning) as caught, transaction.atomic():
+        run()
+    return [(each.filename, each.lineno) for each in caught]
+
+
+def line_of(function: Callable[..., object], text: str) -> int:
+    """The number of the line of a function that has this text."""
+    lines, first = inspect.getsourcelines(function)
+    (found,) = [number for number, line in enumerate(lines, first) if text in line]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("way", "text"),
+    [
+        (block, "with lock"),
+        (by_stack, "enter_context"),
+        (decorated, "lambda"),
+        (by_acquire, "acquire()"),
+        (by_try, "try_acquire()"),
+    ],
+)
+@pytest.mark.django_db
+def test_python_warns_of_the_line_that_takes_the_lock(way, text):
+    """Not of one of this package, nor of contextlib; the lock is taken and released."""
+    assert places(lambda: way(redlock(NAME))) == [(__file__, line_of(way, text))]
+    assert places(lambda: way(redlocks["default"](NAME))) == [(__file__, line_of(way, text))]
+
+
+@pytest.mark.django_db
+def test_a_test_case_enters_a_context():
+    """`unittest` calls for the test, so the line of the test is told."""
+
+    class Case(unittest.TestCase):
+        def runTest(self) -> None:  # noqa: N802 - unittest's name
+            self.enterContext(redlock(NAME))
+
+    place = (__file__, line_of(Case.runTest, "enterContext"))
+    assert places(lambda: Case().debug()) == [place]
+
+
+@redlock(NAME)
+def total() -> int:
+    """Do it under the lock."""
+    return 1
+
+
+@pytest.mark.django_db
+def test_a_function_that_django_calls_is_named_itself():
+    """Where Django's own code calls a decorated function, the line of the function is told."""
+    handler = sync_to_async(total)  # asgiref calls it, as it calls a view
+
+    def run() -> None:
+        async_to_sync(handler)()
+
+    ((file, lineno),) = places(run)
+    assert (file, lineno) == (__file__, line_of(total, "@redlock"))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_view_under_atomic_requests_is_named_itself(monkeypatch):
+    """And not the line of Django, or of the server, which is the same for all views."""
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+
+    @redlock(NAME)
+    def view(request: Any) -> HttpResponse:
+        return HttpResponse("ran")
+
+    with (
+        override_settings(ROOT_URLCONF=type("Urls", (), {"urlpatterns": [path("", view)]})),
+        pytest.warns(LockInTransactionWarning) as caught,
+    ):
+        assert Client().post("/").content == b"ran"
+    place = (__file__, line_of(view, "@redlock"))
+    assert [(each.filename, each.lineno) for each in caught] == [place]
+
+
+@pytest.mark.django_db
+def test_a_function_below_atomic_is_named_by_its_caller():
+    """The caller opens the transaction by a decorator that is in the wrong order."""
+    wrong = transaction.atomic(total)
+
+    def run() -> None:
+        wrong()
+
+    with pytest.warns(LockInTransactionWarning) as caught:
+        run()
+    assert [(each.filename, each.lineno) for each in caught] == [(__file__, line_of(run, "wrong"))]
+
+
+@pytest.mark.django_db
+def test_a_lease_that_is_adopted_in_a_transaction_warns():
+    """Its lock is free before the COMMIT as well; it may be refused, or be meant."""
+
+    def adopt(template: Any) -> None:
+        handle = redlock(NAME).acquire().handle()
+        try:
+            with transaction.atomic():
+                template.adopt(handle).release()
+        except RuntimeError:  # the handle is still good
+            redlock.adopt(handle).release()
+            raise
+
+    with pytest.warns(LockInTransactionWarning, match="Adopt it before") as caught:
+        adopt(redlock)
+    assert [(each.filename, each.lineno) for each in caught] == [
+        (__file__, line_of(adopt, "template.adopt"))
+    ]
+    with pytest.raises(RuntimeError, match="released before the COMMIT"):
+        adopt(redlock.using(durable=True))
+    adopt(redlock.using(durable=False))
+
+
+@locked_task(NAME)
+def task() -> int:
+    """Do it under the lock."""
+    return 1
+
+
+@pytest.mark.django_db
+def test_a_task_that_is_called_in_a_transaction_warns():
+    """Its lock is free before the COMMIT as well."""
+
+    def run() -> None:
+        assert task() == 1
+
+    assert places(run) == [(__file__, line_of(run, "task()"))]
+
+
+@pytest.mark.django_db
+def test_a_task_that_celery_runs_in_a_transaction_is_named_itself():
+    """In eager mode Celery's code lies between the caller and the task."""
+    app = Celery("durable", set_as_current=False)
+    ((file, lineno),) = places(app.task(task).apply)
+    assert (file, lineno) == (__file__, line_of(task, "@locked_task"))
+
+
+@pytest.mark.django_db
+def test_a_line_is_told_once_whatever_it_locks():
+    """A thousand names at one line make one warning, and nothing that grows."""
+    names: dict[str, Any] = {"redlock": redlock}
+    source = "def many(names):\n    for name in names:\n        with redlock(name): pass\n"
+    exec(source, names)  # noqa: S102 - our own
+    with warnings.catch_warnings(record=True) as caught, transaction.atomic():
+        warnings.simplefilter("default")
+        names["many"](f"name:{number}" for number in range(100))
+    assert [each.category for each in caught] == [LockInTransactionWarning]
+    assert len(names["__warningregistry__"]) <= 2
+    said = str(caught[0].message)
+    assert "name:" not in said
+    for way_out in (".atomic()", "@single_flight", "non_atomic_requests", "durable=False"):
+        assert way_out in said
+
+
+@pytest.mark.django_db
+def test_a_text_with_the_name_is_noticed():
+    """The test above fails where each name makes a warning of its own."""
+    edit = Edit(lock_module, "refuse_or_warn", "        text,", '        f"{lock!r} " + text,')
+    with with_edits(edit), pytest.raises(AssertionError):
+        test_a_line_is_told_once_whatever_it_locks()
+
+
+@every_way
+@pytest.mark.django_db
+def test_a_lock_that_may_be_inside_is_taken_silently(way):
+    """`durable=False` says that it is meant."""
+    with transaction.atomic():
+        way(redlock(NAME, durable=False))
+
+
+@every_way
+@pytest.mark.django_db
+def test_a_warning_that_is_an_error_takes_nothing(way):
+    """With `-W error` the lock is refused before a node is asked."""
+    with warnings.catch_warnings(), transaction.atomic():
+        warnings.simplefilter("error", LockInTransactionWarning)
+        with pytest.raises(LockInTransactionWarning):
+            way(redlock(NAME))
+        redlock(NAME, durable=False).acquire().release()
+
+
+@pytest.mark.django_db
+def test_the_views_decorator_is_silent(monkeypatch):
+    """`@single_flight` opens the transactions of ATOMIC_REQUESTS itself, inside its lock."""
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+
+    @single_flight(NAME)
+    def view(request: Any) -> HttpResponse:
+        assert in_transaction()
+        assert redlock(NAME, durable=False).try_acquire() is None
+        return HttpResponse("ran")
+
+    with override_settings(ROOT_URLCONF=type("Urls", (), {"urlpatterns": [path("", view)]})):
+        assert Client().post("/").content == b"ran"
+
+
+def test_the_category_is_found_by_its_name():
+    """A filter of Python or pytest names `django_redlock.errors.LockInTransactionWarning`."""
+    assert issubclass(LockInTransactionWarning, RuntimeWarning)
+    assert LockInTransactionWarning.__module__ == "django_redlock.errors"

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import groupby
+
+import pytest
+from hypothesis import given
+
+from museum import history
+from museum.checker import Break, Findings, Hold, Overlap, judge
+from museum.history import Event
+
+from .histories import CLIENTS, asks, believes, event, fences, histories, moments, overtaken
+
+# -- against a slow and plain reading -------------------------------------------------------------
+
+
+@given(histories())
+def test_holds_are_the_times_at_which_clients_believe(events):
+    """At each moment a client is in one of its holds if and only if it believes to hold."""
+    found = judge(events).holds
+    for at in moments(events):
+        held = [hold.who for hold in found if hold.start <= at < hold.end]
+        assert sorted(held) == [who for who in CLIENTS if believes(events, who, at)]
+
+
+@given(histories())
+def test_overlaps_are_the_times_with_two_holders(events):
+    """Each moment with two holders is in an overlap, and each overlap names two that hold."""
+    found = judge(events).overlaps
+    for at in moments(events):
+        holders = [who for who in CLIENTS if believes(events, who, at)]
+        here = [each for each in found if each.start <= at < each.end]
+        assert bool(here) == (len(holders) > 1)
+        assert all({each.first, each.second} <= set(holders) for each in here)
+    assert all(each.start < each.end for each in found)
+
+
+@given(histories())
+def test_stuck_is_the_longest_time_in_which_somebody_asks_and_nobody_holds(events):
+    """It is as long as the longest run of such moments."""
+    waits = [
+        any(asks(events, who, at) for who in CLIENTS)
+        and not any(believes(events, who, at) for who in CLIENTS)
+        for at in moments(events)
+    ]
+    runs = [len(list(some)) for is_stuck, some in groupby(waits) if is_stuck]
+    assert judge(events).stuck == max(runs, default=0) / 2
+
+
+@given(histories())
+def test_fences_are_compared_hold_by_hold(events):
+    """A hold that is prolonged counts once, with its first fence."""
+    assert judge(events).fences == fences(events)
+
+
+@given(histories())
+def test_who_is_refused_is_overtaken_by_those_who_asked_later_and_got_the_lock(events):
+    """As many as the comparison of each refusal with each hold counts."""
+    assert judge(events).passed == overtaken(events)
+
+
+# -- each way to break ----------------------------------------------------------------------------
+
+TURN = [
+    event(0, "A", history.ASKS), event(1, "A", history.HOLDS, fence=1),
+    event(2, "A", history.READS), event(3, "A", history.WRITES, value=1),
+    event(4, "A", history.RELEASES), event(5, "B", history.ASKS),
+    event(6, "B", history.HOLDS, fence=2), event(7, "B", history.READS, value=1),
+    event(8, "B", history.WRITES, value=2), event(9, "B", history.RELEASES),
+    event(10, "museum", history.FINAL, value=2),
+]  # fmt: skip
+
+
+def with_event(place: int, what: str | None = None, **more: object) -> list[Event]:
+    """Two turns of which one event is another one, or has not been."""
+    old = TURN[place]
+    new = [] if what is None else [Event(old.at, old.who, what, old.more | more)]
+    return [*TURN[:place], *new, *TURN[place + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("events", "seen"),
+    [
+        (TURN, set()),
+        (with_event(4), {Break.TWO}),
+        (with_event(4, history.KILLED), set()),
+        (with_event(4, history.HANGS), set()),
+        (with_event(4, history.LOST), set()),
+        (with_event(1, history.HOLDS, until=4.5), set()),
+        (with_event(1, history.HOLDS, until=20.0), set()),
+        (with_event(6, history.HOLDS, fence=1), {Break.FENCES}),
+        (with_event(8, history.WRITES, value=1), set()),
+        (with_event(10, history.FINAL, value=1), {Break.LOST}),
+        (with_event(8, history.WRITES, done=False), set()),
+        (with_event(6, history.READS), {Break.STUCK}),
+        (with_event(6, history.REFUSED), set()),
+    ],
+)  # fmt: skip
+def test_each_break_is_seen_and_no_other(events, seen):
+    """Two turns are well; a change of one event breaks what it must."""
+    assert judge(events).breaks(patience=3) == seen
+
+
+def test_a_client_that_three_have_overtaken_is_starved():
+    """Three came later and had the lock, and it was refused; of two nobody speaks."""
+    turns = [event(0, "A", history.HOLDS), event(1, "W", history.ASKS)]
+    for at in (2, 5, 8):
+        turns += [event(at, "B", history.ASKS), event(at + 1, "B", history.HOLDS)]
+        turns += [event(at + 2, "B", history.RELEASES)]
+    assert judge([*turns, event(11, "W", history.REFUSED)]).breaks(9) == {Break.TWO, Break.STARVED}
+    assert judge([*turns[:-3], event(11, "W", history.REFUSED)]).breaks(9) == {Break.TWO}
+    assert judge([*turns, event(11, "W", history.HOLDS)]).breaks(9) == {Break.TWO}
+
+
+def test_a_hold_that_was_over_when_it_was_told_overlaps_nothing():
+    """Its client knows that it has no lock."""
+    late = [event(0, "A", history.HOLDS), event(1, "B", history.HOLDS, until=0.5)]
+    found = judge([*late, event(2, "museum", history.FINAL, value=0)])
+    assert found.overlaps == []
+    assert found.holds == [Hold("A", 0, 2), Hold("B", 1, 1)]
+
+
+def test_a_hold_that_is_prolonged_is_one_hold():
+    """From its beginning to its last end, with the holder who overlaps it."""
+    events = [
+        event(0, "A", history.HOLDS, until=5.5),
+        event(5, "A", history.HOLDS, until=9.5),
+        event(7, "B", history.HOLDS),
+        event(12, "museum", history.FINAL, value=0),
+    ]
+    found = judge(events)
+    assert found.holds == [Hold("A", 0, 9.5), Hold("B", 7, 12)]
+    assert found.overlaps == [Overlap("A", "B", 7, 9.5)]
+
+
+def test_nobody_is_stuck_for_as_long_as_patience_lasts():
+    """Stuck begins beyond it; an empty history breaks nothing."""
+    assert Findings().breaks(0) == judge([]).breaks(0) == set()
+    asked = [event(0, "A", history.ASKS), event(3, "museum", history.FINAL, value=0)]
+    assert judge(asked).stuck == 3
+    assert judge(asked).breaks(3) == set()
+    assert judge(asked).breaks(2.9) == {Break.STUCK}
+
+
+# -- how long it takes ----------------------------------------------------------------------------
+
+SMALL, LARGE = 25_000, 100_000
+STEEPER = 10.0  # n log n is 4.4 times as much for four times as many events, n² is 16 times
+
+
+def long_history(count: int) -> list[Event]:
+    """Clients by the hundred, whose holds overlap."""
+    kinds = [history.ASKS, history.HOLDS, history.READS, history.WRITES, history.RELEASES]
+    return [
+        event(
+            at, f"client {at % 500}", kinds[at // 500 % 5], until=at + 2000.5, value=at, done=True
+        )
+        if at // 500 % 5 in {1, 3}
+        else event(at, f"client {at % 500}", kinds[at // 500 % 5])
+        for at in range(count)
+    ]
+
+
+def growth(read: Callable[[list[Event]], object], small: int, large: int) -> float:
+    """How many times as long a long history takes: the best of some measurements."""
+
+    def cost(count: int) -> float:
+        events, best = long_history(count), float("inf")
+        for _ in range(3):
+            start = time.thread_time()
+            read(events)
+            best = min(best, time.thread_time() - start)
+        return best
+
+    return cost(large) / cost(small)
+
+
+def test_time_grows_as_n_log_n():
+    """Four times as many events take far less than sixteen times as long, and are read at all."""
+    assert growth(judge, SMALL, LARGE) < STEEPER
+    assert len(judge(long_history(LARGE)).holds) == LARGE // 5
+
+
+def test_a_quadratic_checker_would_be_noticed():
+    """The comparison of each hold with each other one grows faster than is allowed."""
+
+    def each_with_each(events: list[Event]) -> int:
+        return sum(a.at < b.at for a in events for b in events)
+
+    assert growth(each_with_each, 400, 1600) > STEEPER

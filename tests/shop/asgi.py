@@ -1,8 +1,0 @@
-"""What the server for asyncio serves."""
-
-import os
-
-from django.core.asgi import get_asgi_application
-
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.shop.settings")
-application = get_asgi_application()

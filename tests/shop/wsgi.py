@@ -1,8 +1,0 @@
-"""What the server serves."""
-
-import os
-
-from django.core.wsgi import get_wsgi_application
-
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.shop.settings")
-application = get_wsgi_application()

@@ -1,0 +1,22 @@
+"""Broken variants of the code; the worlds must catch each.
+
+Most edit production: the algorithm, the answers, the policy, and the nodes in memory, which a
+test holds against the Lua. Where the rule is one of the connections, the guard or the clock,
+the edit is in the simulation's own network, node or client, which stand for these, and the
+variant names the test that fails where the real ones break the rule.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .edits import Edit, Mutant, broken, hunt, with_edits
+from .fencing import FENCES, GUARD
+from .holding import HOLD, LEASE, VOTES
+from .renewing import RENEWAL
+from .undoing import NONCE, UNDO
+from .waiting import WAITING
+
+MUTANTS: Final = (*VOTES, *LEASE, *HOLD, *NONCE, *UNDO, *GUARD, *FENCES, *WAITING, *RENEWAL)
+
+__all__ = ["MUTANTS", "Edit", "Mutant", "broken", "hunt", "with_edits"]

@@ -1,0 +1,155 @@
+"""Broken variants of the restart guard and of fencing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django_redlock.core import acquire
+from django_redlock.fanout.memory.group import MemoryNode
+from django_redlock.transport import admission
+from tests.simulation.client import Client
+from tests.simulation.network import SimNode
+
+from .edits import mutant
+
+GUARDED: Final = (
+    "tests/faults/test_faults.py"
+    "::test_a_node_that_restarted_empty_has_no_vote_until_the_guard_is_over"
+)
+GUARD: Final = (
+    mutant(
+        "no-guard",
+        "A node that restarted votes at once.",
+        "restarts",
+        40,
+        (SimNode, "guard", "self.world.profile.guard", "0.001"),
+        real=GUARDED,
+    ),
+    mutant(
+        "short-guard",
+        "A node that restarted votes after half of the longest ttl.",
+        "restarts",
+        1000,
+        (SimNode, "guard", "self.world.profile.guard", "0.4"),
+        real=GUARDED,
+    ),
+    mutant(
+        "no-epoch",
+        "A node that was emptied while it ran votes at once.",
+        "restarts",
+        80,
+        (
+            MemoryNode,
+            "_grant",
+            '"epoch" not in self.fences or args[-1] != str(self.fences["epoch"])',
+            "False",
+        ),
+        (SimNode, "votes", ' and "epoch" in self.memory.fences', ""),
+    ),
+    mutant(
+        "believes-any-clock",
+        "A node that boots with a slow clock is admitted by it.",
+        "booting",
+        200,
+        (admission, "_off", "if look.clock < first - skew:", "if False:"),
+    ),
+    mutant(
+        "believes-the-uptime",
+        "A node without our mark is admitted by its uptime, whatever was done to its clock.",
+        "booting",
+        400,
+        (MemoryNode, "admit", 'get("empty", now)', 'get("empty", now - uptime)'),
+    ),
+    mutant(
+        "any-ttl",
+        "A lock asks for a ttl beyond the one that the guard counts on.",
+        "restarts",
+        200,
+        (Client, "_turn", "ttl = random.choice(profile.ttls)", "ttl = 3.0"),
+        real="tests/test_bad_input.py::test_a_ttl_that_the_alias_does_not_allow",
+    ),
+    mutant(
+        "no-clamp",
+        "Nodes believe a client's wall clock, however far ahead it is.",
+        "ahead",
+        200,
+        (MemoryNode, "_grant", "min(wish, int(now * 1000) + slack)", "wish"),
+    ),
+)
+
+FENCES: Final = (
+    mutant(
+        "counters-stand-still",
+        "A node does not remember the number of a grant.",
+        "wishless",
+        10,
+        (MemoryNode, "_grant", "self.fences[field] = number", "pass"),
+    ),
+    mutant(
+        "first-counter-only",
+        "Of several names, only the first one's counter is passed.",
+        "wishless",
+        120,
+        (MemoryNode, "_grant", "for field in fields)", "for field in fields[:1])"),
+    ),
+    mutant(
+        "no-raise",
+        "The largest number is the token without a majority that acknowledged it.",
+        "wishless",
+        50,
+        (
+            acquire,
+            "_token",
+            "if agreeing >= policy.majority:",
+            "token = max(numbers.values())\n    if True:",
+        ),
+    ),
+    mutant(
+        "any-number",
+        "A number that one node gave is the token.",
+        "wishless",
+        40,
+        (acquire, "_token", "if agreeing >= policy.majority:", "if agreeing >= 1:"),
+    ),
+    mutant(
+        "smallest-number",
+        "The smallest number is the token, which nodes that gave more did not acknowledge.",
+        "wishless",
+        20,
+        (acquire, "_token", "token = max(", "token = min("),
+    ),
+    mutant(
+        "unheard-raise",
+        "One node that acknowledges a raise is enough.",
+        "wishless",
+        800,
+        (acquire, "_token", "acknowledged >= policy.majority", "acknowledged >= 1"),
+    ),
+    mutant(
+        "raise-without-lifting",
+        "A raise is acknowledged and does not lift the counter.",
+        "wishless",
+        100,
+        (
+            MemoryNode,
+            "_raise",
+            "max(self.fences.get(field, 0), token)",
+            "self.fences.get(field, 0)",
+        ),
+    ),
+    mutant(
+        "raise-without-compare",
+        "A raise is acknowledged for a name that somebody else has.",
+        "clockless",
+        200,
+        (MemoryNode, "_raise", "number > token or not all", "False and not all"),
+    ),
+    mutant(
+        "no-grant-number",
+        "The value has no grant number, so a raise confirms what a repeated grant brought back.",
+        "clockless",
+        1500,
+        (MemoryNode, "_raise", "number > token or not", "not"),
+        (MemoryNode, "_raise", 'f"{nonce}:{number}:"', 'f"{nonce}:"'),
+    ),
+)

@@ -1,0 +1,120 @@
+"""Broken variants of renewing and of telling of a loss."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django_redlock.core import hold
+from django_redlock.leases import state
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.schedule import RenewalSchedule
+from django_redlock.leases.state import LeaseState
+
+from .edits import mutant
+
+ENDS_FIRST: Final = """\
+        if self._state.end(Phase.RELEASED):
+            with_blocks.need_no_more(self)
+            votes = yield from self._giving_back()
+"""
+ENDS_LAST: Final = """\
+        if self._state.phase is Phase.HELD:
+            votes = yield from self._giving_back()
+            self._state.end(Phase.RELEASED)
+"""
+
+RENEWAL: Final = (
+    mutant(
+        "unknown-is-lost",
+        "A renewal that failed ends the lease.",
+        "cut",
+        10,
+        (LeaseState, "extended", "if denied else None", ""),
+    ),
+    mutant(
+        "minority-is-lost",
+        "One node's denial ends the lease.",
+        "forgotten",
+        10,
+        (state, "majority_denies", ">= majority", ">= 1"),
+    ),
+    mutant(
+        "forgets-deadlines",
+        "A deadline that was put off once is watched no more.",
+        "cut",
+        10,
+        (
+            RenewalSchedule,
+            "take",
+            "each.chunk.put(each.lease, each.place)",
+            "each.chunk.places.pop(weakref.ref(each.lease))",
+        ),
+    ),
+    mutant(
+        "forgets-the-young",
+        "Nobody wakes for a new lease.",
+        "kept",
+        10,
+        (RenewalSchedule, "add", "chunk.note(place)", "pass"),
+    ),
+    mutant(
+        "trusts-the-first-deadline",
+        "A loss is told at the first deadline, whatever was renewed since.",
+        "kept",
+        10,
+        (RenewalSchedule, "_look", "lease.grant.deadline", "lease.grant.since + lease.grant.ttl"),
+        (LeaseState, "run_out", "self.remaining() <= 0 and ", ""),
+    ),
+    mutant(
+        "renews-once",
+        "What was renewed has no next turn.",
+        "kept",
+        10,
+        (LeaseState, "renewed", "asked + self.grant.ttl / RENEWALS", "math.inf"),
+    ),
+    mutant(
+        "waits-for-the-nodes",
+        "The time of a lease that is being renewed is not watched.",
+        "cut",
+        10,
+        (
+            RenewalSchedule,
+            "take",
+            "self._place(each.lease, renews=False)",
+            "(math.inf, math.inf, False)",
+        ),
+    ),
+    mutant(
+        "forgets-max-hold",
+        "A lease is renewed although its `max_hold` is over.",
+        "kept",
+        20,
+        (
+            LeaseState,
+            "renew_at",
+            "self._renew_at if self._renew_at < self.renew_until else math.inf",
+            "self._renew_at",
+        ),
+    ),
+    mutant(
+        "believes-while-releasing",
+        "The holder believes until its release is answered.",
+        "cut",
+        80,
+        (Lease, "_releasing", ENDS_FIRST, ENDS_LAST),
+    ),
+    mutant(
+        "renewal-counts-from-the-answer",
+        "A renewal counts from when the answers are there.",
+        "cut-and-paused",
+        200,
+        (hold, "extend_many", "deadline, start + policy", "deadline, now + policy"),
+    ),
+    mutant(
+        "renews-by-one",
+        "One node is enough to renew.",
+        "cut",
+        30,
+        (hold, "extend_many", "counts[place] >= policy.majority", "counts[place] >= 1"),
+    ),
+)

@@ -1,0 +1,282 @@
+"""Worlds in which leases are renewed, by production's own schedule and batches.
+
+Clients come in pairs that share a process: its clock, its watchdog, and the messages that renew
+for both. The watchdog and the one who asks the nodes for it are steps of their own, as they are
+threads of their own in production, whose code for that (``watchdog``, ``loop_watchdog``) does not
+run here and is tested on real nodes; and connections between a client and nodes are cut for a
+while.
+
+What must be true beside all that ``checker`` knows: a holder is told of a loss at its deadline and
+not later; and never while it has time left and a majority still has its keys. A holder believes
+what its lease says, and nothing is renewed beyond its ``max_hold``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, cast
+
+from django_redlock.backend import Backend
+from django_redlock.core.protocol import Request, Sleep
+from django_redlock.leases.batch import RenewalBatch, batches
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.schedule import Reference, RenewalSchedule
+
+from .checker import Belief, Broken, Violation
+from .client import Acts, Client
+from .network import Connection, Hearer, Network
+from .places import Process
+from .profiles import CALM, NODE_TIMEOUT, Profile, profile
+from .world import Driven, World
+
+CUTS: Final = 0.5  # mean seconds between two cuts of a client's connections
+LONGEST_CUT: Final = 0.5
+PUNCTUAL: Final = 0.001  # seconds by which a loss may be told late
+
+LASTING: Final[dict[str, Any]] = {
+    "nodes": (3, 4, 5),
+    "clients": (2, 6),
+    "give": 0.0,
+    "names": 4,
+    "many": 0.2,
+}
+PROFILES: Final = (
+    replace(
+        CALM,
+        name="kept",
+        about="A network without faults. Nobody may be told of a loss.",
+        hold=8.0,
+        ttls=(0.1, 0.2),
+        wait=(0.5,),
+        seconds=2.0,
+        **LASTING,
+    ),
+    replace(
+        profile("tenacious"),
+        name="cut",
+        about="Connections are cut, messages are lost; holders are never paused.",
+        hold=6.0,
+        pause=0.0,
+        cancel=0.0,
+        ttls=(0.2, 0.3),
+        seconds=2.5,
+        **LASTING,
+    ),
+    replace(
+        profile("tenacious"),
+        name="cut-and-paused",
+        about="The same, and every thread of a client stands still now and then.",
+        hold=6.0,
+        seconds=2.5,
+        **LASTING,
+    ),
+    replace(
+        CALM,
+        name="forgotten",
+        about="Nodes lose keys that are being renewed, one node at a time; messages are lost.",
+        loss=0.15,
+        hold=8.0,
+        vanish=1.0,
+        exclusive=False,
+        reachable=False,
+        ttls=(0.1, 0.2),
+        wait=(0.5,),
+        seconds=2.0,
+        **LASTING,
+    ),
+)
+
+
+class Watchdog:
+    """One process's, with its thread and the one that asks."""
+
+    def __init__(self, client: Keeper) -> None:
+        self.client = client
+        self.world = client.world
+        self.schedule = RenewalSchedule()
+        self.beliefs: dict[str, Belief] = {}
+        self.told: Counter[str] = Counter()
+        self._jobs: deque[tuple[Backend, Sequence[Reference]]] = deque()
+        self._thread = self._start(self._watching())
+        self._asker: Driven | None = None
+
+    def _start(self, steps: Acts) -> Driven:
+        driven = Driven(self.world, self.client, steps)
+        cast("KeepingWorld", self.world).threads.append(driven)
+        self.world.after(0.0, partial(driven.step, 0))
+        return driven
+
+    def watch(self, lease: Lease, belief: Belief) -> None:
+        """Look after a lease."""
+        self.beliefs[belief.grant.nonce] = belief
+        self.schedule.add(lease)
+        self._wake()
+        self._expect(lease)
+
+    def _wake(self) -> None:
+        self.world.after(0.0, partial(self._thread.step, self._thread.turn))
+
+    def _watching(self) -> Acts:
+        clock = self.client.clock
+        while True:
+            yield Sleep(max(0.0, self.schedule.next() - clock()))
+            over, due = self.schedule.take(clock())
+            for lease in over:
+                if lease.over():
+                    lease.tell_lost()
+            self._jobs += batches(due)
+            if self._jobs and self._asker is None:
+                self._asker = self._start(self._asking())
+
+    def _asking(self) -> Acts:
+        while self._jobs:
+            renewal = RenewalBatch(*self._jobs.popleft())
+            self.world.note("shared" if len(renewal.leases) > 1 else "renewal")
+            outcomes = yield from renewal.steps()
+            lost = renewal.settle(outcomes)
+            for lease in renewal.leases:
+                self.schedule.renew_later(lease)
+                self._expect(lease)
+            self._wake()
+            for lease in lost:
+                lease.tell_lost()
+        self._asker = None
+        yield Sleep(math.inf)
+
+    # -- what must be true ----------------------------------------------------------------------
+
+    def _expect(self, lease: Lease) -> None:
+        """Follow what the lease believes, and see to it that the end of that is told."""
+        belief, until = self.beliefs[lease.grant.nonce], self.client.exact(lease.grant.deadline)
+        if lease.held and until != belief.until:
+            belief.grant = lease.grant
+            self.world.note("extended", lease.grant.nonce)
+            self.world.checker.extended(belief, self.world.now, until)
+            self._see_to_the_end(lease, until)
+        self.world.at(until + PUNCTUAL, partial(self._look, lease))
+
+    def _see_to_the_end(self, lease: Lease, until: float) -> None:
+        last = self.client.exact(lease._state.renew_until + lease.grant.ttl) + NODE_TIMEOUT
+        if self.world.profile.name == "kept" and until > last:
+            how = f"{self.client.label} is renewed beyond its max_hold"
+            raise Violation(Broken.OVERSTAYED, how)
+
+    def _look(self, lease: Lease) -> None:
+        late = self.client.clock() - lease.grant.deadline
+        punctual = not (self.world.profile.pause or self.client.doomed)
+        if punctual and lease.held and late >= PUNCTUAL / 2:
+            raise Violation(Broken.LATE, f"{self.client.label} is not told that its lease is over")
+
+    def on_lost(self, lease: Lease) -> None:
+        """A holder is told."""
+        grant = lease.grant
+        self.world.note("told", grant.nonce)
+        self.told[grant.nonce] += 1
+        wrong = self._wrong(lease)
+        if wrong:  # later: whatever this raises is caught, as a user's error
+            self.world.after(
+                0.0, partial(_throw, f"{self.client.label} is told of a loss, {wrong}")
+            )
+
+    def _wrong(self, lease: Lease) -> str:
+        grant, nodes = lease.grant, self.world.network.nodes
+        if self.told[grant.nonce] > 1:
+            return "and knows it"
+        if self.world.profile.name == "kept" and self.client.clock() < lease._state.renew_until:
+            return "and nothing was wrong"
+        having = sum(
+            all((node.memory.get(key) or "").startswith(grant.nonce) for key in grant.target.keys)
+            for node in nodes
+        )
+        if self.client.clock() < grant.deadline and having > len(nodes) // 2:
+            return f"with time left and {having} nodes"
+        return ""
+
+
+def _throw(how: str) -> None:
+    raise Violation(Broken.UNTRUE, how)
+
+
+class Keeper(Client):
+    """Half of a process; holds leases that are renewed."""
+
+    def __init__(self, world: World, number: int, size: int, partner: Keeper | None) -> None:
+        super().__init__(world, number, size, Process(world))
+        if partner is not None:
+            self._rate, self._offset = partner._rate, partner._offset
+            self.policy = partner.policy
+        backend = Backend("simulated", cast("Any", self), self.policy)
+        self.backend: Backend = partner.backend if partner else backend
+        self.watchdog: Watchdog = partner.watchdog if partner else Watchdog(self)
+        self.lease: Lease | None = None
+
+    def _hold(self, belief: Belief) -> Acts:
+        random, hold = self.world.random, self.world.profile.hold * belief.grant.ttl
+        most = random.choice((None, None, hold / 2))
+        lease = self.lease = Lease(
+            self.backend, belief.grant, renew=True, max_hold=most, on_lost=self.watchdog.on_lost
+        )
+        self.watchdog.watch(lease, belief)
+        end = self.clock() + random.uniform(0, hold)
+        while self.clock() < end and not lease.lost:
+            yield Sleep(random.uniform(0, 0.3) * belief.grant.ttl)
+
+    def _release(self, belief: Belief) -> Acts:
+        assert self.lease is not None  # it was made before the first effect of holding
+        belief.grant = self.lease.grant
+        yield from self.lease._releasing()
+
+    def stepped(self) -> None:
+        """It believes what its lease says, and no longer."""
+        belief, lease = self.belief, self.lease
+        if belief is None or lease is None or lease.grant.nonce != belief.grant.nonce:
+            return
+        if lease.remaining() <= 0:
+            self.world.checker.ended(belief)
+
+
+class CutNetwork(Network):
+    """Some connections of some clients are cut now and then: nothing arrives on them."""
+
+    def __init__(self, world: World, size: int) -> None:
+        super().__init__(world, size)
+        self.cuts: set[tuple[str, int]] = set()
+
+    def _write(self, channel: Connection, i: int, ask: Request, hearer: Hearer) -> None:
+        if (channel.client, i) in self.cuts:
+            self.world.note("cut", channel.client, ask.command.value, i)
+            channel.owed.append(("", self.world.now))
+            self._excuse(ask)
+            return
+        super()._write(channel, i, ask, hearer)
+
+
+class KeepingWorld(World):
+    """A function of profile and seed."""
+
+    def __init__(self, seed: int, profile: Profile) -> None:
+        super().__init__(seed, profile)
+        size = len(self.network.nodes)
+        self.threads: list[Driven] = []
+        self.network: CutNetwork = CutNetwork(self, size)
+        keepers: list[Keeper] = []
+        for number in range(len(self.clients)):
+            keepers.append(Keeper(self, number, size, keepers[-1] if number % 2 else None))
+        self.clients = list[Client](keepers)
+        self._driven = [Driven(self, client, client.life()) for client in self.clients]
+        if profile.loss:
+            for client in self.clients:
+                self._again(CUTS, self._cut, client)
+
+    def _cut(self, client: Client) -> None:
+        count = self.random.randint(1, len(self.network.nodes))
+        cuts = {
+            (client.label, i) for i in self.random.sample(range(len(self.network.nodes)), count)
+        }
+        self.network.cuts |= cuts
+        mended = partial(self.network.cuts.difference_update, cuts)
+        self.after(self.random.uniform(0, LONGEST_CUT), mended)

@@ -1,0 +1,154 @@
+"""Soaking: many worlds on all cores, in as many sittings as it takes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import eventually
+
+from . import soak as soaking
+from .mutants import MUTANTS, broken
+from .profiles import profile
+from .soak import CHUNK, Plan, Progress, soak
+from .world import World
+
+pytestmark = pytest.mark.tools
+
+
+def _plan(tmp_path: Path, **options) -> Plan:
+    return Plan(**{"worlds": 2 * CHUNK, "state": tmp_path / "soak.json", "jobs": 2, **options})
+
+
+def _command(plan: Plan, *more: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "tests.simulation", "--soak", "--state", str(plan.state)),
+        *("--worlds", str(plan.worlds), "--jobs", str(plan.jobs), *more),
+    ]
+
+
+def _chunks(plan: Plan) -> list[int]:
+    return json.loads(plan.state.read_text())["chunks"] if plan.state.exists() else []
+
+
+def test_a_soak_plays_all_worlds(tmp_path, capsys) -> None:
+    """All chunks are played, the result is told, and the exit status is 0."""
+    plan = _plan(tmp_path)
+    assert soak(plan) == 0
+    assert _chunks(plan) == [0, 1]
+    assert f"{2 * CHUNK} worlds in" in capsys.readouterr().out
+
+
+def test_a_soak_goes_on_where_it_stopped(tmp_path, capsys, monkeypatch) -> None:
+    """What was played is not played again, also when more is wanted the next time."""
+    first = _plan(tmp_path, worlds=CHUNK)
+    assert soak(first) == 0
+    capsys.readouterr()
+    plan = _plan(tmp_path)
+    progress = Progress(plan)
+    assert progress.done == {0}
+    assert progress.worlds == CHUNK
+    assert soak(plan) == 0
+    assert f"{CHUNK} of {2 * CHUNK} worlds were played before" in capsys.readouterr().out
+    monkeypatch.setattr(soaking, "chunk", None)  # whoever plays now fails
+    assert soak(plan) == 0
+
+
+@pytest.fixture
+def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The package and the simulation, where they may be changed, and soaking looks there."""
+    made = []
+    for place in ("HOUSE", "HERE"):
+        copy = tmp_path / place
+        shutil.copytree(getattr(soaking, place), copy, ignore=shutil.ignore_patterns("__pycache__"))
+        monkeypatch.setattr(soaking, place, copy)
+        made.append(copy)
+    return made
+
+
+def test_a_change_of_the_code_begins_anew(tmp_path, copies) -> None:
+    """The result is that of one code: whichever module changes, all is played again."""
+    plan = _plan(tmp_path)
+    Progress(plan).played(0)
+    assert Progress(plan).done == {0}
+    modules = [path for copy in copies for path in sorted(copy.rglob("*.py"))]
+    assert {"votes.py", "wait.py", "node.py", "edits.py"} <= {m.name for m in modules}
+    for module in modules:
+        before = module.read_bytes()
+        module.write_bytes(before + b"\n")
+        assert Progress(plan).done == set(), module
+        module.write_bytes(before)
+    assert Progress(plan).done == {0}
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["package", "simulation"])
+def test_a_module_that_comes_or_goes_begins_anew(tmp_path, copies, which) -> None:
+    """A module that is new, gone or has another name is another code, too."""
+    plan = _plan(tmp_path)
+    Progress(plan).played(0)
+    new = copies[which] / "anew.py"
+    new.touch()
+    assert Progress(plan).done == set()
+    Progress(plan).played(0)
+    new.rename(new.with_name("renamed.py"))
+    assert Progress(plan).done == set()
+
+
+def test_other_worlds_begin_anew(tmp_path) -> None:
+    """Worlds from another seed, or of a broken variant, are not those that were played."""
+    Progress(_plan(tmp_path)).played(0)
+    assert Progress(_plan(tmp_path, seed=7)).done == set()
+    assert Progress(_plan(tmp_path, mutant="no-guard")).done == set()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"code": 1}'])
+def test_a_damaged_file_begins_anew(tmp_path, text) -> None:
+    """A file that says nothing is no reason to fail."""
+    plan = _plan(tmp_path)
+    plan.state.write_text(text)
+    assert Progress(plan).done == set()
+
+
+def test_a_soak_finds_a_mutant(tmp_path) -> None:
+    """A broken promise ends the soak with status 1, its story and a seed that shows it again."""
+    plan = _plan(tmp_path)
+    command = _command(plan, "--mutant", "half-is-enough")
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "both hold" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    told = ended.stderr.partition("--worlds 1 --seed ")[2].split(maxsplit=1)[0]
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == "half-is-enough")
+    with broken(mutant), pytest.raises(AssertionError) as caught:
+        World(int(told), profile(mutant.profile)).run()
+    assert str(caught.value) in ended.stderr
+    assert int(told) // CHUNK not in _chunks(plan)
+
+
+def test_ctrl_c_ends_a_soak_and_loses_nothing(tmp_path) -> None:
+    """Ctrl-C: status 130, no traceback, no process left; the next run has what was played."""
+    plan = _plan(tmp_path, worlds=1000 * CHUNK)
+    with subprocess.Popen(
+        _command(plan),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            eventually(lambda: _chunks(plan), within=60, what="a chunk was played")
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "goes on from here" in out
+    assert err == ""
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    assert Progress(plan).done == set(_chunks(plan)) != set()

@@ -1,0 +1,235 @@
+"""The production algorithm in simulated worlds, and broken variants of it, which must be caught."""
+
+import importlib
+import os
+import pkgutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from django_redlock.transport.wire import replies as answers
+from tests.docs.test_promises_page import missing
+
+from . import mutants
+from .checker import Broken, Checker, Violation
+from .kinds import KINDS, play, quietly
+from .mutants import MUTANTS, Edit, Mutant, broken, hunt
+from .page import (
+    MUTANT_HEAD,
+    PAGE,
+    PROFILE_HEAD,
+    REAL_HEAD,
+    edited,
+    profiles,
+    reals,
+    rows_below,
+)
+from .profiles import PROFILES, Profile, profile
+from .soak import Plan, chunk
+from .world import World
+
+WORLDS = 136  # of each profile
+CHUNK = 34  # `make test` plays the first, `make test-slow` the others
+FIRST = int(os.environ.get("WORLD_SEED", "0"))
+
+MISFORTUNES = {
+    "rough": {"lost request", "lost reply", "cancelled", "extended", "adopted", "raise", "rest"},
+    "calm": {"granted", "extended", "adopted", "LockTaken", "LeaseLost"},
+    "minority": {"granted", "extended", "LockTaken"},
+    "restarts": {"restarts", "flushed", "saved", "NodesUnavailable"},
+    "booting": {"restarts", "clock set", "wrong clock", "NodesUnavailable"},
+    "contended": {"granted", "LockTaken"},
+    "handovers": {"given away", "adopted", "LeaseLost"},
+    "expiring": {"gone for ever"},
+    "tenacious": {"extended", "rest", "lost request"},
+    "crowded": {"raise", "LockTaken"},
+    "ahead": {"restarts", "raise"},
+    "stepped": {"wall clock set", "suspended", "extended"},
+    "repeated": {"comes again", "adopted"},
+    "slipping": {"out of step", "extended"},
+    "wishless": {"raise"},
+    "clockless": {"raise", "clock jumps", "comes again"},
+}
+
+
+def test_there_are_at_least_two_thousand_worlds() -> None:
+    """`make test` and `make test-slow` play at least 2,000 of them, the former a fourth."""
+    assert WORLDS * len(PROFILES) >= 2000
+    assert WORLDS == 4 * CHUNK
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(start, marks=[pytest.mark.slow] if start > FIRST else [])
+        for start in range(FIRST, FIRST + WORLDS, CHUNK)
+    ],
+)
+@pytest.mark.parametrize("where", PROFILES, ids=lambda where: where.name)
+def test_no_world_breaks_a_promise(where: Profile, start: int) -> None:
+    """Whatever happens: one believer, distinct and increasing tokens, nothing left behind."""
+    met: Counter[str] = Counter()
+    for seed in range(start, start + CHUNK):
+        met += play(seed, where).met
+    assert MISFORTUNES[where.name] | {"granted"} <= met.keys()
+
+
+def test_worlds_are_of_all_sizes() -> None:
+    """One to seven nodes and two to eight clients occur, in the worlds that `make test` plays."""
+    worlds = [World(seed, profile("rough")) for seed in range(FIRST, FIRST + CHUNK)]
+    assert {len(world.network.nodes) for world in worlds} == set(range(1, 8))
+    assert {len(world.clients) for world in worlds} == set(range(2, 9))
+
+
+def test_clocks_are_as_wrong_as_they_may_be() -> None:
+    """Rates of clients' and nodes' clocks are wrong by up to 0.4 %, and often by just that."""
+    worlds = [World(seed, profile("expiring")) for seed in range(30)]
+    rates = [client.clock() for world in worlds for client in world.clients]
+    for world in worlds:
+        world.now = 1.0
+    later = [client.clock() for world in worlds for client in world.clients]
+    errors = [after - before - 1 for before, after in zip(rates, later, strict=True)]
+    assert max(errors) == pytest.approx(0.004)
+    assert min(errors) == pytest.approx(-0.004)
+    assert sum(abs(error) > 0.0039 for error in errors) > len(errors) / 5
+
+
+def test_messages_overtake_each_other_on_different_connections() -> None:
+    """Of two questions of one client to one node, the later one may arrive first."""
+    assert sum(play(seed, profile("rough")).met["overtaken"] for seed in range(20)) > 0
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_broken_rule_is_caught(mutant: Mutant) -> None:
+    """A simulation that would not notice a broken rule proves nothing about it."""
+    last = {row[0]: int(row[4]) for row in rows_below(MUTANT_HEAD)}.get(mutant.name, 1)
+    # The world in which it was caught when the page was written; where it is not any more, all.
+    with quietly():
+        found = hunt(mutant, worlds=1, first=last - 1) or hunt(mutant, worlds=mutant.worlds)
+    assert found is not None, mutant.does
+
+
+def test_a_belief_that_lasts_longer_than_it_should_is_noticed() -> None:
+    """The look after every event sees two holders even when neither asked for anything."""
+    world = play(0, profile("calm"))
+    grants = [client.belief.grant for client in world.clients if client.belief][:2]
+    checker, target = Checker(exclusive=True, reachable=False), grants[0].target
+    for number, grant in enumerate(grants):
+        checker.attempt(grant.nonce, target.names)
+        grants[number] = grant._replace(target=target, fence=number + 1)
+    first = checker.granted("first", grants[0], now=0.0, until=1.0)
+    checker.look(0.9)
+    checker.granted("second", grants[1], now=1.1, until=2.0)
+    first.until = 1.5
+    with pytest.raises(Violation) as caught:
+        checker.look(1.2)
+    assert caught.value.promise is Broken.ALONE
+
+
+@pytest.mark.parametrize("where", KINDS, ids=lambda where: where.name)
+def test_a_seed_replays_its_world(where: Profile) -> None:
+    """The same seed is the same world, to the last event: taking, waiting, renewing."""
+    with quietly():
+        first, second = (play(7, where) for _ in range(2))
+    assert first.log == second.log
+    assert first.met == second.met
+
+
+def test_a_seed_replays_its_world_in_another_process() -> None:
+    """Nothing depends on how Python orders sets, which changes from process to process."""
+    code = (
+        "from tests.simulation.profiles import PROFILES; from tests.simulation.kinds import play;"
+        "print([play(5, where).story() for where in PROFILES])"
+    )
+    stories = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(stories) == 1
+    assert " grant " in stories.pop()
+
+
+def test_a_violation_tells_how_to_see_it_again() -> None:
+    """A failing world prints its profile, its seed and its last events, and fails again."""
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == "half-is-enough")
+    found = hunt(mutant, worlds=mutant.worlds)
+    assert found is not None
+    seed, story = found[0] - 1, str(found[1])
+    assert f"--profile {mutant.profile} --worlds 1 --seed {seed}" in story
+    assert " grant " in story
+    with broken(mutant), pytest.raises(Violation) as caught:
+        World(seed, profile(mutant.profile)).run()
+    assert str(caught.value) == story
+
+
+def test_code_that_fails_tells_how_to_see_it_again(monkeypatch) -> None:
+    """An exception that nobody expected carries the seed and the last events, too."""
+    monkeypatch.setattr(answers, "vote", lambda *_: int("no number"))
+    with pytest.raises(ValueError, match="no number") as caught:
+        play(7, profile("rough"))
+    assert "--profile rough --worlds 1 --seed 7" in caught.value.__notes__[0]
+    plan = Plan(worlds=CHUNK, state=Path("nowhere"))
+    assert "--worlds 1 --seed 0" in chunk(plan, 0)[1]
+
+
+def test_a_mutant_that_fits_no_more_fails() -> None:
+    """An edit of code that has changed is an error, never a test of nothing."""
+    edit = Edit(World, "run", "a text that is not there", "")
+    with pytest.raises(LookupError), broken(Mutant("", "", "rough", 1, (edit,))):
+        pass
+
+
+def test_mutants_leave_no_trace() -> None:
+    """After a hunt the production code is itself again."""
+    before = [vars(edit.owner)[edit.name] for mutant in MUTANTS for edit in mutant.edits]
+    for mutant in MUTANTS:
+        with broken(mutant):
+            pass
+    after = [vars(edit.owner)[edit.name] for mutant in MUTANTS for edit in mutant.edits]
+    assert before == after
+
+
+def test_the_page_lists_every_mutant() -> None:
+    """The docs name each broken variant with its bound, and that it is caught within it."""
+    rows = rows_below(MUTANT_HEAD)
+    assert [[row[0], row[1], row[3], row[5], row[6]] for row in rows] == [
+        [each.name, each.does, each.profile, str(each.worlds), edited(each)] for each in MUTANTS
+    ], "run make docs-tables"
+    assert all(int(row[4]) <= int(row[5]) for row in rows)
+
+
+def test_what_only_the_simulation_breaks_is_tested_elsewhere() -> None:
+    """A variant that edits no production code names the test that fails where the real one does."""
+    assert [each.name for each in MUTANTS if bool(each.real) == bool(each.edited)] == []
+    assert REAL_HEAD + reals() in PAGE.read_text(), "run make docs-tables"
+    assert missing(reals()) == []
+    assert sum(not each.edited for each in MUTANTS) < 10
+
+
+def test_every_list_of_mutants_is_on_the_page() -> None:
+    """No broken variant is left out of the list, and with it of the page and the command line."""
+    modules = [
+        importlib.import_module(f"{mutants.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(mutants.__path__)
+    ]
+    lists = [
+        each for module in modules for each in vars(module).values() if isinstance(each, tuple)
+    ]
+    made = {each for found in lists for each in found if isinstance(each, Mutant)}
+    assert len(made) > 70
+    assert made == set(MUTANTS)
+    assert len({each.name for each in MUTANTS}) == len(MUTANTS)
+
+
+def test_the_page_lists_every_profile() -> None:
+    """The docs describe each kind of worlds."""
+    assert PROFILE_HEAD + profiles() in PAGE.read_text(), "run make docs-tables"

@@ -1,0 +1,108 @@
+"""Nodes, in memory and real, for tests of what people are shown of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from itertools import count
+
+import redis
+from django.test import override_settings
+
+from django_redlock import conf
+from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.testing import EmbeddedNodes
+
+A, B = "a" * 32, "b" * 32
+_number = count()
+
+
+@contextmanager
+def in_memory(*aliases: str) -> Iterator[None]:
+    """Settings with five nodes in memory for each alias."""
+    made = {
+        alias: {"NODES": [f"memory://status-{next(_number)}" for _ in range(5)]}
+        for alias in aliases
+    }
+    with override_settings(REDLOCK=made):
+        yield
+
+
+def group(alias: str) -> MemoryNodes:
+    """The nodes in memory of an alias."""
+    found = conf.backend(alias).group
+    assert isinstance(found, MemoryNodes)
+    return found
+
+
+def put(memory: MemoryNodes, name: str, value: str, *nodes: int, seconds: int = 600) -> None:
+    """Write a lock's key to nodes in memory, for ten minutes."""
+    for i in nodes:
+        due = memory.nodes[i].clock() + seconds * 1000
+        memory.nodes[i].keys[f"redlock:lock:{name}"] = (value, due)
+        memory.nodes[i].held[name] = due
+
+
+def queue(memory: MemoryNodes, task: str, name: str, task_id: str, *nodes: int) -> None:
+    """Write the mark of a queued task to nodes in memory, for ten minutes."""
+    for i in nodes:
+        node = memory.nodes[i]
+        due = node.clock() + 600 * 1000
+        node.keys[f"redlock:mark:{task}:{name}"] = (f"{B}:{task_id}", due)
+        node.marks[f"{task}:{name}"] = due
+
+
+def finish(memory: MemoryNodes, task: str, task_id: str, *nodes: int) -> None:
+    """Write the completion record of a task to nodes in memory, for ten minutes."""
+    for i in nodes:
+        node = memory.nodes[i]
+        name, due = f"run:{task}:number-of-{task_id}", node.clock() + 600 * 1000
+        node.keys[f"redlock:lock:{name}"] = (f"done::host:1({task}):{task_id}", due)
+        node.records[name] = due
+
+
+def some_tasks(memory: MemoryNodes) -> None:
+    """Let a task run, one wait, one have finished, and one be marked on two nodes."""
+    stop_clocks(memory)
+    put(memory, "account:7", f"{A}:5:host:1(reports.sync):id-running", *range(5))
+    queue(memory, "reports.sync", "account:8", "id-queued", *range(5))
+    queue(memory, "reports.sync", "account:9", "id-partial", 0, 1)
+    finish(memory, "reports.sync", "id-finished", *range(5))
+
+
+def stop_clocks(memory: MemoryNodes) -> None:
+    """Let the seconds that a key has left stay what they are, however slow the machine is."""
+    now = memory.nodes[0].clock()
+    for node in memory.nodes:
+        node.clock = lambda: now
+
+
+@contextmanager
+def clients(nodes: EmbeddedNodes) -> Iterator[list[redis.Redis]]:
+    """A client of each node."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(node.client())) for node in nodes]
+
+
+@contextmanager
+def evicting(node, policy: str, limit: str = "200mb"):
+    """A node that makes room by this policy."""
+    with closing(node.client()) as client:
+        try:
+            client.config_set("maxmemory", limit)
+            client.config_set("maxmemory-policy", policy)
+            yield client
+        finally:
+            client.config_set("maxmemory", "0")
+            client.config_set("maxmemory-policy", "noeviction")
+
+
+@contextmanager
+def new_to_a_dead_and_a_hung_node(nodes):
+    """Nobody is connected, and a node has 0.8 s; the first one is dead, the last one hangs."""
+    alias = nodes.settings(NODE_TIMEOUT=0.8, RESTART_GUARD=False)
+    nodes.kill(0)
+    nodes.pause(4)
+    with override_settings(REDLOCK={"default": alias}):
+        yield
+    nodes.resume(4)

@@ -1,0 +1,82 @@
+"""Sets of connections to three nodes, and a grant by one of them whose last reply is late."""
+
+from __future__ import annotations
+
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Command, Request
+from django_redlock.core.quorum import counting, granted_or_not, heard
+from django_redlock.fanout.blocking.sets import ConnectionSets
+from django_redlock.fanout.group import NodeGroup
+from django_redlock.testing import EmbeddedNodes
+from django_redlock.transport.connection_set import ConnectionSet
+
+from .loops import group_of, keys_on, owing, template
+from .proxy import Proxy
+from .waiting import eventually
+
+LONG = 20.0
+NONCE = "0123456789abcdef" * 2
+TARGET = Policy(size=3).target(["name"])
+
+
+def grant(nonce: str = NONCE, wish: int = 10**15) -> Request:
+    """A grant as the algorithm asks for it."""
+    keys = TARGET.fences, TARGET.held, TARGET.waits, *TARGET.keys
+    args: tuple[str | int, ...] = (wish, 10**12, 30_000, "label", "", "", 0)
+    args += (*TARGET.fields, *TARGET.names)
+    return Request(Command.GRANT, nonce, keys, args, counting(granted_or_not, 2))
+
+
+def release(nonce: str = NONCE) -> Request:
+    """A release as the algorithm asks for it."""
+    keys = TARGET.held, TARGET.waits, *TARGET.keys, *TARGET.queues
+    decided = counting(heard, 2)
+    return Request(Command.RELEASE, nonce, keys, (50, "1", "name"), decided, lasts=60.0)
+
+
+def sets_of(group: NodeGroup) -> ConnectionSets:
+    """The sets of a group."""
+    return group._threads.sets
+
+
+def connected(group: NodeGroup, *, more: bool = False) -> ConnectionSet:
+    """A new set of a group, the only one if there are not to be more."""
+    found, sets = {}, sets_of(group)
+    if not more:
+        sets.close()
+    for place, node in enumerate(group.nodes):
+        connection = node._connect(bool)
+        assert connection is not None
+        node._welcome(connection)
+        found[place] = connection
+    assert sets.form(found)
+    return sets._free[-1]
+
+
+class Held:
+    """Three nodes, to the last of which a grant by a set is on its way."""
+
+    def __init__(self, nodes: EmbeddedNodes, proxy: Proxy) -> None:
+        self.nodes = nodes
+        self.proxy = proxy
+        self.noted: list[object] = []
+        self.group = group_of([*nodes.urls[:2], proxy.url], LONG)
+        self.redlock = template(self.group)
+        connected(self.group)
+        connected(self.group, more=True)
+        proxy.holding = 1
+        self.lease = self.redlock("late").acquire()
+        eventually(lambda: proxy.held == 1)
+
+    def all_free(self) -> bool:
+        """Let the grant arrive; return whether the undo came behind it."""
+        self.proxy.let_go()
+        eventually(lambda: owing(self.group.nodes) == [0] * 3)
+        return keys_on(self.nodes) == [[]] * 3
+
+
+def without_sets(held: Held) -> None:
+    """All sets end; of the idle connections to the last node, one does not owe the reply."""
+    sets = sets_of(held.group)
+    sets._dissolve_owing()
+    sets.close()

@@ -1,0 +1,482 @@
+"""``unavailable``: no majority of an alias's nodes can be asked, by anybody in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import TestCase
+
+import pytest
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, events, redlock
+from django_redlock.events import EventKind
+from django_redlock.inspection import survey
+from django_redlock.inspection.results import Health
+from django_redlock.testing import assert_free, taken, unavailable
+from django_redlock.testing.outages.blocks import _outages
+from django_redlock.testing.outages.outage import Outage
+from tests.faults.injected import Injector, Interruption
+from tests.simulation.mutants.edits import Edit, with_edits
+from tests.support.loops import in_sets, loop_connections, open_files, soon, threads
+from tests.support.waiting import eventually, waiters
+
+ATTEMPT = """
+from django.conf import settings
+settings.configure(REDLOCK={})
+from django_redlock import redlock
+redlock("report:7").acquire().release()
+print("acquired")
+"""
+AT_ONCE = 5.0  # seconds: the nodes of these tests have ten for a reply
+
+
+def failed(name: str = "report:7", alias: str = "default") -> NodesUnavailable:
+    """Why an attempt fails at once."""
+    began = time.monotonic()
+    with pytest.raises(NodesUnavailable) as caught:
+        redlock.using(alias)(name).acquire()
+    assert time.monotonic() < began + AT_ONCE
+    return caught.value
+
+
+async def afailed(name: str = "report:7") -> NodesUnavailable:
+    """The same of a task."""
+    with pytest.raises(NodesUnavailable) as caught:
+        await asyncio.wait_for(redlock(name).aacquire(), AT_ONCE)
+    return caught.value
+
+
+@contextmanager
+def told(*kinds: EventKind) -> Iterator[list[EventKind]]:
+    """The kinds of events that are told."""
+    heard: list[EventKind] = []
+    listen = lambda event: heard.append(event.kind)  # noqa: E731
+    events.subscribe(listen, kinds)
+    try:
+        yield heard
+    finally:
+        events.unsubscribe(listen, kinds)
+
+
+def test_attempts_fail_at_once_in_every_thread(aliases):
+    """The error says of each node that it is down; after the block the name can be taken."""
+    with ThreadPoolExecutor(1) as others:
+        redlock("report:7").acquire().release()
+        with unavailable():
+            assert {vote.code for vote in failed().votes} == {"down"}
+            assert others.submit(failed).result().votes
+        with redlock("report:7"):
+            pass
+
+
+def test_attempts_fail_at_once_in_every_task(aliases):
+    """In the loop of the block, in another loop, and in a thread; also by a plain ``with``."""
+
+    async def main() -> None:
+        await (await redlock("report:7").aacquire()).arelease()
+        async with unavailable():
+            assert {vote.code for vote in (await afailed()).votes} == {"down"}
+            await asyncio.to_thread(failed)
+            await asyncio.to_thread(lambda: asyncio.run(afailed()))
+        with unavailable():
+            await afailed()
+        async with redlock("report:7"):
+            pass
+
+    asyncio.run(main())
+
+
+def test_the_first_contact(aliases):
+    """It makes no difference whether the nodes have been asked before."""
+    with unavailable():
+        failed()
+    redlock("report:7").acquire().release()
+
+
+def test_other_processes_notice_nothing(patient_nodes):
+    """The servers go on: another process takes and frees the name meanwhile."""
+    script = ATTEMPT.replace("REDLOCK={}", f"REDLOCK={settings.REDLOCK!r}")
+    with unavailable():
+        failed()
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        )
+    assert done.stdout == "acquired\n"
+
+
+def test_other_aliases_go_on(aliases):
+    """The outage is that of one alias."""
+    with unavailable("other"):
+        failed(alias="other")
+        redlock("report:7").acquire().release()
+
+
+def test_an_attempt_that_waits_gets_the_lock_afterwards(aliases):
+    """It tries again, as in an outage of real nodes."""
+    with ThreadPoolExecutor(1) as others:
+        with unavailable(), told(EventKind.UNAVAILABLE):
+            waiter = others.submit(redlock("report:7").acquire, 60)
+            failed()
+            assert not waiter.done()
+        waiter.result(20).release()
+
+
+def test_a_waiter_in_the_queue_outlasts_the_outage(aliases):
+    """One that waits for a holder gets the lock when it is released after the outage."""
+    with ThreadPoolExecutor(1) as others:
+        holder = redlock("report:7").acquire()
+        waiter = others.submit(redlock("report:7").acquire, 60)
+        eventually(lambda: waiters(holder))
+        with unavailable():
+            failed("other")
+        holder.release()
+        waiter.result(30).release()
+
+
+def test_a_waiting_task_outlasts_the_outage(aliases):
+    """The same in an event loop."""
+
+    async def main() -> None:
+        holder = await redlock("report:7").aacquire()
+        waiter = asyncio.create_task(redlock("report:7").aacquire(60))
+        await soon(lambda: waiters(holder))
+        async with unavailable():
+            await afailed("other")
+        await holder.arelease()
+        await (await asyncio.wait_for(waiter, 30)).arelease()
+
+    asyncio.run(main())
+
+
+def test_a_lease_is_not_extended_and_lasts(aliases):
+    """``extend`` raises NodesUnavailable; the lease is held until its deadline, and goes on."""
+    with redlock("report:7") as lease:
+        with unavailable(), pytest.raises(NodesUnavailable):
+            lease.extend()
+        lease.ensure()
+        lease.extend()
+
+
+def test_renewals_fail_and_go_on(aliases, often):
+    """It is told once that a lease is not renewed, and that it is again."""
+    with told(EventKind.UNKNOWN, EventKind.EXTENDED) as heard, redlock("report:7") as lease:
+        with unavailable():
+            eventually(lambda: EventKind.UNKNOWN in heard)
+            lease.ensure()
+        heard.clear()
+        eventually(lambda: EventKind.EXTENDED in heard)
+
+
+def test_renewals_in_a_loop_fail_and_go_on(aliases, often):
+    """The same of a lease that a loop renews."""
+
+    async def main() -> None:
+        with told(EventKind.UNKNOWN, EventKind.EXTENDED) as heard:
+            async with redlock("report:7") as lease:
+                async with unavailable():
+                    await soon(lambda: EventKind.UNKNOWN in heard)
+                    lease.ensure()
+                heard.clear()
+                await soon(lambda: EventKind.EXTENDED in heard)
+
+    asyncio.run(main())
+
+
+def test_a_lease_whose_time_is_over_in_an_outage_is_lost(aliases):
+    """No renewal prolongs it: the holder is told at its deadline."""
+    lost: list[Any] = []
+    lease = redlock("report:7", ttl=2, wait=60, on_lost=lost.append).acquire()
+    with unavailable():
+        eventually(lambda: lost == [lease])
+        with pytest.raises(LeaseLost):
+            lease.ensure()
+
+
+def test_what_is_released_in_an_outage_is_free_afterwards(aliases):
+    """The release raises nothing, and is carried out at the end of the block."""
+    lease = redlock("report:7").acquire()
+    with unavailable():
+        lease.release()
+        assert lease.ended
+    assert_free("report:7")
+    redlock("report:7").acquire().release()
+
+
+def test_what_a_task_releases_in_an_outage_is_free_afterwards(aliases):
+    """The same of a task, by ``async with`` and by ``with``."""
+
+    async def main() -> None:
+        lease = await redlock("report:7").aacquire()
+        async with unavailable():
+            await lease.arelease()
+        lease = await redlock("report:7").aacquire()
+        with unavailable():
+            await lease.arelease()
+        await (await redlock("report:7").aacquire()).arelease()
+
+    asyncio.run(main())
+
+
+def test_a_status_page_says_so(aliases):
+    """A survey finds no majority during the block, and all well before and after."""
+    redlock("report:7").acquire().release()
+
+    def health() -> Health:
+        voting = [state.voting for state in conf.backend("default").group.states()]
+        found = survey(conf.backend("default"))
+        assert found.voting == sum(voting)
+        return found.health
+
+    assert health() is Health.OK
+    with unavailable():
+        assert health() is Health.NO_MAJORITY
+    assert health() is Health.OK
+
+
+def test_nested_and_overlapping_blocks(aliases):
+    """The outage ends with the last of its blocks, in whatever order they end."""
+    first, second = unavailable(), unavailable()
+    with unavailable():
+        with unavailable():
+            failed()
+        failed()
+    redlock("report:7").acquire().release()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    failed()
+    second.__exit__(None, None, None)
+    redlock("report:7").acquire().release()
+
+
+def test_what_is_taken_before_is_taken_afterwards(aliases):
+    """Blocks of both kinds go together."""
+    with taken("report:7"):
+        with unavailable():
+            failed()
+        with pytest.raises(LockTaken):
+            redlock("report:7").acquire()
+    assert_free("report:7")
+
+
+def test_a_function_by_a_stack_and_by_a_test_case(aliases):
+    """It decorates functions and coroutine functions, and may be entered by others."""
+
+    class Tests(TestCase):
+        def test(self):
+            self.enterContext(unavailable())
+            failed()
+
+    assert unavailable()(failed)().votes
+    assert asyncio.run(unavailable()(afailed)()).votes
+    with ExitStack() as stack:
+        stack.enter_context(unavailable())
+        failed()
+    result = Tests("test").run()
+    assert result is not None
+    assert result.wasSuccessful(), result.errors
+    redlock("report:7").acquire().release()
+
+
+def _state(group: Any) -> list[Any]:
+    """What must be the same afterwards."""
+    connections = [
+        {id(each) for each in (*node._free, *in_sets(node))}
+        for node in group.nodes
+        if hasattr(node, "_free")
+    ]
+    return [connections, open_files(), threads(), dict(vars(group))]
+
+
+def test_connections_are_as_before(aliases):
+    """Descriptors, threads and idle connections are the same ones, and so are the methods."""
+    redlock("report:7").acquire().release()
+    group = conf.backend("default").group
+    before = _state(group)
+    with unavailable():
+        failed()
+        with pytest.raises(NodesUnavailable), taken("a"):
+            pass
+    assert _state(group) == before
+    redlock("report:7").acquire().release()
+    assert _outages == {}
+
+
+def test_the_connections_of_a_loop_are_as_before(patient_nodes):
+    """A loop goes on with the connections that it had."""
+
+    async def main() -> None:
+        await (await redlock("report:7").aacquire()).arelease()
+        group: Any = conf.backend("default").group
+        before = [each.connection for each in loop_connections(group)]
+        async with unavailable():
+            await afailed()
+        assert [each.connection for each in loop_connections(group)] == before
+        assert None not in before
+        await (await redlock("report:7").aacquire()).arelease()
+
+    asyncio.run(main())
+
+
+def test_many_threads_come_and_go(aliases):
+    """Blocks begin and end in several threads; in the end the nodes can be asked."""
+    problems: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(50):
+                with unavailable(), pytest.raises(NodesUnavailable):
+                    redlock("mine").acquire()
+        except BaseException as error:  # noqa: BLE001 - told by the test
+            problems.append(error)
+
+    crowd = [threading.Thread(target=work) for _ in range(4)]
+    for each in crowd:
+        each.start()
+    for each in crowd:
+        each.join()
+    assert problems == []
+    assert _outages == {}
+    redlock("mine").acquire().release()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_an_interrupted_block_ends_the_outage(aliases, error):
+    """However the block ends."""
+    with pytest.raises(error), unavailable():
+        raise error
+    redlock("report:7").acquire().release()
+
+
+def block() -> None:
+    """Release in an outage."""
+    lease = redlock("report:7").acquire()
+    try:
+        with unavailable():
+            lease.release()
+    finally:
+        lease.release()
+
+
+def by_stack() -> None:
+    """Enter by what asks the class for ``__exit__``."""
+    with ExitStack() as stack:
+        stack.enter_context(unavailable())
+
+
+def by_decorator() -> None:
+    """Call a function that runs during the outage."""
+    unavailable()(lambda: None)()
+
+
+async def ablock() -> None:
+    """The same in a task."""
+    async with unavailable():
+        await asyncio.sleep(0)
+
+
+def in_a_loop() -> None:
+    """Run that in a new loop."""
+    asyncio.run(ablock())
+
+
+def taken_block() -> None:
+    """Let somebody have the name."""
+    with taken("report:7"):
+        pass
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # coroutines that never run
+@pytest.mark.parametrize("scenario", [block, by_stack, by_decorator, in_a_loop, taken_block])
+def test_an_exception_at_any_call_leaves_no_outage(memory, monkeypatch, request, scenario):
+    """A signal handler may raise wherever it likes: nothing remains switched or taken."""
+    monkeypatch.setattr(sys, "unraisablehook", bool)  # Python tells of some that it swallows
+    request.addfinalizer(gc.enable)
+    gc.disable()  # it would collect at other points each time
+    request.addfinalizer(gc.unfreeze)
+    gc.freeze()  # what other tests have left is not looked at by hundreds of collections
+    scenario()
+    group = conf.backend("default").group
+    before, number = dict(vars(group)), 0
+    while True:
+        number += 1
+        injector = Injector(number)
+        injector.start()
+        try:
+            scenario()
+        except Interruption:
+            pass
+        finally:
+            injector.stop()
+        if not injector.at:
+            break
+        if scenario is by_stack:
+            gc.collect()  # the stack's own frame keeps the error, which keeps the frame
+        assert (dict(vars(group)), _outages) == (before, {}), injector.at
+        redlock("report:7").acquire().release()
+    assert number > 20
+
+
+def test_bad_arguments():
+    """A clear error names the argument."""
+    with pytest.raises(TypeError, match="alias"):
+        unavailable(7)  # type: ignore[arg-type]
+    with pytest.raises(ImproperlyConfigured, match="no alias 'none'"), unavailable("none"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("edit", "check"),
+    [
+        pytest.param(
+            Edit(Outage, "carry_out", "tuple(self._kept)", "()"),
+            test_what_is_released_in_an_outage_is_free_afterwards,
+            id="forgets what was released",
+        ),
+        pytest.param(
+            Edit(Outage, "start_to_carry_out", "tuple(self._kept)", "()"),
+            test_what_a_task_releases_in_an_outage_is_free_afterwards,
+            id="forgets what a task released",
+        ),
+        pytest.param(
+            Edit(Outage, "end", "mine.pop(name, None)", "pass"),
+            test_connections_are_as_before,
+            id="remains switched",
+        ),
+        pytest.param(
+            Edit(Outage, "_refuse", "request.command in UNDO", "request.command in ()"),
+            test_what_is_released_in_an_outage_is_free_afterwards,
+            id="drops releases",
+        ),
+    ],
+)
+def test_a_broken_variant_is_noticed(memory, edit, check):
+    """The tests above can fail; on nodes in memory, which have no methods of their own."""
+    wrong = (AssertionError, LockTaken, NodesUnavailable, pytest.fail.Exception)
+    with with_edits(edit), pytest.raises(wrong):
+        check("memory")
+
+
+@pytest.mark.parametrize(
+    ("left", "check"),
+    [
+        ("('ask',)", test_attempts_fail_at_once_in_every_task),
+        ("('aask',)", test_attempts_fail_at_once_in_every_thread),
+        ("('ask', 'aask')", test_a_status_page_says_so),
+    ],
+)
+def test_what_is_left_out_is_noticed(patient_nodes, left, check):
+    """An outage for threads alone, for event loops alone, and one that no page shows."""
+    wrong = (AssertionError, pytest.fail.Exception)
+    with with_edits(Edit(Outage, "begin", "CUT", left)), pytest.raises(wrong):
+        check("real")

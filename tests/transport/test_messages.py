@@ -1,0 +1,79 @@
+"""How many messages a lock costs, counted by the nodes themselves."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from django_redlock import LockTaken, conf, redlock
+from django_redlock.testing import EmbeddedNode
+from tests.support.loops import owing
+from tests.support.waiting import eventually
+
+
+def group() -> Any:
+    """The nodes, as this process knows them."""
+    return conf.backend("default").group
+
+
+def scripts_run(nodes: Sequence[EmbeddedNode]) -> list[int]:
+    """How many scripts each of the first nodes has run, once that is all that they were sent."""
+    known = group().nodes[: len(nodes)]
+    eventually(lambda: not any(owing(known)))
+    counts = []
+    for node in nodes:
+        with node.client() as client:
+            counts.append(client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0))
+    return counts
+
+
+def connect() -> None:
+    """See that this process has a connection to every node, and that none is on its way."""
+    redlock("warm").acquire().release()
+    eventually(lambda: all(state.voting for state in group().states()))
+
+
+def test_a_fenced_acquire_is_one_message_to_each_node(patient_nodes):
+    """When the nodes agree, lock and fence come in one round trip; a release is one more."""
+    connect()
+    before = scripts_run(patient_nodes)
+    lease = redlock("name").acquire()
+    assert scripts_run(patient_nodes) == [count + 1 for count in before]
+    lease.release()
+    assert scripts_run(patient_nodes) == [count + 2 for count in before]
+
+
+def test_a_conflict_is_known_after_one_message_to_each_node(patient_nodes):
+    """A refusal costs one round; only nodes that were not heard are asked to undo."""
+    connect()
+    with redlock("name"):
+        before = scripts_run(patient_nodes)
+        with pytest.raises(LockTaken):
+            redlock("name").acquire(wait=0)
+        asked = [now - old for now, old in zip(scripts_run(patient_nodes), before, strict=True)]
+        assert 1 <= min(asked) <= max(asked) <= 2
+        assert asked.count(1) >= 3
+
+
+def test_nodes_that_disagree_cost_one_more_round(patient_nodes):
+    """A node whose counter is ahead raises the token; the others are lifted to it, once."""
+    connect()
+    field = zlib.crc32(b"ahead") % 1024
+    ahead = (time.time_ns() // 1000) + 3600 * 10**6  # an hour, in microseconds
+    with patient_nodes[0].client() as client:
+        client.hset("redlock:fences", str(field), ahead)
+    patient_nodes.pause(3)
+    patient_nodes.pause(4)  # so that every majority has the node that is ahead
+    before = scripts_run(patient_nodes[:3])
+    lease = redlock("ahead").acquire()
+    assert lease.fence == ahead + 1
+    lease.release()
+    with redlock("ahead") as lease:
+        assert lease.fence == ahead + 2
+    after = scripts_run(patient_nodes[:3])
+    counts = [now - old for now, old in zip(after, before, strict=True)]
+    assert counts == [4, 5, 5]  # two locks and two releases; a raise for those below, once

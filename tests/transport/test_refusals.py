@@ -1,0 +1,224 @@
+"""What a node's refusal is told as, and what stands behind a port that is no node's."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from django.test import override_settings
+from hiredis import ReplyError
+from redis.exceptions import ConnectionError as NotConnected
+from redis.exceptions import ResponseError
+
+from django_redlock import NodesUnavailable, redlock
+from django_redlock.core.reasons import ReasonCode, because, describe
+from django_redlock.core.reasons.sentences import SENTENCES
+from django_redlock.testing import EmbeddedNode
+from django_redlock.transport.wire.refusals import ERRORS, complaint, why_unreached
+from tests.support.loops import unguarded
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
+
+SCRIPT = "Error running script (call to f_d8d5a5f64a37482180c2bff3c849841803502e9f): "
+# What a command in a script was answered; how Redis 6.2 passes that on.
+PASSED_ON = {
+    "WRONGTYPE": "@user_script:4: WRONGTYPE Operation against a key holding the wrong kind",
+    "OOM": "@user_script:28: @user_script: 28: -OOM command not allowed when used memory > 'max",
+    "NOREPLICAS": "@user_script:1: @user_script: 1: -NOREPLICAS Not enough good replicas to write.",
+    "READONLY": "@user_script:1: @user_script: 1: -READONLY You can't write against a read only",
+    "NOPERM": "@user_script:1: @user_script: 1: The user executing the script can't run this com",
+}
+
+
+@pytest.mark.parametrize(("code", "text"), PASSED_ON.items(), ids=PASSED_ON)
+def test_an_error_in_a_script_of_redis_6(code, text):
+    """What Redis before 7.0 wraps is told in the words of later versions."""
+    advice = because(ERRORS[code])
+    assert str(advice).startswith(f"{code}: ")
+    assert complaint(ReplyError(f"ERR {SCRIPT}{text}")) == advice
+    assert why_unreached(ResponseError(f"{SCRIPT}{text}")) == advice  # redis-py took the ERR away
+
+
+def test_an_unknown_error_in_a_script_is_quoted():
+    """An error without advice is told as the node told it."""
+    text = "@user_script:7: user_script:7: attempt to index a nil value"
+    told = complaint(ReplyError(f"ERR {SCRIPT}{text}"))
+    assert told.code is ReasonCode.ERROR
+    assert describe(told) == "answered with an error: user_script:7: attempt to index a nil value"
+
+
+# -- what stands behind a port --------------------------------------------------------------------
+
+
+def comes_to_say(url: str, *codes: ReasonCode, options: dict[str, Any] | None = None) -> None:
+    """See that an attempt on this one node comes to say one of these of it, and no password."""
+    unverified = {"ssl_cert_reqs": "none"} if url.startswith("rediss") else {}
+    alias = {
+        "NODES": [{"URL": url, "PASSWORD": "s3cr3t"}],
+        "NODE_TIMEOUT": 0.25,
+        "OPTIONS": unverified if options is None else options,
+    }
+
+    def said() -> ReasonCode:
+        with pytest.raises(NodesUnavailable) as error:
+            redlock("name").acquire()
+        assert "s3cr3t" not in f"{error.value} {error.value!r}"
+        (vote,) = error.value.votes
+        assert vote.reason is not None
+        assert vote.why == SENTENCES[vote.reason.code].format_map(vote.reason.data)
+        assert f"{error.value}".endswith(f"; {vote.node}: {vote.why}")
+        return vote.reason.code
+
+    with override_settings(REDLOCK={"default": alias}):
+        eventually(lambda: said() in codes, what=f"{codes} of {url}")
+
+
+@contextmanager
+def answering(answer: Callable[[socket.socket], object]) -> Iterator[int]:
+    """A port behind which something answers each connection in this way."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    client = listener.accept()[0]
+                except OSError:  # it was closed
+                    return
+                with client:
+                    client.settimeout(20)
+                    answer(client)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield int(listener.getsockname()[1])
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.fixture
+def node() -> Iterator[EmbeddedNode]:
+    """A node without TLS."""
+    with unguarded(1) as nodes:
+        yield nodes[0]
+
+
+def test_tls_to_a_node_without_it(node):
+    """Of a plain node whose URL says rediss:// it is told that it may have no TLS."""
+    comes_to_say(f"rediss://127.0.0.1:{node.port}/0", ReasonCode.PERHAPS_NOT_TLS)
+
+
+def test_no_tls_to_a_node_with_it(node, tls):
+    """Of a node with TLS whose URL says redis:// it is told that it may expect TLS."""
+    with Proxy(node.port, tls[0]) as proxy:
+        comes_to_say(f"redis://127.0.0.1:{proxy.port}/0", ReasonCode.PERHAPS_TLS, ReasonCode.TLS)
+
+
+def test_a_certificate_that_is_refused(node, tls):
+    """Without its CA, and with the name of another host: each says what to write."""
+    context, crt = tls
+    trusted = {"ssl_ca_certs": str(crt)}
+    with Proxy(node.port, context) as proxy:
+        comes_to_say(f"rediss://127.0.0.1:{proxy.port}/0", ReasonCode.UNTRUSTED, options={})
+        url = f"rediss://localhost:{proxy.port}/0"
+        comes_to_say(url, ReasonCode.OTHER_HOST, options=trusted)
+
+
+def test_a_node_that_wants_a_certificate(node, tls):
+    """It ends the connection without ours; what is told names the option, however it ends it."""
+    crt = tls[1]
+    strict = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    strict.load_cert_chain(crt, crt.with_suffix(".key"))
+    strict.load_verify_locations(crt)
+    strict.verify_mode = ssl.CERT_REQUIRED
+    codes = ReasonCode.CERTIFICATE_NEEDED, ReasonCode.PERHAPS_NOT_TLS
+    assert all("ssl_certfile" in SENTENCES[code] for code in codes)
+    with Proxy(node.port, strict) as proxy:
+        url = f"rediss://127.0.0.1:{proxy.port}/0"
+        comes_to_say(url, *codes, options={"ssl_ca_certs": str(crt)})
+
+
+@pytest.mark.parametrize(
+    ("told", "code"),
+    [
+        ("certificate verify failed: certificate has expired", ReasonCode.EXPIRED),
+        ("certificate verify failed: certificate is not yet valid", ReasonCode.EXPIRED),
+        ("certificate verify failed: unable to get local issuer", ReasonCode.UNTRUSTED),
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", ReasonCode.CERTIFICATE_NEEDED),
+    ],
+)
+def test_what_openssl_says_of_a_certificate(told, code):
+    """Its words decide what is to be done."""
+    error = NotConnected(f"Error 1 connecting to a:1. [SSL: X] {told} (_ssl.c:1006).")
+    assert why_unreached(error, tls=True).code is code
+
+
+def test_a_web_server(tls):
+    """Of a web server it is told that it is one, and by TLS that it has none."""
+
+    class Silent(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        comes_to_say(f"redis://127.0.0.1:{server.server_port}/0", ReasonCode.WEB_SERVER)
+        comes_to_say(f"rediss://127.0.0.1:{server.server_port}/0", ReasonCode.NOT_TLS)
+        with Proxy(server.server_port, tls[0]) as proxy:
+            comes_to_say(f"rediss://127.0.0.1:{proxy.port}/0", ReasonCode.WEB_SERVER)
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "plain", "by_tls"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", ReasonCode.WEB_SERVER, ReasonCode.NOT_TLS),
+        (b"SSH-2.0-OpenSSH_9.7\r\n", ReasonCode.NOT_A_NODE, ReasonCode.NOT_TLS),
+        (b"220 mail.example.org ESMTP\r\n", ReasonCode.NOT_A_NODE, ReasonCode.NOT_TLS),
+        (b"\x15\x03\x03\x00\x02\x02\x46", ReasonCode.TLS, None),  # the alert of a TLS server
+        (b"", ReasonCode.PERHAPS_TLS, ReasonCode.PERHAPS_NOT_TLS),
+    ],
+)
+def test_what_else_may_answer(bytes_, plain, by_tls):
+    """Whatever answers instead of a node, the reason says what it is like."""
+
+    def answer(client: socket.socket) -> None:
+        client.recv(1 << 16)
+        client.sendall(bytes_)
+
+    with answering(answer) as port:
+        comes_to_say(f"redis://127.0.0.1:{port}/0", plain)
+        if by_tls is not None:
+            comes_to_say(f"rediss://127.0.0.1:{port}/0", by_tls)
+
+
+def test_errors_that_quote_what_may_be_secret():
+    """An error of an encoding quotes characters, and an unknown one may hold anything."""
+    with pytest.raises(UnicodeEncodeError) as error:
+        "s3cr3t\ud800".encode()
+    assert "ud800" in str(error.value)
+    said = describe(why_unreached(error.value))
+    assert said == "its host, USERNAME or PASSWORD has characters that cannot be sent"
+    said = describe(why_unreached(LookupError("s3cr3t")))
+    assert said.startswith("connecting raised LookupError; look through")
+
+
+def test_passwords_that_a_node_does_not_want(node):
+    """A password for a node without one is told as that; a database that it does not have, too."""
+    comes_to_say(
+        f"redis://127.0.0.1:{node.port}/0",
+        ReasonCode.NO_PASSWORD_THERE,
+    )
+    gone = NotConnected("DB index is out of range")
+    assert describe(why_unreached(gone)) == "has no database of that number; correct it in NODES"
+    wrong = ResponseError("invalid username-password pair or user is disabled.")
+    assert why_unreached(wrong) == because(ReasonCode.LOGIN_REFUSED)
+    told = describe(why_unreached(wrong))
+    assert told.endswith("that NODES has for it; correct USERNAME and PASSWORD")

@@ -1,0 +1,217 @@
+"""Views that sell, with the decorator and without it, for threads and for asyncio.
+
+So that two requests overlap for certain, however slow the machine is, a sale waits until its
+twin has been refused, or is in the view as well. Then it takes its 50 ms, and inserts an order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import path
+from django.utils.decorators import sync_and_async_middleware
+from rest_framework.authentication import TokenAuthentication
+from rest_framework.permissions import IsAuthenticated
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from django_redlock import redlock
+from django_redlock.views import rest_framework
+from django_redlock.views.decorator import single_flight
+from tests.support.waiting import eventually
+from tests.views.shop.settings import HOME
+
+TWINS = 2
+
+
+def mark(kind: str, name: str) -> None:
+    """Leave a mark that the other processes see."""
+    (HOME / f"{kind}-{name}-{os.getpid()}-{time.monotonic_ns()}").touch()
+
+
+def meet(basket: str) -> None:
+    """Leave a mark in the folder of a basket; there are thousands."""
+    folder = HOME / f"met-{basket}"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{os.getpid()}-{time.monotonic_ns()}").touch()
+
+
+@sync_and_async_middleware
+def mark_refusals(get_response: Callable[[HttpRequest], Any]) -> object:
+    """Middleware: a refused request leaves a mark."""
+
+    def look(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        if response.status_code == 409:
+            meet(request.headers["Basket"])
+        return response
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        return look(request, get_response(request))
+
+    async def amiddleware(request: HttpRequest) -> HttpResponse:
+        return look(request, await get_response(request))
+
+    return amiddleware if inspect.iscoroutinefunction(get_response) else middleware
+
+
+def have_met(basket: str) -> bool:
+    """Whether both requests for the basket have arrived and been refused, or are in the view."""
+    return len(list((HOME / f"met-{basket}").iterdir())) == TWINS
+
+
+def sell(request: HttpRequest) -> HttpResponse:
+    """Sell to whoever comes alone."""
+    basket = request.headers["Basket"]
+    meet(basket)
+    eventually(lambda: have_met(basket), within=20, every=0.002, what="the twin")
+    time.sleep(0.05)
+    insert(request)
+    return HttpResponse(status=201)
+
+
+def insert(request: HttpRequest) -> None:
+    """Insert an order, with the name under which it was locked."""
+    name = getattr(getattr(request, "lease", None), "name", "")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO orders (customer, name) VALUES (%s, %s)",
+            [request.session["customer"], name],
+        )
+
+
+class Tokens(TokenAuthentication):
+    """Tokens without a table: the token is the number of the user."""
+
+    def authenticate_credentials(self, key: str) -> tuple[User, str]:
+        return User(pk=int(key)), key
+
+
+class SellToToken(APIView):
+    """The same for a customer who has a token and no cookie."""
+
+    authentication_classes = (Tokens,)
+    permission_classes = (IsAuthenticated,)
+
+    def post(self, request: Any) -> Response:
+        sell(request)
+        return Response(status=201)
+
+
+@rest_framework.single_flight("token:{client}")
+class SellToTokenOnce(SellToToken):
+    """And one of two requests."""
+
+
+async def asell(request: HttpRequest) -> HttpResponse:
+    """The same in a task."""
+    basket = request.headers["Basket"]
+    meet(basket)
+    async with asyncio.timeout(20):
+        while not have_met(basket):  # noqa: ASYNC110 - other processes tell by files
+            await asyncio.sleep(0.002)
+    await asyncio.sleep(0.05)
+    await sync_to_async(insert)(request)
+    return HttpResponse(status=201)
+
+
+def sell_with(request: HttpRequest) -> HttpResponse:
+    """Sell under a lock that the view takes itself."""
+    with redlock(f"with:{request.session['customer']}"):
+        return sell(request)
+
+
+async def asell_with(request: HttpRequest) -> HttpResponse:
+    """The same in a task."""
+    customer = await sync_to_async(request.session.__getitem__)("customer")
+    async with redlock(f"awith:{customer}"):
+        return await asell(request)
+
+
+def queue(request: HttpRequest, name: str) -> HttpResponse:
+    """Hold the lock until a test lets all of this name go."""
+    mark("entered", name)
+    eventually((HOME / f"leave-{name}").exists, within=60, what="the test")
+    return HttpResponse(status=201)
+
+
+async def aqueue(request: HttpRequest, name: str) -> HttpResponse:
+    """The same in a task."""
+    return await sync_to_async(queue, thread_sensitive=False)(request, name)
+
+
+async def linger(request: HttpRequest, name: str) -> HttpResponse:
+    """Hold the lock for longer than any client stays."""
+    mark("entered", name)
+    await asyncio.sleep(60)
+    return HttpResponse(status=201)
+
+
+def stream(request: HttpRequest, name: str) -> StreamingHttpResponse:
+    """Send until the client goes, or for a minute."""
+
+    def parts() -> Iterator[bytes]:
+        mark("entered", name)
+        late = time.monotonic() + 60
+        while time.monotonic() < late:
+            yield bytes(1 << 16)
+
+    return StreamingHttpResponse(parts())
+
+
+async def astream(request: HttpRequest, name: str) -> StreamingHttpResponse:
+    """The same in a task."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        mark("entered", name)
+        late = time.monotonic() + 60
+        while time.monotonic() < late:
+            yield bytes(1 << 16)
+            await asyncio.sleep(0)
+
+    return StreamingHttpResponse(parts())
+
+
+def enter(request: HttpRequest, customer: int) -> HttpResponse:
+    """Begin a session."""
+    request.session["customer"] = customer
+    return HttpResponse(status=204)
+
+
+urlpatterns = [
+    path("enter/<int:customer>", enter),
+    path("locked/", single_flight(sell)),
+    path("unlocked/", sell),
+    path("shared/", single_flight("checkout")(sell)),
+    path("token/", SellToTokenOnce.as_view()),
+    path("token-unlocked/", SellToToken.as_view()),
+    path("with/", transaction.non_atomic_requests(sell_with)),
+    path("awith/", transaction.non_atomic_requests(asell_with)),
+    path("alocked/", transaction.non_atomic_requests(single_flight(asell))),
+    path("aunlocked/", transaction.non_atomic_requests(asell)),
+    path(
+        "queue/<str:name>",
+        transaction.non_atomic_requests(single_flight("queue:{name}", wait=60)(queue)),
+    ),
+    path(
+        "aqueue/<str:name>",
+        transaction.non_atomic_requests(single_flight("aqueue:{name}", wait=60)(aqueue)),
+    ),
+    path("stream/<str:name>", single_flight("stream:{name}")(stream)),
+    path(
+        "astream/<str:name>",
+        transaction.non_atomic_requests(single_flight("astream:{name}")(astream)),
+    ),
+    path(
+        "linger/<str:name>",
+        transaction.non_atomic_requests(single_flight("linger:{name}")(linger)),
+    ),
+]

@@ -1,0 +1,208 @@
+"""Clients that go away while an async view takes, holds or gives back its lock."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+from django.test import AsyncRequestFactory, override_settings
+
+from django_redlock import conf, redlock
+from django_redlock.testing import EmbeddedNodes
+from django_redlock.views.decorator import single_flight
+from tests.support.loops import connect, keys_on, soon
+from tests.support.proxy import Proxy
+
+from .shop.served import UVICORN, Shop, served
+
+NODE_TIMEOUT = 2.0  # of nodes that all answer; a key that nobody takes back stays for 30
+CLIENTS = 400
+AT_ONCE = 20
+NAMES = 5
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[EmbeddedNodes]:
+    """Three nodes without the guard."""
+    with EmbeddedNodes(3) as nodes:
+        nodes.settings(RESTART_GUARD=False)
+        yield nodes
+
+
+@contextmanager
+def far_away(nodes: EmbeddedNodes, delay: float) -> Iterator[tuple[dict[str, object], list[Proxy]]]:
+    """The alias of nodes whose answers are late by so many seconds, and what makes them late."""
+    with ExitStack() as stack:
+        proxies = [stack.enter_context(Proxy(node.port)) for node in nodes]
+        alias = nodes.settings(
+            NODES=[proxy.url for proxy in proxies],
+            MAX_TTL=30,
+            RESTART_GUARD=False,
+            NODE_TIMEOUT=NODE_TIMEOUT,
+        )
+        for proxy in proxies:
+            proxy.delay = delay
+        yield alias, proxies
+
+
+@pytest.fixture
+def proxies(servers: EmbeddedNodes) -> Iterator[list[Proxy]]:
+    """What stands before the nodes, which are in force as the default alias, 30 ms away."""
+    with far_away(servers, 0.03) as (alias, made), override_settings(REDLOCK={"default": alias}):
+        yield made
+        conf.forget()
+
+
+@pytest.fixture
+def nodes(servers: EmbeddedNodes, proxies: list[Proxy]) -> EmbeddedNodes:
+    """The nodes behind them."""
+    assert len(proxies) == len(servers)
+    return servers
+
+
+def on_all(nodes: EmbeddedNodes) -> bool:
+    """Whether the lock of the view is on every node."""
+    return keys_on(nodes) == [["redlock:lock:order"]] * 3
+
+
+async def warm() -> None:
+    """Open the loop's connections."""
+    group: Any = conf.backend("default").group
+    await connect(redlock, group)
+
+
+async def ends_free(task: asyncio.Task[HttpResponse], nodes: EmbeddedNodes, since: float) -> None:
+    """See that the request ends as cancelled, and that nothing is locked in time."""
+    await soon(lambda: not any(keys_on(nodes)), within=since + NODE_TIMEOUT - time.monotonic())
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.01, 0.045])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_the_release_is_shielded(nodes, times, pause):
+    """Cancelled again before, while and after the release is sent: it arrives."""
+
+    @single_flight("order")
+    async def view(request):
+        entered.set()
+        await asyncio.sleep(30)
+
+    async def main() -> None:
+        await warm()
+        task = asyncio.ensure_future(view(AsyncRequestFactory().post("/")))
+        await asyncio.wait_for(entered.wait(), 20)
+        await soon(lambda: on_all(nodes))
+        since = time.monotonic()
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(pause)
+        await ends_free(task, nodes, since)
+
+    entered = asyncio.Event()
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_what_is_granted_after_the_client_left_is_given_back(nodes, proxies, times):
+    """A request that is cancelled while the nodes are asked leaves no lock."""
+
+    @single_flight("order")
+    async def view(request):
+        pytest.fail("it ran")
+
+    async def main() -> None:
+        await warm()
+        for proxy in proxies:
+            proxy.delay = 60
+        task = asyncio.ensure_future(view(AsyncRequestFactory().post("/")))
+        await soon(lambda: on_all(nodes))  # granted, and the answers are on their way
+        assert not task.done()
+        since = time.monotonic()
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)
+        for proxy in proxies:
+            proxy.delay = 0.03
+        await ends_free(task, nodes, since)
+
+    asyncio.run(main())
+
+
+# -- a real server ----------------------------------------------------------------------------
+
+
+async def visit(shop: Shop, name: str, stay: float) -> int:
+    """Ask for something that takes long, and leave after so many seconds; the status, or 0."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", shop.port)
+    writer.write(
+        f"POST /linger/{name} HTTP/1.1\r\nHost: 127.0.0.1\r\nBasket: {name}\r\n"
+        "Content-Length: 0\r\n\r\n".encode()
+    )
+    try:
+        async with asyncio.timeout(stay):
+            line = await reader.readline()
+            return int(line.split()[1])
+    except TimeoutError:
+        return 0
+    finally:
+        writer.close()
+
+
+def entries(home: Path) -> int:
+    """How many requests have got the lock so far."""
+    return len(list(home.glob("entered-*")))
+
+
+async def gets_in(shop: Shop, name: str, home: Path) -> None:
+    """Ask for it, and leave when it has begun."""
+    before = entries(home)
+    visiting = asyncio.ensure_future(visit(shop, name, 30))
+    await soon(lambda: entries(home) > before, what=f"{name} entered")
+    visiting.cancel()
+    with suppress(asyncio.CancelledError):
+        await visiting
+
+
+@pytest.mark.slow
+def test_clients_that_disconnect_from_a_real_server_leave_nothing(servers, tmp_path):
+    """Clients of uvicorn leave while the lock is taken, held or refused: nothing stays."""
+    chance = random.Random(1)
+    statuses: Counter[int] = Counter()
+
+    async def crowd(shop: Shop) -> None:
+        longest = 0.12  # seconds; then what it takes here, to leave in the middle of things
+        for _ in range(CLIENTS // AT_ONCE):
+            found = await asyncio.gather(
+                *(
+                    visit(shop, f"n{chance.randrange(NAMES)}", chance.uniform(0, longest))
+                    for _ in range(AT_ONCE)
+                )
+            )
+            last = time.monotonic()
+            statuses.update(found)
+            longest *= 0.8 if found.count(409) > AT_ONCE / 4 else 1.25
+            left = last + NODE_TIMEOUT - time.monotonic()
+            await soon(lambda: not any(keys_on(servers)), within=left)
+
+    with (
+        far_away(servers, 0.01) as (alias, _),
+        served(UVICORN, tmp_path, alias) as shop,
+    ):
+        asyncio.run(crowd(shop))
+        entered = entries(tmp_path)
+        for number in range(NAMES):  # and whoever comes next gets in
+            asyncio.run(gets_in(shop, f"n{number}", tmp_path))
+        assert entries(tmp_path) == entered + NAMES
+    assert entered > CLIENTS / 20
+    assert entered < statuses[0]  # some left while the lock was being taken
+    assert statuses[409] > CLIENTS / 20
+    assert set(statuses) == {0, 409}

@@ -1,0 +1,49 @@
+"""Double submits to real servers with several processes: the short form of ``make soak-views``."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import soak
+from .shop.served import served
+
+SHORT = {  # servers, and how many double submits
+    "gunicorn, 8 workers": 300,
+    "gunicorn, 8 workers, tokens": 100,
+    "gunicorn, 2 workers of gevent": 50,
+    "uvicorn, 8 workers, async": 100,
+    "uvicorn, 8 workers": 50,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", SHORT)
+def test_a_double_submit_makes_one_order(server, redlock_embedded, tmp_path):
+    """Each makes one order and one refusal; two customers at once both order."""
+    scene, submits = soak.SCENES[server], SHORT[server]
+    outcome = soak.perform(scene, redlock_embedded, tmp_path, submits, 20)
+    assert outcome.wrong == []
+    assert outcome.figures["orders"] == submits
+
+
+@pytest.mark.slow
+def test_duplicates_and_shared_names_are_noticed(redlock_embedded, tmp_path):
+    """The check can fail: without the decorator, with a key for all, and where it is not off."""
+    scene = soak.SCENES["gunicorn, 8 workers"]
+    with served(scene.server, tmp_path, redlock_embedded.settings(**soak.PATIENTLY)) as shop:
+        bare = scene._replace(locked="/unlocked/", unlocked="/token-unlocked/")
+        assert "made 20 orders" in soak.play(bare, shop, 10, 2).wrong[0]
+        wrong = scene._replace(locked="/shared/", unlocked="/token/", at_once=1)
+        told = soak.play(wrong, shop, 4, 2).wrong
+    assert told[0].startswith("4 customers made 2 orders at the same time")
+    assert told[2].endswith("had locks of one name, checkout")
+    assert told[3].startswith("without the decorator, 2 double submits made 2 orders")
+
+
+def test_the_command_knows_its_servers(capsys):
+    """A name that is none is told with those that are; so is a server that is not installed."""
+    with pytest.raises(SystemExit, match="2"):
+        soak.main(["--only", "apache"])
+    assert "uvicorn, 8 workers, async; " in capsys.readouterr().err
+    missing = soak.SCENES["daphne, async"]._replace(server=("no_such_server",))
+    assert soak.why_not(missing) == "no_such_server is not installed"

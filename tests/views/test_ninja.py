@@ -1,0 +1,155 @@
+"""``@single_flight`` for operations of django-ninja: the real package, with its tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.test import Client
+from django.urls import path
+from ninja import NinjaAPI, Router, Schema
+from ninja.errors import HttpError
+from ninja.security import HttpBearer
+
+from django_redlock import LockTaken, NodesUnavailable, redlock
+from django_redlock.views import refusal_of, single_flight
+from django_redlock.views.ninja import non_atomic
+
+from .test_views import (  # noqa: F401 - fixtures
+    count,
+    in_transaction,
+    insert,
+    is_free,
+    memory,
+    orders,
+    urls,
+)
+
+pytestmark = pytest.mark.django_db(databases=["default"])
+
+
+class Tokens(HttpBearer):
+    """Tokens without a table: the token is the number of the user."""
+
+    def authenticate(self, request: Any, token: str) -> Any:
+        if not token.isdigit():
+            return None
+        request.user = User(pk=int(token))
+        return token
+
+
+class Basket(Schema):
+    """A body, whose parameter stays one behind the decorator."""
+
+    seats: int = 1
+
+
+def ask(address: str, user: int | str = 5, **body: Any) -> Any:
+    """The response to a POST with a token."""
+    headers = {"Authorization": f"Bearer {user}"}
+    return Client().post(address, body, content_type="application/json", headers=headers)
+
+
+def api() -> NinjaAPI:
+    """An API with a few operations."""
+    made, router = NinjaAPI(auth=Tokens(), urls_namespace=f"api{id(object())}"), Router()
+
+    @router.post("/{pk}/pay")
+    @single_flight("pay:{client}:{pk}")
+    def pay(request: Any, pk: int, basket: Basket) -> dict[str, Any]:
+        insert()
+        name = f"pay:{request.user.pk}:{pk}"
+        transaction.on_commit(lambda: SEEN.append((name, in_transaction())), using="orders")
+        if basket.seats > 4:
+            raise HttpError(400, "too many")
+        return {"lease": request.lease.name, "in": in_transaction(), "seats": basket.seats}
+
+    @router.post("/{pk}/ship")
+    def ship(request: Any, pk: int) -> dict[str, Any]:
+        return {"in": in_transaction()}
+
+    @router.post("/{pk}/apay")
+    @single_flight("pay:{client}:{pk}")
+    async def apay(request: Any, pk: int) -> dict[str, Any]:
+        return {"lease": request.lease.name}
+
+    made.add_router("/orders", router)
+    return made
+
+
+SEEN: list[Any] = []
+
+
+@pytest.fixture
+def site(orders):  # noqa: F811
+    """The API, whose operations open their transactions themselves."""
+    SEEN.clear()
+    with urls(path("api/", non_atomic(api().urls))):
+        yield
+
+
+def test_the_lock_is_around_the_transaction_and_behind_the_token(site):
+    """Each user has a lock of its own; the body is read as without a lock."""
+    done = ask("/api/orders/7/pay", seats=3)
+    expected = {"lease": "pay:user:5:7", "in": {"orders": True}, "seats": 3}
+    assert (done.status_code, done.json()) == (200, expected)
+    assert SEEN == [("pay:5:7", {"orders": False})]
+    with redlock("pay:user:5:7"):
+        refused = ask("/api/orders/7/pay")
+        assert (refused.status_code, refused.headers["Retry-After"]) == (409, "1")
+        assert refused.headers["Content-Type"] == "application/problem+json"
+        assert ask("/api/orders/7/pay", user=6).status_code == 200
+        assert ask("/api/orders/7/pay", user="nobody").status_code == 401
+        assert ask("/api/orders/7/apay").status_code == 409
+    assert ask("/api/orders/7/apay").json() == {"lease": "pay:user:5:7"}
+    assert ask("/api/orders/7/ship").json() == {"in": {"orders": False}}
+
+
+def test_an_answer_of_the_api_rolls_back(site):
+    """django-ninja answers the exception; what was written is gone, and so is the lock."""
+    assert ask("/api/orders/7/pay", seats=9).status_code == 400
+    assert count() == 0
+    assert is_free("pay:user:5:7")
+
+
+def test_inside_the_transaction_of_the_request_it_is_refused(orders):  # noqa: F811
+    """Without ``non_atomic`` the lock would be free before the COMMIT."""
+    with (
+        urls(path("api/", api().urls)),
+        pytest.raises(RuntimeError, match=r"django_redlock\.views\.ninja"),
+    ):
+        ask("/api/orders/7/pay")
+
+
+def test_a_lock_that_an_operation_takes_itself(orders):  # noqa: F811
+    """The handler of the page answers as ``single_flight`` does."""
+    made = NinjaAPI(urls_namespace="handled")
+
+    @made.exception_handler(NodesUnavailable)
+    @made.exception_handler(LockTaken)
+    def refused(request: Any, error: Any) -> Any:
+        refusal = refusal_of(error)
+        assert refusal is not None
+        answer = made.create_response(request, refusal.problem, status=refusal.status)
+        for name, value in refusal.headers.items():
+            answer[name] = value
+        return answer
+
+    @made.post("/stock")
+    def stock(request: Any) -> dict[str, Any]:
+        with redlock("stock"):
+            return {}
+
+    with urls(path("api/", non_atomic(made.urls))), redlock("stock"):
+        answer = Client().post("/api/stock")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (409, "1")
+    assert answer.json()["detail"].startswith("This request is already")
+
+
+@pytest.mark.parametrize("other", [None, [], ([], ""), api, "api.urls"])
+def test_what_has_no_urls_is_refused(other):
+    """With what to write."""
+    with pytest.raises(TypeError, match=r"path\('api/', non_atomic\(api.urls\)\)"):
+        non_atomic(other)

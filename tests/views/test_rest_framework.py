@@ -1,0 +1,412 @@
+"""``@single_flight`` for views of Django REST framework: the real package, with its tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.test import Client, modify_settings, override_settings
+from django.urls import include, path
+from django.utils.decorators import method_decorator
+from rest_framework import exceptions
+from rest_framework.authentication import TokenAuthentication
+from rest_framework.decorators import action, api_view, authentication_classes
+from rest_framework.permissions import IsAuthenticated
+from rest_framework.response import Response
+from rest_framework.routers import SimpleRouter
+from rest_framework.serializers import Serializer
+from rest_framework.settings import api_settings
+from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
+
+from django_redlock import LeaseLost, current_lease, redlock
+from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.views import rest_framework as drf
+from django_redlock.views import single_flight as plain
+from tests.simulation.mutants import Edit, with_edits
+
+from .test_views import (  # noqa: F401 - fixtures
+    count,
+    in_transaction,
+    insert,
+    is_free,
+    memory,
+    orders,
+    urls,
+)
+
+pytestmark = pytest.mark.django_db(databases=["default"])
+
+
+class Tokens(TokenAuthentication):
+    """Tokens without a table: the token is the number of the user."""
+
+    def authenticate_credentials(self, key: str) -> tuple[User, str]:
+        if not key.isdigit():
+            raise exceptions.AuthenticationFailed
+        return User(pk=int(key)), key
+
+
+class Base(APIView):
+    """What the views have in common."""
+
+    authentication_classes = (Tokens,)
+    permission_classes = (IsAuthenticated,)
+
+
+def ask(method: str = "post", address: str = "/", user: int | str = 5, **options: Any) -> Any:
+    """The response to a request with a token."""
+    headers = {"Authorization": f"Token {user}"} | options.pop("headers", {})
+    call = getattr(Client(raise_request_exception=options.pop("raises", True)), method)
+    return call(address, headers=headers, **options)
+
+
+@drf.single_flight("pay:{client}")
+class Pay(Base):
+    """Inserts a row and tells what it sees."""
+
+    def post(self, request: Any) -> Response:
+        insert()
+        assert request.lease is current_lease()
+        return Response({"held": redlock("pay:user:5").state().held, "in": in_transaction()})
+
+    def get(self, request: Any) -> Response:
+        assert request.lease is None
+        return Response(in_transaction())
+
+
+def test_the_lock_is_around_the_transaction_and_behind_the_token(orders):  # noqa: F811
+    """Each user has a lock of its own; a request without a token takes none."""
+    with urls(path("", Pay.as_view())):
+        done = ask()
+        assert (done.status_code, done.json()) == (200, {"held": True, "in": {"orders": True}})
+        assert is_free("pay:user:5")
+        with redlock("pay:user:5"):
+            refused = ask()
+            assert (refused.status_code, refused.headers["Retry-After"]) == (409, "1")
+            assert refused.headers["Content-Type"] == "application/problem+json"
+            assert refused.json()["detail"].startswith("This request is already")
+            assert ask("get").json() == {"orders": True}
+            assert ask(user="nobody").status_code == 401
+    assert count() == 1
+
+
+def test_a_stranger_is_told_nothing_of_the_lock(orders):  # noqa: F811
+    """Authentication and permissions come first."""
+
+    @drf.single_flight("order")
+    class View(Base):
+        def post(self, request: Any) -> Response:
+            return Response()
+
+    with urls(path("", View.as_view())), redlock("order"):
+        assert ask().status_code == 409
+        assert ask(user="nobody").status_code == 401
+
+
+def test_nothing_of_django_is_open_when_an_exception_is_handled(orders):  # noqa: F811
+    """What the handler wrote is rolled back, the lock is free, and the answer is DRF's."""
+    seen = []
+
+    @drf.single_flight("order")
+    class View(Base):
+        def post(self, request: Any) -> Response:
+            insert()
+            raise exceptions.ValidationError({"seat": ["taken"]})
+
+        def handle_exception(self, exc: Exception) -> Response:
+            seen.append((in_transaction(), is_free("order")))
+            return super().handle_exception(exc)
+
+    with urls(path("", View.as_view())):
+        answer = ask()
+    assert (answer.status_code, answer.json()) == (400, {"seat": ["taken"]})
+    assert seen == [({"orders": False}, True)]
+    assert count() == 0
+
+
+def test_a_commit_comes_before_the_release(orders):  # noqa: F811
+    """As for other views."""
+    facts = []
+
+    @drf.single_flight("order")
+    class View(Base):
+        def post(self, request: Any) -> Response:
+            insert()
+            transaction.on_commit(
+                lambda: facts.append((in_transaction(), is_free("order"))), using="orders"
+            )
+            return Response()
+
+    with urls(path("", View.as_view())):
+        assert ask().status_code == 200
+    assert facts == [({"orders": False}, False)]
+
+
+class Orders(ViewSet):
+    """A viewset with an action of its own."""
+
+    authentication_classes = (Tokens,)
+
+    def create(self, request: Any) -> Response:
+        return Response({"lease": request.lease.name, "in": in_transaction()})
+
+    def list(self, request: Any) -> Response:
+        return Response({"lease": request.lease, "in": in_transaction()})
+
+    @action(detail=True, methods=["post"])
+    def pay(self, request: Any, pk: str) -> Response:
+        return Response({"lease": request.lease.name, "in": in_transaction()})
+
+    @action(detail=True, methods=["post"])
+    def ship(self, request: Any, pk: str) -> Response:
+        return Response({"lease": request.lease, "in": in_transaction()})
+
+
+def test_actions_of_a_viewset(orders):  # noqa: F811
+    """Each has the lock that its decorator says, and its transaction; the others have theirs."""
+
+    @drf.single_flight("create:{client}", actions=["create"])
+    @drf.single_flight("pay:{pk}", actions=["pay"])
+    class Sales(Orders):
+        pass
+
+    router = SimpleRouter()
+    router.register("orders", Sales, basename="order")
+    inside = {"in": {"orders": True}}
+    with urls(path("", include(router.urls))):
+        assert ask(address="/orders/").json() == {"lease": "create:user:5", **inside}
+        assert ask(address="/orders/7/pay/").json() == {"lease": "pay:7", **inside}
+        assert ask(address="/orders/7/ship/").json() == {"lease": None, **inside}
+        assert ask("get", address="/orders/").json() == {"lease": None, **inside}
+        assert ask("delete", address="/orders/").status_code == 405
+        with redlock("pay:7"):
+            assert ask(address="/orders/7/pay/").status_code == 409
+            assert ask(address="/orders/8/pay/").status_code == 200
+
+
+def test_a_function(orders):  # noqa: F811
+    """``@api_view``, from above."""
+
+    @drf.single_flight("pay:{client}:{pk}")
+    @api_view(["POST"])
+    @authentication_classes([Tokens])
+    def pay(request: Any, pk: int) -> Response:
+        return Response({"lease": request.lease.name, "in": in_transaction()})
+
+    with urls(path("<int:pk>/", pay)):
+        assert ask(address="/7/").json() == {"lease": "pay:user:5:7", "in": {"orders": True}}
+        with redlock("pay:user:5:7"):
+            assert ask(address="/7/").status_code == 409
+
+
+def test_a_subclass_is_locked_and_may_say_how(orders):  # noqa: F811
+    """Its own decorator replaces that of its parent."""
+
+    class Child(Pay):
+        def post(self, request: Any) -> Response:
+            return Response(request.lease.name)
+
+    @drf.single_flight("own")
+    class Own(Child):
+        pass
+
+    with urls(path("child/", Child.as_view()), path("own/", Own.as_view())):
+        assert ask(address="/child/").json() == "pay:user:5"
+        assert ask(address="/own/").json() == "own"
+
+
+def test_databases_that_the_project_marks_get_no_transaction(orders):  # noqa: F811
+    """By ``transaction.non_atomic_requests``, as for other views."""
+
+    @method_decorator(transaction.non_atomic_requests(using="orders"), name="dispatch")
+    class View(Base):
+        def post(self, request: Any) -> Response:
+            return Response(in_transaction())
+
+    drf.single_flight("order")(View)
+    with urls(path("", View.as_view())):
+        assert ask().json() == {"orders": False}
+
+
+def test_on_refused_and_the_other_options(orders):  # noqa: F811
+    """They are those of every view."""
+
+    def busy(request: Any, refusal: Any) -> Any:
+        from django.http import JsonResponse
+
+        return JsonResponse({"busy": refusal.status}, status=refusal.status)
+
+    @drf.single_flight("order", on_refused=busy, status=423, retry_after=7)
+    class View(Base):
+        def post(self, request: Any) -> Response:
+            return Response()
+
+    with urls(path("", View.as_view())), redlock("order"):
+        refused = ask()
+    assert (refused.status_code, refused.json()) == (423, {"busy": 423})
+    assert refused.headers["Retry-After"] == "7"
+
+
+def test_a_transaction_around_the_lock_is_noticed(orders):  # noqa: F811
+    """The check can fail: where the request handler opens it, the lock refuses to be inside."""
+    unmarked = Edit(
+        drf,
+        "_prepare",
+        'dispatch_without_transaction.__dict__["_non_atomic_requests"] = marked',
+        "",
+    )
+    with with_edits(unmarked):
+
+        @drf.single_flight("order")
+        class View(Base):
+            def post(self, request: Any) -> Response:
+                return Response()
+
+        with urls(path("", View.as_view())), pytest.raises(RuntimeError, match="before the COMMIT"):
+            ask()
+
+
+def test_a_lock_before_the_token_is_noticed(orders):  # noqa: F811
+    """The check can fail: there all users of tokens have one lock."""
+    first = Edit(
+        drf,
+        "_prepare",
+        "return dispatch(self, *args, **kwargs)",
+        'locked_by = self.single_flight_rules["*"]\n'
+        "        return locked_by(functools.partial(_called, dispatch, self))(*args, **kwargs)",
+    )
+    with with_edits(first):
+        locked: Any = drf.single_flight("pay:{client}")(type("Early", (Base,), {"post": Pay.post}))
+        with urls(path("", locked.as_view())), redlock("pay:address:127.0.0.1"):
+            assert ask().status_code == 409
+
+
+# -- the exception handler ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def handled():
+    """DRF's settings with our handler; DRF reads them once."""
+    with (
+        modify_settings(INSTALLED_APPS={"append": "rest_framework"}),
+        override_settings(
+            REST_FRAMEWORK={
+                "EXCEPTION_HANDLER": "django_redlock.views.rest_framework.exception_handler"
+            }
+        ),
+    ):
+        api_settings.reload()
+        yield
+    api_settings.reload()
+
+
+@pytest.mark.parametrize(("accept", "page"), [("application/json", False), ("text/html", True)])
+def test_a_lock_that_a_view_takes_itself(orders, handled, accept, page):  # noqa: F811
+    """It is answered 409, and rolled back; what is no refusal stays what it was."""
+
+    class View(Base):
+        def post(self, request: Any) -> Response:
+            insert()
+            if request.query_params:
+                raise LeaseLost(because(ReasonCode.LOST))
+            with redlock("stock", durable=False):
+                return Response()
+
+        serializer_class = Serializer
+
+    with urls(path("", View.as_view())), redlock("stock"):
+        refused = ask(headers={"Accept": accept})
+        assert ask(address="/?lost=1", raises=False).status_code == 500
+        assert ask(user="nobody").status_code == 401
+    assert (refused.status_code, refused.headers["Retry-After"]) == (409, "1")
+    assert refused.headers["Cache-Control"] == "no-store"
+    text = "This request is already being processed. Please try again later."
+    assert refused.headers["Content-Type"].startswith("application/problem+json") or page
+    assert text in refused.content.decode()
+    assert count() == 0
+
+
+# -- the wrong ways -------------------------------------------------------------------------------
+
+RIGHT = r"write @single_flight\(\.\.\.\) of django_redlock\.views\.rest_framework"
+
+
+@pytest.mark.parametrize("name", ["dispatch", "post"])
+def test_a_method_is_refused(orders, name):  # noqa: F811
+    """Around ``dispatch`` all users of tokens would have one lock; inside, it is too late."""
+
+    @method_decorator(plain("order:{client}"), name=name)
+    class View(Base):
+        def post(self, request: Any) -> Response:
+            return Response()
+
+    with urls(path("", View.as_view())), pytest.raises(TypeError, match=RIGHT):
+        ask()
+
+
+def test_what_as_view_made_is_refused():
+    """In urls.py, or above ``@api_view``."""
+    with pytest.raises(TypeError, match=RIGHT):
+        plain("order:{client}")(Pay.as_view())
+    with pytest.raises(TypeError, match=RIGHT):
+        plain("order")(api_view(["POST"])(lambda request: Response()))
+
+
+def test_what_is_no_view_of_the_framework_is_refused():
+    """With the name of the decorator for other views."""
+
+    def view(request: Any) -> None: ...
+
+    for other in (view, dict, None, 7):
+        with pytest.raises(TypeError, match=r"other views: django_redlock\.views\.single_flight"):
+            drf.single_flight("order")(other)  # type: ignore[type-var]
+    for direct in (Pay, Pay.as_view()):
+        with pytest.raises(TypeError, match="has parentheses"):
+            drf.single_flight(direct)
+
+
+def test_actions_that_make_no_sense_are_refused():
+    """Each says what to do."""
+    with pytest.raises(TypeError, match="must be a list of names"):
+        drf.single_flight("order", actions="pay")
+    with pytest.raises(TypeError, match="is no viewset: leave actions= out"):
+        drf.single_flight("order", actions=["post"])(Base)
+    with pytest.raises(ValueError, match="Orders has no action refund"):
+        drf.single_flight("order", actions=["pay", "refund"])(Orders)
+    with pytest.raises(TypeError, match="has a single_flight for every action already"):
+        drf.single_flight("order")(drf.single_flight("order")(type("Twice", (Orders,), {})))
+
+
+# -- what REST framework answers itself ----------------------------------------------------------
+
+
+def test_a_request_that_lacks_a_field_is_answered_in_json(orders, caplog):  # noqa: F811
+    """A body without the field, or of another shape, is a 400 of REST framework, and logged."""
+
+    @drf.single_flight("order:{request.data[order]}")
+    class View(Base):
+        def post(self, request: Any) -> Response:
+            return Response(request.lease.name)
+
+    with urls(path("", View.as_view())):
+        told = {"content_type": "application/json"}
+        assert ask(data='{"order": 5}', **told).json() == "order:5"
+        for body in ('{"other": 5}', "[1]"):
+            refused = ask(data=body, **told)
+            assert (refused.status_code, refused.json()) == (400, {"detail": "Malformed request."})
+    assert "{request.data[order]}" in caplog.text
+
+
+def test_a_head_request_is_locked_with_get(orders):  # noqa: F811
+    """REST framework runs the handler of GET for it."""
+
+    @drf.single_flight("list", methods=["GET"])
+    class View(Base):
+        def get(self, request: Any) -> Response:
+            return Response(request.lease.name)
+
+    with urls(path("", View.as_view())), redlock("list"):
+        assert [ask(method).status_code for method in ("get", "head")] == [409, 409]

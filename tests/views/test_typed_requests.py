@@ -1,0 +1,108 @@
+"""``LockedRequest``: what a type checker says of views that use ``request.lease``."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import cast
+
+import pytest
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory, override_settings
+
+from django_redlock.lease import Lease
+from django_redlock.views import LockedRequest, single_flight
+
+PAGE = Path(__file__).parents[2] / "docs/how-to/views.md"
+OTHERS = """
+from django.http import HttpResponse
+from django.urls import path
+from django.utils.decorators import method_decorator
+from django.views import View
+
+from django_redlock.views import LockedRequest, single_flight
+
+
+@single_flight
+async def checkout(request: LockedRequest) -> HttpResponse:
+    return HttpResponse(str(request.lease.fence if request.lease else request.user.pk))
+
+
+@method_decorator(single_flight, name="dispatch")
+class Pay(View):
+    request: LockedRequest
+
+    def post(self, request: LockedRequest, pk: int) -> HttpResponse:
+        return HttpResponse(str(self.request.lease is request.lease))
+
+
+urlpatterns = [path("checkout", checkout), path("pay/<int:pk>", Pay.as_view())]
+"""
+WRONG = """
+from django.http import HttpRequest, HttpResponse
+
+from django_redlock.views import LockedRequest, single_flight
+
+
+@single_flight
+def untold(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(str(request.lease))
+
+
+@single_flight
+def unlocked(request: LockedRequest) -> HttpResponse:
+    return HttpResponse(str(request.lease.fence))
+"""
+
+
+def checked(home: Path, **sources: str) -> str:
+    """What mypy says of these files in its strict mode."""
+    for name, source in sources.items():
+        (home / f"{name}.py").write_text(source)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", *(f"{name}.py" for name in sources)],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def test_a_view_that_uses_its_lease_passes_mypy(tmp_path):
+    """That of the page, views of a class and async ones; and they fit into urls."""
+    (page,) = re.findall(
+        r"^```python\n# billing/typed\.py\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert "Success: no issues found in 2 source files" in checked(
+        tmp_path, page=page, others=OTHERS
+    )
+
+
+def test_what_is_wrong_is_found(tmp_path):
+    """The check can fail: a plain request has no lease, and a lease may be None."""
+    said = checked(tmp_path, wrong=WRONG)
+    assert '"HttpRequest" has no attribute "lease"' in said
+    assert 'Item "None" of "Lease | None" has no attribute "fence"' in said
+    assert "Found 2 errors" in said
+
+
+@pytest.mark.django_db
+def test_it_is_any_request_when_the_program_runs():
+    """Annotations cost nothing, and ``isinstance`` tells no lie."""
+    seen: list[tuple[bool, Lease | None]] = []
+
+    @single_flight("typed")
+    def view(request: LockedRequest) -> HttpResponse:
+        seen.append((isinstance(request, LockedRequest), request.lease))
+        return HttpResponse()
+
+    with override_settings(REDLOCK={"default": {"NODES": ["memory://typed"]}}):
+        for request in (RequestFactory().post("/"), RequestFactory().get("/")):
+            view(cast("LockedRequest", request))
+    assert LockedRequest is HttpRequest
+    assert [right for right, _ in seen] == [True, True]
+    assert seen[0][1] is not None
+    assert seen[1][1] is None

@@ -1,0 +1,1291 @@
+"""``@single_flight``: one of several equal requests runs, and nothing is let go too early."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+import pickle
+import re
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.sessions.backends.signed_cookies import SessionStore
+from django.core.handlers.asgi import ASGIHandler
+from django.db import connections, transaction
+from django.http import FileResponse, HttpResponse, StreamingHttpResponse
+from django.template.response import SimpleTemplateResponse
+from django.test import AsyncClient, AsyncRequestFactory, Client, RequestFactory
+from django.test.utils import override_settings
+from django.urls import path
+from django.utils.decorators import method_decorator
+from django.views.decorators.csrf import csrf_exempt
+from django.views.generic import View
+
+from django_redlock import LockTaken, NodesUnavailable, assert_locked, conf, current_lease, redlock
+from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.leases.lease import Lease
+from django_redlock.views.decorator import single_flight
+from tests.support.waiting import eventually
+
+NUMBERS = itertools.count()
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+@pytest.fixture(autouse=True)
+def memory(django_db_blocker) -> Iterator[MemoryNodes]:
+    """Five fresh nodes in memory; and the end of a request looks at the databases."""
+    nodes = [f"memory://views-{next(NUMBERS)}" for _ in range(5)]
+    with django_db_blocker.unblock(), override_settings(REDLOCK={"default": {"NODES": nodes}}):
+        group = conf.backend("default").group
+        assert isinstance(group, MemoryNodes)
+        yield group
+
+
+def asked(address: str = "/checkout/", method: str = "POST", **more: Any) -> Any:
+    """A request, of nobody in particular unless ``user`` or ``session`` say so."""
+    attributes = {name: more.pop(name) for name in ("user", "session") if name in more}
+    request = RequestFactory().generic(method, address, **more)
+    for name, value in attributes.items():
+        setattr(request, name, value)
+    return request
+
+
+def overlap(decorate: Callable[..., Any], first: Any, second: Any) -> tuple[Any, Any]:
+    """The answers to a request, and to one that arrives while the view runs for the first."""
+    answers: list[Any] = []
+
+    @decorate
+    def view(request):
+        if request is first:
+            answers.append(view(second))
+        return HttpResponse("ran")
+
+    return view(first), answers[0]
+
+
+def refused(**headers: str) -> Any:
+    """The answer to the second of two equal requests."""
+    return overlap(single_flight, asked(), asked(headers=headers))[1]
+
+
+def is_free(name: str) -> bool:
+    """Whether nobody holds the name."""
+    lease = redlock(name).try_acquire()
+    if lease is not None:
+        lease.release()
+    return lease is not None
+
+
+def urls(*patterns: Any) -> override_settings:
+    """A site of these paths."""
+    return override_settings(ROOT_URLCONF=patterns, ALLOWED_HOSTS=["*"], MIDDLEWARE=[])
+
+
+# -- who runs, and who does not -------------------------------------------------------------------
+
+
+def test_of_two_equal_requests_one_runs():
+    """While the view runs for a request, an equal one is answered without it."""
+    first, second = overlap(single_flight, asked(), asked())
+    assert (first.status_code, second.status_code) == (200, 409)
+    assert second.headers["Retry-After"] == "1"
+    assert second.headers["Cache-Control"] == "no-store"
+
+
+def test_a_second_click_after_the_first_has_finished_is_a_second_request():
+    """A mutex does not know what has been done; both run."""
+    view = single_flight(lambda request: HttpResponse("ran"))
+    assert [view(asked()).status_code for _ in range(2)] == [200, 200]
+
+
+def test_min_hold_keeps_the_door_shut(memory):
+    """With `min_hold` an equal request is refused for that long, then runs."""
+    view = single_flight(min_hold=50)(lambda request: HttpResponse("ran"))
+    assert [view(asked()).status_code for _ in range(2)] == [200, 409]
+    begun = memory.nodes[0].clock()
+    for seconds, status in [(40, 409), (50, 200)]:
+        for node in memory.nodes:
+            node.clock = lambda seconds=seconds: begun + seconds * 1000
+        assert view(asked()).status_code == status
+
+
+def test_a_request_may_wait_for_its_turn():
+    """With `wait` the second request runs after the first, within the seconds given."""
+    entered, leave = threading.Event(), threading.Event()
+
+    @single_flight(wait=10)
+    def view(request):
+        if not entered.is_set():
+            entered.set()
+            assert leave.wait(10)
+        return HttpResponse("ran")
+
+    answers: list[HttpResponse] = []
+    threads = [threading.Thread(target=lambda: answers.append(view(asked()))) for _ in range(2)]
+    threads[0].start()
+    assert entered.wait(10)
+    threads[1].start()
+    eventually(somebody_waits)
+    assert answers == []
+    leave.set()
+    for thread in threads:
+        thread.join()
+    assert [answer.status_code for answer in answers] == [200, 200]
+
+
+def somebody_waits() -> bool:
+    """Whether a request stands in line."""
+    group: Any = conf.backend("default").group
+    return bool(group.queue.__self__.local.queues)
+
+
+@pytest.mark.parametrize("status", [409, 423, 429])
+def test_the_status_is_one_of_three(status):
+    """Somebody else runs it is said by 409, 423 or 429, as the view wants it."""
+    assert overlap(single_flight(status=status), asked(), asked())[1].status_code == status
+
+
+@pytest.mark.parametrize(
+    "accept", ["application/json", "application/problem+json, text/html;q=0.5"]
+)
+def test_who_prefers_json_gets_a_problem(accept):
+    """`application/problem+json` with type, title, status and detail, and nothing else."""
+    answer = refused(accept=accept)
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert json.loads(answer.content) == {
+        "type": "about:blank",
+        "title": "Conflict",
+        "status": 409,
+        "detail": "This request is already being processed. Please try again later.",
+    }
+
+
+@pytest.mark.parametrize("accept", [BROWSER, "*/*", "image/png", "nonsense", ""])
+def test_others_get_a_page(accept):
+    """Browsers, and clients that say nothing, get a small page."""
+    answer = refused(accept=accept)
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert b"<h1>Conflict</h1>" in answer.content
+
+
+def test_the_body_is_constant(memory):
+    """No key, holder or node in an answer: it is the same for every name, taken or unknown."""
+    host = conf.backend("default").label().split(":")[0].encode()
+    bodies = {
+        overlap(single_flight(key), asked(where), asked(where))[1].content
+        for key, where in [("secret-key", "/"), (None, "/<script>/"), ("k2", "/other/")]
+    }
+    assert len(bodies) == 1
+    memory.down = {0, 1, 2}
+    view: Any = single_flight("secret-key")(answer)
+    bodies.add(view(asked()).content)
+    for body in bodies:
+        for secret in (b"secret-key", b"script", b"memory", b"down", host):
+            assert secret not in body
+
+
+def test_nodes_that_are_down_are_503(memory, caplog):
+    """No majority is 503 with `Retry-After`, never 409; the reason is in the log."""
+    memory.down = {0, 1, 2}
+    calls: list[Any] = []
+    view: Any = calls.append
+    answer = single_flight(view)(asked(headers={"accept": "application/json"}))
+    assert answer.status_code == 503
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert json.loads(answer.content)["title"] == "Service Unavailable"
+    assert calls == []
+    assert "down" in caplog.text
+
+
+def test_on_unavailable_run_runs_without_the_lock(memory, caplog):
+    """Only where `on_unavailable` asks for it the view runs unlocked, and a warning says so."""
+    memory.down = {0, 1, 2}
+    found = []
+
+    @single_flight(on_unavailable="run")
+    def view(request):
+        found.append(request.lease)
+        return HttpResponse("ran")
+
+    assert view(asked()).status_code == 200
+    assert found == [None]
+    of_the_lock, of_the_view = caplog.records
+    assert "unavailable" in of_the_lock.message
+    assert "runs without its lock" in of_the_view.message
+    for record in caplog.records:
+        assert (record.levelname, record.name) == ("WARNING", "django_redlock")
+        assert record.redlock_alias == "default"
+
+
+def test_on_unavailable_run_does_not_let_two_in():
+    """`on_unavailable="run"` is for nodes that are down; a name that is taken stays taken."""
+    assert overlap(single_flight(on_unavailable="run"), asked(), asked())[1].status_code == 409
+
+
+def test_other_methods_pass():
+    """Only the `methods` are locked; what passes has no lease."""
+    found = []
+
+    def view(request):
+        found.append((request.method, request.lease is not None))
+        return HttpResponse("ran")
+
+    for decorated in (single_flight(view), single_flight(methods=["get"])(view)):
+        for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"):
+            decorated(asked(method=method))
+    assert {method for method, locked in found[:7] if locked} == {"POST", "PUT", "PATCH", "DELETE"}
+    assert {method for method, locked in found[7:] if locked} == {"GET", "HEAD"}
+
+
+def test_a_head_request_is_one_with_get():
+    """It runs the same view, so while a GET runs, a HEAD of the same page is refused."""
+    decorated = single_flight(methods=["GET"])
+    for first, second in (("GET", "HEAD"), ("HEAD", "GET")):
+        ran = overlap(decorated, asked(method=first), asked(method=second))
+        assert [each.status_code for each in ran] == [200, 409]
+
+
+def test_the_lease_is_in_the_request():
+    """`request.lease` stands while the view runs, is the current lease, and ends with it."""
+    requests = []
+
+    @single_flight("orders", ttl=7)
+    def view(request):
+        requests.append(request)
+        assert current_lease() is request.lease
+        assert assert_locked("orders") is request.lease
+        assert 3 < request.lease.remaining() <= 7
+        return HttpResponse("ran")
+
+    view(asked())
+    assert requests[0].lease.ended
+    assert current_lease() is None
+    assert is_free("orders")
+
+
+def test_a_refused_request_has_no_lease():
+    """What was refused can be told from what ran."""
+    second = asked()
+    overlap(single_flight, asked(), second)
+    assert second.lease is None
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_a_view_that_raises_releases(error):
+    """However the view ends, the name is free, and the error is the view's."""
+
+    @single_flight("broken")
+    def view(request):
+        raise error
+
+    with pytest.raises(error):
+        view(asked())
+    assert is_free("broken")
+
+
+@pytest.mark.parametrize("error", [LockTaken, NodesUnavailable])
+def test_errors_of_other_locks_are_the_views_own(error):
+    """A lock that the view itself does not get is no answer of the decorator."""
+
+    @single_flight("outer")
+    def view(request):
+        raise error("inner", name="inner")
+
+    with pytest.raises(error):
+        view(asked())
+
+
+# -- which requests are equal ---------------------------------------------------------------------
+
+
+def name_of(request: Any, key: str | None = None) -> str:
+    """The name that the request locks."""
+    view = single_flight(key)(lambda request: HttpResponse(request.lease.name))
+    found: str = view(request).content.decode()
+    return found
+
+
+def session(key: str) -> SessionStore:
+    """A session with this key."""
+    return SessionStore(session_key=key)
+
+
+def test_the_default_key_is_who_method_and_path():
+    """A logged-in user's requests are equal when method and path are."""
+    user = User(pk=5)
+    assert name_of(asked("/a/?x=1", user=user)) == "view:user:5:POST:/a/"
+    assert name_of(asked("/a/", "PUT", user=user)) == "view:user:5:PUT:/a/"
+    assert name_of(asked("/a/", user=User(pk=6))) == "view:user:6:POST:/a/"
+    assert name_of(asked("/a/")) == "view:address:127.0.0.1:POST:/a/"
+    assert name_of(asked("/a/", user=AnonymousUser())) == "view:address:127.0.0.1:POST:/a/"
+    assert name_of(asked(REMOTE_ADDR="::1")) == "view:address:%3A%3A1:POST:/checkout/"
+
+
+def test_users_and_paths_do_not_block_each_other():
+    """While one user's request runs, another user's and another path's run as well."""
+    first = asked("/a/", user=User(pk=5))
+    others = [
+        asked("/a/", user=User(pk=6)),
+        asked("/b/", user=User(pk=5)),
+        asked("/a/", "PUT", user=User(pk=5)),
+        asked("/a/", session=session("s" * 32)),
+    ]
+    for other in others:
+        assert overlap(single_flight, first, other)[1].status_code == 200
+    assert overlap(single_flight, first, asked("/a/", user=User(pk=5)))[1].status_code == 409
+
+
+def test_a_session_stands_in_for_a_user_and_is_not_shown():
+    """Anonymous requests are equal within a session; its key, a secret, is hashed."""
+    anonymous: Any = {"user": AnonymousUser(), "session": session("secret" * 6)}
+    name = name_of(asked(**anonymous))
+    digest = hashlib.sha256(b"secret" * 6).hexdigest()[:32]
+    assert name == f"view:session:{digest}:POST:/checkout/"
+    assert name_of(asked(session=session("other" * 6))) != name
+    assert name_of(asked(session=SessionStore())).startswith("view:address:")
+
+
+def test_kinds_and_parts_cannot_run_into_each_other():
+    """No user, session, address or path spells the name of another."""
+    names = [
+        name_of(asked("/x", user=User(pk=pk))) for pk in ("5", "5:POST:/x", "session", "%", "%25")
+    ]
+    names += [name_of(asked("/x:POST:/x", user=User(pk=5)))]
+    names += [name_of(asked("/x", session=session(key * 8))) for key in ("user:5", "12345678")]
+    names += [name_of(asked("/x", REMOTE_ADDR=at)) for at in ("5", "user:5", "")]
+    assert len(set(names)) == len(names)
+
+
+def test_a_user_without_a_key_is_told_apart_by_session():
+    """Authenticated users that have no primary key do not share one lock."""
+    assert User(username="a").pk is None
+    assert name_of(asked(user=User(username="a"))).startswith("view:address:")
+
+
+@pytest.mark.parametrize(
+    "odd", ["x" * 5000, "\N{SNOWMAN}" * 400, "\r\nSET a b", "\x00", "{who}{0}{"]
+)
+def test_odd_paths_are_bounded(odd):
+    """What a stranger chooses makes a name of at most 512 bytes that is still his own."""
+    requests = [asked("/"), asked("/"), asked("/")]
+    for request, tail in zip(requests, ("a", "a", "b"), strict=True):
+        request.path = f"/{odd}{tail}"
+    names = [name_of(request) for request in requests]
+    assert names[0] == names[1] != names[2]
+    for name in names:
+        assert len(name.encode()) <= 512
+        assert name.startswith("view:address:127.0.0.1:POST:/")
+        assert not any(ord(character) < 32 for character in name)
+
+
+def test_a_key_is_filled_from_request_and_arguments():
+    """A key's fields are the request and the view's arguments by name, defaults included."""
+
+    @single_flight("{request.user.pk}:{pk}:{slug}:{kind}:{req.method}")
+    def view(req, pk, slug, kind="new"):
+        return HttpResponse(req.lease.name)
+
+    request = asked(user=User(pk=5))
+    assert view(request, 7, slug="a b").content == b"5:7:a b:new:POST"
+    assert view(request, pk=7, slug="a", kind="old").content == b"5:7:a:old:POST"
+
+
+def test_a_key_knows_what_the_url_gives():
+    """The arguments of the URL are fields of the key, in functions, classes and `**kwargs`."""
+
+    @single_flight("order:{pk}")
+    def function(request, pk):
+        return HttpResponse(request.lease.name)
+
+    @single_flight("order:{pk}")
+    def anything(request, **kwargs):
+        return HttpResponse(request.lease.name)
+
+    @method_decorator(single_flight("order:{pk}:{request.method}"), name="dispatch")
+    class Class(View):
+        def post(self, request, pk):
+            return HttpResponse(request.lease.name)
+
+    with urls(
+        path("function/<int:pk>", function),
+        path("anything/<int:pk>", anything),
+        path("class/<int:pk>", Class.as_view()),
+    ):
+        assert Client().post("/function/3").content == b"order:3"
+        assert Client().post("/anything/4").content == b"order:4"
+        assert Client().post("/class/5").content == b"order:5:POST"
+
+
+def test_a_key_may_be_the_same_for_everybody():
+    """A key without fields lets one request run in the whole world."""
+    first, second = asked(user=User(pk=1)), asked("/elsewhere/", user=User(pk=2))
+    assert overlap(single_flight("nightly"), first, second)[1].status_code == 409
+
+
+def test_several_keys_are_all_or_none():
+    """A list of keys is one lock of several names."""
+
+    @single_flight(["from:{a}", "to:{b}"])
+    def view(request, a, b):
+        assert request.lease.names == ("from:1", "to:2")
+        return HttpResponse("ran")
+
+    with redlock("to:2"):
+        assert view(asked(), a=1, b=2).status_code == 409
+    assert view(asked(), a=1, b=2).status_code == 200
+
+
+@pytest.mark.parametrize("key", ["order:{order_id}", "{}", "{0}", "{pk", "pk}", "\n", ""])
+def test_bad_keys_are_refused_at_decoration(key):
+    """A field that no argument fills, and what is no template, is found when the code is read."""
+
+    def view(request, pk):
+        pass
+
+    with pytest.raises(ValueError, match="name"):
+        single_flight(key)(view)
+
+
+@pytest.mark.parametrize("key", ["{}", "{0}", "{request.pk", "}"])
+def test_bad_keys_are_refused_where_any_field_may_come(key):
+    """Behind `**kwargs` any name is a field, but not what has no name."""
+    with pytest.raises(ValueError, match=r"name|format|expected"):
+        single_flight(key)(lambda request, **kwargs: None)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"status": 200}, ValueError),
+        ({"status": 503}, ValueError),
+        ({"retry_after": 0}, ValueError),
+        ({"retry_after": "5"}, TypeError),
+        ({"on_refused": 5}, TypeError),
+        ({"on_refused": ""}, TypeError),
+        ({"on_unavailable": "raise"}, ValueError),
+        ({"max_hold": 0}, ValueError),
+        ({"on_lost": "tell"}, TypeError),
+        ({"methods": "POST"}, TypeError),
+        ({"methods": []}, TypeError),
+        ({"methods": [1]}, TypeError),
+        ({"wait": float("inf")}, ValueError),
+        ({"wait": -1}, ValueError),
+        ({"ttl": 0}, ValueError),
+        ({"min_hold": "5"}, TypeError),
+        ({"renew": "yes"}, TypeError),
+    ],
+    ids=str,
+)
+def test_bad_options_are_refused_at_decoration(options, error):
+    """An option that makes no sense is found when the code is read."""
+    with pytest.raises(error, match=next(iter(options))):
+        single_flight(**options)
+
+
+# -- what is decorated ----------------------------------------------------------------------------
+
+
+def test_marks_of_other_decorators_survive():
+    """`csrf_exempt` and a view's own attributes are on the decorated view, below and above it."""
+
+    def view(request): ...
+
+    below: Any = single_flight(csrf_exempt(view))
+    above: Any = csrf_exempt(single_flight(view))
+    assert (below.csrf_exempt, above.csrf_exempt) == (True, True)
+    assert (below.__name__, below.__module__) == ("view", __name__)
+
+
+@pytest.mark.parametrize("decorator", [single_flight, single_flight("k", wait=0)])
+def test_classes_are_decorated_by_dispatch(decorator):
+    """`method_decorator` on `dispatch` locks a class's requests, bare or with options."""
+    answers: list[Any] = []
+
+    @method_decorator(decorator, name="dispatch")
+    @method_decorator(csrf_exempt, name="dispatch")
+    class Order(View):
+        def post(self, request):
+            if not answers:
+                answers.append(None)
+                answers[0] = Order.as_view()(asked())
+            return HttpResponse(request.lease.name)
+
+    view: Any = Order.as_view()
+    assert view(asked()).status_code == 200
+    assert answers[0].status_code == 409
+    assert view.csrf_exempt
+
+
+def test_a_class_or_a_method_itself_is_refused():
+    """The decorator on a class, or on a method without `method_decorator`, says what to write."""
+    with pytest.raises(TypeError, match="method_decorator"):
+        single_flight(type("Order", (View,), {}))
+
+    class Order(View):
+        @single_flight
+        def post(self, request):
+            pass
+
+    with pytest.raises(TypeError, match="method_decorator"):
+        Order.as_view()(asked())
+
+
+# -- responses that are not complete --------------------------------------------------------------
+
+
+def test_a_stream_keeps_the_lock_until_it_is_closed():
+    """Neither the view's return nor the last chunk releases the name, closing does."""
+
+    @single_flight("export")
+    def view(request):
+        return StreamingHttpResponse(iter([b"a", b"b"]))
+
+    response = view(asked())
+    assert not is_free("export")
+    assert list(response) == [b"a", b"b"]
+    assert not is_free("export")
+    response.close()
+    assert is_free("export")
+    response.close()
+
+
+def test_a_generator_ends_before_the_lock():
+    """What a stream's generator does at its end is still under the lock."""
+    held = []
+
+    @single_flight("export")
+    def view(request):
+        def rows():
+            try:
+                yield b"a"
+            finally:
+                held.append(request.lease.remaining() > 0)
+
+        return StreamingHttpResponse(rows())
+
+    response = view(asked())
+    assert next(iter(response)) == b"a"
+    response.close()  # the client went away after the first chunk
+    assert held == [True]
+    assert is_free("export")
+
+
+def test_a_file_keeps_the_lock_until_it_is_closed(tmp_path):
+    """A file that is sent keeps the name until the server closes it."""
+    file = tmp_path / "export.csv"
+    file.write_bytes(b"a,b")
+
+    @single_flight("export")
+    def view(request):
+        return FileResponse(file.open("rb"))
+
+    with urls(path("", view)):
+        response = Client().post("/")
+        assert not is_free("export")
+        assert b"".join(response.streaming_content) == b"a,b"  # type: ignore[attr-defined]
+    assert is_free("export")
+
+
+def test_a_stream_that_is_dropped_releases():
+    """A stream that nobody closes, such as one replaced by a middleware, is no leak."""
+
+    @single_flight("export")
+    def view(request):
+        return StreamingHttpResponse(iter([b"a"]))
+
+    request = asked()
+    view(request)
+    eventually(lambda: is_free("export"))
+    assert request.lease.ended
+
+
+def test_a_template_keeps_the_lock_until_it_is_rendered():
+    """What a template looks up while it is rendered is under the lock."""
+    free = []
+
+    @single_flight("page")
+    def view(request):
+        return Page(lambda: free.append(is_free("page")))
+
+    response = view(asked())
+    assert not is_free("page")
+    with urls(path("", view)):
+        assert Client().post("/").status_code == 409
+    response.render()
+    assert free == [False]
+    assert is_free("page")
+    assert pickle.loads(pickle.dumps(response)).content == b"page"  # noqa: S301 - our own
+    response.close()
+
+
+def test_a_template_that_fails_releases():
+    """When rendering raises, the name is free all the same."""
+
+    def fail() -> None:
+        raise ValueError
+
+    @single_flight("page")
+    def view(request):
+        return Page(fail)
+
+    with urls(path("", view)):
+        assert Client(raise_request_exception=False).post("/").status_code == 500
+    assert is_free("page")
+
+
+def test_a_template_may_be_rendered_by_a_coroutine():
+    """A response whose `render` is asynchronous keeps the lock until it has run."""
+
+    class Later(Page):
+        async def render(self):  # type: ignore[override]
+            await asyncio.sleep(0)
+            assert not await asyncio.to_thread(is_free, "page")
+            return await asyncio.to_thread(super().render)
+
+    @single_flight("page")
+    async def view(request):
+        return Later(lambda: None)
+
+    with urls(path("", view)):
+        assert asyncio.run(AsyncClient().post("/")).content == b"page"
+    assert is_free("page")
+
+
+def test_a_template_that_is_dropped_releases():
+    """A template that nobody renders is no leak, although the request lives on."""
+
+    @single_flight("page")
+    def view(request):
+        return Page(lambda: None)
+
+    request = asked()
+    view(request)
+    eventually(lambda: is_free("page"))
+    assert request.lease.ended
+
+
+def test_a_rendered_template_does_not_keep_the_lock():
+    """A template that the view has rendered itself is an ordinary response."""
+
+    @single_flight("page")
+    def view(request):
+        return Page(lambda: None).render()
+
+    view(asked())
+    assert is_free("page")
+
+
+class Page(SimpleTemplateResponse):
+    """A template whose rendering does something."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__("page.html")
+        self.action = action
+        self.rendering_attrs = [*self.rendering_attrs, "action"]
+
+    @property
+    def rendered_content(self) -> str:
+        """Do it."""
+        self.action()
+        return "page"
+
+
+# -- transactions ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def database(alias: str, monkeypatch, tmp_path, **options: Any) -> Iterator[None]:
+    """One more database, an SQLite file with a table, under ATOMIC_REQUESTS."""
+    setting = connections.settings["default"] | {
+        "NAME": tmp_path / f"{alias}.sqlite3",
+        "ATOMIC_REQUESTS": True,
+        "OPTIONS": {"init_command": "PRAGMA journal_mode=WAL", "timeout": 20},
+        **options,
+    }
+    monkeypatch.setitem(connections.settings, alias, setting)
+    try:
+        with connections[alias].cursor() as cursor:
+            cursor.execute("CREATE TABLE orders (cart TEXT)")
+        yield
+    finally:
+        connections[alias].close()
+        del connections[alias]
+
+
+@pytest.fixture
+def orders(monkeypatch, tmp_path):
+    """A database under ATOMIC_REQUESTS."""
+    with database("orders", monkeypatch, tmp_path):
+        yield
+
+
+@pytest.fixture
+def bills(monkeypatch, tmp_path, orders):
+    """A second one."""
+    with database("bills", monkeypatch, tmp_path):
+        yield
+
+
+def insert(alias: str = "orders") -> None:
+    """Write a row."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute("INSERT INTO orders VALUES ('a')")
+
+
+def count(alias: str = "orders") -> int:
+    """How many rows there are."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM orders")
+        return int(cursor.fetchone()[0])
+
+
+def in_transaction() -> dict[str, bool]:
+    """Which of the databases is in a transaction."""
+    return {
+        alias: connections[alias].in_atomic_block
+        for alias in ("orders", "bills")
+        if alias in connections.settings
+    }
+
+
+def test_the_commit_comes_before_the_release(orders):
+    """Under ATOMIC_REQUESTS the lock is held when the transaction has been committed."""
+    facts = []
+
+    @single_flight("order")
+    def view(request):
+        insert()
+        transaction.on_commit(
+            lambda: facts.append((in_transaction(), is_free("order"))), using="orders"
+        )
+        assert in_transaction() == {"orders": True}
+        return HttpResponse("ran")
+
+    with urls(path("", view)):
+        assert Client().post("/").status_code == 200
+    assert facts == [({"orders": False}, False)]
+    assert is_free("order")
+    assert count() == 1
+
+
+def test_the_transaction_begins_after_the_lock(orders, monkeypatch):
+    """While a request waits for its turn, no transaction is open."""
+    seen = []
+    acquire = conf.backend("default").group.ask
+
+    def ask(question):
+        seen.append(in_transaction())
+        return acquire(question)
+
+    monkeypatch.setattr(conf.backend("default").group, "ask", ask)
+    with urls(path("", single_flight(lambda request: HttpResponse("ran")))):
+        Client().post("/")
+    assert len(seen) >= 2
+    assert all(state == {"orders": False} for state in seen)
+
+
+def test_who_waited_sees_what_was_committed(orders):
+    """With check-then-insert and `wait`, eight simultaneous requests make one row."""
+
+    @single_flight("order", wait=30)
+    def view(request):
+        if count() == 0:
+            insert()
+            return HttpResponse("new")
+        return HttpResponse("old")
+
+    together = threading.Barrier(8)
+    answers: list[Any] = []
+
+    def click() -> None:
+        together.wait(10)
+        answers.append(Client().post("/").content)
+        connections["orders"].close()
+
+    with urls(path("", view)):
+        threads = [threading.Thread(target=click) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(answers) == [b"new"] + [b"old"] * 7
+    assert count() == 1
+
+
+def test_an_exception_rolls_back(orders):
+    """A view that raises leaves no row, as under Django's own transaction."""
+
+    @single_flight("order")
+    def view(request):
+        insert()
+        raise ValueError
+
+    with urls(path("", view)):
+        assert Client(raise_request_exception=False).post("/").status_code == 500
+    assert count() == 0
+    assert is_free("order")
+
+
+def test_a_view_may_ask_for_the_rollback(orders):
+    """`set_rollback` in the view works, without an exception."""
+
+    @single_flight
+    def view(request):
+        insert()
+        transaction.set_rollback(True, using="orders")
+        return HttpResponse("ran")
+
+    with urls(path("", view)):
+        assert Client().post("/").status_code == 200
+    assert count() == 0
+
+
+def test_requests_that_pass_keep_their_transaction(orders):
+    """A GET that is not locked runs in its transaction as before."""
+    found = []
+
+    @single_flight
+    def view(request):
+        found.append(in_transaction())
+        return HttpResponse("ran")
+
+    with urls(path("", view)):
+        Client().get("/")
+    assert found == [{"orders": True}]
+
+
+def test_on_unavailable_run_keeps_the_transaction(orders, memory):
+    """A view that runs without its lock still runs in its transaction."""
+    memory.down = {0, 1, 2}
+    found = []
+
+    @single_flight(on_unavailable="run")
+    def view(request):
+        found.append(in_transaction())
+        return HttpResponse("ran")
+
+    with urls(path("", view)):
+        Client().post("/")
+    assert found == [{"orders": True}]
+
+
+def transactions_of(view: Any) -> dict[str, bool]:
+    """In which transactions a view runs that answers with them."""
+    with urls(path("", view)):
+        found: dict[str, bool] = Client().post("/").json()
+    return found
+
+
+def answer(request: Any) -> HttpResponse:
+    """A view that says in which transactions it runs."""
+    return HttpResponse(json.dumps(in_transaction()), content_type="application/json")
+
+
+def test_every_database_has_its_own_setting(orders, bills, monkeypatch):
+    """Each database with ATOMIC_REQUESTS gets a transaction, and no other."""
+    assert transactions_of(single_flight(answer)) == {"orders": True, "bills": True}
+    monkeypatch.setitem(connections.settings["bills"], "ATOMIC_REQUESTS", False)
+    assert transactions_of(single_flight(answer)) == {"orders": True, "bills": False}
+
+
+def test_views_marked_non_atomic_stay_so(orders, bills):
+    """`non_atomic_requests` below or above the decorator is respected, per database."""
+
+    @single_flight
+    @transaction.non_atomic_requests(using="bills")
+    def below(request):
+        return answer(request)
+
+    @transaction.non_atomic_requests(using="orders")
+    @single_flight
+    def above(request):
+        return answer(request)
+
+    assert transactions_of(below) == {"orders": True, "bills": False}
+    assert transactions_of(above) == {"orders": False, "bills": True}
+    assert json.loads(below(asked()).content) == {"orders": True, "bills": False}
+
+
+class Answer(View):
+    def post(self, request):
+        return answer(request)
+
+
+def test_a_class_is_non_atomic_for_the_handler_and_atomic_inside(orders, bills):
+    """The mark on `dispatch` reaches what `as_view` makes; the transactions are inside."""
+    locked: Any = method_decorator(single_flight, name="dispatch")
+    plain = locked(type("Plain", (Answer,), {}))
+    assert "orders" in plain.as_view()._non_atomic_requests
+    assert transactions_of(plain.as_view()) == {"orders": True, "bills": True}
+    unlocked: Any = method_decorator(
+        transaction.non_atomic_requests(using="bills"), name="dispatch"
+    )
+    marked = unlocked(locked(type("Marked", (Answer,), {})))
+    assert transactions_of(marked.as_view()) == {"orders": True, "bills": False}
+    assert transactions_of(single_flight(Answer.as_view())) == {"orders": True, "bills": True}
+    assert transactions_of(single_flight(unlocked(Answer).as_view())) == {
+        "orders": True,
+        "bills": False,
+    }
+
+
+def test_a_lock_inside_a_transaction_is_refused(orders):
+    """Below `atomic`, or on a method instead of `dispatch`, is an error that says so."""
+
+    @method_decorator(single_flight, name="post")
+    class Wrong(Answer):
+        pass
+
+    for view in (transaction.atomic(using="orders")(single_flight(answer)), Wrong.as_view()):
+        with urls(path("", view)), pytest.raises(RuntimeError, match="inside a transaction"):
+            Client().post("/")
+
+
+@pytest.mark.django_db
+def test_a_testcase_is_no_transaction_around_the_lock():
+    """The transaction that Django's TestCase opens around a test does not count."""
+    assert connections["default"].in_atomic_block
+    assert single_flight(answer)(asked()).status_code == 200
+    with transaction.atomic(), pytest.raises(RuntimeError, match="inside a transaction"):
+        single_flight(answer)(asked())
+
+
+def test_a_stream_is_committed_before_it_is_sent(orders):
+    """The view's transaction ends with the view; the stream keeps only the lock."""
+
+    @single_flight("export")
+    def view(request):
+        insert()
+        return StreamingHttpResponse(str(in_transaction()) for _ in range(1))
+
+    response = view(asked())
+    assert count() == 1
+    assert list(response) == [b"{'orders': False}"]
+    response.close()
+
+
+# -- async views ----------------------------------------------------------------------------------
+
+
+def aasked(address: str = "/checkout/") -> Any:
+    """A POST to an async view."""
+    return AsyncRequestFactory().post(address)
+
+
+def test_of_two_equal_requests_to_an_async_view_one_runs():
+    """An `async def` view runs on the loop under the lock; the second is refused."""
+    first = aasked()
+    answers: list[Any] = []
+    loops: list[Any] = []
+
+    @single_flight("{request.path}:{extra}")
+    async def view(request, extra=1):
+        assert [asyncio.get_running_loop()] == loops
+        assert current_lease() is request.lease
+        assert assert_locked("/checkout/:1") is request.lease
+        if request is first:
+            answers.append(await view(aasked()))
+        return HttpResponse("ran")
+
+    async def main() -> Any:
+        loops.append(asyncio.get_running_loop())
+        return await view(first)
+
+    assert asyncio.iscoroutinefunction(view)
+    assert asyncio.run(main()).status_code == 200
+    assert answers[0].status_code == 409
+    assert first.lease.ended
+    assert is_free("/checkout/:1")
+
+
+def test_requests_that_wait_on_one_loop_all_have_a_turn():
+    """Those who wait suspend their task, not the loop in which the holder is to release."""
+    inside = 0
+
+    @single_flight("one", wait=30)
+    async def view(request):
+        nonlocal inside
+        inside += 1
+        assert inside == 1
+        await asyncio.sleep(0)
+        inside -= 1
+        return HttpResponse("ran")
+
+    async def main() -> Any:
+        return await asyncio.gather(*(view(aasked()) for _ in range(20)))
+
+    assert {answer.status_code for answer in asyncio.run(main())} == {200}
+
+
+def test_nodes_down_and_other_methods_of_an_async_view(memory):
+    """An async view answers 503, runs open where asked for, and lets GET pass."""
+
+    async def view(request):
+        return HttpResponse(str(request.lease))
+
+    memory.down = {0, 1, 2}
+    assert asyncio.run(single_flight(view)(aasked())).status_code == 503
+    assert asyncio.run(single_flight(on_unavailable="run")(view)(aasked())).content == b"None"
+    passing = AsyncRequestFactory().get("/")
+    assert asyncio.run(single_flight(view)(passing)).content == b"None"
+
+
+def test_an_async_class_is_locked_while_its_handler_runs():
+    """`dispatch` of an async class returns before its handler runs; the lock does not."""
+    answers: list[Any] = []
+
+    @method_decorator(single_flight("class"), name="dispatch")
+    class Order(View):
+        async def post(self, request):
+            await asyncio.sleep(0)
+            if not answers:
+                answers.append(None)
+                view: Any = Order.as_view()
+                answers[0] = await view(aasked())
+            return HttpResponse(request.lease.name)
+
+    with urls(path("", Order.as_view())):
+        assert asyncio.run(AsyncClient().post("/")).content == b"class"
+        assert answers[0].status_code == 409
+        assert Client().post("/").content == b"class"
+    assert is_free("class")
+
+
+def test_an_async_view_that_raises_releases():
+    """An error in an async view frees the name and reaches the caller."""
+
+    @single_flight("broken")
+    async def view(request):
+        raise ValueError
+
+    with pytest.raises(ValueError, match=r"^$"):
+        asyncio.run(view(aasked()))
+    assert is_free("broken")
+
+
+async def ran(request: Any) -> HttpResponse:
+    """An async view."""
+    return HttpResponse("ran")
+
+
+class Ran(View):
+    async def post(self, request):
+        return HttpResponse("ran")
+
+
+def test_async_views_under_atomic_requests_are_refused(orders):
+    """As Django does; our mark on `dispatch` does not hide an async class from it."""
+    single: Any = method_decorator(single_flight, name="dispatch")(type("Single", (Ran,), {}))
+    for view in (single_flight(ran), single.as_view(), single_flight(Ran.as_view())):
+        with (
+            urls(path("", view)),
+            pytest.raises(RuntimeError, match="ATOMIC_REQUESTS with async"),
+        ):
+            Client().post("/")
+
+
+def test_async_views_that_are_marked_non_atomic_run(orders):
+    """An async view marked by `non_atomic_requests`, anywhere, runs under the lock."""
+
+    async def below(request):
+        return await ran(request)
+
+    marked: Any = transaction.non_atomic_requests(using="orders")
+    single: Any = method_decorator(single_flight, name="dispatch")
+    both: Any = method_decorator([marked, single_flight], name="dispatch")
+    views = [
+        marked(single_flight(ran)),
+        single_flight(marked(below)),
+        marked(single(type("Outside", (Ran,), {})).as_view()),
+        both(type("Both", (Ran,), {})).as_view(),
+    ]
+    for view in views:
+        with urls(path("", view)):
+            assert Client().post("/").status_code == 200
+
+
+def test_an_async_stream_keeps_the_lock_until_it_is_closed():
+    """An async iterator is sent under the lock."""
+
+    @single_flight("export")
+    async def view(request):
+        async def rows():
+            yield b"a"
+            yield b"b"
+
+        return StreamingHttpResponse(rows())
+
+    async def main() -> None:
+        response = await view(aasked())
+        assert [chunk async for chunk in response] == [b"a", b"b"]
+        assert not await asyncio.to_thread(is_free, "export")
+        await asyncio.to_thread(response.close)
+        assert await asyncio.to_thread(is_free, "export")
+
+    asyncio.run(main())
+
+
+# -- clients that go away -------------------------------------------------------------------------
+
+
+class Disconnecting:
+    """Django's own ASGI handler, and a client that leaves."""
+
+    def __init__(self) -> None:
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "POST",
+            "path": "/",
+            "query_string": b"",
+            "headers": [(b"host", b"testserver")],
+        }
+        self.connection = ApplicationCommunicator(ASGIHandler(), scope)
+
+    async def send(self) -> None:
+        """Send the request."""
+        await self.connection.send_input({"type": "http.request", "body": b""})
+
+    async def leave(self) -> None:
+        """Close the connection and wait until the handler has ended."""
+        await self.connection.send_input({"type": "http.disconnect"})
+        await self.connection.wait(timeout=10)
+
+
+async def soon_free(name: str) -> None:
+    """Wait until nobody holds the name."""
+    await asyncio.to_thread(eventually, lambda: is_free(name))
+
+
+def test_a_client_that_leaves_while_the_view_runs():
+    """The view is cancelled, and the name is free."""
+    leases: list[Lease] = []
+
+    @single_flight("order")
+    async def view(request):
+        leases.append(request.lease)
+        entered.set()
+        await asyncio.sleep(30)
+
+    async def main() -> None:
+        client = Disconnecting()
+        await client.send()
+        await asyncio.wait_for(entered.wait(), 10)
+        await client.leave()
+        assert leases[0].ended
+        await soon_free("order")
+
+    entered = asyncio.Event()
+    with urls(path("", view)):
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_client_that_leaves_while_a_stream_is_sent(kind):
+    """The stream is closed, and with it the lock."""
+
+    @single_flight("export")
+    async def view(request):
+        async def rows():
+            while True:
+                yield b"a"
+                await asyncio.sleep(0.001)
+
+        def endless():
+            while not left.is_set():
+                yield b"a"
+
+        return StreamingHttpResponse(rows() if kind == "async" else itertools.islice(endless(), 9))
+
+    async def main() -> None:
+        client = Disconnecting()
+        await client.send()
+        assert (await client.connection.receive_output(10))["type"] == "http.response.start"
+        assert (await client.connection.receive_output(10))["body"] == b"a"
+        left.set()
+        await client.leave()
+        await soon_free("export")
+
+    left = threading.Event()
+    with urls(path("", view)):
+        if kind == "sync":
+            with pytest.warns(Warning, match="must consume synchronous iterators"):
+                asyncio.run(main())
+        else:
+            asyncio.run(main())
+
+
+# -- the how-to -----------------------------------------------------------------------------------
+
+
+def examples() -> dict[str, Any]:
+    """What the examples of the page define."""
+    page = (Path(__file__).parents[2] / "docs/how-to/views.md").read_text()
+    names: dict[str, Any] = {}
+    for example in re.findall(r"^ *```python\n(.*?)^ *```$", page, re.DOTALL | re.MULTILINE):
+        exec(textwrap.dedent(example), names)  # noqa: S102 - our own page
+    return names
+
+
+@pytest.mark.parametrize(
+    ("proxy", "header", "address"),
+    [
+        ("10.0.0.5", "1.1.1.1", "1.1.1.1"),
+        ("10.0.0.5", "9.9.9.9, 1.1.1.1", "1.1.1.1"),
+        ("10.0.0.5", "", "10.0.0.5"),
+        ("2.2.2.2", "9.9.9.9", "2.2.2.2"),
+    ],
+)
+def test_the_middleware_of_the_how_to_believes_its_proxy(proxy, header, address):
+    """It takes the address that the proxy appended, and nothing of another client's."""
+    trusting = examples()["trust_proxies"](lambda request: name_of(request, "{client}"))
+    asking = asked(headers={"x-forwarded-for": header}, REMOTE_ADDR=proxy)
+    assert trusting(asking) == f"address:{address}"
+
+
+def test_the_examples_of_the_how_to_run(memory):
+    """Each example of the page runs, and locks what the page says."""
+    names = examples()
+    user: Any = {"user": User(pk=5)}
+
+    def held_by(view: Any, request: Any, **arguments: Any) -> tuple[bytes, Any]:
+        response = view(request, **arguments)
+        body = response.getvalue()
+        response.close()
+        return body, request.lease.name
+
+    assert held_by(names["checkout"], asked("/a/", **user)) == (
+        b"Thank you.",
+        "view:user:5:POST:/a/",
+    )
+    assert held_by(names["pay"], asked(), pk=7) == (b"Paid 7.", "invoice:7:pay")
+    assert held_by(names["checkout_anywhere"], asked(**user)) == (b"Thank you.", "checkout:5")
+    assert names["checkout_anywhere"](asked(**user)).status_code == 429
+    assert held_by(names["payout"], asked(), pk=7) == (b"Sent.", "payout:7")
+    assert held_by(names["transfer"], asked(**user)) == (b"Done.", "transfer:5")
+    assert held_by(names["buy"], asked(**user)) == (b"Bought.", "buy:5")
+    order = {"headers": {"idempotency-key": "k"}, **user}
+    assert held_by(names["create_order"], asked(**order))[1] == "order:user:5:k"
+    assert held_by(names["create_order"], asked(**user))[1] == "order:user:5:none"
+    assert held_by(names["pay_cart"], asked(session={"cart": "c7"}))[1] == "cart:c7"
+    assert held_by(names["order_once"], asked(**user))[1] == "order:user:5"
+    assert held_by(names["pay_cart"], asked(session={}, **user))[1] == "user:5"
+    assert names["MIDDLEWARE"][-1] == "django_redlock.views.RedlockMiddleware"
+    answered = names["BusyPages"](lambda _: None).process_exception(asked(), LockTaken("held"))
+    assert (answered.status_code, answered.headers["Retry-After"]) == (423, "1")
+    problem, status, headers = names["handle"](LockTaken("held"))
+    assert (problem["status"], status, headers["Retry-After"]) == (409, 409, "1")
+    seat = names["BookSeat"].as_view()
+    assert held_by(seat, asked(), seat="7A") == (b"Seat 7A is yours.", "seat:7A")
+    assert held_by(names["export"], asked(method="GET", **user)) == (b"0\n1\n2\n", "export:5")
