@@ -859,6 +859,7 @@ CHECKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "found"), CHECKED.items(), ids=["W003", "W004", "W005", "none"])
 def test_the_checks_are_run_by_manage_py(tmp_path, text, found):
     """``manage.py check`` tells what is missing, and with ``--deploy`` what is for tests only."""
@@ -944,12 +945,14 @@ print("done", [name for name in sys.modules if name.split(".")[0] in ("django", 
 """
 
 
+@pytest.mark.slow
 def test_the_core_stands_without_django():
     """The package imports no Django and no Celery, and locks on a backend made by hand."""
     output = subprocess.check_output([sys.executable, "-W", "error", "-c", CORE], text=True)
     assert output == "done []\n"
 
 
+@pytest.mark.slow
 def test_the_core_stands_without_django_on_real_nodes(redlock_nodes):
     """A backend made by hand over real nodes needs no settings either."""
     command = [sys.executable, "-W", "error", "-c", CORE, *redlock_nodes.urls[:3]]

@@ -100,6 +100,7 @@ def test_unavailable_is_not_refused(told, memory):
     assert told[0].votes == VoteCount(2, 0, 3)
 
 
+@pytest.mark.slow
 def test_a_loss_at_the_deadline_is_told_by_itself(told):
     """Without renewal and on_lost, a listener is told at the deadline all the same."""
     lease = redlock("name", ttl=SHORT, renew=False).acquire()

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 # Prints what this module has brought besides what a project with Django and redis-py has anyway.
 BROUGHT = """
 import importlib, json, sys
@@ -29,6 +31,7 @@ def brought(module: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_importing_the_package_brings_only_what_describes_locks():
     """No nodes, no settings, and nothing of the parts for views, tasks, admin and tests."""
     found = brought("django_redlock")
@@ -37,12 +40,14 @@ def test_importing_the_package_brings_only_what_describes_locks():
     assert [each for each in found if each.split(".")[1:2] and each.split(".")[1] in LATER] == []
 
 
+@pytest.mark.slow
 def test_the_first_use_brings_nothing_heavy():
     """Settings and nodes need no other library, and nothing of asyncio that redis-py has not."""
     kinds = {each.split(".")[0] for each in brought("django_redlock.conf")}
     assert kinds <= {"django_redlock", "django", "importlib"}
 
 
+@pytest.mark.slow
 def test_other_parts_are_noticed():
     """The checks above can fail."""
     assert any("inspection" in each for each in brought("django_redlock.inspection"))

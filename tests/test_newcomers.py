@@ -201,6 +201,14 @@ AT_ONCE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: ask(locked("x", alias="payments")(view)),
         "it has: 'default'",
     ),
+    "release of a lock": (
+        lambda: untyped("x").release(),
+        r"has no attribute 'release'; keep the lease that acquire\(\) returns",
+    ),
+    "a lock that is asked whether it is held": (
+        lambda: untyped("x").locked(),
+        r"ask state\(\)\.held; to take it if it is free, use try_acquire\(\)",
+    ),
     "no nodes at all": (without_nodes, r"set REDLOCK to a dictionary: \{'default'"),
 }
 

@@ -22,6 +22,7 @@ from .atomic import AtomicLock
 from .callables import arguments_of, await_under, is_async, run_under
 from .durability import refuse_or_warn
 from .exits import ByHand, aleave, leave
+from .habits import FromOtherClients
 from .holding import holding
 from .looking import alook_at, look_at
 from .options import Options
@@ -42,7 +43,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 Source: TypeAlias = "Callable[[str], Backend]"
 
 
-class Lock:
+class Lock(FromOtherClients):
     """The names to lock, and how. Immutable; several threads and tasks may use it at once.
 
     Use it in a ``with`` or ``async with`` statement, as a decorator of a function, or by

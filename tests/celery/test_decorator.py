@@ -141,6 +141,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.slow
 @patiently
 @given(PLAIN, PLAIN)
 def test_two_values_have_one_canonical_form_exactly_if_they_are_one_value(first, second):
@@ -150,6 +151,7 @@ def test_two_values_have_one_canonical_form_exactly_if_they_are_one_value(first,
     assert canonical(json.loads(json.dumps(first))) == canonical(first)
 
 
+@pytest.mark.slow
 @patiently
 @given(st.dictionaries(st.text(), PLAIN, max_size=4), st.randoms())
 def test_the_order_of_a_dictionary_and_of_a_set_does_not_count(value, chance):
@@ -383,6 +385,7 @@ def test_arguments_are_still_checked_where_the_task_is_sent(desk):
     assert desk.only().decode()[0] == [7]
 
 
+@pytest.mark.slow
 def test_the_core_imports_no_celery():
     """Without Celery installed everything but this module imports."""
     code = (
@@ -501,6 +504,7 @@ def test_a_duplicate_ends_as_a_success(desk):
     assert len(stored) == 3
 
 
+@pytest.mark.slow
 def test_a_message_that_comes_back_has_all_it_had(desk):
     """With "retry" the new message has the id, arguments, chord, links, expiry and retries."""
     task = desk.task(locked("retry"), bind=False, max_retries=0)
@@ -535,6 +539,7 @@ def test_a_message_that_comes_back_has_all_it_had(desk):
     assert desk.execute(again).retval == 5
 
 
+@pytest.mark.slow
 def test_waiting_for_a_lock_uses_up_no_retry(desk):
     """However often a message came back, its body has all of max_retries."""
     bodies = []
@@ -677,6 +682,7 @@ def test_without_a_majority_a_message_is_not_taken_for_a_duplicate(desk, on_conf
     assert (info.state if info else "SUCCESS") == state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])
 def test_without_a_majority_on_unavailable_decides(desk, on_conflict):
     """With "raise" it fails, and with "run" its body runs without the lock."""
@@ -733,6 +739,7 @@ def test_a_refusal_inside_the_body_is_the_bodys_own(desk):
     assert is_free("name")
 
 
+@pytest.mark.slow
 def test_a_body_that_locks_its_own_key_is_no_redelivery(desk):
     """A body that calls itself with the same key is told so, rather than sent again for ever."""
 
@@ -758,6 +765,7 @@ def test_a_locked_function_in_the_body_of_another_task_is_a_direct_call(desk):
     assert desk.messages() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("acks_late", "kind"), [(True, "Reject"), (False, "OperationalError")])
 def test_a_message_that_cannot_be_sent_again_is_not_lost_silently(
     desk, acks_late, kind, monkeypatch
@@ -933,6 +941,7 @@ def test_a_skipped_result_survives_every_serializer():
     assert type(copy) is Skipped
 
 
+@pytest.mark.slow
 def test_nothing_that_is_stored_shows_a_nonce(desk):
     """Neither results, errors nor messages carry the power to release."""
     texts = []
@@ -968,6 +977,7 @@ def test_a_base_class_locks_a_function(desk):
     assert bound.apply((7,)).get() == f"task:desk.other:{digest({'report_id': 7})}"
 
 
+@pytest.mark.slow
 def test_a_task_class_locks_its_run(desk):
     """A class-based task under LockedTask runs under the lock, called or sent."""
 
@@ -986,6 +996,7 @@ def test_a_task_class_locks_its_run(desk):
     assert desk.execute(desk.only()).retval == ("desk.build", "report:7")
 
 
+@pytest.mark.slow
 def test_autoretry_leaves_waiting_alone(desk):
     """A task with autoretry_for=Exception does not turn a deferred message into a counted retry."""
     task = desk.task(locked("retry"), autoretry_for=(Exception,), max_retries=1)

@@ -180,6 +180,7 @@ def test_a_retry_owns_its_mark(desk):
     assert marked() == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("put_off", [False, True], ids=["retried", "put off"])
 def test_what_is_sent_again_is_sent_whatever_is_there(desk, put_off):
     """Another message waits meanwhile, sent when nobody could mark: both run."""
@@ -216,6 +217,7 @@ def test_a_retry_in_a_transaction_that_it_rolls_back_is_sent(desk, transactional
     assert desk.only().headers["retries"] == 1
 
 
+@pytest.mark.slow
 def test_a_message_that_comes_back_keeps_its_place(desk):
     """Put off because another holds the key, it is still the one that counts."""
     task = sync(desk, lock={"on_conflict": "retry"})
@@ -230,6 +232,7 @@ def test_a_message_that_comes_back_keeps_its_place(desk):
     assert marked() == set()
 
 
+@pytest.mark.slow
 @MODES
 def test_a_copy_that_waits_is_no_reason_to_leave_a_message_out(desk, mode):
     """Delivered again while its run is at work, it may end without one: then nothing else waits."""
@@ -279,6 +282,7 @@ def test_a_body_that_fails_removes_the_mark(desk):
     assert marked() == set()
 
 
+@pytest.mark.slow
 def test_a_message_that_goes_back_to_the_broker_keeps_its_mark(desk, monkeypatch):
     """It could not be sent again for later, and still waits in the queue."""
     task = sync(desk, lock={"on_conflict": "retry"}, acks_late=True)
@@ -395,11 +399,13 @@ def interrupted_publishers(desk: Desk) -> list[str]:
     raise AssertionError
 
 
+@pytest.mark.slow
 def test_an_interrupted_publisher_leaves_no_mark_without_a_message(desk):
     """A time limit may end a task that sends: else nothing would be sent until queue_ttl."""
     assert interrupted_publishers(desk) == []
 
 
+@pytest.mark.slow
 def test_a_mark_that_stays_is_noticed(desk):
     """Broken: a publisher that was interrupted while it marked takes nothing back."""
     with with_edits(Edit(Marking, "take_back", "if self._attempts:", "if False:")):

@@ -66,6 +66,7 @@ def ended(nodes, way: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_process_that_ends_closes_what_it_has_and_waits_for_nobody(patient_nodes, way):
     """With leases held: no hang, no complaint of Python's development mode, the ttl goes on."""
@@ -73,6 +74,7 @@ def test_a_process_that_ends_closes_what_it_has_and_waits_for_nobody(patient_nod
     assert redlock("held").state().held
 
 
+@pytest.mark.slow
 def test_what_is_left_open_is_complained_of(patient_nodes):
     """The check can fail."""
     _, complaints = ended(patient_nodes, "with_a_socket_left_open")

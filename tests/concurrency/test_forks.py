@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 QUIET = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]  # it forks with threads
 
 
@@ -16,11 +18,13 @@ def told(*command: str) -> Any:
     return json.loads(output)
 
 
+@pytest.mark.slow
 def test_a_child_has_every_lock_that_another_thread_held():
     """No lock of the package that a thread of the parent held is held in a forked child."""
     assert told("-m", "tests.concurrency.held_locks") == {"missed": [], "stuck": [], "used": True}
 
 
+@pytest.mark.slow
 def test_a_lock_that_no_child_makes_anew_is_found():
     """The check above names a lock that stays held."""
     found = told("-m", "tests.concurrency.held_locks", "careless")
@@ -82,6 +86,7 @@ print(told or '"the child hung"')
 """
 
 
+@pytest.mark.slow
 def test_a_fork_during_another_threads_first_use():
     """A child that is forked while another thread makes the nodes of an alias makes its own."""
     assert told("-c", FIRST_USE) == [True, "slow"]

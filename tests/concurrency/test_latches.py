@@ -58,6 +58,7 @@ def forbidden(source: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_package_uses_nothing_that_an_interruption_leaves_locked():
     """No Condition, Event, Semaphore, Barrier, Timer, Thread, Queue or future of threads."""
     used = {

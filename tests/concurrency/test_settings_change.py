@@ -58,6 +58,7 @@ def made_at_once(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return made
 
 
+@pytest.mark.slow
 def test_many_threads_make_each_alias_once(monkeypatch):
     """The first locks of a process, by twelve threads under four aliases: one backend for each."""
     assert made_at_once(monkeypatch) == dict.fromkeys(ALIASES, 1)
@@ -92,6 +93,7 @@ def counted(nodes: EmbeddedNodes) -> Callable[[], int]:
     return lambda: connections(nodes[0]) - before
 
 
+@pytest.mark.slow
 def test_connections_of_threads_end_with_the_settings(nodes):
     """Those that no thread uses are closed at once; a lease is released where it is held."""
     more = counted(nodes)
@@ -148,6 +150,7 @@ def test_connections_of_an_event_loop_end_with_the_settings(nodes):
     assert loops_connections(nodes, within=20) == (1, 0)
 
 
+@pytest.mark.slow
 def test_connections_of_a_loop_that_stay_are_noticed(nodes):
     """The check can fail."""
     with with_edits(Edit(NodeGroup, "close", "self._loops.close()", "pass")):

@@ -25,6 +25,7 @@ def patient(patient_nodes):
         yield
 
 
+@pytest.mark.slow
 def test_threads_exclude_each_other(patient_nodes):
     """Sixteen threads on four names: one at a time in each, fences increasing, nothing lost."""
     inside: dict[str, int] = dict.fromkeys("abcd", 0)

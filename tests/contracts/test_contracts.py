@@ -418,6 +418,7 @@ def test_extend_means_the_ttl_it_was_acquired_with(world):
         assert lease.grant.deadline >= before + 9 * 0.99 - 0.002
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 def test_renewal_goes_on_with_the_ttl_it_was_acquired_with(world):
     """An `extend` by less than what is left does not make the watchdog renew for less."""
@@ -573,6 +574,7 @@ def test_on_lost_is_told_at_the_deadline(world):
     assert len(told) == 1
 
 
+@pytest.mark.slow
 def test_on_lost_is_told_when_renewal_finds_the_keys_gone(world):
     """A renewal that a majority refuses makes the lease lost, before its deadline."""
     told = threading.Event()
@@ -602,6 +604,7 @@ def test_an_error_in_on_lost_hides_nothing(world, caplog):
     assert lease.lost
 
 
+@pytest.mark.slow
 def test_the_watchdog_outlives_an_error_in_on_lost(world):
     """After an on_lost that failed the next lease is still told."""
 
@@ -616,6 +619,7 @@ def test_the_watchdog_outlives_an_error_in_on_lost(world):
     assert second.lost
 
 
+@pytest.mark.slow
 def test_renew_keeps_a_lease_past_its_ttl(world):
     """The watchdog prolongs a lease while it is held, and no longer."""
     clock = conf.backend("default").policy.clock
@@ -641,6 +645,7 @@ def test_without_renew_a_lease_ends_with_its_ttl(world):
         assert is_over(lease)
 
 
+@pytest.mark.slow
 def test_max_hold_ends_renewal(world):
     """After max_hold the watchdog lets the lease run out and tells."""
     told = threading.Event()
@@ -654,6 +659,7 @@ def test_max_hold_ends_renewal(world):
     eventually(lambda: world.look("name") == [], within=MAX_TTL)
 
 
+@pytest.mark.slow
 def test_min_hold_keeps_the_name_taken(world):
     """After an early release the name stays taken until min_hold is over."""
     start = time.monotonic()

@@ -154,6 +154,7 @@ def test_a_release_for_several_names_wakes_who_waits_for_one(world):
         test_contracts.is_free(world, name)
 
 
+@pytest.mark.slow
 def test_a_foreign_release_is_noticed(world):
     """Who wakes nobody is noticed by a look, long before the key's time is up."""
     assert world.seize("name", "foreign", 60_000) == 5
@@ -221,6 +222,7 @@ def test_waiting_for_a_name_that_rests(world):
     assert max(had) - start < 0.4 + 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("looks_are_rare")
 def test_waiting_for_ever_outlives_a_holder_that_never_comes_back(world):
     """No release, no push: the key's own time ends the wait."""
@@ -268,6 +270,7 @@ def test_a_lock_that_nobody_disputes_costs_ten_messages(asked, wait):
         assert asked == {"grant": 5, "release": 5}
 
 
+@pytest.mark.slow
 def test_who_waits_does_not_poll(patient_nodes, settings):
     """Twenty threads that wait send looks, of one of them, two a second at most."""
     alias = patient_nodes.settings(MAX_TTL=60, RESTART_GUARD=False, NODE_TIMEOUT=5)
@@ -313,6 +316,7 @@ def _blocked(nodes: EmbeddedNodes) -> int:
 # -- broken variants ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("edit", "proof"),
     [

@@ -346,6 +346,7 @@ def worlds(count: int) -> Iterator[World]:
         yield world
 
 
+@pytest.mark.slow
 def test_a_publisher_that_is_left_out_is_left_out_for_a_message_that_is_sent():
     """Whatever arrives when, and whatever is lost: no message is dropped for one that is not sent.
 
@@ -386,6 +387,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", BROKEN.values(), ids=BROKEN)
 def test_the_worlds_catch_a_broken_rule(edit):
     """Each rule of publishing is needed: without it a message is lost in some world."""

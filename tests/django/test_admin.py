@@ -234,6 +234,7 @@ assert not any(name.startswith("django.contrib.") for name in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_without_the_admin(tmp_path):
     """Where neither the admin nor users nor content types are installed, the rest works."""
     (tmp_path / "bare.py").write_text(BARE)
@@ -639,6 +640,7 @@ def test_a_node_that_may_evict_locks(patient_nodes, viewer):
     assert "a full node deletes locks that are held" in Reader(page).words
 
 
+@pytest.mark.slow
 def test_one_dead_and_one_hung_node(patient_nodes, viewer):
     """A dead and a hung node are shown as down; a new process asks twice, no more."""
     look(viewer)  # so that the templates are read
@@ -655,6 +657,7 @@ def test_one_dead_and_one_hung_node(patient_nodes, viewer):
     assert [cell == "?" for cell in found["invoice:42"][5:]] == [True, False, False, False, True]
 
 
+@pytest.mark.slow
 def test_a_node_that_hangs_costs_one_timeout_and_then_nothing(patient_nodes, viewer):
     """A node that was connected and hangs costs NODE_TIMEOUT once, also in a search."""
     alias = patient_nodes.settings(NODE_TIMEOUT=1.5, RESTART_GUARD=False)

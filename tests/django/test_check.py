@@ -166,6 +166,7 @@ def test_nodes_in_memory(memory):
     assert re.search(r"^all nodes +the nodes are memory:// nodes, .* warning", out, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_as_a_command_of_a_pipeline(redlock_nodes, monkeypatch, tmp_path):
     """Only the document is on standard output, and the status of the process is the verdict."""
     alias = {"NODES": [*redlock_nodes.urls[:2], "redis://127.0.0.1:1"]} | PATIENT
@@ -380,6 +381,7 @@ def test_a_password_that_is_needed(single):
 # -- another server -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_tls(redlock_nodes, tls):
     """In order with its CA; without it, without TLS, and with TLS where there is none."""
     context, crt = tls
@@ -424,6 +426,7 @@ def test_whatever_a_node_says(odd: Oddity, step: str, monkeypatch):
 # -- it ends --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nodes_that_hang(redlock_nodes, monkeypatch):
     """All at once, and in one bound."""
     monkeypatch.setattr(asking, "LEAST", 0.5)
@@ -438,6 +441,7 @@ def test_nodes_that_hang(redlock_nodes, monkeypatch):
     assert {node["findings"][0]["code"] for node in found["nodes"]} == {"connect_timeout"}
 
 
+@pytest.mark.slow
 def test_a_name_service_that_hangs(redlock_nodes, monkeypatch):
     """Looking a name up has no timeout, so the command does not wait for it."""
     monkeypatch.setattr(asking, "LEAST", 0.3)

@@ -112,6 +112,7 @@ def test_buckets_suit_seconds(telemetry):
     assert tuple(point.explicit_bounds) == otel.SLOW
 
 
+@pytest.mark.slow
 def test_a_loss_is_counted(telemetry):
     """A lease that is lost counts as a loss, and its hold ends at its deadline."""
     redlock("name", ttl=1, renew=False).acquire()  # forgotten, but not by us
@@ -402,6 +403,7 @@ def said(script: str, *arguments: str) -> str:
     return subprocess.check_output(command, text=True)
 
 
+@pytest.mark.slow
 def test_the_app_switches_it_on_where_it_is_installed():
     """With an SDK, Django's start is enough; with the API alone, or without, nothing listens."""
     assert said(SCRIPT, "sdk") == "True True\n"

@@ -96,6 +96,7 @@ def test_a_task_sends_each_signal(received):
     assert [called for called, _ in received][3:] == ["released"]
 
 
+@pytest.mark.slow
 def test_a_loss_is_sent_at_the_deadline(received):
     """The signal lease_lost comes at the local deadline, without on_lost and without renewal."""
     lease = redlock("name", ttl=1, renew=False).acquire()
@@ -211,6 +212,7 @@ def test_an_interrupted_receiver_leaves_nothing(memory):
     assert all(not node.keys for node in memory.nodes)
 
 
+@pytest.mark.slow
 def test_a_receiver_that_fails_does_not_end_the_watchdog():
     """After a receiver of lease_lost that failed the next lease is still told."""
     told = threading.Event()

@@ -306,6 +306,7 @@ def test_json(memory):
     assert A[:12] not in out
 
 
+@pytest.mark.slow
 def test_json_alone_on_stdout():
     """Run as a command, nothing but the document is on standard output; a pipe has no colour."""
     command = [sys.executable, "-m", "django", "redlock_status", "--settings", "tests.settings"]
@@ -370,6 +371,7 @@ def test_reads_the_index_and_scans_nothing(patient_nodes):
     assert "invoice:42" in named
 
 
+@pytest.mark.slow
 def test_a_pattern_finds_what_is_held_on_real_nodes(patient_nodes):
     """Of 900 locks that were taken, a pattern lists all, or says how many more there are."""
     names = [f"report:{number}" for number in range(900)]
@@ -394,6 +396,7 @@ def test_a_pattern_finds_what_is_held_on_real_nodes(patient_nodes):
     assert "No held lock matches 'report:*'." in out
 
 
+@pytest.mark.slow
 def test_a_pattern_is_searched_for_on_all_pages_of_the_index(patient_nodes):
     """Thousands of locks, a good many of them due in the same millisecond, are all looked at."""
     due = int((time.time() + 60) * 1000)
@@ -451,6 +454,7 @@ def test_evicted_keys_are_counted(patient_nodes):
     assert 0 < gone <= int(told[1]) <= found["evicted_keys"] <= most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "reader", "down"),
     [
@@ -486,6 +490,7 @@ def test_who_reads_only_the_beginning(patient_nodes, tmp_path, reader, options, 
     assert run.stdout.split()[-1][-1] == ("3" if down else "0")
 
 
+@pytest.mark.slow
 def test_one_dead_and_one_hung_node(patient_nodes):
     """A dead and a hung node are shown as down, and cost NODE_TIMEOUT twice at most."""
     with redlock("invoice:42", renew=False), new_to_a_dead_and_a_hung_node(patient_nodes):
@@ -519,6 +524,7 @@ def test_a_guarded_node(redlock_nodes, monkeypatch):
     assert advice.startswith("restart guard: started or emptied a short while ago; votes by itself")
 
 
+@pytest.mark.slow
 def test_a_hung_node_costs_nothing_once_it_is_known(patient_nodes):
     """In a process that lives on, a node known to hang is not waited for."""
     alias = patient_nodes.settings(NODE_TIMEOUT=1.5, RESTART_GUARD=False)
@@ -589,6 +595,7 @@ def test_without_rich_the_same_is_printed_as_plain_text(memory, request):
     assert set(lines[lines.index(heads) + 1]) == {"-", " "}
 
 
+@pytest.mark.slow
 def test_rich_is_no_dependency_of_a_lock():
     """Neither of the package nor of its settings; importing the command needs none either."""
     code = (

@@ -152,6 +152,7 @@ def test_an_event_loop_is_not_held_up(memory):
         asyncio.run(page())
 
 
+@pytest.mark.slow
 def test_real_nodes(patient_nodes):
     """On real nodes: one question to each node, no SCAN, and a hung node costs NODE_TIMEOUT."""
     alias = patient_nodes.settings(NODE_TIMEOUT=1.5, RESTART_GUARD=False)

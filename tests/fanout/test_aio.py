@@ -118,6 +118,7 @@ def connecting(group: NodeGroup) -> list[str]:
     return sorted({node.label for node in nodes} & {node.label for node in group.nodes})
 
 
+@pytest.mark.slow
 def test_a_loop_has_one_connection_to_each_node(five, monkeypatch):
     """A thousand tasks share one connection per node, from their first tick on."""
     # A slow tick is not taken for one that was kept from hearing of its connections.
@@ -187,6 +188,7 @@ def test_the_first_lease_of_a_loop_stands_on_all_nodes(five):
         asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_more_than_the_sockets_take(five):
     """Thousands of questions in one tick, more than the sockets take at once: none is lost."""
     redlock = template(group := group_of(five.urls, 20))
@@ -216,6 +218,7 @@ def test_more_than_the_sockets_take(five):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_burst_makes_no_node_look_silent(five, monkeypatch):
     """All tasks of a fresh loop get their locks, however long the loop writes."""
     redlock = template(group_of(five.urls, 0.5))
@@ -260,6 +263,7 @@ def test_a_node_works_while_a_burst_is_written(five, monkeypatch):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_task_that_keeps_the_loop_busy_makes_no_node_look_silent(five):
     """The loop's own delay, before questions leave or before answers are read, is not theirs."""
     redlock = template(group := group_of(five.urls, 0.4))
@@ -341,6 +345,7 @@ def test_connections_that_were_closed_while_idle_cost_a_loop_no_vote(three):
     group.close()
 
 
+@pytest.mark.slow
 def test_a_hung_node_costs_only_the_first_question(three):
     """SIGSTOP: no attempt waits for the node, or asks it while it is silent; and it comes back."""
     redlock = template(group := group_of(three.urls, 3))
@@ -378,6 +383,7 @@ def test_a_hung_node_costs_only_the_first_question(three):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_releases_wait_for_a_node_that_hangs_once(three, monkeypatch):
     """Who has been silent for longer than a majority took is not waited for by later releases."""
     # Seconds that a release waits for a node which was prompt before.
@@ -411,6 +417,7 @@ def test_releases_wait_for_a_node_that_hangs_once(three, monkeypatch):
     assert sum(waited) <= 3
 
 
+@pytest.mark.slow
 def test_a_hung_majority_is_told_in_time(three):
     """Two of three hung: refused as unavailable when they were asked and asked to undo it."""
     redlock = template(group := group_of(three.urls, 0.7))

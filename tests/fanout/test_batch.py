@@ -353,6 +353,7 @@ def test_a_loop_that_shuts_down_sends_what_it_has(three, broken):
     votes_by(broken, check)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 1, 2])
 @pytest.mark.parametrize(
     "broken",

@@ -137,6 +137,7 @@ def test_the_third_of_five_answers_ends_the_waiting(spread, seed):
     assert 3 * STEP <= took < LATE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spread", "edit"),
     [

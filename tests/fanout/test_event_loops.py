@@ -110,6 +110,7 @@ def without_farewell(redlock: LockTemplate, name: str) -> None:
         loop.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [by_run, by_async_to_sync, without_farewell])
 def test_loops_that_come_and_go_leave_nothing(nodes, how):
     """Two hundred loops in four threads: no more files, threads, connections; no warning."""
@@ -137,6 +138,7 @@ def test_loops_that_come_and_go_leave_nothing(nodes, how):
     end(group, nodes)
 
 
+@pytest.mark.slow
 def test_loops_that_follow_each_other_use_the_same_connections(nodes):
     """A hundred requests, each with a loop of its own, do not connect anew for each.
 
@@ -177,6 +179,7 @@ def test_two_loops_at_a_time_exclude_each_other(nodes):
     end(group, nodes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("close", [True, False])
 def test_a_loop_that_is_dropped_while_questions_are_outstanding(nodes, close):
     """What a dead loop had asked harms nobody: its connections are of use, or closed."""
@@ -207,6 +210,7 @@ def test_a_loop_that_is_dropped_while_questions_are_outstanding(nodes, close):
     end(group, nodes)
 
 
+@pytest.mark.slow
 def test_what_a_dead_loop_is_owed_disturbs_nobody(nodes):
     """A loop ends before its answers came: who has its connections next is not disturbed."""
     redlock = template(group := group_of(nodes.urls, 5))
@@ -348,6 +352,7 @@ print(json.dumps(codes))
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_uses_its_own_loop(nodes):
     """Forked inside a running loop or after one, a child connects anew."""
     command = [sys.executable, "-W", "error", "-W", "ignore:This process:DeprecationWarning"]

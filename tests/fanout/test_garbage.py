@@ -90,6 +90,7 @@ def left(nodes: EmbeddedNodes, before: str = "") -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_lock_leaves_no_garbage(nodes):
     """All that a lock makes is freed when it is over; of a thread, what connecting makes, too.
 
@@ -98,6 +99,7 @@ def test_a_lock_leaves_no_garbage(nodes):
     assert left(nodes) == {"thread": [], "task": []}
 
 
+@pytest.mark.slow
 def test_a_cycle_is_noticed(nodes):
     """The check above can fail."""
     assert left(nodes, BROKEN)["task"] != []

@@ -146,6 +146,7 @@ def late_over(group: Any, proxy: Proxy, redlock: Any) -> Lease:
     return lease
 
 
+@pytest.mark.slow
 def test_an_undo_that_gets_no_reply_is_sent_again(three):
     """No request follows; a thread ends the set, and another connection carries the release."""
     with Proxy(three[2].port) as proxy:
@@ -270,6 +271,7 @@ def test_a_set_that_was_claimed_for_an_interrupted_request_ends(held, edits, mon
     assert held.all_free() is not bool(edits)
 
 
+@pytest.mark.slow
 def test_many_threads_while_a_node_stops_and_goes_on(three):
     """Sets that owe replies serve all threads; no name stays taken, and no request fails."""
     group = group_of(three.urls, LONG)

@@ -132,6 +132,7 @@ def seconds_to_mark(three: EmbeddedNodes) -> float:
     return took
 
 
+@pytest.mark.slow
 def test_a_mark_waits_for_a_majority_only(three, monkeypatch):
     """Unlike an undo, which waits a moment for prompt nodes."""
     monkeypatch.setattr("django_redlock.fanout.blocking.threads.LEAST_LINGER", 0.4)

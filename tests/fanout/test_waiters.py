@@ -47,6 +47,7 @@ def blocked(nodes: EmbeddedNodes) -> int:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_thousand_cancelled_waiters_leave_nothing(nodes, seed):
     """Wherever it meets them: no line is stuck, nobody blocked, no connection, no key left."""
@@ -180,6 +181,7 @@ def test_tasks_and_threads_stand_in_one_line(nodes, monkeypatch):
     group.close()
 
 
+@pytest.mark.slow
 def test_a_cancelled_waiter_gives_its_connection_back(nodes):
     """Ten tasks in turn wait and are cancelled: one connection more than without, not ten."""
     redlock = template(group := group_of(nodes.urls, 5))

@@ -235,6 +235,7 @@ def test_a_child_has_no_place_of_its_parent(side, monkeypatch):
     assert (first.ended, first.withdrawn, second.ended) == (0, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["thread", "task"])
 @pytest.mark.parametrize(
     ("edit", "proof"),

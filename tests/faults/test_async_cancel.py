@@ -108,6 +108,7 @@ def check(weather: Weather, faults: list[str], fences: list[int]) -> None:
     assert fences == sorted(set(fences))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("debug", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_cancellation_anywhere_leaves_nothing(nodes, debug):
     """Cancelled once or twice, anywhere: keys gone in time, no answer misread."""
@@ -122,12 +123,14 @@ def test_thousands_of_cancellations_leave_nothing(nodes, seed):
     eventually(lambda: not any(connections(node) for node in nodes))
 
 
+@pytest.mark.slow
 def test_a_driver_that_does_not_undo_is_caught(nodes):
     """A driver that does not hand cancellations to the generator leaves keys: it is seen."""
     weather, _, _ = raged(nodes, 1000, seed=2, kind=Careless)
     assert weather.left
 
 
+@pytest.mark.slow
 def test_a_stream_that_forgets_a_question_is_caught(nodes, monkeypatch):
     """A stream that drops the question of a cancelled task gets out of step: it is seen."""
     monkeypatch.setattr(loops, "TaskCollector", Forgetful)

@@ -70,6 +70,7 @@ def by_a_task(redlock: LockTemplate) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("take", [by_a_thread, by_a_task])
 @pytest.mark.usefixtures("starved")
 def test_a_handshake_that_goes_on_is_waited_for(three, take):
@@ -86,6 +87,7 @@ def test_a_clock_alone_calls_such_nodes_silent(three, take, monkeypatch):
         take(template(group_of(three.urls, NODE_TIMEOUT)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("take", [by_a_thread, by_a_task])
 def test_threads_that_have_not_begun_make_no_node_silent(three, take, monkeypatch):
     """No node is known to be down because nobody has asked it yet."""
@@ -221,6 +223,7 @@ def halting(three: EmbeddedNodes, monkeypatch: pytest.MonkeyPatch) -> Callable[[
     return halt
 
 
+@pytest.mark.slow
 def test_who_is_connected_late_is_asked_where_another_is_silent(three, halting):
     """A bare majority that were connected at once, and one of them halts: the third one votes."""
     redlock = halting()

@@ -191,6 +191,7 @@ def test_a_dead_majority_is_told_for_each_node():
             redlock("name").try_acquire()
 
 
+@pytest.mark.slow
 def test_nodes_that_die_while_a_lease_is_held():
     """A holder notices no dead minority; without a majority it is unknown, then lost."""
     with laboratory(5) as nodes:
@@ -245,6 +246,7 @@ def test_how_many_nodes_may_fail(count):
 # -- nodes that hang --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_hung_minority_costs_nothing():
     """With two of five nodes hung the median is at most 3 times the healthy one's."""
     with EmbeddedNodes(7) as nodes:
@@ -269,6 +271,7 @@ def test_a_hung_minority_costs_nothing():
         eventually(lambda: holders(nodes, "ill:lock:name") == [], within=MAX_TTL / 3)
 
 
+@pytest.mark.slow
 def test_a_node_that_hangs_is_known_however_slowly_it_was_asked(monkeypatch):
     """A process that is held up while it writes waits for a hung node once, not twice."""
     asked: list[int] = []
@@ -302,6 +305,7 @@ def test_a_full_backlog_has_room_for_undoing():
             eventually(lambda: client.keys("redlock:lock:*") == [], within=MAX_TTL / 3)
 
 
+@pytest.mark.slow
 def test_a_hung_majority_is_told_in_time():
     """With three of five nodes hung an attempt ends within a few node timeouts."""
     with laboratory(5, NODE_TIMEOUT=0.3) as nodes:
@@ -320,6 +324,7 @@ def test_a_hung_majority_is_told_in_time():
         eventually(lambda: attempt("name"))
 
 
+@pytest.mark.slow
 def test_on_lost_is_told_when_no_packet_moves():
     """With every node hung the holder is told at its own deadline."""
     told = threading.Event()
@@ -518,6 +523,7 @@ def test_a_spoiled_reply_of_a_majority(fault):
         eventually(works, every=0.05)
 
 
+@pytest.mark.slow
 def test_lost_replies_leave_no_key():
     """When no reply comes back at all, every request still went out, and so did its undoing."""
     with behind_proxies(3, 3, NODE_TIMEOUT=0.2) as (nodes, proxies):
@@ -658,6 +664,7 @@ def test_an_emptied_node_has_no_vote_until_the_guard_is_over():
         lease.release()
 
 
+@pytest.mark.slow
 def test_an_emptied_node_is_found_out_through_an_open_connection():
     """A majority emptied under a holder does not grant its name to a second one."""
     with laboratory(3, **GUARDED) as nodes:
@@ -716,6 +723,7 @@ def test_a_wait_that_the_guard_outlasts_ends_at_once(asynchronous):
         assert time.monotonic() - began < PATIENCE
 
 
+@pytest.mark.slow
 def test_a_wait_outlasts_a_short_guard():
     """A wait that is longer than the guard ends with the lock."""
     with laboratory(1) as nodes, in_force(nodes.urls, TTL=1, **GUARDED):
@@ -745,6 +753,7 @@ def replicate(node: EmbeddedNode, master: EmbeddedNode) -> None:
         eventually(lambda: client.info("replication")["master_link_status"] == "up", every=0.02)
 
 
+@pytest.mark.slow
 def test_a_replica_has_no_vote():
     """A node that is a replica when it is reached has no vote, and it is said why."""
     with laboratory(2) as nodes:
@@ -766,6 +775,7 @@ def test_a_node_that_became_a_replica_has_no_vote():
         assert holders(nodes) == []
 
 
+@pytest.mark.slow
 def test_a_promoted_replica_has_no_vote():
     """A replica that was promoted may lack what its master had granted."""
     with laboratory(2) as nodes:
@@ -777,6 +787,7 @@ def test_a_promoted_replica_has_no_vote():
         assert "promoted" in why()
 
 
+@pytest.mark.slow
 def test_a_node_that_was_a_replica_for_a_while_has_no_vote():
     """A node whose data were replaced while a connection lay idle has no vote on it."""
     with laboratory(3) as nodes:
@@ -821,6 +832,7 @@ def test_a_server_listed_under_two_addresses_counts_once():
             assert holders(nodes) == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_server_whose_second_address_answers_late_counts_once():
     """A twin whose connection was not ready in time is found out all the same."""
     with laboratory(2) as nodes, Proxy(nodes[0].port) as proxy:
@@ -906,6 +918,7 @@ def test_rights_taken_away_later_are_no_vote():
 # -- nodes in trouble -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_loading_node_has_no_vote():
     """LOADING is no vote, not retried, and over when the data are there."""
     with laboratory(1) as nodes, EmbeddedNodes(1, config=with_debug(nodes[0])) as slow:
@@ -1092,6 +1105,7 @@ def test_flushing_scripts_costs_no_lease():
 # -- giving away --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_handle_survives_an_adoption_that_no_majority_answered():
     """Nodes that hang while a handle is adopted do not destroy it: they go on, and it is good."""
     with laboratory(5, NODE_TIMEOUT=0.5, TTL=MAX_TTL) as nodes:
@@ -1148,6 +1162,7 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
     return crt, key
 
 
+@pytest.mark.slow
 def test_a_node_with_tls(certificate):
     """Locks work over rediss://; unknown CA, wrong host, and TLS on one side only are no vote."""
     crt, key = certificate
@@ -1239,6 +1254,7 @@ print(json.dumps([first, second, told]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("real", [False, True])
 def test_a_forked_child_owns_nothing_of_its_parent(request, real):
     """A child owns only what it takes itself; the parent's lease stands."""

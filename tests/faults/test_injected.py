@@ -35,6 +35,7 @@ def well(said: dict[str, Any]) -> None:
 QUICK = {"block", "ablock"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scenario",
     [

@@ -177,6 +177,7 @@ def waits(person: Person) -> list[float]:
 # -- in order -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_processes_are_served_in_order_of_arrival(rig):
     """Five processes arrive one after another and get their turns in that order, at once each."""
     people = rig.invite(5, RARELY)
@@ -191,6 +192,7 @@ def test_processes_are_served_in_order_of_arrival(rig):
     eventually(lambda: rig.blocked() == [])
 
 
+@pytest.mark.slow
 def test_a_tight_loop_does_not_overtake(rig, monkeypatch):
     """Who releases and asks again at once, waiting or not, comes after those who wait already."""
     monkeypatch.setattr("django_redlock.core.hold.RESERVED", 20.0)  # the process may be held up
@@ -219,6 +221,7 @@ def test_a_tight_loop_does_not_overtake(rig, monkeypatch):
 # -- who dies, or stands still --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_the_head_of_the_line_may_go(rig, how):
     """Killed, it costs the next nothing; stopped, it takes its turn away, for a second at most."""
@@ -246,6 +249,7 @@ def test_the_head_of_the_line_may_go(rig, how):
     eventually(lambda: rig.keys() == [])
 
 
+@pytest.mark.slow
 def test_a_holder_that_is_killed_is_outlived(rig):
     """Whoever waits gets the name when the dead one's ttl is over, and not much later."""
     rig.alias["TTL"] = 2.0
@@ -329,6 +333,7 @@ def test_people_who_die_at_random_starve_nobody(rig):
 # -- Ctrl-C, forks --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_waiting_leaves_nothing(rig):
     """Out of every line at once: the thread behind goes to the nodes and gets its turn."""
     (person,) = rig.invite(1, RARELY)
@@ -350,6 +355,7 @@ def test_ctrl_c_while_waiting_leaves_nothing(rig):
         person.lines.clear()
 
 
+@pytest.mark.slow
 def test_one_of_a_process_goes_to_the_nodes(rig):
     """However many of its threads wait for a name, one connection stands in its queue."""
     (person,) = rig.invite(1)
@@ -368,6 +374,7 @@ def test_one_of_a_process_goes_to_the_nodes(rig):
     eventually(lambda: rig.blocked() == [])
 
 
+@pytest.mark.slow
 def test_a_fork_while_waiting_waits_for_itself(rig):
     """A child of a process whose thread waits has its own place in the queue, and its own turn."""
     (person,) = rig.invite(1)

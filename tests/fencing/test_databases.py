@@ -341,6 +341,7 @@ def test_a_claim_by_a_subquery_is_fooled(store):
     assert row.get().fence == older.fence
 
 
+@pytest.mark.slow
 def test_a_holder_that_pauses_in_a_transaction_holds_up_its_successor(store):
     """Its row lock outlives its lease; the successor's lock timeout ends the waiting."""
     older, newer = store.take(), store.take()
@@ -424,6 +425,7 @@ def test_who_claims_with_an_older_view_reads_no_older_value(store, repeatable):
 # -- the servers ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])
 def test_a_server_leaves_nothing(kind):
     """Neither a process nor a folder."""

@@ -118,6 +118,7 @@ def test_a_torn_block_of_a_task_releases(lock: Lock, redlock: LockTemplate) -> N
     assert is_free(redlock)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("torn")
 def test_a_torn_exit_stack_releases_when_the_exception_is_forgotten(
     lock: Lock, redlock: LockTemplate

@@ -43,6 +43,7 @@ with closing(sqlite3.connect(where, isolation_level=None)) as table:
 """  # noqa: S608 - no injection: a script
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("meanwhile", ["awaiting", "working"])
 def test_a_frozen_task_wakes_up_lost_and_its_write_is_refused(nodes, tmp_path, meanwhile):
     """Stopped past its ttl, a task knows at its first look, and the row refuses it.

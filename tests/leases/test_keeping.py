@@ -96,6 +96,7 @@ def test_the_key_is_freed_and_the_run_name_stays():
     assert is_free("run")
 
 
+@pytest.mark.slow
 def test_the_run_name_is_renewed():
     """It is held for longer than its ttl, also when the first lease was not renewed."""
     own = run(ttl=0.3)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 LOCKS = 10_000
 RENEWED = 1000
 CHUNKS = 40  # tracked objects that a schedule may keep: two for each chunk
@@ -159,6 +161,7 @@ def measured(before: str = "") -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_leases_are_small_and_leave_nothing():
     """Thousands of leases that were released leave no object and no memory, however taken."""
     found = measured()
@@ -168,6 +171,7 @@ def test_leases_are_small_and_leave_nothing():
     assert found["after"] < 10
 
 
+@pytest.mark.slow
 def test_a_lease_that_was_renewed_leaves_nothing():
     """Neither an object nor a place in a schedule, by a thread and in an event loop."""
     found = measured()
@@ -178,6 +182,7 @@ def test_a_lease_that_was_renewed_leaves_nothing():
         assert left["objects"] <= CHUNKS
 
 
+@pytest.mark.slow
 def test_a_schedule_that_remembers_is_noticed():
     """The check above can fail."""
     found = measured(BROKEN)
@@ -186,6 +191,7 @@ def test_a_schedule_that_remembers_is_noticed():
     assert found["after"] > 50
 
 
+@pytest.mark.slow
 def test_a_schedule_that_remembers_who_was_renewed_is_noticed():
     """The same."""
     found = measured(BROKEN_FOR_THE_RENEWED)

@@ -95,6 +95,7 @@ def _all_later(leases: Sequence[Lease], deadlines: Sequence[float]) -> bool:
 # -- one message for many -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 def test_leases_that_are_due_together_share_a_message(nodes):
     """300 leases, renewed twice, cost each node 6 messages or a few more, as the node counts."""
@@ -160,6 +161,7 @@ def test_each_backend_has_its_own_message(memory):
 # -- unknown, kept, lost --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 def test_a_failed_renewal_is_unknown_until_the_deadline(memory):
     """Nodes that are away for two renewals cost nothing; nobody is told of a loss."""
@@ -177,6 +179,7 @@ def test_a_failed_renewal_is_unknown_until_the_deadline(memory):
     lease.release()
 
 
+@pytest.mark.slow
 def test_what_stays_unknown_is_lost_at_the_deadline_not_before(memory, monkeypatch):
     """Nodes that stay away end the lease at its own deadline."""
     monkeypatch.setattr("django_redlock.leases.state.RENEWALS", 50)
@@ -198,6 +201,7 @@ def test_what_stays_unknown_is_lost_at_the_deadline_not_before(memory, monkeypat
     assert deadline <= moment < deadline + 5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 def test_a_minority_that_denies_a_lease_does_not_end_it(memory):
     """One node of three without the key, another one silent: unknown, so the lease stands."""
@@ -217,6 +221,7 @@ def test_a_minority_that_denies_a_lease_does_not_end_it(memory):
     lease.release()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 def test_an_unforeseen_error_of_asking_is_unknown_too(memory, caplog):
     """Whatever asking raises is logged, and the lease is tried again until its deadline."""
@@ -234,6 +239,7 @@ def test_an_unforeseen_error_of_asking_is_unknown_too(memory, caplog):
     lease.release()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 def test_a_hung_group_delays_no_deadline_and_no_renewal_of_others(nodes, monkeypatch):
     """While a renewal hangs for seconds, every other lease is renewed or told in time."""
@@ -273,6 +279,7 @@ def test_a_hung_group_delays_no_deadline_and_no_renewal_of_others(nodes, monkeyp
             lease.release()
 
 
+@pytest.mark.slow
 def test_an_exit_in_the_background_ends_no_watchdog(memory, caplog):
     """An ``on_lost`` that calls ``sys.exit`` is logged; others are told all the same."""
 
@@ -306,6 +313,7 @@ def test_a_listener_that_exits_ends_no_renewal(memory):
         lease.release()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 def test_an_on_lost_that_blocks_stops_no_renewal(memory):
     """A callback that does not return keeps no other lease from being renewed."""
@@ -384,6 +392,7 @@ def not_renewed(memory: Memory, name: str, after: int) -> None:
     other.release()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 def test_a_lease_that_nobody_can_release_is_not_renewed(memory):
     """A lease that was forgotten ends with its ttl: the watchdog does not keep it."""
@@ -399,6 +408,7 @@ def test_a_lease_that_nobody_can_release_is_not_renewed(memory):
     made(memory)("name").acquire().release()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 def test_many_threads_take_and_lose_leases_and_none_is_mixed_up(memory):
     """Leases of many threads, some released, some lost: each is told once what happened to it."""
@@ -704,6 +714,7 @@ def test_a_lease_that_is_released_while_it_is_given_back_has_no_place():
         assert release_in_the_middle_of_a_put() == 1
 
 
+@pytest.mark.slow
 def test_threads_forget_leases_while_others_are_added_and_taken():
     """None of those that live is missed, and none that was released has a place."""
     schedule, ended, over = rota_of(), deque[Any](), threading.Event()

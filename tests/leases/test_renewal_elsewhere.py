@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
+
 from .test_renewal import group_of, made, nodes
 
 __all__ = ["nodes"]
@@ -98,6 +100,7 @@ with redlock("invoice", on_lost=lambda _: told.set()) as lease:
 """  # noqa: S608 - no injection: a script
 
 
+@pytest.mark.slow
 def test_a_frozen_holder_wakes_up_lost_and_its_write_is_refused(nodes, tmp_path):
     """Stopped past its ttl, a holder knows at its next look, and the row knows the fence."""
     path = tmp_path / "shop.sqlite3"
@@ -132,6 +135,7 @@ state.RENEWALS = 600
 """
 
 
+@pytest.mark.slow
 def test_a_killed_holder_is_gone_after_its_ttl_and_not_before(nodes):
     """What a process held that was killed is free after one ttl at the most."""
     words = ",".join(nodes.urls), "left"
@@ -151,6 +155,7 @@ def test_a_killed_holder_is_gone_after_its_ttl_and_not_before(nodes):
         redlock("left:7", wait=60).acquire().release()
 
 
+@pytest.mark.slow
 def test_a_process_ends_quietly_in_the_middle_of_renewing(nodes):
     """With fifty leases that are renewed all the time, an exit writes nothing to stderr."""
     for turn in range(3):
@@ -211,6 +216,7 @@ print(json.dumps({{
 """
 
 
+@pytest.mark.slow
 def test_greenlets_are_renewed_and_exclude_each_other(nodes):
     """Under gevent renewal goes on while greenlets work, and stops none of them."""
     with running(GREEN, ",".join(nodes.urls)) as green:

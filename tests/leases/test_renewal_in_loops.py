@@ -111,6 +111,7 @@ def test_many_leases_of_a_loop_share_a_message(nodes):
         asyncio.run(work(group))
 
 
+@pytest.mark.slow
 def test_on_lost_is_called_in_the_loop_in_time(monkeypatch):
     """A task's lease is told lost in its loop, at the local deadline, once."""
     # The thread, the second line, is to leave it to the loop also where that is a little late.
@@ -134,6 +135,7 @@ def test_on_lost_is_called_in_the_loop_in_time(monkeypatch):
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_the_thread_steps_in_while_a_loop_is_blocked(often_thread):
     """A task that blocks its loop keeps its lease for as long as it does."""
     group = Twice()
@@ -151,6 +153,7 @@ def test_the_thread_steps_in_while_a_loop_is_blocked(often_thread):
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_the_thread_tells_of_a_loss_while_a_loop_is_blocked():
     """`on_lost` does not wait for a loop that is blocked."""
     told: list[threading.Thread] = []
@@ -170,6 +173,7 @@ def test_the_thread_tells_of_a_loss_while_a_loop_is_blocked():
     assert told[0] is not threading.current_thread()
 
 
+@pytest.mark.slow
 def test_a_lease_outlives_its_loop_and_keeps_nothing_of_it(often_thread):
     """A lease that was taken in a loop that has ended is renewed, and the loop is forgotten."""
     group = Twice()
@@ -270,6 +274,7 @@ if how != "left":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["run", "async_to_sync", "abrupt", "left"])
 @pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_loop_ends_quietly(how, real, request):

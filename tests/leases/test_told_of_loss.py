@@ -46,6 +46,7 @@ def heard(*kinds: events.EventKind) -> Iterator[list[events.Event]]:
 # -- of a loss ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_callbacks_that_never_return_keep_nobody_else_from_being_told(redlock):
     """Each holder is told at its own deadline, whatever the others do with the news."""
     free, blocked, told = threading.Event(), [], threading.Event()
@@ -67,6 +68,7 @@ def test_callbacks_that_never_return_keep_nobody_else_from_being_told(redlock):
         free.set()
 
 
+@pytest.mark.slow
 def test_so_many_are_told_at_once_and_no_more(redlock):
     """Ten thousand losses are no ten thousand threads."""
     free, told = threading.Event(), []
@@ -100,6 +102,7 @@ def test_jobs_of_one_kind_are_done_in_turns():
     eventually(lambda: not workers._workers and not workers._jobs)
 
 
+@pytest.mark.slow
 def test_the_log_tells_of_a_loss_that_nobody_asked_to_be_told_of(redlock, caplog):
     """At the deadline, not at the release: also of a lease that is not renewed."""
     with caplog.at_level(logging.WARNING, "django_redlock"):
@@ -116,6 +119,7 @@ async def lose(redlock: LockTemplate, told: list[events.Event]) -> Lease:
     return lease
 
 
+@pytest.mark.slow
 def test_who_subscribes_after_the_acquisition_is_told_too(redlock):
     """Of a loss in a thread, and in a task."""
     logging.getLogger("django_redlock").setLevel(logging.CRITICAL)
@@ -185,6 +189,7 @@ def fails_and_recovers(
         assert not lease.lost
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 def test_a_renewal_that_fails_is_told_once_for_each_outage(caplog):
     """The lease is unknown, and stands: there is time to do something before it is lost."""
@@ -198,6 +203,7 @@ def test_a_renewal_that_fails_is_told_once_for_each_outage(caplog):
     assert events_.count("not renewed") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 def test_a_renewal_that_fails_in_a_loop_is_told_once_for_each_outage():
     """The same for the timer of an event loop."""

@@ -280,6 +280,7 @@ def test_the_loop_goes_on_while_a_task_waits():
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_renewal_keeps_a_tasks_lease_while_the_loop_stands_still():
     """A loop that a task blocks for longer than the ttl does not cost it the lease."""
 

@@ -59,6 +59,7 @@ def test_restarts_without_the_guard_give_two_holders() -> None:
     assert breaks("guard")
 
 
+@pytest.mark.slow
 def test_any_number_of_restarts_with_the_guard_do_not(holds: Holds) -> None:
     """Promised: one holder, however many nodes lose their data, several at once included."""
     met = holds("guard")
@@ -71,16 +72,19 @@ def test_restarts_with_a_guard_shorter_than_the_longest_ttl_give_two_holders() -
     assert breaks("short-guard")
 
 
+@pytest.mark.slow
 def test_restarts_with_a_guard_as_long_as_the_longest_ttl_do_not(holds: Holds) -> None:
     """Promised: one holder when the guard outlasts every lease that may be forgotten."""
     assert holds("short-guard")["restarts"] > 0
 
 
+@pytest.mark.slow
 def test_old_data_and_a_clock_that_is_set_before_anybody_looks_give_two_holders() -> None:
     """Not promised: exclusion when a node comes back with old data and seems to be old."""
     assert breaks("boot")
 
 
+@pytest.mark.slow
 def test_a_node_that_boots_empty_with_a_slow_clock_does_not(holds: Holds) -> None:
     """Promised: one holder when a node restarts empty, whenever its slow clock is set."""
     met = holds("boot")
@@ -93,6 +97,7 @@ def test_node_clocks_that_jump_forward_give_two_holders() -> None:
     assert breaks("clock-jump")
 
 
+@pytest.mark.slow
 def test_tokens_increase_although_node_clocks_jump(holds: Holds) -> None:
     """Promised: tokens increase over successive holders, even where exclusion failed."""
     assert holds("clock-jump")["clock jumps"] > 0
@@ -103,6 +108,7 @@ def test_keys_that_vanish_unseen_give_two_holders() -> None:
     assert breaks("vanishing")
 
 
+@pytest.mark.slow
 def test_tokens_increase_although_keys_vanish(holds: Holds) -> None:
     """Promised: tokens increase as long as the nodes keep their counters."""
     assert holds("vanishing")["vanishes"] > 0
@@ -113,11 +119,13 @@ def test_wall_clocks_beyond_the_skew_break_tokens_when_counters_are_lost() -> No
     assert breaks("skew")
 
 
+@pytest.mark.slow
 def test_wall_clocks_within_the_skew_keep_tokens_when_counters_are_lost(holds: Holds) -> None:
     """Promised: tokens increase after a loss of counters if clocks agree within the skew."""
     assert holds("skew")["restarts"] > 0
 
 
+@pytest.mark.slow
 def test_wall_clocks_do_not_matter_while_counters_are_kept(holds: Holds) -> None:
     """Promised: tokens increase, however wrong wall clocks are, while counters are kept."""
     assert breaks("skew-kept")
@@ -134,12 +142,14 @@ def test_a_row_that_is_claimed_by_fence_refuses_a_paused_holder(holds: Holds) ->
     assert holds("paused")["write refused"] > 0
 
 
+@pytest.mark.slow
 def test_refusing_lower_fences_on_writes_alone_loses_updates(holds: Holds) -> None:
     """Not promised: that a row is safe which looks at the fence only when it is written."""
     assert breaks("paused-refusing")
     holds("paused-refusing")
 
 
+@pytest.mark.slow
 def test_a_majority_away_stops_everybody() -> None:
     """Not promised: a lock without a majority; it is told as an outage, and nobody holds."""
     assert breaks("majority-away")
@@ -153,6 +163,7 @@ def test_a_majority_away_stops_everybody() -> None:
     assert met["granted"] == met["LockTaken"] == 0
 
 
+@pytest.mark.slow
 def test_a_minority_away_stops_nobody(holds: Holds) -> None:
     """Promised: while a minority hangs or is down, nobody is told of an outage."""
     assert holds("majority-away")["NodesUnavailable"] == 0

@@ -30,6 +30,7 @@ def quiet() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worlds", [SAMPLE, pytest.param(WORLDS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("where", PROFILES, ids=lambda where: where.name)
 def test_no_renewed_lease_breaks_a_promise(where: Profile, worlds: int) -> None:

@@ -34,6 +34,7 @@ def outcome(folder: Path, body: str, *more: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("-n", "1")], ids=["alone", "xdist"])
 def test_a_broken_variant_is_played_until_it_shows(tmp_path, more):
     """And the run says how many plays that took."""
@@ -42,6 +43,7 @@ def test_a_broken_variant_is_played_until_it_shows(tmp_path, more):
     assert "test_it.py::test_it: 3 plays" in said
 
 
+@pytest.mark.slow
 def test_a_broken_variant_that_never_shows_is_a_failure(tmp_path):
     """After all plays."""
     said = outcome(tmp_path, f'note_broken("x"); assert len(plays) > {PLAYS}')
@@ -49,6 +51,7 @@ def test_a_broken_variant_that_never_shows_is_a_failure(tmp_path):
     assert f"{PLAYS} plays" in said
 
 
+@pytest.mark.slow
 def test_what_is_right_is_played_once(tmp_path):
     """A failure before anything is broken is no matter of luck."""
     said = outcome(tmp_path, 'assert len(plays) == 2; note_broken("x")')

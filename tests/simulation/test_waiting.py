@@ -99,6 +99,7 @@ def test_a_place_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -
     assert Broken.BLOCKED in seen
 
 
+@pytest.mark.slow
 def test_most_broken_rules_of_waiting_leave_one_holder() -> None:
     """A wake-up makes nobody a holder: what is lost without the rules of the queue is a turn.
 

@@ -61,6 +61,7 @@ def test_there_are_at_least_two_thousand_worlds() -> None:
     assert WORLDS == 4 * CHUNK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "start",
     [
@@ -97,6 +98,7 @@ def test_clocks_are_as_wrong_as_they_may_be() -> None:
     assert sum(abs(error) > 0.0039 for error in errors) > len(errors) / 5
 
 
+@pytest.mark.slow
 def test_messages_overtake_each_other_on_different_connections() -> None:
     """Of two questions of one client to one node, the later one may arrive first."""
     assert sum(play(seed, profile("rough")).met["overtaken"] for seed in range(20)) > 0
@@ -138,6 +140,7 @@ def test_a_seed_replays_its_world(where: Profile) -> None:
     assert first.met == second.met
 
 
+@pytest.mark.slow
 def test_a_seed_replays_its_world_in_another_process() -> None:
     """Nothing depends on how Python orders sets, which changes from process to process."""
     code = (

@@ -182,6 +182,7 @@ def test_close_leaves_nothing(temporary):
         _ = nodes.urls
 
 
+@pytest.mark.slow
 def test_nodes_that_are_forgotten_leave_nothing(temporary):
     """Nodes that nobody closes end when the interpreter does, and their files with them."""
     script = (
@@ -221,6 +222,7 @@ def test_a_ctrl_c_is_not_for_the_nodes():
         assert os.getpgrp() not in {os.getpgid(node.pid) for node in nodes}
 
 
+@pytest.mark.slow
 def test_a_forked_child_ends_nothing(shared):
     """A forked process that closes its copy of the nodes, or exits, leaves the nodes alone."""
     script = (
@@ -267,6 +269,7 @@ def test_a_wrong_configuration_is_told_at_once(temporary):
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_port_taken_before_the_start_is_replaced(monkeypatch):
     """A port that somebody takes between choosing and starting is given up for another."""
     reserve = embedded_node._reserve
@@ -282,6 +285,7 @@ def test_a_port_taken_before_the_start_is_replaced(monkeypatch):
             assert len({run_id(node) for node in nodes}) == 2
 
 
+@pytest.mark.slow
 def test_a_dead_nodes_port_is_kept_for_it():
     """A restart never moves to another port; when its own is taken, it says so."""
     with EmbeddedNodes(1) as nodes:
@@ -333,6 +337,7 @@ def test_a_relative_path_of_a_server_is_one_of_the_caller(elsewhere, monkeypatch
         assert executable(nodes[0]) == str(elsewhere)
 
 
+@pytest.mark.slow
 def test_settings_are_ready_to_vote_under(shared):
     """The alias comes when every node has an epoch and is past the restart guard."""
     shared.restart(0)
@@ -355,6 +360,7 @@ def test_settings_take_options(shared):
     assert all(epoch(node, "mine:") for node in shared)
 
 
+@pytest.mark.slow
 def test_settings_pass_over_dead_and_paused_nodes():
     """Nodes that cannot answer keep their place in the alias and are not waited for."""
     with EmbeddedNodes(3) as nodes:
@@ -381,6 +387,7 @@ def test_an_emptied_node_is_never_vouched_for(shared):
     assert epoch(shared[2], "emptied:") is None
 
 
+@pytest.mark.slow
 def test_nodes_too_young_at_the_deadline_are_an_error(shared, monkeypatch):
     """A node that does not grow old enough in time is reported, not waited for for ever."""
     monkeypatch.setattr(embedded, "LATE_SECONDS", 0.1)
@@ -412,6 +419,7 @@ def test_the_fixture_puts_the_nodes_into_the_settings(redlock_nodes):
     assert all(epoch(node) for node in redlock_nodes)
 
 
+@pytest.mark.slow
 def test_what_a_test_did_to_the_nodes_is_mended(shared):
     """Paused, dead and emptied nodes are ready again; locks are gone, counters are not."""
     plugin.mend(shared, **GUARD)

@@ -108,6 +108,7 @@ LEFT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", LEFT, ids=lambda act: act.__name__)
 def test_a_lock_that_is_left_behind_is_found_and_freed(aliases, act):
     """The error names lock, holder and place; the next test can take the name."""
@@ -191,6 +192,7 @@ def test_what_leaves_nothing_behind_is_well(aliases, act):
         gc.enable()
 
 
+@pytest.mark.slow
 def test_two_locks_of_two_aliases(aliases):
     """Each is told, in the order in which they were acquired."""
 
@@ -204,6 +206,7 @@ def test_two_locks_of_two_aliases(aliases):
     assert_free("c", alias="other")
 
 
+@pytest.mark.slow
 def test_what_others_hold_is_theirs(aliases):
     """What was acquired before the test is neither told nor freed."""
     with redlock("before") as lease:
@@ -402,6 +405,7 @@ def run(home: Path, *words: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_fixture_in_a_project(tmp_path):
     """Named in pytest's configuration it is of every test; a leak is an error of the test's end."""
     (tmp_path / "pytest.ini").write_text(INI)
@@ -412,6 +416,7 @@ def test_the_fixture_in_a_project(tmp_path):
     assert re.search(r"'report:8' of 'default', held by .* in test_leaves_one_on_real", said), said
 
 
+@pytest.mark.slow
 def test_without_the_fixture_nothing_is_noticed(tmp_path):
     """The test above can fail: the plugin alone does nothing."""
     (tmp_path / "pytest.ini").write_text(INI.replace("usefixtures", "# usefixtures"))
@@ -419,6 +424,7 @@ def test_without_the_fixture_nothing_is_noticed(tmp_path):
     assert "1 failed, 2 passed" in run(tmp_path, "pytest", "-k", "not real")
 
 
+@pytest.mark.slow
 def test_the_mixin_in_a_project(tmp_path):
     """By Django's runner, for each kind of test case: a test that leaves a lock behind fails."""
     (tmp_path / "test_it.py").write_text(DJANGO)
@@ -434,6 +440,7 @@ def test_the_mixin_in_a_project(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_the_mixin_under_pytest(tmp_path):
     """The same tests by pytest."""
     (tmp_path / "pytest.ini").write_text(INI.replace("usefixtures", "# usefixtures"))

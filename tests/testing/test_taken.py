@@ -70,6 +70,7 @@ def test_every_task_is_refused_until_the_block_ends(aliases):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_another_process_is_refused(patient_nodes):
     """On real nodes the name is taken for every process."""
     script = ATTEMPT.replace("REDLOCK={}", f"REDLOCK={settings.REDLOCK!r}")

@@ -103,6 +103,7 @@ def test_the_first_contact(aliases):
     redlock("report:7").acquire().release()
 
 
+@pytest.mark.slow
 def test_other_processes_notice_nothing(patient_nodes):
     """The servers go on: another process takes and frees the name meanwhile."""
     script = ATTEMPT.replace("REDLOCK={}", f"REDLOCK={settings.REDLOCK!r}")
@@ -192,6 +193,7 @@ def test_renewals_in_a_loop_fail_and_go_on(aliases, often):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_lease_whose_time_is_over_in_an_outage_is_lost(aliases):
     """No renewal prolongs it: the holder is told at its deadline."""
     lost: list[Any] = []
@@ -396,6 +398,7 @@ def taken_block() -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # coroutines that never run
 @pytest.mark.parametrize("scenario", [block, by_stack, by_decorator, in_a_loop, taken_block])
 def test_an_exception_at_any_call_leaves_no_outage(memory, monkeypatch, request, scenario):

@@ -124,6 +124,24 @@ def test_a_good_page_has_no_faults(audit):
     assert audit(GOOD.replace("Nobody holds", "There is no such page of"), status=404) == []
 
 
+@pytest.mark.parametrize(
+    ("script", "missed"),
+    [
+        ("button.replaceWith(button.cloneNode(true))", []),
+        ("button.remove()", []),
+        ("button.outerHTML = '<button onfocus=\"blur()\">Search</button>'", ["not-by-keyboard"]),
+    ],
+)
+def test_a_page_may_change_while_its_elements_are_reached(audit, script, missed):
+    """What takes an element's place must be reached; what is gone need not."""
+    change = (
+        "<script>document.querySelector('[name=q]').onfocus = () => {"
+        f" const button = document.querySelector('button'); {script}; }};</script>"
+    )
+    page = GOOD.replace("</main>", f"{change}</main>")
+    assert [fault.rule for fault in audit(page)] == missed
+
+
 @pytest.mark.parametrize(("where", "rule", "views"), [each[:3] for each in MISTAKES])
 def test_a_mistake_is_found(found, where, rule, views):
     """Each mistake is found where it is, by its rule, in the views that have it and no others."""

@@ -39,6 +39,7 @@ def fresh(urls: list[str], timeout: float = TIMEOUT) -> tuple[LockTemplate, Node
     return LockTemplate(lambda _: backend), group
 
 
+@pytest.mark.slow
 def test_a_hung_node_costs_a_new_process_one_timeout(nodes, monkeypatch):
     """With a node hung the first lock is had, the second costs nothing any more."""
     monkeypatch.setattr(node, "OPEN_TIMEOUT", 60.0)  # connecting does not end by itself
@@ -55,6 +56,7 @@ def test_a_hung_node_costs_a_new_process_one_timeout(nodes, monkeypatch):
     group.close()
 
 
+@pytest.mark.slow
 def test_a_hung_majority_is_told_to_a_new_process(nodes):
     """A new process that can reach two nodes of five says so within a few timeouts."""
     for index in (0, 2, 4):
@@ -67,6 +69,7 @@ def test_a_hung_majority_is_told_to_a_new_process(nodes):
     group.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["thread", "task"])
 def test_who_could_vote_is_said_although_it_does_not_suffice(nodes, asynchronous, monkeypatch):
     """Without a majority the error counts those who answer, and accuses none of them."""
@@ -94,6 +97,7 @@ def test_who_could_vote_is_said_although_it_does_not_suffice(nodes, asynchronous
     group.close()
 
 
+@pytest.mark.slow
 def test_connecting_may_take_several_round_trips(nodes):
     """A node timeout is for one answer; a first handshake, of several, may take longer."""
     with ExitStack() as stack:

@@ -150,6 +150,7 @@ def nothing_stands() -> Iterator[None]:
         still.pop().close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "release", [by_a_thread, by_a_loop, by_a_loop_that_stands_still, by_a_task_that_is_cancelled]
 )

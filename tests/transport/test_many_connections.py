@@ -87,6 +87,7 @@ def blocked(node: EmbeddedNode) -> int:
         return int(client.info("clients")["blocked_clients"])
 
 
+@pytest.mark.slow
 def test_one_failure_is_the_answer_to_all_that_were_wanted_before_it():
     """A node that takes connections and says nothing is tried by a few, not by everybody."""
     accepted: list[socket.socket] = []

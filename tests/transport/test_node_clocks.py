@@ -132,6 +132,7 @@ def test_the_status_shows_a_wrong_clock():
         assert any(re.fullmatch(f"clock: {BEHIND} *", line) for line in lines)
 
 
+@pytest.mark.slow
 def test_a_node_whose_clock_was_set_counts_as_restarted():
     """Locks may have ended before their time: so who saw the clock before waits out the guard."""
     with old_nodes(1) as (_, proxies, _):
@@ -168,6 +169,7 @@ def test_where_no_clock_is_compared(options):
         redlock("name").acquire().release()
 
 
+@pytest.mark.slow
 def test_a_node_that_is_asked_slowly_is_not_blamed():
     """The node reads its clock at some moment between question and answer, however long it is."""
     with old_nodes(1, CLOCK_SKEW=0.1) as (_, proxies, _):
@@ -194,6 +196,7 @@ print(json.dumps(lease.fence))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("off", "word"), [(100, "ahead of"), (-100, "behind")])
 def test_a_machine_whose_own_clock_is_wrong_is_told_so(off, word):
     """All nodes disagree with it alike, so it blames none; and it goes on when NTP has set it."""

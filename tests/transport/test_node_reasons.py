@@ -78,6 +78,7 @@ def test_nobody_listens(tmp_path):
         assert unavailable(group) == expected
 
 
+@pytest.mark.slow
 def test_what_listens_says_nothing(nodes):
     """First it is slow to connect, and then it has not answered in time."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -231,6 +232,7 @@ def test_a_connection_that_is_reset():
 # -- no answer ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_node_that_stands_still(nodes, group):
     """Its vote is missing, and it is known to be silent."""
     nodes.pause(2)

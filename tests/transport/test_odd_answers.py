@@ -275,6 +275,7 @@ COMMANDS = st.sampled_from(list(Command))
 REPLIES = VALUES | st.lists(VALUES, max_size=6).map(lambda rest: [NONCE.encode(), *rest])
 
 
+@pytest.mark.slow
 @patiently
 @given(command=COMMANDS, answer=REPLIES, asked=st.integers(1, 3), word=KNOWN | st.none())
 def test_any_answer_is_a_sound_vote_or_none(command, answer, asked, word):
@@ -398,6 +399,7 @@ def _read(reader: Any, chunks: list[bytes]) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @patiently
 @given(stream=st.lists(ANSWERS, max_size=6).map(b"".join), data=st.data())
 def test_every_good_answer_is_read_as_hiredis_reads_it(stream, data):

@@ -108,6 +108,7 @@ def node() -> Iterator[EmbeddedNode]:
         yield nodes[0]
 
 
+@pytest.mark.slow
 def test_tls_to_a_node_without_it(node):
     """Of a plain node whose URL says rediss:// it is told that it may have no TLS."""
     comes_to_say(f"rediss://127.0.0.1:{node.port}/0", ReasonCode.PERHAPS_NOT_TLS)
@@ -158,6 +159,7 @@ def test_what_openssl_says_of_a_certificate(told, code):
     assert why_unreached(error, tls=True).code is code
 
 
+@pytest.mark.slow
 def test_a_web_server(tls):
     """Of a web server it is told that it is one, and by TLS that it has none."""
 

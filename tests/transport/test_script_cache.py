@@ -84,6 +84,7 @@ def test_forgotten_scripts_cost_no_lock(three, group):
         forget_scripts(three)
 
 
+@pytest.mark.slow
 def test_forgotten_scripts_cost_no_lock_in_a_task(three, group):
     """The same for the tasks of a loop, with hundreds of questions in the stream."""
     redlock = template(group)
@@ -107,6 +108,7 @@ def test_forgotten_scripts_cost_no_lock_in_a_task(three, group):
     assert any(calls(node).get("eval", 0) > 1 for node in three)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1.0], ids=["node timeout"], indirect=True)
 def test_a_forgotten_grant_is_not_asked_again_behind_its_undoing(three, group):
     """The node knows RELEASE only, so the undoing is carried out first; no key may follow."""

@@ -392,6 +392,7 @@ EVERY_ANSWER = {
 }
 
 
+@pytest.mark.slow
 def test_the_random_questions_meet_every_answer(pair, monkeypatch):
     """The random sequences are worth something: they meet every answer that there is."""
     met: set[tuple[str, bytes]] = set()
@@ -556,6 +557,7 @@ def test_the_index_tells_the_first_due_and_no_more_than_asked_for(pair):
     assert pair.survey([], limit=0)[2] == []
 
 
+@pytest.mark.slow
 def test_the_index_of_marks_forgets_what_has_expired(pair):
     """Marks that nobody removed do not pile up in the index: some publishers sweep them out."""
     pair.client.zadd(MARKS, {f"dead:{number}": 1 for number in range(1000)})
@@ -569,6 +571,7 @@ def test_the_index_of_marks_forgets_what_has_expired(pair):
     assert any(swept() for _ in range(2000))
 
 
+@pytest.mark.slow
 def test_the_index_of_records_has_the_last_ones(pair):
     """It is bounded, whatever the number of records; those that end first are left out."""
     now = int(time.time() * 1000)
@@ -628,6 +631,7 @@ def test_pages_of_tasks(pair, index):
     assert page(2, now + 30_000) == (found, 0)
 
 
+@pytest.mark.slow
 def test_the_index_forgets_what_has_expired(pair):
     """Names whose holders never released do not pile up: some grants sweep them out."""
     dead = {f"dead:{number}": 1 for number in range(1000)}

@@ -106,6 +106,7 @@ def conversation(tls: tuple[ssl.SSLContext, Path]) -> tuple[list[Vote], Reason |
     return votes, fault
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("restless")
 def test_one_thread_writes_while_another_reads(tls):
     """A TLS connection that one thread reads and another one writes is not broken by that."""
@@ -124,6 +125,7 @@ def test_a_thread_that_reads_without_the_lock_is_noticed(tls, monkeypatch):
     assert fault is not None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("restless")
 def test_threads_release_over_connections_that_others_read(tls):
     """A release by a thread goes behind its grant, on a TLS connection that another one reads."""

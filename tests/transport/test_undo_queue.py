@@ -201,6 +201,7 @@ def test_attempts_that_an_outage_cut_off_do_not_block_themselves(reached):
     eventually(lambda: reached.locks() == [0, 0, 0])
 
 
+@pytest.mark.slow
 def test_a_name_rests_no_longer_because_a_node_was_away(reached):
     """The seconds of `min_hold` count from the attempt, also where a node hears of it late."""
     lease = reached.redlock("rests", min_hold=20.0).acquire()
@@ -250,6 +251,7 @@ def test_an_error_instead_of_a_release_is_no_end_of_it(reached):
 # -- nodes that hang, and questions of every size ------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reached", [0.5], ids=["node timeout"], indirect=True)
 def test_more_releases_than_a_connection_takes_reach_a_node_that_hung(reached):
     """Beside a node that stands still 1,000 names are released; when it goes on, none is left."""
@@ -261,6 +263,7 @@ def test_more_releases_than_a_connection_takes_reach_a_node_that_hung(reached):
     eventually(lambda: reached.locks() == [0, 0, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reached", [0.5], ids=["node timeout"], indirect=True)
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["threads", "asyncio"])
 def test_a_node_that_was_never_asked_is_sent_no_release(reached, asynchronous):
@@ -330,6 +333,7 @@ class Interruption(Exception):  # noqa: N818 - it is one
     """What a signal handler raises."""
 
 
+@pytest.mark.slow
 def test_an_undo_that_is_interrupted_is_done_all_the_same(reached, monkeypatch):
     """Two interruptions, of an attempt and of its undoing, leave neither keys nor connections."""
     listen, gather = BlockingRequest.listen, BlockingRequest.gather

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.docs.test_docs import ROOT, Block, blocks, reader
 
 PAGE = ROOT / "docs/how-to/api-frameworks.md"
@@ -34,6 +36,7 @@ for address, name in paths.items():
 """
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page_run(tmp_path):
     """Each request runs alone, and is answered 409 while its lock is held."""
     with reader(tmp_path, "mysite.settings") as someone:

@@ -149,6 +149,7 @@ def test_a_refusal_mails_nobody():
         assert told[f"{view} taken"] == {"status": 409, "lines": [], "mails": []}
 
 
+@pytest.mark.slow
 def test_the_faults_of_a_site_are_mailed_as_ever():
     """With the page's LOGGING a real 500, and a 503 of the site's own, are logged and mailed."""
     told = site("filtered", documented())
@@ -159,6 +160,7 @@ def test_the_faults_of_a_site_are_mailed_as_ever():
     assert (told["own"]["status"], len(told["own"]["mails"])) == (503, 1)
 
 
+@pytest.mark.slow
 def test_without_the_filter_each_refusal_is_mailed():
     """Django mails each 503 to the ADMINS and warns of each 409, unless it is told not to."""
     told = site()

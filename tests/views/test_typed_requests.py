@@ -71,6 +71,7 @@ def checked(home: Path, **sources: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_view_that_uses_its_lease_passes_mypy(tmp_path):
     """That of the page, views of a class and async ones; and they fit into urls."""
     (page,) = re.findall(
@@ -81,6 +82,7 @@ def test_a_view_that_uses_its_lease_passes_mypy(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_found(tmp_path):
     """The check can fail: a plain request has no lease, and a lease may be None."""
     said = checked(tmp_path, wrong=WRONG)

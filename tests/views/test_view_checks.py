@@ -135,6 +135,7 @@ def test_the_command_imports_the_views(tmp_path, monkeypatch):
         assert [each.id for each in told()] == [E003]
 
 
+@pytest.mark.slow
 def test_a_view_that_is_gone_is_not_checked():
     """The list of views keeps none alive."""
     single_flight("a", ttl=600)(view)

@@ -42,7 +42,15 @@ TELL: Final = """() => {
   const {reachable, reached} = window.auditedFocus;
   const tell = (element) => `${element.localName} ${element.id || element.className} `
                             + `"${(element.innerText || element.value || "").slice(0, 40)}"`;
-  const missed = reachable.filter((_, index) => !reached.some((each) => each.index === index));
+  // A live page may have taken an element away before Tab came to it, or put another in its place.
+  const has = reached.map((each) => each.element);
+  const same = (old) => (each) => each.textContent.trim() === old.textContent.trim();
+  const standing = (old) => old.isConnected ? [old]
+    : Array.from(document.querySelectorAll(old.localName)).filter(same(old));
+  const missed = reachable.filter((old) => {
+    const now = standing(old);
+    return now.length > 0 && !now.some((each) => has.includes(each));
+  });
   return {
     missed: missed.map(tell),
     unseen: reached.filter((each) => each.same).map((each) => tell(each.element)),
