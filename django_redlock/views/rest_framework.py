@@ -111,25 +111,28 @@ def _prepare(cls: type[APIView]) -> None:
     setattr(cls, LOCKED, {})
     if inherited is not None:
         return
-    dispatch, initial = cls.dispatch, cls.initial
+    dispatch = cls.dispatch
 
     @functools.wraps(dispatch)
     def dispatch_without_transaction(self: APIView, *args: Any, **kwargs: Any) -> Any:
+        # Of the object, so that a subclass whose initial() calls no super() is locked as well.
+        self.__dict__["initial"] = functools.partial(_initial_and_lock, self, self.initial)
         return dispatch(self, *args, **kwargs)
-
-    @functools.wraps(initial)
-    def initial_and_lock(self: APIView, request: Any, *args: Any, **kwargs: Any) -> None:
-        initial(self, request, *args, **kwargs)
-        name = request.method.lower()
-        handler = getattr(self, name, None)
-        if handler is not None:
-            setattr(self, name, _guarded(self, handler))
 
     # as_view() copies the attributes of dispatch to the function that Django calls.
     marked = transactions.EveryDatabase(getattr(dispatch, "_non_atomic_requests", ()))
     dispatch_without_transaction.__dict__["_non_atomic_requests"] = marked
     cls.dispatch = dispatch_without_transaction
-    cls.initial = initial_and_lock
+
+
+def _initial_and_lock(
+    view: APIView, initial: Callable[..., None], request: Any, *args: Any, **kwargs: Any
+) -> None:
+    initial(request, *args, **kwargs)
+    name = request.method.lower()
+    handler = getattr(view, name, None)
+    if handler is not None:
+        setattr(view, name, _guarded(view, handler))
 
 
 def _guarded(view: APIView, handler: Callable[..., Any]) -> Callable[..., Any]:

@@ -218,6 +218,44 @@ def test_a_subclass_is_locked_and_may_say_how(orders):  # noqa: F811
         assert ask(address="/own/").json() == "own"
 
 
+class Unchecked(Pay):
+    def initial(self, request: Any, *args: Any, **kwargs: Any) -> None:
+        """Check nothing, as ``super().initial()`` would."""
+
+
+def test_a_subclass_that_calls_no_super_is_locked(orders):  # noqa: F811
+    """What it makes of ``initial()`` changes nothing: the view runs in its lock and transaction."""
+    with urls(path("", Unchecked.as_view())):
+        assert ask().json() == {"held": True, "in": {"orders": True}}
+        with redlock("pay:user:5"):
+            assert ask().status_code == 409
+
+
+def test_a_lock_that_a_subclass_can_lose_is_noticed(orders):  # noqa: F811
+    """The check can fail: a lock in ``initial()`` of the class is gone with it."""
+    of_the_class = Edit(
+        drf,
+        "_prepare",
+        'self.__dict__["initial"] = functools.partial(_initial_and_lock, self, self.initial)',
+        "if type(self).initial is APIView.initial:\n"
+        '            self.__dict__["initial"] = functools.partial(\n'
+        "                _initial_and_lock, self, self.initial)",
+    )
+    with with_edits(of_the_class):
+
+        @drf.single_flight("order")
+        class Locked(Base):
+            def post(self, request: Any) -> Response:
+                return Response()
+
+        class Child(Locked):
+            def initial(self, request: Any, *args: Any, **kwargs: Any) -> None:
+                """Check nothing."""
+
+        with urls(path("", Child.as_view())), redlock("order"):
+            assert ask().status_code == 200
+
+
 def test_databases_that_the_project_marks_get_no_transaction(orders):  # noqa: F811
     """By ``transaction.non_atomic_requests``, as for other views."""
 
