@@ -15,6 +15,7 @@ import pytest
 from django_redlock.leases import context
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.testing.plugin import lent
+from django_redlock.views import rules
 from tests.support.databases import Settings, database, why_not
 from tests.support.pages import axe, chromium
 from tests.support.pages.auditor import Auditor, open_auditor
@@ -43,6 +44,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def no_leases() -> None:
     """A test begins without a lease: one of an earlier test may await the garbage collector."""
     context._stack.set(())
+
+
+@pytest.fixture(autouse=True)
+def no_views() -> Iterator[None]:
+    """The system checks know no view of an earlier test that awaits the garbage collector."""
+    made = rules.made
+    before = made.copy()
+    yield
+    made.intersection_update(before)
 
 
 @pytest.fixture
