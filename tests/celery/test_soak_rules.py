@@ -129,6 +129,17 @@ def test_a_body_that_was_killed_lasts_until_its_process_is_dead():
     assert broken(*body(5, 3.1, 3.2, fence=31)) == []
 
 
+def test_a_body_whose_lease_is_lost_has_its_key_until_then():
+    """One that begins before that is beside it; one that begins afterwards is not."""
+    long = body(5, 10.0, 15.0, fence=100)
+    lost_ = line("lost", 12.5, pid=105, fence=100, until=12.0)
+    assert broken(*long, lost_, *body(6, 13.0, 13.5)) == []
+    assert broken(*long, lost_, *body(6, 11.0, 11.5)) == ["two bodies at once"]
+    of_another = line("lost", 12.5, pid=105, fence=99, until=12.0)
+    assert broken(*long, of_another, *body(6, 13.0, 13.5)) == ["two bodies at once"]
+    assert figures(History([*SOUND, lost_]))["leases lost"] == 1
+
+
 def test_a_short_body_does_not_hide_a_long_one():
     """The third of three bodies is beside the first, though the second is over."""
     lines = [*body(5, 10.0, 15.0), *body(6, 15.0, 15.5), *body(7, 14.0, 14.5, fence=120)]

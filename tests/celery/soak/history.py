@@ -9,6 +9,7 @@ SIGKILL stays. Times are those of the monotonic clock, which all processes of a 
     begin     key, number, run, fence, pid, group, at
     end       key, run, pid, at             of the body
     returned  key, run, pid, at             the lock is released, and the result is stored
+    lost      pid, fence, until, at         a lease was lost; its holder had it until then
     record    run, pid, at                  a majority of the nodes has the completion record
     dead      group, pids, at               these processes have been killed
     node      index, does, at               what was done to a lock node

@@ -1,7 +1,10 @@
 """Say from a history what must not have happened; ``history`` tells what its lines are.
 
-A body that was killed has no end: it ran until its process was dead. A message has had its effect
-when a body that saw it has ended, and which body that is depends on the mode of its key:
+A body that was killed has no end: it ran until its process was dead. One whose lease is lost was
+told so and works on, for these bodies look at no lease; from then on its key may have another
+holder, with a higher fence. A lease is lost where the nodes that granted it, perhaps only just a
+majority, are restarted: a renewal creates no key. A message has had its effect when a body that
+saw it has ended, and which body that is depends on the mode of its key:
 
     while_running   one with its own number
     until_started   one of the key that began after it was asked for
@@ -32,6 +35,7 @@ class Body:
         end: when it ended; None: it was killed, or nobody knows.
         free: when its key was free, and its result stored; None: nobody noted it.
         dead: when its process was dead; infinite: it did not die as far as one knows.
+        lost: when its lease was lost; infinite: it was not.
     """
 
     key: str
@@ -44,6 +48,12 @@ class Body:
     end: float | None = None
     free: float | None = None
     dead: float = math.inf
+    lost: float = math.inf
+
+    @property
+    def holds_until(self) -> float:
+        """Until when nobody else may have its key."""
+        return min(self.over, self.lost)
 
     @property
     def over(self) -> float:
@@ -75,6 +85,13 @@ class History:
     def __post_init__(self) -> None:
         for line in self.lines:
             self.kinds[line["what"]].append(line)
+        self._read_bodies()
+        for line in self.told("lost"):
+            for body in self.all():
+                if (body.pid, body.fence) == (line["pid"], line["fence"]):
+                    body.lost = line["until"]
+
+    def _read_bodies(self) -> None:
         latest: dict[int, Body] = {}
         for line in sorted(self.lines, key=lambda line: line["at"]):
             what, pid = line["what"], line.get("pid")
@@ -168,14 +185,16 @@ def vanished(history: History) -> set[str]:
 
 
 def overlaps(history: History) -> Iterator[str]:
-    """Yield the bodies of a key that began before an earlier one was over."""
+    """Yield the bodies of a key that began while an earlier one still had it."""
     for key, bodies in history.bodies.items():
-        earlier: Body | None = None  # the one that is over last
+        earlier: Body | None = None  # the one that has it for longest
         for body in sorted(bodies, key=lambda body: body.begin):
-            if earlier is not None and body.begin < earlier.over:
-                lasted = "is not known to be over" if math.isinf(earlier.over) else "was not over"
+            if earlier is not None and body.begin < earlier.holds_until:
+                lasted = (
+                    "is not known to be over" if math.isinf(earlier.holds_until) else "was not over"
+                )
                 yield f"{key}: {body.number} began at {body.begin:.3f}, {earlier.number} {lasted}"
-            if earlier is None or body.over > earlier.over:
+            if earlier is None or body.holds_until > earlier.holds_until:
                 earlier = body
 
 
@@ -280,6 +299,7 @@ def figures(history: History) -> dict[str, int]:
         "run again": len(bodies) - len(runs),
         "that no worker had": len(vanished(history)),
         "marks left on a minority of the nodes": len(_left(history, enough=False)),
+        "leases lost": len(history.told("lost")),
         "completion records": len(history.told("record")),
         "processes killed": sum(len(line["pids"]) for line in history.told("dead")),
         "nodes killed": sum(line["does"] == "kill" for line in history.told("node")),

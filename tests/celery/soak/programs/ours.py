@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,8 @@ from django_redlock import current_lease
 from django_redlock.celery import LockedTask, locked_task, runs
 from django_redlock.celery.headers import history
 from django_redlock.celery.publishing.marks import Mark
+from django_redlock.event_types import Event, EventKind
+from django_redlock.events import subscribe
 from django_redlock.leases.keeping import record
 from django_redlock.leases.lease import Lease
 from tests.celery.soak.history import MODES
@@ -84,6 +87,16 @@ def make(mode: str) -> Any:
 
 
 TASKS = {mode: make(mode) for mode in MODES}
+
+
+def lost(event: Event) -> None:
+    """Write down until when a holder had a lock of which it was told that it is lost."""
+    assert isinstance(event.lease, Lease)
+    until = min(time.monotonic(), event.lease.grant.deadline)
+    bodies.notebook.write("lost", pid=os.getpid(), fence=event.fence, until=until)
+
+
+subscribe(lost, [EventKind.LOST])
 
 
 def send(key: str, number: int) -> tuple[bool, str]:
