@@ -25,7 +25,7 @@ class Break(enum.StrEnum):
     STARVED = "starved"
 
 
-UNFAIR: Final = 3  # so many who came later: one who is refused after that has starved
+UNFAIR: Final = 3  # so many clients that came later: one that is refused after them has starved
 
 
 class Hold(NamedTuple):

@@ -160,7 +160,7 @@ class Client:
         self._notes.note(history.KILLED, self.who)
 
     def abandon(self) -> None:
-        """Kill it, whatever it does; who waits for its answer gets a ClientError."""
+        """Kill it, whatever it does; a caller that waits for its answer gets a ClientError."""
         self._process.kill()
 
     def close(self) -> None:

@@ -81,7 +81,7 @@ class Sockets(Nodes):
     def grant_of(
         self, name: str, nonce: str, wakeup: str = "", waits: int = 0
     ) -> tuple[str | int, ...]:
-        """The command to grant; ``waits``: milliseconds for which one who is refused will wait."""
+        """The command to grant; ``waits``: milliseconds for which a refused client will wait."""
         return (
             "EVALSHA", scripts.DIGEST[Command.GRANT],
             4, self.fences, self.held, self.waits, self.lock + name,

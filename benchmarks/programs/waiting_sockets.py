@@ -1,6 +1,6 @@
 """The yardstick of waiting: our own scripts and wait queue, by blocking sockets.
 
-Who is refused blocks on the list of one node, chosen by the name. A release goes to that node
+A refused client blocks on the list of one node, chosen by the name. A release goes to that node
 first, and to the others after its answer; it wakes the first waiter, which asks all nodes with the
 wake-up. A majority decides; the other answers are read before the next question. No timeouts of
 nodes, no restart guard, no early look at the lock, no deadlines: what is left is the protocol.
