@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-tools test-slow test-tools-slow soak soak-busy soak-celery soak-fencing soak-views lint format docs docs-tables bench bench-figures matrix museum screenshots clean
+.PHONY: help demo test test-tools test-slow test-tools-slow soak soak-busy soak-healing soak-celery soak-fencing soak-interrupts soak-views lint format docs docs-tables bench bench-figures matrix museum screenshots clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ WORLDS ?= 200000
 soak: $(VENV)/.has-dev ## Very many simulated worlds, on all cores, resumable
 	$(BIN)/python -m tests.simulation --soak --worlds $(WORLDS) $(ARGS)
 
+# ARGS="--releases 10000": fewer.
+soak-healing: $(VENV)/.has-dev ## 100,000 releases at the moment when a renewal heals the lease
+	$(BIN)/python -m tests.faults.healing $(ARGS)
+
 # RUNS=20: fewer.
 RUNS ?= 500
 soak-busy: $(VENV)/.has-dev ## Fresh processes beside busy loops: no healthy node is called silent
@@ -48,6 +52,11 @@ soak-celery: $(VENV)/.has-dev ## 10,000 messages through Celery workers that are
 # ARGS="--databases sqlite": not PostgreSQL and MariaDB.
 soak-fencing: $(VENV)/.has-dev ## 10,000 additions on each database by processes that are stopped and killed
 	$(BIN)/python -m tests.fencing.counters $(ARGS)
+
+# POINTS=5000: fewer, of each of the two.
+POINTS ?= 20000
+soak-interrupts: $(VENV)/.has-dev ## 40,000 interruptions at random moments of locks on real nodes
+	POINTS=$(POINTS) $(BIN)/python -m pytest -n 2 tests/faults/test_interrupts.py -k anywhere_leaves_nothing $(ARGS)
 
 # ARGS="--only gunicorn --submits 100": fewer. Daphne is played where it is installed.
 soak-views: $(VENV)/.has-dev ## 1,000 double submits to each of gunicorn, uvicorn and REST framework

@@ -18,7 +18,7 @@ from .clients import Client, command, programs
 from .stage import Stage
 
 ROOT = Path(__file__).resolve().parents[1]
-START_SECONDS = 30.0
+START_SECONDS = 90.0
 GRACE_SECONDS = 30.0  # beyond what a block was given
 TTL = 60.0  # seconds, of the others; ours is in the alias
 

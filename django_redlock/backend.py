@@ -9,6 +9,7 @@ import asyncio
 import functools
 import os
 import socket
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,14 +19,16 @@ from django_redlock.core.policy import check_seconds
 from .concurrency.forking import call_in_child
 from .concurrency.loops import running_loop
 from .core.driver import arun, run
-from .core.protocol import Request, Sleep
+from .core.errors import NodesUnavailable
+from .core.protocol import UNDO, Answer, LeaveQueue, Request, Sleep, Vote
+from .core.reasons import ReasonCode, because
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from django_redlock.core.policy import Policy
 
-    from .core.protocol import BlockOnNode, Effect, JoinQueue, LeaveQueue, Steps, Vote, Wakeup
+    from .core.protocol import BlockOnNode, Effect, JoinQueue, Steps, Wakeup
     from .transport.node import NodeStatus
 
 T = TypeVar("T")
@@ -59,8 +62,8 @@ class Group(Protocol):
 class Transaction(Protocol):
     """A database transaction, as the block of ``Lock.atomic`` uses it."""
 
-    def begin(self) -> None:
-        """Begin it."""
+    def begin(self, block: Callable[[], object]) -> None:
+        """Begin it; ``block`` returns None once the block is gone that is to end it."""
 
     def commit(self) -> None:
         """Commit it; if that raises, ``roll_back`` is called."""
@@ -109,6 +112,10 @@ def no_database(_: str | None = None) -> Transaction:
     raise RuntimeError(msg)
 
 
+async def _done(result: T) -> T:
+    return result
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """An alias: its nodes, its policy and its defaults.
@@ -152,6 +159,8 @@ class Backend:
         return arun(steps, self._aperform)
 
     def _perform(self, effect: Effect) -> Any:
+        if sys.is_finalizing():
+            return self._unperformed(effect)
         if isinstance(effect, Request):
             return self.group.ask(effect)
         if isinstance(effect, Sleep):
@@ -159,11 +168,29 @@ class Backend:
         return self.group.queue(effect)
 
     def _aperform(self, effect: Effect) -> Awaitable[Any]:
+        if sys.is_finalizing():
+            return _done(self._unperformed(effect))
         if isinstance(effect, Request):
             return self.group.aask(effect)
         if isinstance(effect, Sleep):
             return asyncio.sleep(effect.seconds)
         return self.group.aqueue(effect)
+
+    def _unperformed(self, effect: Effect) -> list[Vote] | str:
+        """Return at once what a release goes on with, when the interpreter shuts down.
+
+        Other threads have ended then, and may have left locks locked; sockets may be closed.
+
+        Raises:
+            NodesUnavailable: it is no release, and cannot go on.
+        """
+        reason = because(ReasonCode.EXITING)
+        if isinstance(effect, LeaveQueue):
+            return ""
+        if isinstance(effect, Request) and effect.command in UNDO:
+            labels = [each.label for each in self.group.states()]
+            return [Vote(each, Answer.UNKNOWN, reason=reason, sent=False) for each in labels]
+        raise NodesUnavailable(reason)
 
     def check_ttl(self, ttl: float) -> float:
         """Return the ttl, if it is valid for this alias.

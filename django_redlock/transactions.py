@@ -3,14 +3,20 @@
 The request handler opens a transaction around a view for every database with ATOMIC_REQUESTS that
 is not in the view's set ``_non_atomic_requests``. For a wrapper whose set is an ``EveryDatabase``
 the handler opens none, and the wrapper opens the same ones itself by ``atomic``.
+
+A block of ``Lock.atomic`` that is interrupted before its ``__exit__`` has begun leaves its
+transaction open, as Django's ``atomic`` does. Later code in this thread would write into it, and
+nothing would be committed. So ``end_torn`` rolls it back before each request and each Celery task.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from threading import get_ident, local
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from django.core import signals
 from django.db import DEFAULT_DB_ALIAS, Error, connections, transaction
 from django.utils.asyncio import async_unsafe
 
@@ -19,6 +25,9 @@ from .locks.atomic import NO_ASYNC
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
+
+
+BEGUN: Final = "redlock_begun"  # the attribute of a connection: its last TransactionUnderLock
 
 
 class EveryDatabase(set[str]):
@@ -99,6 +108,19 @@ def check_none() -> None:
         raise RuntimeError(msg)
 
 
+def end_torn(**_: object) -> None:
+    """Roll back in this thread what blocks of ``Lock.atomic`` have left open that are gone.
+
+    Call it where no such block can be at work. The garbage collector may be closing the generator
+    of a block that is gone, and its ``finally`` still writes. What is inside the transaction of a
+    TestCase stays open.
+    """
+    for connection in connections.all(initialized_only=True):
+        begun = getattr(connection, BEGUN, None)
+        if begun is not None and begun.torn:
+            begun.roll_back()
+
+
 class TransactionUnderLock:
     """The transaction of ``Lock.atomic``: the outermost of its connection, in one thread.
 
@@ -126,15 +148,23 @@ class TransactionUnderLock:
         self._atomic: Any = transaction.atomic(using=alias, durable=True)
         self._in_testcase = False
         self._thread = 0  # where it has begun and has not ended
+        self._block: Callable[[], object] | None = None
 
-    def begin(self) -> None:
-        """Begin it.
+    @property
+    def torn(self) -> bool:
+        """Whether it has not ended, and the block is gone that was to end it."""
+        gone = self._block is not None and self._block() is None
+        return gone and self._thread != 0 and not self._in_testcase
+
+    def begin(self, block: Callable[[], object]) -> None:
+        """Begin it; ``block`` returns None once the block is gone that is to end it.
 
         Raises:
             Error: of the database.
         """
         self._in_testcase = self._connection.in_atomic_block
-        self._thread = get_ident()
+        self._block, self._thread = block, get_ident()
+        setattr(self._connection, BEGUN, self)
         self._atomic.__enter__()
 
     def commit(self) -> None:
@@ -153,7 +183,7 @@ class TransactionUnderLock:
 
     def roll_back(self) -> None:
         """Roll back, unless it has ended; leave the connection as it was before."""
-        if self._thread != get_ident():  # ended; or another thread drops the block
+        if self._thread != get_ident():  # ended; or the block ends in another thread
             return
         if self._in_testcase:
             while self._atomic in self._connection.atomic_blocks:
@@ -187,3 +217,10 @@ def under_lock(using: str | None) -> TransactionUnderLock:
         SynchronousOnlyOperation: an event loop runs in this thread.
     """
     return TransactionUnderLock(using)
+
+
+signals.request_started.connect(end_torn, dispatch_uid="redlock")
+if "celery" in sys.modules:  # a worker has imported it
+    import celery.signals
+
+    celery.signals.task_prerun.connect(end_torn, dispatch_uid="redlock")

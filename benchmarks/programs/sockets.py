@@ -82,10 +82,11 @@ class Sockets(Nodes):
         self, name: str, nonce: str, wakeup: str = "", waits: int = 0
     ) -> tuple[str | int, ...]:
         """The command to grant; ``waits``: milliseconds for which a refused client will wait."""
+        opener = f"0:{wakeup}" if wakeup else ""
         return (
             "EVALSHA", scripts.DIGEST[Command.GRANT],
             4, self.fences, self.held, self.waits, self.lock + name,
-            nonce, time.time_ns() // 1000, 5_000_000, self.ttl, "bench", "", wakeup, waits,
+            nonce, time.time_ns() // 1000, 5_000_000, self.ttl, "bench", "", opener, waits,
             zlib.crc32(name.encode()) % 1024, name, EPOCH,
         )  # fmt: skip
 

@@ -71,18 +71,21 @@ class LockKeyAdmin(ModelAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the page; only GET and HEAD are allowed."""
+        """Show the page; only GET and HEAD are allowed. A search that is too long is a 400."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         if request.method not in SAFE:
             return HttpResponseNotAllowed(SAFE)
         request.current_app = self.admin_site.name
+        found = look(PageQuery.of(request), self.list_per_page)
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "title": "Locks",
             "listed": django.VERSION >= (6, 1),  # the path is a list since then
-            **look(PageQuery.of(request), self.list_per_page),
+            **found,
             **(extra_context or {}),
         }
-        return TemplateResponse(request, self.change_list_template, context)
+        return TemplateResponse(
+            request, self.change_list_template, context, status=found.get("status")
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from http import HTTPStatus
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
@@ -22,7 +23,7 @@ from django_redlock.inspection.tasks import list_tasks
 from . import rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from django.core.paginator import Page
     from django.http import HttpRequest
@@ -57,7 +58,14 @@ class PageQuery(NamedTuple):
 
 def look(asked: PageQuery, per_page: int) -> dict[str, Any]:
     """Survey an alias; return the context of the template."""
-    context: dict[str, Any] = {
+    context: dict[str, Any] = {}
+    search = None
+    try:
+        search = _Search.of(asked.q)
+    except ValueError as error:  # all that is held is shown instead
+        asked = asked._replace(q="")
+        context |= {"status": HTTPStatus.BAD_REQUEST, "refused": shown(str(error))}
+    context |= {
         "asked": asked,
         "query": shown(asked.q),
         "now": timezone.now(),
@@ -80,14 +88,11 @@ def look(asked: PageQuery, per_page: int) -> dict[str, Any]:
         return context | {"misconfigured": shown(str(error))}
     found = survey(backend, limit=LIMIT, memory=True)
     locks = list(found.locks)
-    if asked.q:
-        try:
-            check_names(asked.q)
-        except ValueError as error:
-            context["refused"] = shown(str(error))
-        searched = _search(backend, asked.q, found, whole="refused" not in context)
+    if search is not None:
+        searched = search.among(backend, found)
         locks = [lock for lock in searched.locks if lock.on]
         context |= {"beyond": searched.beyond, "unsearched": searched.unsearched}
+        context["refused"] = search.refused
     page = Paginator(locks, per_page).get_page(asked.p)
     return context | {
         "alias": shown(alias),
@@ -101,23 +106,20 @@ def look(asked: PageQuery, per_page: int) -> dict[str, Any]:
         "total": len(found.locks),
         "truncated": found.truncated,
         "complete": found.complete,
-        **_tasks(backend, found, asked, per_page),
+        **_tasks(backend, found, asked, search, per_page),
     }
 
 
-def _tasks(backend: Backend, found: Survey, asked: PageQuery, per_page: int) -> dict[str, Any]:
+def _tasks(
+    backend: Backend, found: Survey, asked: PageQuery, search: _Search | None, per_page: int
+) -> dict[str, Any]:
     """List the tasks; return the context of their table."""
-    matching = _part_of(asked.q) if asked.q else None
-
-    def matches(task: Task) -> bool:
-        return matching is None or any(map(matching, (task.task, task.task_id, *task.names)))
-
     tasks = list_tasks(
         backend,
         found.places,
         limit=LIMIT,
         finished=bool(asked.finished),
-        matching=matches if matching else None,
+        matching=None if search is None else search.finds_task,
     )
     page = Paginator(tasks.tasks, per_page).get_page(asked.t)
     return {
@@ -135,35 +137,57 @@ def _choice(alias: str, chosen: str, asked: PageQuery) -> dict[str, Any]:
     return {"name": shown(alias), "link": link, "chosen": alias == chosen}
 
 
-def _search(backend: Backend, query: str, found: Survey, *, whole: bool) -> Survey:
-    """Find the locks whose names contain the query or match it as a pattern.
+class _Search(NamedTuple):
+    """A search for texts that contain the query or match it as a pattern.
 
-    Args:
-        found: the survey without a search; it may be truncated.
-        whole: whether the query can be a name; then that is looked up, too: another client's
-            lock is in no index.
+    Attributes:
+        names: what is looked up, too, because another client's lock is in no index.
+        refused: why the query can be no name; then ``names`` is empty.
     """
-    matches = _part_of(query)
-    names = [query, patterns.parse(query).name] if whole else []
-    if found.truncated:
-        return survey(backend, names, limit=LIMIT, matching=matches)
-    locks = [lock for lock in found.locks if matches(lock.name)]
-    unknown = set(names) - {lock.name for lock in locks}
-    if unknown:
-        locks = [*survey(backend, sorted(unknown)).locks, *locks]
-    return replace(found, locks=tuple(locks))
 
+    pattern: patterns.Parsed
+    parts: frozenset[str]
+    names: frozenset[str]
+    refused: str
 
-def _part_of(query: str) -> Callable[[str], bool]:
-    """Return a function that tells whether a text contains the query or matches it."""
-    pattern = patterns.parse(query, ignore_case=True)
-    parts = {query.casefold(), pattern.name.casefold()}
+    @classmethod
+    def of(cls, query: str) -> _Search | None:
+        """Parse the query; None for an empty one.
 
-    def matches(name: str) -> bool:
-        texts = name.casefold(), shown(name).casefold()
-        return any(part in text for part in parts for text in texts) or pattern.matches(name)
+        Raises:
+            ValueError: it is too long.
+        """
+        if not query:
+            return None
+        pattern = patterns.parse(query, ignore_case=True)
+        texts = frozenset({query, pattern.name})
+        parts = frozenset(text.casefold() for text in texts)
+        try:
+            check_names(query)
+        except ValueError as error:
+            return cls(pattern, parts, frozenset(), shown(str(error)))
+        return cls(pattern, parts, texts, "")
 
-    return matches
+    def finds(self, text: str) -> bool:
+        """Return True if the text contains the query or matches it."""
+        texts = text.casefold(), shown(text).casefold()
+        return any(part in each for part in self.parts for each in texts) or self.pattern.matches(
+            text
+        )
+
+    def finds_task(self, task: Task) -> bool:
+        """Return True if its name, its id, or what it locks is found."""
+        return any(map(self.finds, (task.task, task.task_id, *task.names)))
+
+    def among(self, backend: Backend, found: Survey) -> Survey:
+        """Find locks in a survey without a search; it may be truncated."""
+        if found.truncated:
+            return survey(backend, sorted(self.names), limit=LIMIT, matching=self.finds)
+        locks = [lock for lock in found.locks if self.finds(lock.name)]
+        unknown = self.names - {lock.name for lock in locks}
+        if unknown:
+            locks = [*survey(backend, sorted(unknown)).locks, *locks]
+        return replace(found, locks=tuple(locks))
 
 
 def _pages(page: Page[Any], asked: PageQuery, field: str) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django_redlock.core.errors import DuplicateTask
 
-from . import checks  # noqa: F401 - registers by being imported
+from . import checks  # noqa: F401 - a worker logs them
 from .decorator import LockedTask, Skipped, locked_task
 
 __all__ = ["DuplicateTask", "LockedTask", "Skipped", "locked_task"]

@@ -1,12 +1,19 @@
-"""System checks of locked tasks. They contact no node and no broker."""
+"""System checks of locked tasks. They contact no node and no broker.
+
+``apps`` registers them: a process that imports its tasks when it first needs one, as a web server
+does, imports this package too late. A worker runs all checks at its start and shows none, so this
+module logs them.
+"""
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from celery import current_app
 from celery.backends.base import DisabledBackend
+from celery.signals import celeryd_after_setup, import_modules
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 
@@ -27,6 +34,7 @@ W006: Final = "django_redlock.W006"
 W007: Final = "django_redlock.W007"
 W008: Final = "django_redlock.W008"
 W009: Final = "django_redlock.W009"
+logger = logging.getLogger("django_redlock")
 WITH_VISIBILITY: Final = ("redis", "rediss", "sentinel", "unix", "sqs")  # schemes of brokers
 
 
@@ -54,20 +62,55 @@ class Locked(NamedTuple):
         return max((limit for limit in limits if limit), default=None)
 
 
-@checks.register
-def check_tasks(**_: Any) -> list[checks.CheckMessage]:
-    """Report E002, E003 and W006 to W009 for the locked tasks of this process.
+def check_tasks() -> list[checks.CheckMessage]:
+    """Import the modules with tasks that a worker imports, and report what is wrong with them.
 
     E002 is for a task that has marks and cannot set them, E003 for one whose lock nobody can have,
-    the others for what works but is risky.
+    W006 to W009 for what works but is risky. What a module raises, this raises.
     """
+    if _may_ask():
+        _import_tasks()
+    return _found()
+
+
+def log_checks(**_: Any) -> None:
+    """Log what is wrong with the tasks of a worker that starts."""
+    for message in _found():
+        if not message.is_silenced():
+            logger.log(message.level, "%s: %s %s", message.id, message.msg, message.hint)
+
+
+celeryd_after_setup.connect(log_checks)
+
+
+def _import_tasks() -> None:
+    loader = current_app.loader
+    # Celery's part for Django first calls django.setup(), which sets up logging anew and so may
+    # disable loggers, and runs all checks, of which this is one.
+    parts = [part for part in loader.app._fixups if hasattr(part, "on_import_modules")]  # noqa: SLF001
+    own = [part.on_import_modules for part in parts]
+    for receiver in own:
+        import_modules.disconnect(receiver, sender=loader.app)
+    try:
+        loader.import_default_modules()
+    finally:
+        for receiver in own:
+            import_modules.connect(receiver, sender=loader.app)
+
+
+def _may_ask() -> bool:
+    """Tell whether the application may be asked for its tasks; else that is an error."""
+    return bool(current_app.finalized or current_app.autofinalize)
+
+
+def _found() -> list[checks.CheckMessage]:
     found = [message for task, plan in _plans() for message in _impossible(task, plan)]
     return found + [message for locked in _locked() for message in _look_at(locked)]
 
 
 def _plans() -> Iterator[tuple[Task, Plan]]:
-    if not (current_app.finalized or current_app.autofinalize):
-        return  # asking for the tasks would be an error
+    if not _may_ask():
+        return
     for _, task in sorted(current_app.tasks.items()):
         plan = plan_of(task.run)
         if plan is not None:

@@ -18,6 +18,7 @@ from celery.states import SUCCESS
 
 from django_redlock.backend import LABEL_BYTES, process_label
 from django_redlock.core.errors import LockTaken, NodesUnavailable
+from django_redlock.core.policy import LONGEST
 from django_redlock.core.protocol import Answer
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import TaskOutcome
@@ -221,8 +222,8 @@ def _defer(
 
 
 def _number(told: object) -> float:
-    """Return a number that a header tells, or 0."""
-    return told if isinstance(told, int | float) and 0 <= told < math.inf else 0.0
+    """Return a number that a header tells, or 0; JSON has whole numbers that no float can hold."""
+    return told if isinstance(told, int | float) and 0 <= told <= LONGEST else 0.0
 
 
 def _pause(task: Task, refusal: Refusal, times: int, waited: float) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import _thread
 import logging
+import sys
 import threading
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,8 @@ class WorkerThreads:
         There is none while the interpreter shuts down, or when the process may have no more.
         Without ``again``, a job that is already submitted and has not begun is not submitted twice.
         """
+        if sys.is_finalizing():  # a thread would be started, by Python 3.11, and never run
+            return False
         with self._lock:
             submitted = self._jobs.setdefault(kind, deque())
             if again or job not in submitted:
@@ -73,8 +76,7 @@ class WorkerThreads:
                 if self._workers[kind] or not jobs or job not in jobs:
                     return True  # a working thread will do it, or has begun it
                 jobs.remove(job)
-                if not jobs:
-                    del self._jobs[kind]
+                self._tidy_up(kind)
                 return False
         return True
 
@@ -91,11 +93,17 @@ class WorkerThreads:
             jobs = self._jobs.get(kind)
             if jobs:
                 return jobs.popleft()
-            self._jobs.pop(kind, None)
+            # First: what the garbage collector runs from here on may submit a job, for which a
+            # thread must begin.
             self._workers[kind] -= 1
-            if not self._workers[kind]:
-                del self._workers[kind]
+            self._tidy_up(kind)
             return None
+
+    def _tidy_up(self, kind: object) -> None:
+        if kind in self._jobs and not self._jobs[kind]:
+            del self._jobs[kind]
+        if kind in self._workers and not self._workers[kind]:
+            self._workers.pop(kind, None)
 
 
 def _do(job: Callable[[], object]) -> None:

@@ -185,7 +185,7 @@ def attempt(
     Args:
         old: the nonce to be adopted, or "".
         wakeup: the nonce that woke the caller for ``names[woken]``, or ""; it lets this attempt
-            take a reserved name.
+            take a reserved name. It opens no private name, and none at all if it came for one.
         patient: whether the caller waits after a refusal.
         thorough: whether to hear all nodes, see ``acquire``.
 
@@ -196,6 +196,9 @@ def attempt(
     touched = policy.everyone()
     queue = target.queue_place(policy.size)
     worth = counting(unheard, policy.majority, patient=patient)
+    # Private names and the others are freed one after the other, and share a nonce: that one side
+    # is over says nothing of the other.
+    opener = f"{target.private}:{wakeup}" if wakeup and woken >= target.private else ""
     try:
         start = policy.clock()
         votes = yield Request(
@@ -208,7 +211,7 @@ def attempt(
                 milliseconds(ttl),
                 label,
                 old,
-                wakeup,
+                opener,
                 milliseconds(waiting.NEWS) if patient else 0,
                 *target.fields,
                 *target.names,
@@ -226,7 +229,7 @@ def attempt(
         if fence is not None and policy.clock() < deadline:
             late = not_yes(votes) if old else NONE
             return Grant(
-                target, nonce, fence, deadline, start, ttl, touched, tuple(votes), old, late
+                target, nonce, fence, deadline, start, ttl, touched, tuple(votes), old, late, label
             ), None
         refusal = refusal_of(policy, target, evidence, in_time=fence is None)
         if old and not adoption_is_over(evidence, policy.majority):
@@ -236,7 +239,7 @@ def attempt(
             evidence,
             policy.majority,
             names=len(target.names),
-            woken=woken if wakeup else None,
+            woken=woken if opener else None,
         )
         if (touched or wakeup) and wake:
             yield undo(policy, target, nonce, sent_to(votes), touched=touched, wake=wake)

@@ -1,4 +1,4 @@
-"""Hold what was granted: extend it, release it, and roll back a failed attempt.
+"""Hold what was granted: extend it, heal it, release it, and roll back a failed attempt.
 
 The requests that undo delete the keys of a nonce, and wake the next waiter. One request extends
 many leases, and each has an outcome of its own. A node extends each lease of which all keys still
@@ -9,21 +9,36 @@ carry the nonce, and replies which ones these are. The majority of the nodes dec
     NodesUnavailable   unknown: it lasts until its old deadline
 
 One lease's outcome says nothing of another's, so a request for many is as good as one for each.
+
+An extension creates no key, but each node also replies of which leases the names are *free*: it
+never had them, or lost them in a restart. While time is left, at least one node has the lease, and
+no majority says that it is gone, a second request, ``HEAL``, puts the lease back on these nodes,
+and they count at once. Why that is safe is in docs/explanation/how-it-works.md, and
+``tests/core/heal_model.py`` searches it.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from .errors import LeaseLost, NodesUnavailable
 from .policy import Policy, milliseconds
 from .protocol import Answer, Command, Grant, Request, Steps, Vote
-from .quorum import counting, heard, kept_or_not, majority_denies, outcomes_of
+from .quorum import (
+    all_heard,
+    counting,
+    free_of,
+    heard,
+    kept_or_not,
+    majority_denies,
+    outcomes_of,
+    some_unheard,
+)
 from .reasons import ReasonCode, because
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from .protocol import LockKeys
 
@@ -40,9 +55,12 @@ def hand_over(policy: Policy, target: LockKeys, nonce: str, touched: frozenset[i
     return undo(policy, target, nonce, policy.everyone(), touched=touched, reserve=RESERVED)
 
 
-def wake_next(policy: Policy, target: LockKeys, wakeup: str) -> Request:
-    """Return the request that wakes the next waiter when ``wakeup`` is not used."""
-    return undo(policy, target, wakeup, policy.everyone(), touched=frozenset())
+def wake_next(policy: Policy, target: LockKeys, wakeup: str, which: int) -> Request:
+    """Return the request that wakes the next waiter for ``names[which]``: ``wakeup`` is not used.
+
+    It goes into no other queue: the lease that it names has freed this name, and may have others.
+    """
+    return undo(policy, target, wakeup, policy.everyone(), touched=frozenset(), wake=(which,))
 
 
 def give_back(
@@ -74,12 +92,12 @@ def undo(
 
     Args:
         touched: the nodes that may have these keys; None is all of ``to``.
-        reserve: seconds for which a name that has a waiter is kept for it.
+        reserve: seconds for which a name that has a waiter is kept for it; never a private one.
         wake: the indices of the names whose waiter is woken; None is all of them.
     """
-    flags = "1" * len(target.names)
+    flags = "2" * target.private + "1" * (len(target.names) - target.private)
     if wake is not None:
-        flags = "".join("1" if i in wake else "0" for i in range(len(target.names)))
+        flags = "".join([flag if i in wake else "0" for i, flag in enumerate(flags)])
     return Request(
         Command.RELEASE,
         nonce,
@@ -145,6 +163,46 @@ def insist(ask: Request) -> Steps[Sequence[Vote]]:
 # -- extending --------------------------------------------------------------------------------
 
 
+class Holding(Protocol):
+    """The part of a lease that its extension uses. Other threads may end the lease meanwhile."""
+
+    @property
+    def grant(self) -> Grant:
+        """What the nodes granted."""
+
+    def touch(self, places: frozenset[int]) -> Grant | None:
+        """Note that these nodes may have its keys from now on.
+
+        Returns:
+            What may be put on them: it has no names that another lease keeps. None: it is over.
+        """
+
+    def has(self, grant: Grant) -> bool:
+        """Tell whether time is left, and all names of ``grant`` are still to be held."""
+
+
+class Alone:
+    """A grant that no other thread can end: the plainest ``Holding``."""
+
+    def __init__(self, policy: Policy, grant: Grant) -> None:
+        self._policy = policy
+        self.grant = grant
+
+    def touch(self, places: frozenset[int]) -> Grant | None:
+        """Note that these nodes may have its keys from now on; see ``Holding``."""
+        self.grant = self.grant._replace(touched=self.grant.touched | places)
+        return self.grant if self.has(self.grant) else None
+
+    def has(self, _: Grant) -> bool:
+        """Tell whether time is left."""
+        return self._policy.clock() < self.grant.deadline
+
+    def extended(self, _: int, outcome: Outcome) -> None:
+        """Take in the outcome of an extension, before it is healed."""
+        if isinstance(outcome, Grant):
+            self.grant = outcome
+
+
 def extend(policy: Policy, grant: Grant, *, ttl: float) -> Steps[Grant]:
     """Prolong a lease to ``ttl`` seconds from now; never shorten it, never revive it.
 
@@ -152,38 +210,59 @@ def extend(policy: Policy, grant: Grant, *, ttl: float) -> Steps[Grant]:
         LeaseLost: it is over, or a majority does not have it any more.
         NodesUnavailable: unknown; the lease lasts until its old deadline.
     """
-    (outcome,) = yield from extend_many(policy, (grant,), (ttl,))
+    lease = Alone(policy, grant)
+    (outcome,) = yield from extend_many(policy, (lease,), (ttl,), lease.extended)
     if isinstance(outcome, Grant):
         return outcome
     raise outcome
 
 
 def extend_many(
-    policy: Policy, grants: Sequence[Grant], ttls: Sequence[float]
+    policy: Policy,
+    leases: Sequence[Holding],
+    ttls: Sequence[float],
+    told: Callable[[int, Outcome], object] = lambda _, __: None,
 ) -> Steps[list[Outcome]]:
-    """Prolong each lease to its ttl, in seconds from now; return the outcomes, in order."""
+    """Prolong each lease to its ttl, in seconds from now; return the outcomes, in order.
+
+    Args:
+        told: called with a lease's index and its outcome as soon as that is known: no lease waits
+            until others are healed.
+    """
     start = policy.clock()
-    pairs = list(zip(grants, ttls, strict=True))
-    asked = [pair for pair in pairs if start < pair[0].deadline]
+    outcomes: dict[int, Outcome] = {}
+    for i, lease in enumerate(leases):
+        if start >= lease.grant.deadline:
+            reason = because(ReasonCode.OVER_BEFORE_ASKED)
+            outcomes[i] = LeaseLost(reason, name=lease.grant.target.name)
+            told(i, outcomes[i])
+    asked = [i for i in range(len(leases)) if i not in outcomes]
     votes: Sequence[Vote] = ()
     if asked:
-        votes = yield _extension(policy, asked)
-    now, place = policy.clock(), 0
-    heard = [outcomes_of(vote) for vote in votes if vote.answer is Answer.YES]
-    counts = list(map(sum, zip(*heard, strict=True))) if heard else [0] * len(asked)
-    outcomes: list[Outcome] = []
-    for grant, ttl in pairs:
-        if start >= grant.deadline:
-            reason = because(ReasonCode.OVER_BEFORE_ASKED)
-            outcomes.append(LeaseLost(reason, name=grant.target.name))
-            continue
-        if counts[place] >= policy.majority and now < grant.deadline:
-            deadline = max(grant.deadline, start + policy.validity(ttl))
-            outcomes.append(grant._replace(deadline=deadline))
+        votes = yield _extension(policy, [(leases[i].grant, ttls[i]) for i in asked])
+    now, kept, free = policy.clock(), _kept(votes, len(asked)), _free(votes)
+    wounded: list[tuple[int, frozenset[int], list[Vote]]] = []
+    for place, i in enumerate(asked):
+        if kept[place] >= policy.majority and place not in free and now < leases[i].grant.deadline:
+            outcomes[i] = _prolonged(policy, leases[i], start, ttls[i])  # as nearly always
         else:
-            outcomes.append(_failed(policy, grant, _told(votes, place), now))
-        place += 1
-    return outcomes
+            said = _told(votes, place)
+            outcomes[i] = _outcome(policy, leases[i], said, start=start, ttl=ttls[i])
+            # With no node that kept it, its keys may have been deleted by hand on all.
+            if place in free and kept[place] and not isinstance(outcomes[i], LeaseLost):
+                wounded.append((i, free[place], said))
+                if isinstance(outcomes[i], NodesUnavailable):
+                    continue  # told when it is healed, or not
+        told(i, outcomes[i])
+    for i, places, said in wounded:
+        healed = yield from _heal(policy, leases[i], said, places, ttls[i])
+        outcome = outcomes[i]
+        if isinstance(outcome, Grant):
+            outcomes[i] = outcome._replace(touched=leases[i].grant.touched)
+        else:
+            outcomes[i] = _outcome(policy, leases[i], healed, start=start, ttl=ttls[i])
+            told(i, outcomes[i])
+    return [outcomes[i] for i in range(len(leases))]
 
 
 def _extension(policy: Policy, asked: Sequence[tuple[Grant, float]]) -> Request:
@@ -199,7 +278,24 @@ def _extension(policy: Policy, asked: Sequence[tuple[Grant, float]]) -> Request:
         tuple(keys),
         tuple(args),
         partial(kept_or_not, majority=policy.majority),
+        worth=some_unheard,  # a node that is a little late may say that names are free
     )
+
+
+def _kept(votes: Sequence[Vote], count: int) -> list[int]:
+    """Return how many nodes kept each of the leases."""
+    heard = [outcomes_of(vote) for vote in votes if vote.answer is Answer.YES]
+    return list(map(sum, zip(*heard, strict=True))) if heard else [0] * count
+
+
+def _free(votes: Sequence[Vote]) -> dict[int, frozenset[int]]:
+    """Return the nodes on which names are free, for each lease that has some."""
+    found: dict[int, list[int]] = {}
+    for node, vote in enumerate(votes):
+        if vote.answer is Answer.YES:
+            for place in free_of(vote):
+                found.setdefault(place, []).append(node)
+    return {place: frozenset(nodes) for place, nodes in found.items()}
 
 
 def _told(votes: Sequence[Vote], place: int) -> list[Vote]:
@@ -214,12 +310,68 @@ def _told(votes: Sequence[Vote], place: int) -> list[Vote]:
     ]
 
 
-def _failed(policy: Policy, grant: Grant, votes: Sequence[Vote], now: float) -> Outcome:
+def _outcome(
+    policy: Policy, lease: Holding, votes: Sequence[Vote], *, start: float, ttl: float
+) -> Outcome:
+    """Return what the votes mean for one lease, now."""
+    grant, now = lease.grant, policy.clock()
     name = grant.target.name
     if now >= grant.deadline:
         return LeaseLost(because(ReasonCode.OVER_BEFORE_EXTENDED), name=name, votes=votes)
+    if sum(vote.answer is Answer.YES for vote in votes) >= policy.majority:
+        return _prolonged(policy, lease, start, ttl)
     if majority_denies(votes, policy.majority):
         return LeaseLost(because(ReasonCode.DENIED), name=name, votes=votes)
     answered = sum(vote.answer is not Answer.UNKNOWN for vote in votes)
     reason = because(ReasonCode.NOT_EXTENDED, votes=answered, size=policy.size)
     return NodesUnavailable(reason, name=name, votes=votes)
+
+
+def _prolonged(policy: Policy, lease: Holding, start: float, ttl: float) -> Grant:
+    """Return the grant with its new deadline, which counts from before the first message."""
+    grant = lease.grant
+    return grant._replace(deadline=max(grant.deadline, start + policy.validity(ttl)))
+
+
+# -- healing ----------------------------------------------------------------------------------
+
+
+def _heal(
+    policy: Policy, lease: Holding, votes: Sequence[Vote], places: frozenset[int], ttl: float
+) -> Steps[Sequence[Vote]]:
+    """Put a lease back on the nodes that said its names are free; return the votes with theirs.
+
+    The nodes join ``touched`` first, so a later release goes to them, too. A lease that has ended
+    when the votes come, or has freed some of its names, may have overtaken the heal: the nodes
+    would keep the names, so the heal is rolled back. In doubt as well: that costs one message.
+    """
+    grant = lease.touch(places)
+    if grant is None:
+        return votes
+    try:
+        healed: Sequence[Vote] = yield _healing(policy, lease, grant, places, ttl)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        if not lease.has(grant):
+            yield undo(policy, grant.target, grant.nonce, places)
+        raise
+    if not lease.has(grant):
+        yield undo(policy, grant.target, grant.nonce, places)
+        return votes
+    return [healed[i] if i in places else vote for i, vote in enumerate(votes)]
+
+
+def _healing(
+    policy: Policy, lease: Holding, grant: Grant, places: frozenset[int], ttl: float
+) -> Request:
+    target = grant.target
+    return Request(
+        Command.HEAL,
+        grant.nonce,
+        (target.fences, target.held, *target.keys),
+        (grant.fence, milliseconds(ttl), grant.label, *target.fields, *target.names),
+        counting(all_heard, policy.majority),
+        places,
+        still=partial(lease.has, grant),
+    )

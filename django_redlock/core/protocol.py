@@ -82,6 +82,7 @@ class Command(enum.StrEnum):
     GRANT = "grant"
     RAISE = "raise"  # the fence counters, to a token
     EXTEND = "extend"
+    HEAL = "heal"  # a lease, on nodes where its names are free
     RELEASE = "release"
     REST = "rest"  # a release with min_hold: the names stay taken for a while
     RETURN = "return"  # an adopter's keys to the giver
@@ -102,7 +103,8 @@ class Command(enum.StrEnum):
 UNDO: Final = frozenset(
     {Command.RELEASE, Command.REST, Command.RETURN, Command.COMPLETE, Command.UNMARK}
 )
-TAKING: Final = frozenset({Command.GRANT, Command.MARK})  # an undo must not overtake these
+# An undo must not overtake these.
+TAKING: Final = frozenset({Command.GRANT, Command.HEAL, Command.MARK})
 
 
 class Request(NamedTuple):
@@ -123,6 +125,7 @@ class Request(NamedTuple):
             to wake a waiter there. None is all of ``to``.
         lasts: of a request in ``UNDO``, seconds after which the nodes have dropped the keys anyway.
         thorough: whether one reply may decide against a majority; so ``decided`` is asked always.
+        still: called right before a heal is written; False: the lease is over, and nothing is sent.
     """
 
     command: Command
@@ -137,6 +140,7 @@ class Request(NamedTuple):
     touched: frozenset[int] | None = None
     lasts: float = 0.0
     thorough: bool = False
+    still: Callable[[], bool] | None = None
 
 
 class Sleep(NamedTuple):
@@ -207,7 +211,8 @@ class LeaveQueue(NamedTuple):
 class LockKeys(NamedTuple):
     """The names of one lock, with their keys and counters on the nodes.
 
-    The first ``private`` names are the package's own; errors, events and holders do not see them.
+    The first ``private`` names are the package's own; errors, events and holders do not see them,
+    and no wake-up opens them.
     """
 
     names: tuple[str, ...]
@@ -235,9 +240,9 @@ class LockKeys(NamedTuple):
         return names[0] if len(names) == 1 else names
 
     def part(self, places: slice) -> LockKeys:
-        """Return some of the names with their keys and counters; none of them is private."""
+        """Return some of the names with their keys and counters."""
         parts = {each: getattr(self, each)[places] for each in ("names", "keys", "fields")}
-        return self._replace(**parts, private=0)
+        return self._replace(**parts, private=len(range(self.private)[places]))
 
 
 class Grant(NamedTuple):
@@ -254,6 +259,7 @@ class Grant(NamedTuple):
         old: of an adopted lease, the giver's nonce; else "".
         unswapped: indices of the nodes that may have the giver's nonce still, or will: the giver's
             grant may be on its way.
+        label: of the owner, for nodes on which a renewal puts the keys back.
     """
 
     target: LockKeys
@@ -266,6 +272,7 @@ class Grant(NamedTuple):
     votes: Sequence[Vote] = ()
     old: str = ""
     unswapped: frozenset[int] = frozenset()
+    label: str = ""
 
 
 T = TypeVar("T")

@@ -231,4 +231,19 @@ def majority_denies(votes: Sequence[Vote], majority: int) -> bool:
 
 def outcomes_of(vote: Vote) -> Sequence[int]:
     """Return what a node's YES says of each lease: 1 kept, 0 gone."""
-    return cast("Sequence[int]", vote.data)
+    return cast("Sequence[int]", vote.data[0])
+
+
+def free_of(vote: Vote) -> Sequence[int]:
+    """Return the indices of the leases that are gone in a node's YES because names are free."""
+    return cast("Sequence[int]", vote.data[1])
+
+
+def some_unheard(votes: Votes) -> bool:
+    """Tell whether a node has not been heard."""
+    return None in votes
+
+
+def all_heard(votes: Votes, majority: int) -> bool:  # noqa: ARG001 - as the others
+    """Tell whether every node has been heard that was asked."""
+    return None not in votes

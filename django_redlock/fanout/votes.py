@@ -37,7 +37,8 @@ LEAST_WORTH: Final = 0.01  # seconds, of what the asker says is worth waiting fo
 HANDSHAKE: Final = 4  # node timeouts without a sign of a node that is being connected …
 PATIENCE: Final = 20  # … and those that a request may last, however slow this machine is
 NOWHERE: Final = frozenset[int]()
-VOTING: Final = frozenset({Command.GRANT, Command.RAISE, Command.EXTEND})
+HEAL: Final = Command.HEAL  # an enum's member costs five times a name
+VOTING: Final = frozenset({Command.GRANT, Command.RAISE, Command.EXTEND, HEAL})
 
 
 class Verdict(enum.Enum):
@@ -165,6 +166,11 @@ class VoteCollector(ABC):
         A node that may not vote on this has lost its vote.
         """
         request, asker, hear = self.request, self.asker, self._hear()
+        heals = request.command is HEAL
+        if heals and request.still is not None and not request.still():
+            for place in connections:
+                self.lose(place, None)
+            return {}
         if events.node_watchers:
             hear = timed(self.nodes, asker, hear, late=self.late)
         pending = PendingReply(request.command, self.nonce, hear, now, asker.packed, asker)
@@ -179,6 +185,11 @@ class VoteCollector(ABC):
                     self.lose(place, why)
                     continue
             own = request.each is not None  # each node is asked something else
+            if heals and node.has_unanswered(request.nonce):
+                # The grant may arrive after all. A node that gets the nonce twice, by this heal
+                # when an adopter has come and gone, would let a second adopter have it.
+                self.lose(place, because(ReasonCode.GRANT_UNANSWERED))
+                continue
             found[place] = pending._replace(packed=pack(request, place)) if own else pending
         return found
 

@@ -6,7 +6,8 @@ r"""Match names against patterns as shells and the servers' ``KEYS`` have them.
     \*         the character itself; so \?, \[, \] and \\
 
 A ``[`` without its ``]`` means itself, and so does a ``\`` before any other character.
-Matching never backtracks over a ``*``, so no pattern is slow: users write patterns.
+Parsing takes a time that grows with the length, and matching never backtracks over a ``*``, so no
+pattern is slow: users write patterns.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from django_redlock.core import names
+
+LONGEST: Final = 2 * names.LONGEST  # characters: each one of a name may need a backslash
 SPECIAL: Final = "*?[]\\"
 
 
@@ -36,9 +40,17 @@ class Parsed(NamedTuple):
 
 
 def parse(text: str, *, ignore_case: bool = False) -> Parsed:
-    """Parse a text as a pattern; every text is one."""
+    """Parse a text as a pattern; every text is one that is not too long.
+
+    Raises:
+        ValueError: it is longer than ``LONGEST``.
+    """
+    if len(text) > LONGEST:
+        msg = f"the pattern {text[: names.READABLE]!r}… is longer than {LONGEST} characters"
+        raise ValueError(msg)
     parts: list[str | None] = []  # regular expressions of one character each; None is a "*"
     plain, is_pattern, at = "", False, 0
+    closed = True  # whether a "]" may follow: where one "[" has none, no later "[" has one
     while at < len(text):
         char, after = text[at], text[at + 1 : at + 2]
         length = 1
@@ -49,8 +61,11 @@ def parse(text: str, *, ignore_case: bool = False) -> Parsed:
             is_pattern, part = True, None
         elif char == "?":
             is_pattern, part = True, "."
-        elif char == "[" and (found := _one_of(text, at)):
-            is_pattern, (part, length) = True, found
+        elif char == "[" and closed:
+            found = _one_of(text, at)
+            closed = found is not None
+            if found:
+                is_pattern, (part, length) = True, found
         plain += char
         if part is not None or parts[-1:] != [None]:
             parts.append(part)

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from django_redlock.core.protocol import Answer
-from django_redlock.core.reasons import Reason, ReasonCode, because, printable
+from django_redlock.core.reasons import (
+    Reason,
+    ReasonCode,
+    action,
+    because,
+    is_silent,
+    printable,
+)
 from django_redlock.transport.wire.listings import as_text
 
 from . import eviction
@@ -162,8 +169,13 @@ class Survey:
         clocks = [node.reason for node in replying if node.clock_off and node.reason]
         told = {str(cause): cause for cause in clocks}  # texts may be equal
         found += [because(ReasonCode.ADVICE_CLOCK, cause=cause) for cause in told.values()]
-        if not all(self.heard):
+        unheard = [self.nodes[i].reason for i, heard in enumerate(self.heard) if not heard]
+        if any(map(is_silent, unheard)):
             found.append(because(ReasonCode.ADVICE_DOWN, alias=self.alias))
+        running = {str(cause): cause for cause in unheard if cause and not is_silent(cause)}
+        for cause in running.values():
+            if do := action(cause):
+                found.append(because(ReasonCode.ADVICE_NODE, cause=cause, action=do))
         found.append(eviction.threat(self.evictions))
         return tuple(filter(None, found))
 

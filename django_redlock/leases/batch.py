@@ -52,35 +52,37 @@ def _bytes(lease: Lease) -> int:
 
 
 class RenewalBatch:
-    """One request that renews many leases of a backend, and its outcomes.
+    """One request that renews many leases of a backend, and what heals those that need it.
 
     Attributes:
-        leases: those that are still held.
+        leases: those that are still held, and not by a block that is gone.
         asked: when the request began, on the clock of the deadline.
-        lost: the leases whose holders must be told of a loss, as far as ``settle`` has come.
+        lost: the leases whose holders must be told of a loss, as far as outcomes are known.
     """
 
     def __init__(self, backend: Backend, batch: Sequence[Reference]) -> None:
         leases = (reference() for reference in batch)
-        self.leases = [lease for lease in leases if lease is not None and lease.held]
+        self.leases = [each for each in leases if each is not None and each.held and not each.torn]
         self.backend = backend
         self.lost: list[Lease] = []
         self.asked = backend.policy.clock()
+        self._open = set(range(len(self.leases)))  # those whose outcome is not known
 
     def steps(self) -> Steps[list[Outcome]]:
-        """Return the steps that extend the leases."""
-        grants = [lease.grant for lease in self.leases]
-        return hold.extend_many(self.backend.policy, grants, [grant.ttl for grant in grants])
+        """Return the steps that extend and heal the leases; each lease is told its outcome."""
+        leases = [lease.holding for lease in self.leases]
+        ttls = [lease.grant.ttl for lease in leases]
+        return hold.extend_many(self.backend.policy, leases, ttls, self._told)
 
-    def unknown(self) -> list[Outcome]:
-        """Return the outcomes when the request failed; call it in the handler of that error."""
-        logger.exception("renewing %d leases of %r failed", len(self.leases), self.backend.alias)  # noqa: LOG004
+    def fail(self) -> None:
+        """Report that the request failed; call it in the handler of that error."""
+        logger.exception("renewing %d leases of %r failed", len(self._open), self.backend.alias)  # noqa: LOG004
         reason = because(ReasonCode.NOT_ASKED)
-        return [NodesUnavailable(reason, name=lease.name) for lease in self.leases]
+        for i in tuple(self._open):
+            self._told(i, NodesUnavailable(reason, name=self.leases[i].name))
 
-    def settle(self, outcomes: Sequence[Outcome]) -> list[Lease]:
-        """Report each outcome to its lease; return those whose holders must be told of a loss."""
-        for lease, outcome in zip(self.leases, outcomes, strict=True):
-            if lease.renewed(outcome, self.asked):
-                self.lost.append(lease)
-        return self.lost
+    def _told(self, i: int, outcome: Outcome) -> None:
+        self._open.discard(i)
+        lease = self.leases[i]
+        if lease.renewed(outcome, self.asked):
+            self.lost.append(lease)

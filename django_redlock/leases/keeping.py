@@ -42,6 +42,7 @@ def keep(lease: Lease, owner: Callable[[Lease], object]) -> None:
     owner(own)
     watchdog.watch(own)
     lease.keep_private()  # from here on; an interruption before leaves one release for all
+    own.holding.touch(lease.grant.touched)  # a renewal may have healed both names until here
 
 
 def record(lease: Lease, life: float) -> bool:

@@ -6,8 +6,9 @@ tells events. It checks by itself what a state does not know: the process, and t
 
 from __future__ import annotations
 
+import math
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from django_redlock.concurrency.loops import running_loop
 from django_redlock.core import hold
@@ -16,7 +17,6 @@ from django_redlock.core.protocol import Grant
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import EventKind
 
-from . import with_blocks
 from .state import Handle, LeaseState, Phase
 from .telling import call_on_lost, tell, warn_of_parent
 
@@ -24,11 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from django_redlock.backend import Backend
-    from django_redlock.core.hold import Outcome
+    from django_redlock.core.hold import Holding, Outcome
     from django_redlock.core.protocol import Steps, Vote
     from django_redlock.core.reasons import Reason
 
-    from .with_blocks import Block, Schedule
+
+class Schedule(Protocol):
+    """The part of a ``RenewalSchedule`` in which a lease is: what its end uses."""
+
+    def forget(self, lease: Lease) -> None:
+        """Drop a lease that has ended."""
 
 
 class Lease:
@@ -59,7 +64,7 @@ class Lease:
         self._min_hold = min_hold
         self._on_lost = on_lost
         self._pid = os.getpid()
-        self.block: Block | None = None  # the ``with`` block that holds it
+        self.block: Callable[[], object] | None = None  # returns None once it is gone; see ``torn``
         self.schedules: tuple[Schedule, ...] = ()  # those that watch it
         self.name = grant.target.name
         self.fence = grant.fence
@@ -147,30 +152,14 @@ class Lease:
         self.ensure()
         if not self._state.end(Phase.GIVEN):
             raise LeaseLost(self._ending(), name=self.name)
-        with_blocks.need_no_more(self)
+        self._unwatch()
         self._tell_end(EventKind.GIVEN)
         return Handle(self._backend.alias, self.grant.nonce, self.names).encode()
-
-    def abandon(self) -> None:
-        """Release the lease of a dropped block; may be called in the middle of anything."""
-        if self._pid != os.getpid():
-            return
-        if running_loop() is None:
-            self.release()
-            return
-        over = self.lost
-        if self._state.end(Phase.RELEASED):
-            with_blocks.give_back(self._backend, self.grant)
-            with_blocks.need_no_more(self)
-            if over:
-                self._lose()
-            else:
-                self._tell_end(EventKind.RELEASED)
 
     def disown(self) -> None:
         """End the lease and tell no event; the caller gives the names back."""
         self._state.end(Phase.RELEASED)
-        with_blocks.need_no_more(self)
+        self._unwatch()
 
     def keep_private(self) -> None:
         """Let the release free all names but the private ones; another lease has these."""
@@ -180,10 +169,14 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether the holder has neither let go nor lost it, and its block has not ended."""
+        """Whether the holder has neither let go nor lost it."""
+        return self._state.held and self._pid == os.getpid()
+
+    @property
+    def torn(self) -> bool:
+        """Whether what was to release it is gone, such as a block: it is renewed no more."""
         block = self.block
-        alive = block is None or block() is not None
-        return alive and self._state.held and self._pid == os.getpid()
+        return block is not None and block() is None and self._state.phase is Phase.HELD
 
     @property
     def untold(self) -> bool:
@@ -206,9 +199,14 @@ class Lease:
         return self._state.grant
 
     @property
+    def holding(self) -> Holding:
+        """What an extension prolongs, and heals."""
+        return self._state
+
+    @property
     def renew_at(self) -> float:
         """When, on the clock of the deadline, to renew it next; infinite: never."""
-        return self._state.renew_at
+        return math.inf if self.torn else self._state.renew_at
 
     def renewed(self, outcome: Outcome, asked: float) -> bool:
         """Take in the outcome of a renewal; return True if the holder must be told of a loss."""
@@ -236,14 +234,10 @@ class Lease:
 
     def _extending(self, ttl: float | None) -> Steps[None]:
         self.ensure()
-        grant = self.grant
-        seconds = grant.ttl if ttl is None else self._backend.check_ttl(ttl)
-        (outcome,) = yield from hold.extend_many(self._backend.policy, (grant,), (seconds,))
-        change = self._state.extended(outcome)
-        if change is EventKind.LOST:
-            self.tell_lost()
-        elif change is not None:
-            tell(self, change)
+        seconds = self.grant.ttl if ttl is None else self._backend.check_ttl(ttl)
+        (outcome,) = yield from hold.extend_many(
+            self._backend.policy, (self._state,), (seconds,), self._extended
+        )
         if isinstance(outcome, Grant):
             self.ensure()
         elif isinstance(outcome, LeaseLost) and self.remaining() > 0:
@@ -252,12 +246,20 @@ class Lease:
         else:
             raise outcome
 
+    def _extended(self, _: int, outcome: Outcome) -> None:
+        """Take in the outcome of ``extend``."""
+        change = self._state.extended(outcome)
+        if change is EventKind.LOST:
+            self.tell_lost()
+        elif change is not None:
+            tell(self, change)
+
     def _releasing(self) -> Steps[None]:
         over, denied = self.lost, False
         votes: Sequence[Vote] | None = None
         try:
             if self._state.end(Phase.RELEASED):
-                with_blocks.need_no_more(self)
+                self._unwatch()
                 votes = yield from self._giving_back()
                 denied = self._state.denied(votes)
         except GeneratorExit:
@@ -273,6 +275,10 @@ class Lease:
         elif votes is not None:
             self._tell_end(EventKind.RELEASED, votes)
 
+    def _unwatch(self) -> None:
+        for schedule in self.schedules:
+            schedule.forget(self)
+
     def _giving_back(self) -> Steps[Sequence[Vote]]:
         return hold.release(self._backend.policy, self._state.freed, min_hold=self._min_hold)
 
@@ -284,14 +290,16 @@ class Lease:
             self.tell_lost()
 
     def tell_lost(self) -> None:
-        """Tell of the loss, by an event and by ``on_lost``; once."""
-        reason = self._state.loss()
+        """Tell of the loss, by an event and, if there is still a holder, by ``on_lost``; once."""
+        torn = self.torn
+        reason = because(ReasonCode.NEVER_RELEASED) if torn else self._state.loss()
         if not self._state.tell_once():
             return
         try:
             tell(self, EventKind.LOST, error=LeaseLost(reason, name=self.name))
         finally:  # a listener may want to exit
-            call_on_lost(self, self._on_lost)
+            if not torn:
+                call_on_lost(self, self._on_lost)
 
     def _tell_end(self, kind: EventKind, votes: Sequence[Vote] | None = None) -> None:
         """Tell how the lease ended; once, though it may be lost while it is released."""

@@ -84,7 +84,7 @@ class LoopWatchdog:
             backend, batch = queue.popleft()
             renewal = RenewalBatch(backend, batch)
             try:
-                replied = self._ask(renewal, kind, loop)
+                replied = self._go_on(renewal, renewal.steps(), kind, loop)
                 if replied is not None:
                     self._asked[kind] = batch, replied
                     return
@@ -93,24 +93,36 @@ class LoopWatchdog:
                 raise
         self._queued.pop(kind, None)
 
-    def _ask(
-        self, renewal: RenewalBatch, kind: int, loop: asyncio.AbstractEventLoop
+    def _go_on(
+        self,
+        renewal: RenewalBatch,
+        steps: Steps[list[Outcome]],
+        kind: int,
+        loop: asyncio.AbstractEventLoop,
+        replied: asyncio.Future[Any] | None = None,
     ) -> asyncio.Future[Any] | None:
-        """Send a renewal to its group; return None if there is no reply to wait for."""
-        steps = renewal.steps()
+        """Send the next request of a renewal to its group; return None if that was the last.
+
+        The first request extends the leases, others heal some of them.
+        """
+        over = True
         try:
-            request = next(steps)
-            assert isinstance(request, Request)  # an extension waits for nothing
-            replied = asyncio.ensure_future(renewal.backend.group.aask(request), loop=loop)
-        except StopIteration as stop:  # no lease is held any more
-            self._settle(renewal, stop.value, loop)
-        except Exception:  # noqa: BLE001 - as in Watchdog._renew
-            self._settle(renewal, renewal.unknown(), loop)
-        else:
+            request = steps.send(None if replied is None else replied.result())
+            assert isinstance(request, Request)  # a renewal waits for nothing but replies
+            asked = asyncio.ensure_future(renewal.backend.group.aask(request), loop=loop)
             heard = partial(self._heard, renewal, steps, kind, loop)
-            replied.add_done_callback(heard, context=contextvars.Context())
-            return replied
-        return None
+            asked.add_done_callback(heard, context=contextvars.Context())
+            over = False
+        except StopIteration:
+            return None
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - as in Watchdog._renew
+            renewal.fail()
+            return None
+        finally:
+            if over:
+                self._renew_later(renewal.leases, loop)
+                self._tell(renewal.lost, loop)
+        return asked
 
     def _heard(
         self,
@@ -120,29 +132,18 @@ class LoopWatchdog:
         loop: asyncio.AbstractEventLoop,
         replied: asyncio.Future[Any],
     ) -> None:
-        outcomes: list[Outcome]
+        before = self._asked.get(kind)
+        ours = before is not None and before[1] is replied
+        again: asyncio.Future[Any] | None = None
         try:
-            try:
-                steps.send(replied.result())
-            except StopIteration as stop:
-                outcomes = stop.value
-            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - as in Watchdog._renew
-                outcomes = renewal.unknown()
-            self._settle(renewal, outcomes, loop)
+            again = self._go_on(renewal, steps, kind, loop, replied)
         finally:
-            asked = self._asked.get(kind)
-            if asked is not None and asked[1] is replied:
-                self._asked.pop(kind, None)
+            if ours and before is not None:
+                if again is None:
+                    self._asked.pop(kind, None)
+                else:
+                    self._asked[kind] = before[0], again
             self._ask_next(kind, loop)
-
-    def _settle(
-        self, renewal: RenewalBatch, outcomes: list[Outcome], loop: asyncio.AbstractEventLoop
-    ) -> None:
-        try:
-            renewal.settle(outcomes)
-        finally:
-            self._renew_later(renewal.leases, loop)
-            self._tell(renewal.lost, loop)
 
     def _renew_later(self, leases: Sequence[Lease], loop: asyncio.AbstractEventLoop) -> None:
         for lease in leases:

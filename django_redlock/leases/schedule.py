@@ -1,8 +1,9 @@
 """Schedule leases: when each is to be renewed, and when its time is up.
 
 The schedule knows no threads, no event loop and no nodes. The watchdogs (``watchdog``,
-``loop_watchdog``) and the simulation in the tests ask it what there is to do now. References to
-leases are weak: the schedule keeps no lease alive that the program has forgotten.
+``loop_watchdog``) and the simulation in the tests ask it what there is to do now. It keeps the
+lease of a ``with`` block until the lease ends, so that a loss is told where the block is gone. It
+keeps no other lease alive that the program has forgotten.
 
 A lease has one place, in a dictionary, with the time at which there is something to do for it. Its
 release empties the place at once, in any thread and without a lock. A dictionary that was large
@@ -20,17 +21,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeGuard
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from .lease import Lease
-    from .with_blocks import Schedule
+    from .lease import Lease, Schedule
 
 EARLY: Final = 0.03  # the part of a ttl by which a renewal may be early, to share a message
 AHEAD: Final = 0.25  # seconds by which deadlines are looked at early: most have moved by then
 MOST: Final = 160  # leases in a chunk
 
 Reference: TypeAlias = "weakref.ref[Lease]"
-# When there is something to do, from when on that may be done together with others, and whether it
-# is a renewal that is not on its way yet.
-Place: TypeAlias = tuple[float, float, bool]
+# When there is something to do, from when on that may be done together with others, whether it is a
+# renewal that is not on its way yet, and the lease if it is that of a block.
+Place: TypeAlias = "tuple[float, float, bool, Lease | None]"
 
 
 class Chunk:
@@ -108,7 +108,7 @@ class Found(NamedTuple):
 
     def may_be_renewed(self, now: float) -> bool:
         """Tell whether its renewal is due, or near enough to go with others."""
-        when, earliest, renews = self.place
+        when, earliest, renews, _ = self.place
         renews = renews and when < self.deadline  # else that is the deadline's time
         return renews and earliest <= now < self.deadline and self.lease.held
 
@@ -185,12 +185,12 @@ class RenewalSchedule:
 
     def _place(self, lease: Lease, *, renews: bool = True) -> Place:
         """Return where a lease belongs; ``renews``: unless it is being renewed."""
-        grant = lease.grant
+        grant, kept = lease.grant, None if lease.block is None else lease
         deadline = grant.deadline + self._grace
         renewal = lease.renew_at + self._lag * grant.ttl if renews else math.inf
         if renewal < deadline:
-            return renewal, renewal - EARLY * grant.ttl, True
-        return deadline, deadline - AHEAD, renewal < math.inf
+            return renewal, renewal - EARLY * grant.ttl, True, kept
+        return deadline, deadline - AHEAD, renewal < math.inf, kept
 
     # -- what there is to do --------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class RenewalSchedule:
         if all(each.place[0] > now for each in due):
             due = []
         over.sort(key=attrgetter("deadline"))
-        due.sort(key=attrgetter("place"))
+        due.sort(key=lambda each: each.place[0])
         taken = [each.lease for each in over], [each.lease for each in due]
         try:
             for each in found:
@@ -234,7 +234,7 @@ class RenewalSchedule:
     def _look(self, chunk: Chunk, now: float) -> Iterator[Found]:
         """Yield the leases in a chunk that may be due; drop those that have ended."""
         places = chunk.places.copy()  # in one step: other threads may forget leases
-        for reference, (_, earliest, renews) in places.items():
+        for reference, (_, earliest, renews, _) in places.items():
             if earliest <= now:
                 lease = reference()
                 if _is_watched(lease):

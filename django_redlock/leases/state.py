@@ -181,9 +181,21 @@ class LeaseState:
                 denied = majority_denies(outcome.votes, self._policy.majority)
                 return self._lost_now() if denied else None
             deadline = max(outcome.deadline, self.grant.deadline)
-            self.grant = outcome._replace(deadline=deadline)
+            self.grant = self.grant._replace(deadline=deadline)
             self._unknown = False
         return None if self.told else EventKind.EXTENDED
+
+    def touch(self, places: frozenset[int]) -> Grant | None:
+        """Note that these nodes may have its keys from now on; see ``core.hold.Holding``."""
+        with self._changing:
+            if self.remaining() <= 0:
+                return None
+            self.grant = self.grant._replace(touched=self.grant.touched | places)
+            return self.freed
+
+    def has(self, grant: Grant) -> bool:
+        """Tell whether time is left, and a release would free what ``grant`` has."""
+        return self.remaining() > 0 and self.freed.target == grant.target
 
     def _become_unknown(self, asked: float) -> bool:
         """Note that a renewal failed, unless that is noted, or another extension succeeded."""

@@ -131,11 +131,9 @@ class Watchdog:
     ) -> None:
         renewal = RenewalBatch(backend, batch)
         try:
-            outcomes = backend.run(renewal.steps())
+            backend.run(renewal.steps())
         except Exception:  # noqa: BLE001 - logged; the leases last until their deadlines
-            outcomes = renewal.unknown()
-        try:
-            renewal.settle(outcomes)
+            renewal.fail()
         finally:  # a listener may want to exit; the leases are still to be watched
             with self._lock:
                 for lease in renewal.leases:

@@ -1,20 +1,20 @@
 """A lock with a transaction in its block: lock, BEGIN, body, COMMIT, release.
 
 The transaction comes from the backend, so this module knows no database. The block keeps it beside
-the lease (``with_blocks.Block.inside``): a block that is interrupted before its ``__exit__`` has
-begun is rolled back, and then its lease is released.
+the lease (``with_blocks.Block.inside``). A block that is interrupted before its ``__exit__`` has
+begun leaves it open, as Django's own ``atomic`` does, and is never committed: see ``transactions``.
 """
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 from django_redlock.core.errors import LeaseLost
-from django_redlock.leases import with_blocks
 from django_redlock.leases.with_blocks import BlockExit
 
 from .callables import is_async, run_under
-from .exits import ByHand
+from .exits import ByHand, close
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,7 +66,6 @@ class AtomicLock:
         self._lock = lock
         self._using = using
         self.by_hand: Final = ByHand()
-        self.begun_by_hand: Final[dict[Lease, Transaction]] = {}
 
     def __repr__(self) -> str:
         return f"<AtomicLock of {self._lock!r}>"
@@ -74,37 +73,23 @@ class AtomicLock:
     # -- in a ``with`` --------------------------------------------------------------------------
 
     def __enter__(self) -> Lease:
-        block = leave.entered(self)
-        transaction = self._lock.transaction(self._using)  # before there is anything to release
-        if block is None:
-            return self._enter_by_hand(transaction)
-        lease = self._lock.hold(block.keep)
-        self._begin(transaction, block)
-        return lease
-
-    def _enter_by_hand(self, transaction: Transaction) -> Lease:
-        lease = self._lock.acquire()
+        block = leave.entered(self) or self.by_hand.add(self)
+        transaction: Transaction | None = None
         try:
-            self.by_hand.enter(lease)
-            self.begun_by_hand[lease] = transaction
-            if lease.block is not None:
-                self._begin(transaction, lease.block)
-        except BaseException:
-            self.by_hand[:] = [each for each in self.by_hand if each is not lease]
-            self.begun_by_hand.pop(lease, None)
-            transaction.roll_back()
-            lease.release()
-            raise
-        return lease
-
-    @staticmethod
-    def _begin(transaction: Transaction, block: Block) -> None:
-        try:
+            transaction = self._lock.transaction(self._using)  # before there is anything to release
+            lease = self._lock.hold(block.keep)
             block.inside = transaction
-            transaction.begin()
+            transaction.begin(block.function or weakref.ref(block))
         except BaseException:  # a block that is not entered has no end
-            with_blocks.abandon(block.number)
+            try:
+                if transaction is not None:
+                    transaction.roll_back()
+            finally:
+                held = close(self, block)
+                if held is not None:
+                    held.release()
             raise
+        return lease
 
     def __aenter__(self) -> NoReturn:
         raise TypeError(NO_ASYNC)
@@ -141,39 +126,30 @@ class AtomicLock:
         return run_under(function, manager_of)  # type: ignore[return-value]
 
 
-def _leave(lock: AtomicLock, number: int, kind: type[BaseException] | None, *_: object) -> None:
-    """End the block of this number, or the innermost one that was entered by hand."""
-    lease = with_blocks.lease_of(number, lock)
-    if lease is None:
-        _leave_by_hand(lock, kind)
-        return
-    _end(lease, lease.block.inside, kind)
-    with_blocks.close(lease)
-
-
-def _leave_by_hand(lock: AtomicLock, kind: type[BaseException] | None) -> None:
-    lease = lock.by_hand.innermost(lock)
+def _leave(block: Block, lock: AtomicLock, kind: type[BaseException] | None, *_: object) -> None:
+    """End this block of the lock, or the innermost one that was entered by hand."""
+    if block.lock is not lock or block.lease is None:
+        block = lock.by_hand.innermost(lock)
+    lease, transaction = block.lease, block.inside
     try:
-        _end(lease, lock.begun_by_hand[lease], kind)
-    finally:
-        lock.by_hand.remove(lease)
-        lock.begun_by_hand.pop(lease, None)
-
-
-def _end(lease: Lease, transaction: Transaction, kind: type[BaseException] | None) -> None:
-    """Commit if the body succeeded and the lease is held; else roll back. Then release."""
-    try:
-        if kind is None:
-            _ensure(lease)
-            transaction.commit()
-        else:
-            transaction.roll_back()
+        _end(lease, transaction, kind)
     except BaseException:  # of the database, of what ran on_commit, or of a signal handler
         try:
             transaction.roll_back()
         finally:
             lease.release()
         raise
+    finally:
+        close(lock, block)
+
+
+def _end(lease: Lease, transaction: Transaction, kind: type[BaseException] | None) -> None:
+    """Commit if the body succeeded and the lease is held; else roll back. Then release."""
+    if kind is None:
+        _ensure(lease)
+        transaction.commit()
+    else:
+        transaction.roll_back()
     lease.release()
 
 

@@ -1,105 +1,114 @@
 """End a ``with`` block: what ``__exit__`` and ``__aexit__`` of a ``Lock`` do.
 
-``BlockExit`` gives these functions to each block, with the number of the block. A program that
-calls ``lock.__enter__()`` and ``lock.__exit__()`` itself has no block; ``ByHand`` keeps its leases.
+``BlockExit`` gives these functions to each block, with its ``Block``. A program that calls
+``lock.__enter__()`` and ``lock.__exit__()`` itself has a block without a function; ``ByHand`` keeps
+it.
+
+The first statement of each end that a signal handler can interrupt is inside a ``try``, which
+releases once more. An interruption before it, or a second one, leaves the name taken until its ttl:
+the lease is renewed no more.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
 
-from django_redlock.leases import context, with_blocks
-from django_redlock.leases.with_blocks import BlockExit
+from django_redlock.leases import context
+from django_redlock.leases.with_blocks import Block, BlockExit, gone
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from django_redlock.leases.lease import Lease
 
 
-class ByHand(list["Lease"]):
-    """The leases of a ``Lock`` whose ``__enter__`` or ``__aenter__`` was called by hand.
+class ByHand(list[Block]):
+    """The blocks of a ``Lock`` whose ``__enter__`` or ``__aenter__`` was called by hand.
 
     Nothing tells when such a block is interrupted: its lease is renewed until ``__exit__`` is
     called, or until the lock and the lease are forgotten.
     """
 
-    def enter(self, lease: Lease) -> None:
-        """Keep the lease until ``__exit__`` is called."""
-        self.append(lease)
-        with_blocks.release_if_forgotten(lease)
+    def add(self, lock: object) -> Block:
+        """Return a block that is about to be entered."""
+        block = Block(lock)
+        self.append(block)
+        return block
 
-    def innermost(self, lock: object) -> Lease:
-        """Return the innermost of the leases in this thread or task, also a released one.
+    def innermost(self, lock: object) -> Block:
+        """Return the innermost of the blocks in this thread or task, also a released one.
 
         If this thread or task has none, take one of another: one that is over first.
         """
+        # What it has now: another thread, or a signal handler, may leave a block meanwhile.
+        entered = {lease: block for block in list(self) if (lease := block.lease) is not None}
         for lease in context.leases():
-            if lease in self:
-                return lease
-        if not self:
+            if lease in entered:
+                return entered[lease]
+        if not entered:
             msg = f"{lock!r} is left, but nothing entered it"
             raise RuntimeError(msg)
-        ended = [lease for lease in self if lease.ended or lease.lost]
-        return (ended or self)[-1]
+        ended = [lease for lease in entered if lease.ended or lease.lost]
+        return entered[(ended or list(entered))[-1]]
 
 
-class Entered(Protocol):
-    """The part of a ``Lock`` that its blocks use."""
+class _Entered(Protocol):
+    """The part of a lock that ``close`` uses."""
 
     @property
     def by_hand(self) -> ByHand:
-        """The leases of those who call ``__enter__`` themselves."""
+        """The blocks of those who call ``__enter__`` themselves."""
+
+
+class Entered(_Entered, Protocol):
+    """The part of a ``Lock`` that its blocks use."""
 
     def left(self, lease: Lease, kind: type[BaseException] | None) -> None:
         """Raise what the end of a block is to raise."""
 
 
-def _leave(lock: Entered, number: int, kind: type[BaseException] | None, *_: object) -> None:
-    """End the block of this number, or the innermost one that was entered by hand."""
-    lease = with_blocks.lease_of(number, lock)
+def close(lock: _Entered, block: Block) -> Lease | None:
+    """Note that a block is over, or was not entered; return its lease, if it has one."""
+    lease: Lease | None = block.lease
+    block.lease = None
     if lease is not None:
+        lease.block = gone  # also where something keeps the function: renewed no more
+    if block.function is None:
+        with suppress(ValueError):  # another thread, or a signal handler, has left it as well
+            lock.by_hand.remove(block)
+    return lease
+
+
+def _leave(block: Block, lock: Entered, kind: type[BaseException] | None, *_: object) -> None:
+    """End this block of the lock, or the innermost one that was entered by hand."""
+    if block.lock is not lock or block.lease is None:
+        block = lock.by_hand.innermost(lock)
+    lease = block.lease
+    try:
         lease.release()
-        with_blocks.close(lease)
-    else:
-        lease = lock.by_hand.innermost(lock)
-        try:
-            lease.release()
-        except BaseException:  # interrupted before it had begun; a second request does no harm
-            lease.release()
-            raise
-        finally:
-            lock.by_hand.remove(lease)
+    except BaseException:  # a signal handler's; a second request does no harm
+        lease.release()
+        raise
+    finally:
+        close(lock, block)
     lock.left(lease, kind)
 
 
-def _aleave(
-    lock: Entered, number: int, kind: type[BaseException] | None, *_: object
-) -> Coroutine[Any, Any, None]:
-    """End the block as ``_leave`` does, in a task: by the coroutine, or when that is dropped."""
-    lease, leaving = with_blocks.lease_of(number, lock), None
-    by_hand = lease is None
+async def _aleave(
+    block: Block, lock: Entered, kind: type[BaseException] | None, *_: object
+) -> None:
+    """End the block as ``_leave`` does, in a task."""
+    if block.lock is not lock or block.lease is None:
+        block = lock.by_hand.innermost(lock)
+    lease = block.lease
     try:
-        if by_hand:
-            lease = lock.by_hand.innermost(lock)
-        leaving = _leaving(lock, lease, kind)
-        with_blocks.hold_by(leaving, lease)
-        if by_hand:
-            lock.by_hand.remove(lease)
-    except BaseException:  # a signal handler's
-        if leaving is not None:
-            leaving.close()  # it never runs
-        if lease is not None:
-            lease.abandon()
+        await lease.arelease()
+    except BaseException:  # as above; where the first request was sent, nothing is awaited
+        await lease.arelease()
         raise
-    return leaving
-
-
-async def _leaving(lock: Entered, lease: Lease, kind: type[BaseException] | None) -> None:
-    await lease.arelease()
-    with_blocks.close(lease)
+    finally:
+        close(lock, block)
     lock.left(lease, kind)
 
 
 leave: Final = BlockExit(_leave)
-aleave: Final = BlockExit(_aleave, awaited=True)
+aleave: Final = BlockExit(_aleave)

@@ -4,8 +4,8 @@
     Lock           names and options; ``with``, decorator, acquire …; makes a Lease each time
     Lease          a grant in the hands of its holder (``leases.lease``)
 
-A Lock holds no lease: each ``with`` block holds its own, and releases it also when an interruption
-ends the block before its ``__exit__`` has begun (``leases.with_blocks``).
+A Lock holds no lease: each ``with`` block holds its own. When an interruption ends the block before
+its ``__exit__`` has begun, the lease is renewed no more (``leases.with_blocks``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from django_redlock.core.reasons import ReasonCode, because
 from .atomic import AtomicLock
 from .callables import arguments_of, await_under, is_async, run_under
 from .durability import refuse_or_warn
-from .exits import ByHand, aleave, leave
+from .exits import ByHand, aleave, close, leave
 from .habits import FromOtherClients
 from .holding import holding
 from .looking import alook_at, look_at
@@ -79,7 +79,7 @@ class Lock(FromOtherClients):
 
     @property
     def by_hand(self) -> ByHand:
-        """The leases of those who call ``__enter__`` themselves; made for the first of them."""
+        """The blocks of those who call ``__enter__`` themselves; made for the first of them."""
         return self.__dict__.setdefault("_by_hand", ByHand())  # type: ignore[no-any-return]
 
     # -- acquiring ------------------------------------------------------------------------------
@@ -181,26 +181,26 @@ class Lock(FromOtherClients):
     # -- in a ``with`` --------------------------------------------------------------------------
 
     def __enter__(self) -> Lease:
-        block = leave.entered(self)
-        if block is not None:
-            return self._acquire(None, block.keep)
-        lease = self.acquire()
+        block = leave.entered(self) or self.by_hand.add(self)
         try:
-            self.by_hand.enter(lease)
-        except BaseException:  # a signal handler's: nothing else would release it
-            lease.release()
+            return self._acquire(None, block.keep)
+        except BaseException:  # a signal handler's may come when the block has its lease
+            lease = close(self, block)
+            if lease is not None:
+                lease.release()
             raise
-        return lease
 
     def __aenter__(self) -> Coroutine[Any, Any, Lease]:
-        return self._aenter(aleave.entered(self))
+        return self._aenter(aleave.entered(self) or self.by_hand.add(self))
 
-    async def _aenter(self, block: Block | None) -> Lease:
-        if block is not None:
+    async def _aenter(self, block: Block) -> Lease:
+        try:
             return await self._aacquire(None, block.keep)
-        lease = await self.aacquire()
-        self.by_hand.enter(lease)
-        return lease
+        except BaseException:  # as above
+            lease = close(self, block)
+            if lease is not None:
+                await lease.arelease()
+            raise
 
     if TYPE_CHECKING:
 

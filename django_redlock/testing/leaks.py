@@ -124,7 +124,7 @@ class Watch:
     def free(self) -> list[Left]:
         """Free what was left behind; return the locks among it."""
         if self._acquired:
-            gc.collect()  # what a forgotten block releases is not left behind
+            gc.collect()  # the end of a generator's block may be to come
         left = []
         while self._acquired:
             nonce, acquired = self._acquired.popitem()
@@ -155,8 +155,9 @@ def _free(acquired: Acquired, *, given: bool) -> Left | None:
         return None  # released, or lost
     holder = _holder(backend, grant)
     if lease is not None and held:
+        why = "its block interrupted before the end" if lease.torn else "not released"
         lease.release()
-        return Left(acquired, "not released", holder)
+        return Left(acquired, why, holder)
     votes = backend.run(hold.release(backend.policy, grant))
     if sum(vote.answer is Answer.YES for vote in votes) < backend.policy.majority:
         return None

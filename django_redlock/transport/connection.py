@@ -26,7 +26,7 @@ from django_redlock.core.protocol import UNDO, Answer, Vote
 
 from . import admission
 from .backlog import has_room
-from .pending import GRANT, NO_EPOCH, Owed, by_digest, in_full, load, nobody
+from .pending import NO_EPOCH, Owed, by_digest, in_full, load, nobody
 from .wire import faults, replies, resp
 from .wire.refusals import complaint
 from .wire.tls import OneAtATime
@@ -99,7 +99,7 @@ class Connection:
         self.votes_from = self.opened + guard_left if guard_left > 0 else -math.inf
         self.owed: deque[Owed] = deque()
         self.fault: Reason | None = None
-        self.spoiled, self.looped, self.in_set = 0.0, False, False
+        self.spoiled, self.looped, self.in_set, self._sending = 0.0, False, False, False
         self.undone: Callable[[Asker], object] | None = None
         self.tls = isinstance(self.socket, ssl.SSLSocket)
         self._using = threading.RLock() if self.tls else contextlib.nullcontext()
@@ -124,7 +124,7 @@ class Connection:
     def put(self, owed: Owed) -> bool:
         """Queue a request, to be sent by ``flush``; return False if there is no room for it."""
         packed, size = owed.packed, len(owed.packed)
-        if owed.command is GRANT:
+        if owed.command in replies.WITH_EPOCH:
             packed = packed[: -len(NO_EPOCH)] + self.epoch
         with self._writing:
             return self._note((owed,), packed, size)
@@ -138,13 +138,14 @@ class Connection:
         return True
 
     def _note(self, owed: Sequence[Owed], packed: bytes, size: int) -> bool:
-        if self.fault or self.in_set or not has_room(self, owed[0], size):
+        if self.fault or self.in_set or self._sending or not has_room(self, owed[0], size):
             return False
-        self.backlog += size
+        more, more_bytes = (packed,), len(packed)
+        # No call from here on: a signal handler may write, too, and all must leave in this order.
         self._unasked = self._unasked or not self.owed
-        self.owed.extend(owed)  # before sending: each reply finds its request
-        self._unsent.append(packed)
-        self.unsent += len(packed)
+        self.owed += owed
+        self._unsent += more
+        self.unsent, self.backlog = self.unsent + more_bytes, self.backlog + size
         return True
 
     def owes(self, nonce: bytes) -> bool:
@@ -167,24 +168,29 @@ class Connection:
     def flush(self) -> bool:
         """Send what the socket takes without waiting; return whether that was all."""
         with self._writing:
-            if self.fault or not self._unsent:
-                return True
-            data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
+            if self._sending or self.fault or not self._unsent:
+                return not self._sending  # a signal handler's call, in the middle of another one
+            self._sending = True
             try:
-                sent = self._stream.send(data)
-            except BUSY:
-                sent = 0
-            except OSError as error:
-                if self.looped:  # reading tells as well, and in the loop's own thread
-                    self._unsent, self.unsent = [], 0
-                else:
-                    self.close(faults.lost(error))
-                return True
-            if sent and self._unasked:
-                self._unasked, self.heard = False, time.monotonic()
-            self._unsent = [data[sent:]] if sent < len(data) else []
-            self.unsent = len(data) - sent
-            return not self.unsent
+                return self._send_unsent()
+            finally:
+                self._sending = False
+
+    def _send_unsent(self) -> bool:
+        data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
+        try:
+            sent = self._stream.send(data)
+        except BUSY:
+            sent = 0
+        except OSError as error:
+            self._unsent, self.unsent = [], 0
+            if not self.looped:  # else reading tells as well, and in the loop's own thread
+                self.close(faults.lost(error))
+            return True
+        if sent and self._unasked:
+            self._unasked, self.heard = False, time.monotonic()
+        self._unsent, self.unsent = [data[sent:]] if sent < len(data) else [], len(data) - sent
+        return not self.unsent
 
     def disown(self, why: Reason) -> None:
         """Give an unknown vote to each request without a reply; a late reply is not heard."""
@@ -266,12 +272,8 @@ class Connection:
         owed.hear(self.place, vote)
 
     def _send_in_full(self, owed: Owed) -> bool:
-        """Send a request again, with the text of the script that the node forgot (SCRIPT FLUSH).
-
-        An undo is always sent again. Another request is not if its caller does not wait any more: a
-        grant would come behind its undo, or long after the lease is over. Then the node is only
-        given the script, for the next request.
-        """
+        """Send a request again, with the text of the script that the node forgot (SCRIPT FLUSH)."""
+        # Not where nobody waits: a grant would come behind its undo. But an undo, always.
         if owed.command in UNDO or not (owed.asker is None or owed.asker.gone):
             return self.send(in_full(owed)) or bool(self.fault)  # closed: its caller was told
         if (command := owed.command) not in self._loading:

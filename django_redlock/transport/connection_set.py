@@ -79,7 +79,8 @@ class ConnectionSet:
         size: how many nodes there are.
 
     Attributes:
-        request: the one that uses the set; of an idle one, the last, or None if replies are late.
+        request: the one that uses the set; None if it is idle and replies are late: who finds that
+            and writes another request here, without a call in between, has claimed the set.
         late: what each node owes, the oldest first, by place.
         odd: what has come in place of that, by place.
         key: the nonce of the last request to which a reply is late, or "".

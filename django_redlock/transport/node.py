@@ -214,7 +214,7 @@ class Node(Pool):
                 self._failed_at = time.monotonic()  # also for attempts that were wanted before
                 self._backoff = min(MOST_BACKOFF, max(LEAST_BACKOFF, 2 * self._backoff))
                 self._retry_at = self._failed_at + self._backoff
-                self.down_reason = why_unreached(error, tls=self._address.tls)
+                self.down_reason = self.unopened = why_unreached(error, tls=self._address.tls)
             return None
 
     def _earlier(self) -> ServerInfo | None:
@@ -229,11 +229,10 @@ class Node(Pool):
         self.facts, self._last = connection.facts, connection
         self._opened_here.add(connection)
         self._welcomed()
-        self.down_reason, self._backoff = None, 0.0
+        self.down_reason, self.unopened, self._backoff = None, None, 0.0
         connection.undone = self.undo_later
-        for silent in self._stalled:  # their sockets are dead: the node replies on a new one
-            close_as_silent(silent)
-        self._stalled.clear()
+        while self._stalled:  # their sockets are dead: the node replies on a new one
+            close_as_silent(self._stalled.pop())
 
     def connection(self, *, at_least: float) -> Connection | None:
         """Return a connection for the background, opened if needed; None: it is too early to try.
@@ -256,9 +255,9 @@ class Node(Pool):
         """Stop waiting for an attempt; its connection will serve a later call."""
         with self._lock:
             attempt.awaited = False
-            if attempt.connection is not None:
-                self._keep(attempt.connection)
-                attempt.connection = None
+            connection, attempt.connection = attempt.connection, None
+            if connection is not None:
+                self._keep(connection)
 
     def suspect(self, attempt: ConnectAttempt) -> None:
         """Let no caller wait for the node: it has given no sign while a thread listened."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 GRANT: Final = Command.GRANT  # an enum's member costs five times a name
 RELEASE: Final = Command.RELEASE
-NO_EPOCH: Final = b"$0\r\n\r\n"  # the empty last argument of a grant: each connection's own
+NO_EPOCH: Final = b"$0\r\n\r\n"  # the empty last argument of a grant or heal: each connection's own
 
 
 class Waiting(Protocol):
@@ -178,8 +178,8 @@ def asked(ask: Request) -> int:
         return len(args) - 2 or int(args[1])
     if command is Command.INDEX:
         return int(args[0])
-    others = {Command.REST: -1, Command.COMPLETE: -1, Command.RETURN: 0}  # keys without a name
-    return len(keys) + others[command] if command in others else 1
+    others = {Command.HEAL: -2, Command.REST: -1, Command.COMPLETE: -1, Command.RETURN: 0}
+    return len(keys) + others[command] if command in others else 1  # less the keys without a name
 
 
 def _grants(args: tuple[str | int, ...]) -> int:
@@ -212,7 +212,7 @@ def pack(ask: Request, place: int) -> bytes:
 def pack_any(ask: Request, place: int) -> bytes:
     """Return the bytes of any request; ``pack`` is faster for the most frequent ones."""
     parts = ["EVALSHA", scripts.DIGEST[ask.command], len(ask.keys), *ask.keys, ask.nonce, *ask.args]
-    if ask.command is Command.GRANT:
+    if ask.command in replies.WITH_EPOCH:
         parts.append("")  # where each connection puts its node's epoch
     if ask.each is not None:
         parts.append(ask.each[place])
@@ -271,7 +271,7 @@ def parts(every: Iterable[Owed]) -> list[bytes]:
     pieces: list[bytes] = []
     piece: list[bytes] = []
     for owed in every:
-        if owed.command is GRANT:
+        if owed.command in replies.WITH_EPOCH:
             piece.append(owed.packed[: -len(NO_EPOCH)])
             pieces.append(b"".join(piece))
             piece.clear()

@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from django_redlock.concurrency.threads import WorkerThreads
@@ -23,7 +24,7 @@ from .undo_queue import UndoQueue
 from .wire.faults import CLOSED, GUARD_OVER, INTERRUPTED, SURPLUS, TAKES_NO_MORE, no_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from .connection import Connection
     from .pending import Asker
@@ -40,7 +41,7 @@ class Pool(ABC):
         label: ``host:port/db``.
         timeout: seconds that the node may take to reply.
         down_reason: why callers do not wait for the node; None if they do.
-        unconnected: the reason while connecting takes too long.
+        unconnected, unopened: the reason while connecting takes too long; why it failed, or None.
         unanswered: the connections that owe the reply to a grant, by its nonce.
         lent: the connections that event loops have.
         undos: the undos that the node has not carried out.
@@ -59,10 +60,11 @@ class Pool(ABC):
         self._free: list[Connection] = []
         self._stalled: list[Connection] = []
         self.unanswered: dict[str, Connection] = {}
-        self.lent: weakref.WeakSet[Connection] = weakref.WeakSet()  # to event loops
+        self.lent: weakref.WeakKeyDictionary[Connection, None] = weakref.WeakKeyDictionary()
         self.undos = UndoQueue(self)
         self._workers = WorkerThreads()
         self.down_reason: Reason | None = None
+        self.unopened: Reason | None = None
 
     @abstractmethod
     def connection(self, *, at_least: float) -> Connection | None:
@@ -70,10 +72,8 @@ class Pool(ABC):
 
     def close(self) -> None:
         """Close every connection that is not in use."""
-        with self._lock:
-            idle = [*self._free, *self._stalled, *self.unanswered.values()]
-            self._free, self._stalled, self.unanswered = [], [], {}
-        for connection in idle:
+        pops = self._free.pop, self._stalled.pop, lambda: self.unanswered.popitem()[1]
+        for connection in _drained(*pops):
             connection.undone = None
             connection.close(CLOSED)
 
@@ -85,7 +85,7 @@ class Pool(ABC):
     @property
     def why_unasked(self) -> Reason:
         """Return why a request went without a connection to the node."""
-        return self.down_reason or self.unconnected
+        return self.down_reason or self.unopened or self.unconnected
 
     # -- checking out and in ---------------------------------------------------------------------
 
@@ -133,16 +133,20 @@ class Pool(ABC):
         undoes nothing.
 
         Args:
-            have: called with a connection that the caller alone has, before the pool forgets it.
+            have: called with a connection that the caller alone has.
         """
         with self._lock:
             connection = self.unanswered.get(nonce)
             if connection is not None and not connection.fault and _owes(connection, nonce):
-                ours = connection in (*self._free, *self._stalled) or bool(connection.spoiled)
-                if ours:
-                    have(connection)
+                try:
+                    ours = self._forget(connection) or bool(connection.spoiled)
+                    if ours:
+                        have(connection)
+                except BaseException:  # a signal handler's: only the next undo may still use it
+                    connection.spoiled = time.monotonic()
                     self._forget(connection)
-                del self.unanswered[nonce]  # nobody may ever give back one that is not ours
+                    raise
+                self.unanswered.pop(nonce, None)  # nobody may ever give back one that is not ours
                 return connection, ours
             self.unanswered.pop(nonce, None)
             if connection := self._lent_owing(nonce):
@@ -155,15 +159,15 @@ class Pool(ABC):
             have(connection)
         return connection, True
 
-    def _forget(self, connection: Connection) -> None:
-        for idle in (self._free, self._stalled):
-            if connection in idle:
-                idle.remove(connection)
+    def _forget(self, connection: Connection) -> bool:
+        return _remove(connection, self._free) or _remove(connection, self._stalled)
 
     def has_unanswered(self, nonce: str) -> bool:
         """Return whether a connection here, or of an event loop, owes the reply to this grant."""
         with self._lock:
-            return nonce in self.unanswered or self._lent_owing(nonce) is not None
+            connection = self.unanswered.get(nonce)
+            owes = connection is not None and not connection.fault and _owes(connection, nonce)
+            return owes or self._lent_owing(nonce) is not None
 
     def is_back(self) -> bool:
         """Return whether a node that was known to be down has a connection again."""
@@ -188,20 +192,29 @@ class Pool(ABC):
     def _lent_owing(self, nonce: str, mine: Connection | None = None) -> Connection | None:
         if not self.lent:  # looking through it is slow
             return None
-        for connection in self.lent:
-            if connection is not mine and not connection.fault and _owes(connection, nonce):
-                return connection
+        for reference in self.lent.keyrefs():  # a list: a signal handler may run an event loop
+            each = reference()
+            if each and each is not mine and not each.fault and _owes(each, nonce):
+                return each
         return None
 
     def check_out(self, connection: Connection) -> None:
         """Note that an event loop has the connection."""
         with self._lock:
-            self.lent.add(connection)
+            self.lent[connection] = None
 
     def check_in(self, connection: Connection) -> None:
         """Note that no event loop has the connection any more."""
         with self._lock:
-            self.lent.discard(connection)
+            self.lent.pop(connection, None)
+
+    def expect(self, connection: Connection, nonce: str) -> None:
+        """Note that a connection in use has a heal: an undo of another thread must go behind it.
+
+        A grant needs no such note: its caller alone can undo it, and only after ``give``.
+        """
+        with self._lock:
+            self._remember(nonce, connection)
 
     def give(self, connection: Connection, nonce: str | None, now: float) -> None:
         """Take a connection back, which may still owe the reply to the grant of ``nonce``."""
@@ -211,6 +224,8 @@ class Pool(ABC):
             connection.close(INTERRUPTED)
         if connection.unsent and not (connection.fault or connection.flush()):
             connection.close(TAKES_NO_MORE)
+        if nonce is not None and not owes and self.unanswered.get(nonce) is connection:
+            self.unanswered.pop(nonce, None)  # ``expect`` noted it
         if connection.fault:
             return
         if connection.owed and undoing_until(connection.owed) > now:
@@ -239,32 +254,30 @@ class Pool(ABC):
         if connection.spoiled:
             self._close_spoiled()
         if len(self.unanswered) >= 4 * SPARE:
-            self.unanswered = {
-                nonce: connection
-                for nonce, connection in self.unanswered.items()
-                if not connection.fault and _owes(connection, nonce)
-            }
+            for other, owing in self.unanswered.copy().items():
+                if owing.fault or not _owes(owing, other):
+                    self.unanswered.pop(other, None)
         self.unanswered[nonce] = connection
 
     def _close_spoiled(self) -> None:
         """Close connections kept for an undo that did not come: it was interrupted, too."""
         latest = time.monotonic() - LONGEST_SPOILED
-        for nonce, connection in tuple(self.unanswered.items()):
-            if connection.spoiled and connection.spoiled < latest:
-                del self.unanswered[nonce]
+        for nonce, connection in self.unanswered.copy().items():
+            if 0 < connection.spoiled < latest:
+                self.unanswered.pop(nonce, None)
                 connection.close(INTERRUPTED)
 
     def _read_stalled(self, now: float) -> None:
-        for connection in tuple(self._stalled):
-            connection.read()
-            if connection.fault or not connection.owed:
-                self._stalled.remove(connection)
-                if not connection.fault:
-                    self._free.append(connection)
-                self.down_reason = None
-        if self._stalled:
-            silent = max(connection.silent_for(now) for connection in self._stalled)
-            self.down_reason = no_answer(silent)
+        """Read each stalled connection; one that owes nothing more is free."""
+        for connection in _read_each(self._stalled, tuple(self._stalled)):
+            if connection.owed:
+                self._stalled.append(connection)
+                continue
+            if not connection.fault:
+                self._free.append(connection)
+            self.down_reason = None
+        if stalled := tuple(self._stalled):
+            self.down_reason = no_answer(max(each.silent_for(now) for each in stalled))
 
     def settle(self, now: float) -> bool:
         """Read the idle connections; return whether the reply to an undo is still missing.
@@ -274,11 +287,10 @@ class Pool(ABC):
         """
         with self._lock:
             self._read_stalled(now)
-            for connection in tuple(self._free):
-                if connection.owed:
-                    connection.read()
-                if connection.fault:
-                    self._free.remove(connection)
+            doubtful = [each for each in self._free if each.owed or each.fault]
+            for connection in _read_each(self._free, doubtful):
+                if not connection.fault:
+                    self._free.insert(0, connection)
             idle = (*self._free, *self._stalled)
         return any(connection.owed and undoing_until(connection.owed) > now for connection in idle)
 
@@ -298,3 +310,38 @@ class Pool(ABC):
 
 def _owes(connection: Connection, nonce: str) -> bool:
     return connection.owes(nonce.encode())
+
+
+# -- taking connections out of a list ---------------------------------------------------------
+
+# A signal handler, and what the garbage collector runs, may lock in the middle of any call. The
+# lock of the pool does not keep it out, for it runs in the same thread: one step finds and takes.
+
+
+def _remove(connection: Connection, idle: list[Connection]) -> bool:
+    """Remove a connection from a list; return whether it was there. One step finds and removes."""
+    try:
+        idle.remove(connection)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_each(idle: list[Connection], some: Iterable[Connection]) -> Iterator[Connection]:
+    """Yield some of the connections of a list, each taken out of it first, and read then."""
+    for connection in some:
+        try:
+            if _remove(connection, idle):
+                connection.read()
+                yield connection
+        except BaseException:  # a signal handler's; the connection may be in no list now
+            connection.close(INTERRUPTED)
+            raise
+
+
+def _drained(*pops: Callable[[], Connection]) -> Iterator[Connection]:
+    """Yield what each of these calls takes out of a list or dictionary, until that is empty."""
+    for pop in pops:
+        with suppress(LookupError):
+            while True:
+                yield pop()

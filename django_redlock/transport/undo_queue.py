@@ -70,13 +70,13 @@ class UndoQueue:
     def add(self, asker: Asker) -> None:
         """Keep an undo; if there are too many, drop the oldest: its keys expire first."""
         asker.leave()
+        nonce, size = asker.ask.nonce, _size(asker)
         with self._lock:
-            nonce = asker.ask.nonce
             if nonce not in self.kept:
-                self._bytes += _size(asker)
+                self._bytes += size
             self.kept[nonce] = asker
-            while len(self.kept) > MOST or self._bytes > MOST_BYTES:
-                self._remove(next(iter(self.kept.values())))
+            while (len(self.kept) > MOST or self._bytes > MOST_BYTES) and (old := self._oldest()):
+                self._remove(old)
                 self.dropped += 1
                 if self.dropped == 1:
                     logger.warning(
@@ -107,7 +107,9 @@ class UndoQueue:
 
     def _oldest(self) -> Asker | None:
         with self._lock:
-            return next(iter(self.kept.values()), None)
+            for asker in self.kept.values():  # ``next(iter(…))`` lets a signal handler in between
+                return asker
+        return None
 
     def _remove(self, asker: Asker) -> None:
         with self._lock:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 
+from .begun import note_view
 from .refusals import RETRY_AFTER
 from .responses import Answers
 
@@ -22,8 +23,9 @@ class RedlockMiddleware:
     """Turn a LockTaken or NodesUnavailable that a view raises into a response, 409 or 503.
 
     The responses are those of ``single_flight``; a subclass changes them by its attributes, or by
-    methods of these names. LeaseLost passes: part of the work may be done. So does a
-    NodesUnavailable of ``Lease.extend``.
+    methods of these names. A view that has held a lock before is answered 409 or 503 without
+    ``Retry-After``: part of its work may be done. For the same reason LeaseLost passes, and so
+    does a NodesUnavailable of ``Lease.extend``.
 
     Attributes:
         status: of the response while the lock is held by another: 409, 423 or 429.
@@ -47,11 +49,12 @@ class RedlockMiddleware:
 
     def __call__(self, request: HttpRequest) -> Any:
         """Pass the request on; an awaitable in a chain of async middleware."""
+        note_view(request)  # not in process_view, which Django would run in a thread
         return self.get_response(request)
 
     def process_exception(
         self, request: HttpRequest, exception: Exception
     ) -> HttpResponseBase | None:
         """Return the response, or None for an exception that is no refusal."""
-        refusal = self._answers.decide(exception)
+        refusal = self._answers.decide(exception, request)
         return None if refusal is None else self._answers.respond(request, refusal)

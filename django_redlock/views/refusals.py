@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from django.utils.translation import gettext, gettext_noop
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.core.policy import check_seconds
 from django_redlock.core.reasons import ReasonCode
+
+from .begun import has_begun
+
+logger = logging.getLogger("django_redlock")
 
 RetryAfter: TypeAlias = "float | Callable[[LockTaken], float | None]"
 
@@ -37,6 +42,10 @@ _TAKEN: Final = gettext_noop("This request is already being processed. Please tr
 _UNAVAILABLE: Final = gettext_noop(
     "This request cannot be processed at the moment. Please try again later."
 )
+_BEGUN: Final = gettext_noop(
+    "This request was not completed, and part of it may have been processed. "
+    "Please look at the result before you repeat it."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +54,16 @@ class Refusal:
 
     Attributes:
         status: of the response.
-        retry_after: whole seconds after which the client may try again.
+        retry_after: whole seconds after which the client may try again; None if ``begun``.
         error: why, for logs: its text names the lock, its holder and the nodes, so do not show it.
+        begun: whether the view has worked under another lock before. Part of its work may be done,
+            so the client shall not repeat the request blindly.
     """
 
     status: int
-    retry_after: int
+    retry_after: int | None
     error: LockTaken | NodesUnavailable
+    begun: bool = False
 
     @property
     def title(self) -> str:
@@ -61,6 +73,8 @@ class Refusal:
     @property
     def detail(self) -> str:
         """A sentence for people, in the language of the request."""
+        if self.begun:
+            return gettext(_BEGUN)
         return gettext(_UNAVAILABLE if self.status == 503 else _TAKEN)  # noqa: PLR2004
 
     @property
@@ -72,16 +86,22 @@ class Refusal:
     @property
     def headers(self) -> dict[str, str]:
         """The headers that belong to it."""
-        return {"Retry-After": str(self.retry_after), "Cache-Control": "no-store"}
+        again = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+        return again | {"Cache-Control": "no-store"}
 
 
 def refusal_of(
-    error: BaseException, *, status: int = 409, retry_after: RetryAfter = RETRY_AFTER
+    error: BaseException,
+    request: Any,
+    *,
+    status: int = 409,
+    retry_after: RetryAfter = RETRY_AFTER,
 ) -> Refusal | None:
-    """Decide what is answered when ``error`` was raised.
+    """Decide what is answered when ``error`` was raised; log it if the view has begun.
 
     Args:
         error: any exception.
+        request: the request whose view raised it; Django's, or that of REST framework.
         status: while the lock is held by another: 409, 423 or 429.
         retry_after: seconds after which the client may try again then: a number, or a function
             that is called with the LockTaken; None is one second.
@@ -91,10 +111,26 @@ def refusal_of(
         not be extended, are raised in the middle of the work.
     """
     if isinstance(error, LockTaken):
-        return Refusal(status, _whole(retry_after, error), error)
+        return refuse(error, request, status, _whole(retry_after, error))
     if isinstance(error, NodesUnavailable) and error.code not in _OF_A_HOLDER:
-        return Refusal(503, UNAVAILABLE_RETRY, error)
+        return refuse(error, request, 503, UNAVAILABLE_RETRY)
     return None
+
+
+def refuse(
+    error: LockTaken | NodesUnavailable, request: Any, status: int, retry_after: int
+) -> Refusal:
+    """Return the refusal; that of a view which has begun invites to no repetition.
+
+    It has a status of its own where a lock is held: clients repeat after a 423 or a 429.
+    """
+    if not has_begun(request):
+        return Refusal(status, retry_after, error)
+    status = 409 if isinstance(error, LockTaken) else 503
+    text = "a request is answered %d although its view has begun, and part of it may be done: %s"
+    told = {"redlock_name": error.name, "redlock_code": error.code}
+    logger.warning(text, status, error, extra=told)
+    return Refusal(status, None, error, begun=True)
 
 
 def _whole(retry_after: RetryAfter, error: LockTaken) -> int:

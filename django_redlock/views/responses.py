@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
@@ -94,9 +95,9 @@ class Answers:
             msg = "on_refused is a coroutine function, and the view is none: write a plain function"
             raise TypeError(msg)
 
-    def decide(self, error: BaseException) -> Refusal | None:
+    def decide(self, error: BaseException, request: Any) -> Refusal | None:
         """Decide what is answered when ``error`` was raised; None: it is no refusal."""
-        return refusal_of(error, status=self.status, retry_after=self.retry_after)
+        return refusal_of(error, request, status=self.status, retry_after=self.retry_after)
 
     def respond(self, request: Any, refusal: Refusal) -> HttpResponseBase:
         """Make the response, and mark the request for ``IgnoreRefusals``."""
@@ -129,6 +130,8 @@ def _checked(found: Any) -> HttpResponseBase | None:
 
 def _finished(request: Any, refusal: Refusal, found: HttpResponseBase | None) -> HttpResponseBase:
     response = _constant(request, refusal) if found is None else found
+    if response.status_code == HTTPStatus.OK:  # early releases of Django 5.2 would cache it
+        response.headers.setdefault("Cache-Control", "no-store, private")
     for name, value in refusal.headers.items():
         response.headers.setdefault(name, value)
     # A framework's request may wrap Django's, which is the one that Django logs.

@@ -175,10 +175,10 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | Non
     Set ``REST_FRAMEWORK["EXCEPTION_HANDLER"]`` to it, or call it from your own. Everything else is
     left to the handler of REST framework.
     """
-    refusal = refusal_of(exc)
+    refusal = refusal_of(exc, context["request"])
     if refusal is None:
         return default_handler(exc, context)
     set_rollback()
-    renderer = getattr(context.get("request"), "accepted_renderer", None)
+    renderer = getattr(context["request"], "accepted_renderer", None)
     kind = PROBLEM_TYPE if getattr(renderer, "format", "") == "json" else None
     return Response(refusal.problem, refusal.status, headers=refusal.headers, content_type=kind)

@@ -18,7 +18,7 @@ from django_redlock.events import log_fields
 
 from .calls import calling_line, check_key
 from .keys import DEFAULT_KEY, KeyTemplate, check_result, default_fields
-from .refusals import UNAVAILABLE_RETRY, Refusal
+from .refusals import UNAVAILABLE_RETRY, refuse
 from .throttle import LogThrottle
 from .waiting import waiting
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from django_redlock.locks.template import LockTemplate
 
     from .keys import Key
-    from .refusals import RetryAfter
+    from .refusals import Refusal, RetryAfter
     from .responses import Answers, OnRefused
     from .waiting import Turn
 
@@ -212,19 +212,21 @@ class Rules:
         wait = backend.wait if self.wait is None else self.wait
         return waiting.turn(self.alias, wait, backend.max_waiting_requests)
 
-    def refusal(self, error: LockTaken | NodesUnavailable, turn: Turn) -> Refusal | None:
+    def refusal(
+        self, error: LockTaken | NodesUnavailable, request: Any, turn: Turn
+    ) -> Refusal | None:
         """Decide what is answered to a request that did not get the lock; None: run it without."""
         if turn.crowded and isinstance(error, LockTaken):
             text = "a request is answered 503, since MAX_WAITING_REQUESTS of this process wait"
             self._log(self.crowded, logging.WARNING, text, error)
-            return Refusal(503, UNAVAILABLE_RETRY, error)
+            return refuse(error, request, 503, UNAVAILABLE_RETRY)
         if isinstance(error, NodesUnavailable):
             if self.runs_unlocked:
                 told = log_fields(self.alias, error.name, code=error.code)
                 logger.warning("the view runs without its lock: %s", error, extra=told)
                 return None
             self._log(self.unavailable, logging.ERROR, "a request is answered 503", error)
-        return self.answers.decide(error)
+        return self.answers.decide(error, request)
 
     def _log(self, throttle: LogThrottle, level: int, text: str, error: Exception) -> None:
         """Log at most one line in a minute: clients decide how many there would be."""

@@ -10,7 +10,7 @@ as non-atomic for every database, and opens the same transactions itself.
 
 A response that is not complete when the view returns keeps the lock: a stream until it is
 closed, a template until it is rendered (not until it is sent: a slow client would keep the
-lock). A response that is dropped instead releases the lock when it is forgotten.
+lock). Where a response is dropped instead, the lease is renewed no more.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django_redlock import transactions
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 
+from .begun import note_single_flight
 from .unfinished import keeps
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def blocking(rules: Rules, view: View) -> View:
             lease = request.lease = lock.acquire(turn.wait)
         except (LockTaken, NodesUnavailable) as error:
             turn.over = True
-            refusal = rules.refusal(error, turn)
+            refusal = rules.refusal(error, request, turn)
             if refusal is not None:
                 return rules.answers.respond(request, refusal)
         finally:
@@ -95,7 +96,7 @@ def awaiting(rules: Rules, view: View) -> View:
             lease = request.lease = await lock.aacquire(turn.wait)
         except (LockTaken, NodesUnavailable) as error:
             turn.over = True
-            refusal = rules.refusal(error, turn)
+            refusal = rules.refusal(error, request, turn)
             if refusal is not None:
                 return await rules.answers.arespond(request, refusal)
         finally:
@@ -131,3 +132,4 @@ def _enter(request: Any) -> None:
         )
         raise TypeError(msg)
     request.lease = None
+    note_single_flight(request)

@@ -1,21 +1,16 @@
 """Keep the lock of a view for as long as its response is not complete.
 
-A stream keeps it until it is closed, a template until it is rendered. A response that is dropped
-instead releases the lock when it is forgotten.
+A stream keeps it until it is closed, a template until it is rendered. Where a response is dropped
+instead, the lease is renewed no more, and the name is free after its ttl.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import iscoroutinefunction
-
-from django_redlock.concurrency.farewells import Farewell
-from django_redlock.concurrency.threads import start_thread
 
 if TYPE_CHECKING:
     from django_redlock.leases.lease import Lease
@@ -26,11 +21,10 @@ def keeps(response: Any, lease: Lease) -> bool:
     streams = getattr(response, "streaming", False)
     if not streams and getattr(response, "is_rendered", True):
         return False
-    forgotten = Farewell(response, partial(_release_apart, lease))
+    lease.block = weakref.ref(response)
 
     def release(*_: object) -> None:
-        if forgotten.cancel():
-            lease.release()
+        lease.release()
 
     if streams:
         response._resource_closers.append(release)  # noqa: SLF001 - Django has no other way
@@ -39,12 +33,6 @@ def keeps(response: Any, lease: Lease) -> bool:
     else:
         _follow_rendering(response, release)
     return True
-
-
-def _release_apart(lease: Lease) -> None:
-    """Release in a thread of its own: the caller may not block, e.g. the garbage collector."""
-    with suppress(RuntimeError):  # no thread can be started any more: the ttl ends the lease
-        start_thread(lease.release)
 
 
 def _follow_rendering(response: Any, followed_by: Callable[[], object]) -> None:

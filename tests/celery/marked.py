@@ -54,6 +54,14 @@ def quick(self: Task, key: str) -> str:
         return "done"
 
 
+@app.task(bind=True, base=LockedTask)
+@locked_task("marked:{key}", mode="until_started", on_conflict="retry")
+def soon(self: Task, key: str) -> str:
+    """Work that is done at once, once more for what is asked for while it runs."""
+    with noted(self, key):
+        return "done"
+
+
 @app.task(bind=True, base=LockedTask, acks_late=True)
 @locked_task("marked:{key}", mode="until_finished")
 def late(self: Task, key: str) -> str:

@@ -20,6 +20,7 @@ from . import project
 
 TTL = 2.0
 CHILDREN = 4
+ROUNDING = 0.005  # seconds
 GET = 30.0  # seconds for a result
 
 
@@ -76,6 +77,44 @@ class Site:
     def has_none(self, queue: str, task_id: str) -> bool:
         """Whether all copies of a message are acknowledged."""
         return not self.keeps(queue, task_id)
+
+    def ends(self, name: str) -> dict[int, float]:
+        """When the lock ends on each node that has it, by the node's clock."""
+        return {number: ends for number, (_, ends) in enumerate(self._clocks(name)) if ends}
+
+    def ends_in_one_ttl(self, name: str, alive: dict[int, float] | None = None) -> None:
+        """Wait until the lock of a dead run is over: in one ttl, by the clocks of its nodes.
+
+        Nobody renews it, then. How long this machine takes to look decides nothing.
+
+        Args:
+            name: of the lock.
+            alive: what `ends` said while the run lived: no node may have freed the lock before.
+        """
+        first: dict[int, float] = {}
+
+        def is_over() -> bool:
+            over = True
+            for number, (now, ends) in enumerate(self._clocks(name)):
+                if ends:
+                    assert ends - now <= TTL + ROUNDING
+                    assert ends <= first.setdefault(number, ends) + ROUNDING
+                    over = False
+                else:
+                    least = max(seen.get(number, 0.0) for seen in (first, alive or {}))
+                    assert now >= least - ROUNDING
+            return over
+
+        eventually(is_over, within=GET, every=0.05)
+
+    def _clocks(self, name: str) -> Iterator[tuple[float, float]]:
+        """The time of each node, and when the lock ends there; 0: it is free."""
+        for client in self.nodes:
+            (seconds, micros), left = (
+                client.pipeline().time().pttl(f"redlock:lock:{name}").execute()
+            )
+            now = seconds + micros / 1e6
+            yield now, now + left / 1e3 if left > 0 else 0.0
 
     @contextmanager
     def worker(

@@ -33,7 +33,20 @@ def marks_of(site: Site, key: str) -> int:
     return sum(client.exists(*names) > 0 for client in site.nodes)
 
 
-TASKS = (marked.once, marked.anew, marked.quick, marked.late, marked.retrying, marked.failing)
+def unmarked(site: Site, key: str) -> None:
+    """Wait until no node has a mark: who takes it away waits for a majority of them."""
+    eventually(lambda: marks_of(site, key) == 0, within=GET, what=f"no mark of {key}")
+
+
+TASKS = (
+    marked.once,
+    marked.anew,
+    marked.soon,
+    marked.quick,
+    marked.late,
+    marked.retrying,
+    marked.failing,
+)
 
 
 def runs(site: Site, key: str) -> int:
@@ -51,7 +64,8 @@ def test_one_of_twenty_messages_is_sent_and_runs(site):
     assert marked.once.delay(key).duplicate is True  # it runs: the lock is the mark
     site.end_run(key)
     assert [each.get(timeout=GET) for each in results] == ["done"] * 20
-    assert (runs(site, key), marks_of(site, key)) == (1, 0)
+    assert runs(site, key) == 1
+    unmarked(site, key)
     assert marked.once.delay(key).duplicate is False
     site.end_run(key)
 
@@ -69,7 +83,8 @@ def test_what_is_asked_for_while_one_runs_is_done_afterwards(site):
     site.begun(key, times=2)
     site.end_run(key)
     assert first.get(timeout=GET) == more[2].get(timeout=GET) == "done"
-    assert (runs(site, key), marks_of(site, key)) == (2, 0)
+    assert runs(site, key) == 2
+    unmarked(site, key)
     assert overlaps(intervals(site, [key])[key]) == 0
 
 
@@ -98,7 +113,7 @@ def test_a_retry_keeps_its_place_until_the_end(site):
     assert marked.retrying.delay(key).id == first.id
     assert first.get(timeout=GET) == "done"
     assert [note["retries"] for note in site.notes("begin", key)] == [0, 1]
-    assert marks_of(site, key) == 0
+    unmarked(site, key)
 
 
 def test_a_failure_leaves_no_mark(site):
@@ -107,10 +122,11 @@ def test_a_failure_leaves_no_mark(site):
     result = marked.failing.delay(key)
     with pytest.raises(ValueError, match=key):
         result.get(timeout=GET)
-    assert marks_of(site, key) == 0
+    unmarked(site, key)
     assert marked.failing.delay(key).duplicate is False
 
 
+@pytest.mark.load  # the second message is sent before the ttl is over
 def test_a_killed_run_that_was_acknowledged_blocks_for_one_ttl(site):
     """Its mark went when it began, so the next message is sent when the lock has expired."""
     key = new_key()
@@ -119,11 +135,11 @@ def test_a_killed_run_that_was_acknowledged_blocks_for_one_ttl(site):
     with site.worker(1, queue) as worker:
         site.begun(key)
         end(worker, signal.SIGKILL)
-    killed = time.monotonic()
     again = marked.once.apply_async((key,), queue=queue)
     assert again.id == first.id  # the lock is there for a while
-    again = eventually(lambda: sent(marked.once, key, queue), within=GET, every=0.1)
-    assert time.monotonic() - killed < TTL + 2
+    site.ends_in_one_ttl(f"marked:{key}")
+    again = sent(marked.once, key, queue)
+    assert again
     with site.worker(1, queue):
         site.begun(key, times=2)
         site.end_run(key)
@@ -149,7 +165,7 @@ def test_a_redelivered_message_runs_without_its_mark(site):
         assert marked.late.apply_async((key,), queue=queue).id == result.id
         site.end_run(key)
         assert result.get(timeout=GET) == "done"
-    assert marks_of(site, key) == 0
+    unmarked(site, key)
 
 
 def test_a_killed_child_is_no_reason_to_send_twice(site):
@@ -173,7 +189,7 @@ def test_a_revoked_message_leaves_no_mark(site):
     result.revoke()
     with pytest.raises(TaskRevokedError):
         result.get(timeout=GET)
-    eventually(lambda: marks_of(site, key) == 0, within=GET)
+    unmarked(site, key)
     assert marked.quick.delay(key).get(timeout=GET) == "done"
     assert runs(site, key) == 1
 
@@ -220,7 +236,7 @@ def test_without_the_header_a_message_blocks_for_long(site):
     with with_edits(Edit(Marking, "header", header, "{}")):
         assert marked.quick.delay(key).get(timeout=GET) == "done"
     assert marked.quick.delay(key).duplicate is True
-    assert marks_of(site, key) == 5
+    eventually(lambda: marks_of(site, key) == 5, within=GET)  # the last node, too
     marked.quick.unmark((key,))
     assert marked.quick.delay(key).get(timeout=GET) == "done"
 
@@ -245,4 +261,4 @@ def test_many_messages_run_after_the_last_was_asked_for(site):
         begun = [note["at"] for note in site.notes("begin", key)]
         assert max(begun) > asked[key]
         assert overlaps(intervals(site, [key])[key]) == 0
-        assert marks_of(site, key) == 0
+        unmarked(site, key)

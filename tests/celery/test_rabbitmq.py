@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
+from celery.signals import after_task_publish
 from kombu.connection import Connection
 
 from tests.support.proxy import Proxy
@@ -18,7 +19,7 @@ from tests.support.waiting import eventually
 
 from . import marked, project, varied
 from .site import GET, Site, end
-from .test_marked_workers import marks_of, runs
+from .test_marked_workers import runs, unmarked
 from .test_workers import ended_silently, intervals, is_skipped, kill_child, new_key, overlaps
 
 pytestmark = [
@@ -42,14 +43,37 @@ class Rabbit(NamedTuple):
         """A worker that takes messages from RabbitMQ."""
         return self.site.worker(children, queue, broker=self.url)
 
-    def waiting(self, queue: str) -> int:
-        """How many messages a queue has that no worker has been given."""
-        with self.connection.channel() as channel:
-            return int(channel.queue_declare(queue, passive=True).message_count)
+    def comes_to(self, count: int, queue: str) -> None:
+        """Wait until a queue has so many messages that no worker has been given.
+
+        RabbitMQ confirms no message that it is sent, and gives back those of a worker when it
+        finds its connection closed.
+        """
+
+        def waiting() -> int:
+            with self.connection.channel() as channel:
+                return int(channel.queue_declare(queue, passive=True).message_count)
+
+        eventually(lambda: waiting() == count, within=GET, every=0.02, what=f"{count} in {queue}")
 
     def redelivered(self, key: str) -> int:
         """How many messages of a key a worker got with the flag of the broker."""
         return len(self.site.notes("redelivered", key))
+
+
+@contextmanager
+def published() -> Iterator[list[str]]:
+    """The ids of the messages that this process sends in the block, in order."""
+    found: list[str] = []
+
+    def tell(headers: Any, **_: object) -> None:
+        found.append(headers["id"])
+
+    after_task_publish.connect(tell)
+    try:
+        yield found
+    finally:
+        after_task_publish.disconnect(tell)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +86,9 @@ def server() -> Iterator[str]:
 @pytest.fixture
 def rabbit(site: Site, server: str) -> Iterator[Rabbit]:
     """A broker with lock nodes that are as new."""
-    with closing(Connection(server)) as connection:
+    # A message that is sent is in its queue: else it may be counted before the broker has read it.
+    confirmed = {"confirm_publish": True}
+    with closing(Connection(server, transport_options=confirmed)) as connection:
         yield Rabbit(site, server, connection)
 
 
@@ -77,7 +103,7 @@ def test_of_many_messages_each_key_runs_one_at_a_time(rabbit):
         assert is_skipped(second.get(timeout=GET))
         rabbit.site.enough(other)
         assert [each.get(timeout=GET) for each in (*patient, first)] == ["done"] * 9
-    assert rabbit.waiting(queue) == 0
+    rabbit.comes_to(0, queue)
     (found,) = intervals(rabbit.site, [key]).values()
     assert (len(found), overlaps(found), runs(rabbit.site, other)) == (8, 0, 1)
 
@@ -85,9 +111,11 @@ def test_of_many_messages_each_key_runs_one_at_a_time(rabbit):
 def test_no_second_message_is_queued(rabbit):
     """With a mode, one message is in the queue, runs, and keeps out what is not wanted."""
     finished, started, queue = new_key(), new_key(), new_key()
-    one = [rabbit.send(marked.once, finished, queue=queue) for _ in range(5)]
-    two = [rabbit.send(marked.anew, started, queue=queue) for _ in range(5)]
-    assert rabbit.waiting(queue) == 2
+    with published() as sent:
+        one = [rabbit.send(marked.once, finished, queue=queue) for _ in range(5)]
+        two = [rabbit.send(marked.anew, started, queue=queue) for _ in range(5)]
+    assert sent == [one[0].id, two[0].id]
+    rabbit.comes_to(2, queue)
     with rabbit.worker(4, queue):
         for key in (finished, started):
             rabbit.site.begun(key)
@@ -99,8 +127,9 @@ def test_no_second_message_is_queued(rabbit):
             rabbit.site.end_run(key)
         assert {each.get(timeout=GET) for each in one + two} == {"done"}
     for key, count in ((finished, 1), (started, 2)):
-        assert (runs(rabbit.site, key), marks_of(rabbit.site, key)) == (count, 0)
-    assert rabbit.waiting(queue) == 0
+        assert runs(rabbit.site, key) == count
+        unmarked(rabbit.site, key)
+    rabbit.comes_to(0, queue)
 
 
 def test_a_retry_keeps_its_place(rabbit):
@@ -113,7 +142,8 @@ def test_a_retry_keeps_its_place(rabbit):
             eventually(lambda: first.state == "RETRY", within=GET, every=0.02)  # noqa: B023
             assert rabbit.send(task, key, queue=queue).id == first.id
             assert first.get(timeout=GET) == "done"
-            assert (runs(rabbit.site, key), marks_of(rabbit.site, key)) == (2, 0)
+            assert runs(rabbit.site, key) == 2
+            unmarked(rabbit.site, key)
 
 
 def test_the_message_of_a_killed_worker_is_delivered_again_and_runs(rabbit):
@@ -130,7 +160,8 @@ def test_the_message_of_a_killed_worker_is_delivered_again_and_runs(rabbit):
         assert rabbit.redelivered(key) >= 1
         site.end_run(key)
         assert result.get(timeout=GET) == "done"
-    assert (runs(site, key), rabbit.waiting(queue)) == (2, 0)
+    assert runs(site, key) == 2
+    rabbit.comes_to(0, queue)
 
 
 def test_the_message_of_a_killed_child_is_delivered_again_and_runs(rabbit):
@@ -143,7 +174,8 @@ def test_the_message_of_a_killed_child_is_delivered_again_and_runs(rabbit):
         assert rabbit.redelivered(key) >= 1
         rabbit.site.end_run(key)
         assert result.get(timeout=GET) == "done"
-    assert (runs(rabbit.site, key), rabbit.waiting(queue)) == (2, 0)
+    assert runs(rabbit.site, key) == 2
+    rabbit.comes_to(0, queue)
 
 
 @pytest.mark.parametrize(("when", "count"), [("recorded", 1), ("stored", 2)])
@@ -156,14 +188,16 @@ def test_a_worker_is_killed_before_it_acknowledges(rabbit, when, count):
         site.end_run(key)
         eventually(lambda: worker.poll() is not None, within=GET)
     assert result.get(timeout=GET) == "done"
-    assert rabbit.waiting(queue) == 1
+    # The broker gives it back to the queue when it notices that its worker is gone.
+    rabbit.comes_to(1, queue)
     with rabbit.worker(1, queue):
         eventually(lambda: rabbit.redelivered(key), within=GET, every=0.05)
         site.end_run(key)  # if there is another run
         eventually(lambda: len(site.notes("end", key)) == count, within=GET, every=0.05)
         if when == "recorded":
             eventually(lambda: ended_silently(site, result.id), within=GET, every=0.05)
-    assert (runs(site, key), rabbit.waiting(queue), result.state) == (count, 0, "SUCCESS")
+    assert (runs(site, key), result.state) == (count, "SUCCESS")
+    rabbit.comes_to(0, queue)
 
 
 def test_a_redelivered_copy_waits_while_the_first_run_lives(rabbit):
@@ -183,7 +217,8 @@ def test_a_redelivered_copy_waits_while_the_first_run_lives(rabbit):
                 assert result.get(timeout=GET) == "done"
                 eventually(partial(finished_before, site, result.id), within=GET, every=0.05)
                 proxy.heal()
-    assert (runs(site, key), rabbit.waiting(queue), result.state) == (1, 0, "SUCCESS")
+    assert (runs(site, key), result.state) == (1, "SUCCESS")
+    rabbit.comes_to(0, queue)
 
 
 def finished_before(site: Site, task_id: str) -> bool:

@@ -8,7 +8,7 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -73,12 +73,25 @@ def test_threads_that_do_not_wait_for_each_other_are_noticed(monkeypatch):
 # -- override_settings -----------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def own() -> Iterator[EmbeddedNodes]:
+    """Five nodes that no other test uses: what tests leave behind may stay connected."""
+    with EmbeddedNodes(5) as five:
+        yield five
+
+
 @pytest.fixture
-def nodes(patient_nodes: EmbeddedNodes) -> EmbeddedNodes:
+def nodes(own: EmbeddedNodes) -> EmbeddedNodes:
     """Five nodes, to which nobody of this process is connected."""
     conf.forget()
-    gc.collect()  # the groups of nodes that other tests have dropped
-    return patient_nodes
+
+    def nobody() -> bool:
+        gc.collect()  # the groups of nodes that other tests have dropped
+        return connections(own[0]) == 0
+
+    # One that is counted now and closed later would be missed for ever.
+    eventually(nobody, what="nobody is connected")
+    return own
 
 
 def other(nodes: EmbeddedNodes) -> Any:

@@ -69,8 +69,8 @@ class World(Protocol):
     def let_go(self, name: str, value: str) -> int:
         """Compare and delete on all nodes; on how many it was done."""
 
-    def wipe(self, name: str) -> None:
-        """Delete the lock's key on all nodes, whoever has it."""
+    def wipe(self, name: str, *, on: int = 5) -> None:
+        """Delete the lock's key on the first ``on`` nodes, whoever has it."""
 
 
 class MemoryWorld:
@@ -98,9 +98,9 @@ class MemoryWorld:
         key = f"redlock:lock:{name}"
         return len([node.keys.pop(key) for node in self.nodes if node.get(key) == value])
 
-    def wipe(self, name: str) -> None:
+    def wipe(self, name: str, *, on: int = 5) -> None:
         """See ``World``."""
-        for node in self.nodes:
+        for node in self.nodes[:on]:
             node.keys.pop(f"redlock:lock:{name}", None)
 
 
@@ -129,9 +129,9 @@ class RealWorld:
         key = f"redlock:lock:{name}"
         return sum(client.eval(COMPARE_AND_DELETE, 1, key, value) for client in self.clients)
 
-    def wipe(self, name: str) -> None:
+    def wipe(self, name: str, *, on: int = 5) -> None:
         """See ``World``."""
-        for client in self.clients:
+        for client in self.clients[:on]:
             client.delete(f"redlock:lock:{name}")
 
 
@@ -454,6 +454,74 @@ def test_extend_finds_out_that_the_keys_are_gone(world):
     assert world.look("name") == []
 
 
+def whole(world: World, name: str, fence: int) -> bool:
+    """Whether all five nodes have the name for one nonce, with the token where it was healed."""
+    found = world.look(name)
+    numbers = {int(each.value.split(":")[1]) for each in found}
+    return len(found) == 5 and len({each.nonce for each in found}) == 1 and max(numbers) <= fence
+
+
+@pytest.mark.parametrize("names", ["name", ["name", "other"]])
+def test_an_extension_heals_what_a_minority_lost(world, names):
+    """The nodes get the keys back, all names or none, and the release frees them there, too."""
+    lease = redlock(names, renew=False).acquire()
+    world.wipe("name", on=2)
+    lease.extend()
+    assert whole(world, "name", lease.fence)
+    lease.release()
+    assert world.look("name") == []
+    with redlock("name", renew=False) as next_lease:
+        assert next_lease.fence > lease.fence
+
+
+def test_a_lease_of_a_bare_majority_grows_to_all_nodes(world):
+    """What another client had when the lock was taken is ours once it has let go."""
+    assert world.seize("name", "foreign", 60_000, on=2) == 2
+    lease = redlock("name", renew=False).acquire()
+    assert len({found.value for found in world.look("name")}) == 2
+    lease.extend()
+    assert world.let_go("name", "foreign") == 2  # not before: it was another's
+    lease.extend()
+    assert whole(world, "name", lease.fence)
+    lease.release()
+    assert world.look("name") == []
+
+
+@pytest.mark.usefixtures("often")
+def test_renewals_heal(world):
+    """Nobody has to call anything: the watchdog, or the timer of the loop, puts the keys back."""
+    with redlock("name") as lease:
+        world.wipe("name", on=2)
+        eventually(lambda: whole(world, "name", lease.fence))
+    assert world.look("name") == []
+
+
+@pytest.mark.parametrize("value", ["rest::label", "done::label", "next::", "foreign"])
+def test_what_is_not_free_is_not_healed(world, value):
+    """A rest, a record, a reservation and a key of another program stay as they are."""
+    lease = redlock("name", renew=False).acquire()
+    world.wipe("name", on=2)
+    assert world.seize("name", value, 60_000, on=2) == 2
+    lease.extend()
+    assert [found.value for found in world.look("name")].count(value) == 2
+    lease.release()
+    assert world.let_go("name", value) == 2
+
+
+@pytest.mark.usefixtures("often")
+def test_a_lease_that_is_given_away_is_healed_no_more(world):
+    """The handle is good where the nodes have the key; its former holder puts back none."""
+    with redlock("name") as lease, redlock("other") as other:
+        handle = lease.handle()
+        world.wipe("name", on=2)
+        renewed(other)  # by the same watchdog
+    assert len(world.look("name")) == 3
+    adopted = redlock.adopt(handle)
+    assert adopted.fence > lease.fence
+    adopted.release()
+    assert world.look("name") == []
+
+
 def test_extend_refuses_a_bad_ttl(world):
     """A ttl that no lock may have is no ttl to extend to either, and the lease stands."""
     with redlock("name") as lease:
@@ -619,12 +687,19 @@ def test_the_watchdog_outlives_an_error_in_on_lost(world):
     assert second.lost
 
 
+@pytest.fixture
+def many_renewals(monkeypatch):
+    """Leases are renewed 30 times in a ttl: who stands still for less than one loses none."""
+    monkeypatch.setattr("django_redlock.leases.state.RENEWALS", 30)
+    monkeypatch.setattr("django_redlock.leases.state.TRIES", 30)
+
+
 @pytest.mark.slow
-def test_renew_keeps_a_lease_past_its_ttl(world):
+def test_renew_keeps_a_lease_past_its_ttl(world, many_renewals):
     """The watchdog prolongs a lease while it is held, and no longer."""
     clock = conf.backend("default").policy.clock
-    with redlock("name", ttl=1, renew=True) as lease:
-        end = clock() + 1.2
+    with redlock("name", ttl=3, renew=True) as lease:
+        end = clock() + 3.5
         while clock() < end:
             lease.ensure()
             assert redlock("name").try_acquire() is None
@@ -646,7 +721,7 @@ def test_without_renew_a_lease_ends_with_its_ttl(world):
 
 
 @pytest.mark.slow
-def test_max_hold_ends_renewal(world):
+def test_max_hold_ends_renewal(world, many_renewals):
     """After max_hold the watchdog lets the lease run out and tells."""
     told = threading.Event()
     lease = redlock(

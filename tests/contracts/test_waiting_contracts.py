@@ -287,6 +287,7 @@ def test_who_waits_does_not_poll(patient_nodes, settings):
                     found[name.removeprefix("cmdstat_")] += int(told["calls"])
         return found
 
+    began = time.monotonic()
     with waiters(20, wait=60):
         eventually(in_line(20))
         eventually(lambda: _blocked(patient_nodes) == 1)
@@ -297,12 +298,13 @@ def test_who_waits_does_not_poll(patient_nodes, settings):
             return sent if sent["zremrangebyscore"] >= 10 else Counter()
 
         sent = eventually(looked_twice)
-        seconds = time.monotonic() - start
+        seconds, stood = time.monotonic() - start, time.monotonic() - began
         held.release()
     looks = sent["zremrangebyscore"]
     assert looks <= 5 * (1 + seconds // waiting.LOOK_EVERY[0])
     assert sent["evalsha"] == looks
-    assert sent["blpop"] <= 1 + seconds // waiting.LONGEST
+    # Nodes count one when it ends, which may be one that began before the first look.
+    assert sent["blpop"] <= 1 + stood // waiting.LONGEST
 
 
 def _blocked(nodes: EmbeddedNodes) -> int:
@@ -320,13 +322,13 @@ def _blocked(nodes: EmbeddedNodes) -> int:
 @pytest.mark.parametrize(
     ("edit", "proof"),
     [
-        (Edit(MemoryNode, "_release", 'if waited and flag == "1":', "if False:"), "wakes_whoever"),
+        (Edit(MemoryNode, "_release", 'if waited and flag != "0":', "if False:"), "wakes_whoever"),
         (
             Edit(MemoryNode, "_grant", "if waits:", "if False:"),
             "wakes_whoever",
         ),
         (
-            Edit(MemoryNode, "_release", "if waited and reserve:", "if False:"),
+            Edit(MemoryNode, "_release", 'if waited and reserve and flag != "2":', "if False:"),
             "reservation_for_nobody",
         ),
         (

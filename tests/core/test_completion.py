@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
 from django_redlock.core import acquire, completion, quorum, refusals
 from django_redlock.core.errors import LockTaken, NodesUnavailable
-from django_redlock.core.protocol import Answer, Grant, Request
+from django_redlock.core.protocol import Answer, Grant, LeaveQueue, Request, Steps, Wakeup
 from django_redlock.core.reasons import ReasonCode
 from tests.simulation.mutants import Edit, with_edits
 
-from .test_conversations import LOST, NO, UNSENT, Recorded, Table, to, vote
+from .test_conversations import KEPT, LOST, NO, UNSENT, Held, Recorded, Table, to, vote
 
 DONE = Recorded()
 
@@ -63,8 +64,60 @@ def test_a_copy_that_ends_leaves_nothing_taken():
     undo = table.asked[-1]
     assert table.commands == ["grant", "release"]
     assert undo.touched == frozenset({0, 2})
-    assert undo.args[1] == "11"
+    assert undo.args[1] == "21"  # the run name is woken for, and would not be reserved
     assert table.waited == []
+
+
+def waiting_for(which: int) -> Steps[Grant]:
+    """A copy that waits for one of its names, the run name or the key, in the node's queue."""
+    table = Table(3)
+    target = table.policy.target(["run", "key"], 1)
+    steps = acquire.acquire(table.policy, target, label="me", ttl=10.0, wait=5, thorough=True)
+    steps.send(None)
+    steps.send([vote(i, Held(9.0))._replace(which=which) for i in range(3)])
+    steps.send(True)
+    return steps
+
+
+def woken_for(which: int, then: object) -> tuple[Request, Any]:
+    """What a copy asks that waits for one of its names and is woken, and what it asks then."""
+    steps = waiting_for(which)
+    woken = steps.send(Wakeup("d" * 32))
+    assert isinstance(woken, Request)
+    return woken, steps.send([vote(i, then)._replace(which=1) for i in range(3)])
+
+
+def test_a_wake_up_for_the_key_opens_no_run_name():
+    """The nodes are told that the first name is private."""
+    woken, _ = woken_for(1, NO)
+    assert woken.args[5] == f"1:{'d' * 32}"
+
+
+def test_a_wake_up_for_the_run_name_opens_nothing():
+    """A run name may be freed while the key is held; a reserved key is another waiter's.
+
+    Only the next waiter for the run name, which was free, is woken.
+    """
+    woken, undo = woken_for(0, KEPT)
+    assert woken.args[5] == ""
+    assert (undo.command, undo.args[:2], undo.nonce) == ("release", (0, "20"), woken.nonce)
+
+
+def test_a_wake_up_that_opens_the_key_from_the_run_name_is_caught():
+    """Broken: any wake-up is carried. The copy would take the key from a holder or a waiter."""
+    with with_edits(Edit(acquire, "attempt", "if wakeup and woken >= target.private", "if wakeup")):
+        woken, _ = woken_for(0, KEPT)
+    assert woken.args[5] != ""
+
+
+@pytest.mark.parametrize(("which", "woken"), [(0, "20"), (1, "01")])
+def test_a_wake_up_that_is_passed_on_stays_in_its_queue(which, woken):
+    """The lease that it names has freed this name, and may hold the other one still."""
+    steps = waiting_for(which)
+    assert isinstance(steps.throw(KeyboardInterrupt()), LeaveQueue)
+    undo = steps.send("d" * 32)
+    assert isinstance(undo, Request)
+    assert (undo.command, undo.nonce, undo.args[:2]) == ("release", "d" * 32, (0, woken))
 
 
 def decided(ask: Request, *answers: object) -> bool:
@@ -133,8 +186,8 @@ def test_a_grant_is_split_and_each_part_is_its_own():
     """The parts share nonce and deadline, and have the keys and counters of their names."""
     grant = copy(Table(3), 5)
     kept, freed = completion.split(grant)
-    for part, name in ((kept, "run"), (freed, "key")):
-        assert part.target == Table(3).policy.target([name])
+    for part, name, private in ((kept, "run", 1), (freed, "key", 0)):
+        assert part.target == Table(3).policy.target([name], private)
         assert part._replace(target=grant.target) == grant
 
 

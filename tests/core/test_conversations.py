@@ -78,13 +78,16 @@ GONE = Held(owner="")  # there is no key
 def vote(i: int, wakeup: object, command: Command = Command.GRANT) -> Vote:
     """What a scripted word means: a number is a YES with that number.
 
-    To an extension, a text of 1 and 0 says which tenancies are kept; else it is all or none.
+    To an extension, a text of 1 and 0 says which tenancies are kept, 2 of which the names are free
+    there; else it is all or none.
     """
     label = f"node{i}"
     if command is Command.EXTEND and (isinstance(wakeup, int) or wakeup == NO):
         wakeup = "0" if wakeup == NO else "1"
-    if isinstance(wakeup, str) and wakeup.strip("01") == "":
-        return Vote(label, Answer.YES, data=tuple(map(int, wakeup)))
+    if isinstance(wakeup, str) and wakeup.strip("012") == "":
+        kept = [int(each == "1") for each in wakeup]
+        free = [place for place, each in enumerate(wakeup) if each == "2"]
+        return Vote(label, Answer.YES, data=(kept, free))
     if isinstance(wakeup, Seen | Found | int):
         told = wakeup.left if isinstance(wakeup, Seen) else None
         found = (wakeup.wakeup,) if isinstance(wakeup, Found) else ()
@@ -145,6 +148,10 @@ class Table:
         everyone = self.policy.everyone()
         made = Grant(target, "f" * 32, 7, self.now + 9.898, self.now, 10.0, everyone)
         return made._replace(**changes)
+
+    def held(self, *grants: Grant) -> list[hold.Holding]:
+        """These tenancies, which no other thread can end."""
+        return [hold.Alone(self.policy, grant) for grant in grants]
 
     def talk(self, steps: Generator[Any, Any, Any], *answers: object, late: float = 0.0) -> Any:
         """Answer every question, and all standing, with the next words.
@@ -721,7 +728,7 @@ def test_one_question_prolongs_many_each_with_an_outcome_of_its_own() -> None:
     targets = [table.policy.target(names) for names in (["a"], ["b", "c"], ["d"], ["e"])]
     grants = [table.grant(target=target, nonce=str(i) * 32) for i, target in enumerate(targets)]
     grants[1] = grants[1]._replace(deadline=100.0)
-    steps = hold.extend_many(table.policy, grants, [20, 20, 30, 20])
+    steps = hold.extend_many(table.policy, table.held(*grants), [20, 20, 30, 20])
     kept, over, lost, unknown = table.talk(steps, ["100", "101", LOST])
     (ask,) = table.asked
     assert ask.keys == ("redlock:held", *(f"redlock:lock:{name}" for name in "ade"))
@@ -750,11 +757,181 @@ def test_one_question_prolongs_many_each_with_an_outcome_of_its_own() -> None:
     assert [each.answer.value for each in unknown.votes] == ["no", "yes", "unknown"]
 
 
+# -- healing ----------------------------------------------------------------------------------
+
+FREE = "2"  # to an extension: there is no key
+ONES = "1"
+
+
+@pytest.mark.parametrize(
+    ("said", "healed", "kept"),
+    [
+        ([ONES, ONES, FREE, FREE, LOST], [UNSENT, UNSENT, 0, 0, UNSENT], True),
+        ([ONES, ONES, FREE, FREE, LOST], [UNSENT, UNSENT, 0, LOST, UNSENT], True),
+        ([ONES, ONES, FREE, FREE, LOST], [UNSENT, UNSENT, NO, LOST, UNSENT], False),
+        ([ONES, ONES, FREE, "0", LOST], [UNSENT, UNSENT, 0, UNSENT, UNSENT], True),
+        ([ONES, FREE, FREE, LOST, LOST], [UNSENT, 0, 0, UNSENT, UNSENT], True),
+        ([ONES, FREE, FREE, LOST, LOST], [UNSENT, 0, NO, UNSENT, UNSENT], False),
+    ],
+)
+def test_a_lease_grows_back_where_its_names_are_free(
+    said: list[object], healed: list[object], kept: bool
+) -> None:
+    """What the nodes with free names acknowledge counts at once; the others are not asked."""
+    table = Table(5)
+    grant = table.grant(touched=frozenset({0, 1}), label="me")
+    steps = hold.extend(table.policy, grant, ttl=20)
+    if kept:
+        extended = table.talk(steps, said, healed)
+        assert extended.deadline == pytest.approx(100 + 20 - 0.2 - 0.002)
+        assert extended.touched >= {0, 1} | to(table.asked[1])
+    else:
+        with pytest.raises(NodesUnavailable):
+            table.talk(steps, said, healed)
+    assert table.commands == ["extend", "heal"]
+    ask = table.asked[1]
+    assert to(ask) == {place for place, each in enumerate(said) if each == FREE}
+    assert ask.nonce == grant.nonce
+    assert ask.args == (7, 20_000, "me", *grant.target.fields, *grant.target.names)
+
+
+def test_a_lease_that_is_kept_grows_back_too() -> None:
+    """The extension has its majority; the nodes without the keys get them all the same."""
+    table = Table(5)
+    grant = table.grant(touched=frozenset({0, 1, 2}))
+    extended = table.talk(
+        hold.extend(table.policy, grant, ttl=20), [ONES, ONES, ONES, FREE, FREE], LOST
+    )
+    assert table.commands == ["extend", "heal"]
+    assert extended.touched == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    "said", [[FREE] * 5, [ONES, ONES, FREE, FREE, FREE], [ONES, "0", "0", FREE, LOST]]
+)
+def test_a_majority_without_it_is_never_healed(said: list[object]) -> None:
+    """A key that was deleted by hand on a majority stays deleted, and the lease is lost."""
+    table = Table(5)
+    with pytest.raises(LeaseLost):
+        table.talk(hold.extend(table.policy, table.grant(), ttl=20), said)
+    assert table.commands == ["extend"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [ONES] * 5,
+        [ONES, ONES, ONES, "0", LOST],
+        [ONES, LOST, LOST, LOST, "0"],
+        [FREE, FREE, LOST, LOST, LOST],  # perhaps somebody has deleted all keys
+    ],
+)
+def test_where_nothing_is_free_nothing_is_healed(said: list[object]) -> None:
+    """A renewal is one message; a key of another, a reservation or a rest is not free."""
+    table = Table(5)
+    if said.count(ONES) >= 3:
+        table.talk(hold.extend(table.policy, table.grant(), ttl=20), said)
+    else:
+        with pytest.raises(NodesUnavailable):
+            table.talk(hold.extend(table.policy, table.grant(), ttl=20), said)
+    assert table.commands == ["extend"]
+
+
+def test_a_heal_heard_after_the_deadline_is_rolled_back() -> None:
+    """A lease that is over is not revived, and leaves no key where it was healed."""
+    table = Table(5)
+    with pytest.raises(LeaseLost):
+        table.talk(
+            hold.extend(table.policy, table.grant(), ttl=20),
+            [ONES, ONES, FREE, FREE, LOST],
+            0,
+            late=5,
+        )
+    assert table.commands == ["extend", "heal", "release"]
+    assert to(table.asked[2]) == {2, 3}
+
+
+@dataclass
+class Ending(hold.Alone):
+    """A lease that ends, or frees some names, while it is healed.
+
+    Attributes:
+        before: whether it ends before the heal is sent.
+    """
+
+    policy: Policy
+    grant: Grant
+    before: bool = False
+    touched: list[frozenset[int]] = field(default_factory=list)
+
+    def touch(self, places: frozenset[int]) -> Grant | None:
+        self.touched.append(places)
+        return None if self.before else self.grant
+
+    def has(self, grant: Grant) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_lease_that_ends_while_it_is_healed_leaves_nothing(before: bool) -> None:
+    """Its nodes are noted before the heal is sent, which is rolled back if the lease is over."""
+    table = Table(5)
+    lease = Ending(table.policy, table.grant(), before=before)
+    steps = hold.extend_many(table.policy, [lease], [20])
+    (outcome,) = table.talk(steps, [ONES, ONES, FREE, FREE, LOST], 0)
+    assert isinstance(outcome, NodesUnavailable)
+    assert lease.touched == [frozenset({2, 3})]
+    assert table.commands == (["extend"] if before else ["extend", "heal", "release"])
+    if not before:
+        undo = table.asked[2]
+        assert (undo.nonce, to(undo)) == (lease.grant.nonce, {2, 3})
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_an_interrupted_heal_is_rolled_back_if_the_lease_is_over(over: bool) -> None:
+    """Else the lease is held still, and its release goes to the nodes that may have been healed."""
+    table = Table(3)
+    lease = (Ending if over else hold.Alone)(table.policy, table.grant())
+    steps: Any = hold.extend_many(table.policy, [lease], [20])
+    ask = next(steps)
+    heal = steps.send([vote(i, each, ask.command) for i, each in enumerate([ONES, FREE, LOST])])
+    assert heal.command is Command.HEAL
+    if over:
+        undo = steps.throw(KeyboardInterrupt())
+        assert (undo.command, to(undo)) == (Command.RELEASE, {1})
+        with pytest.raises(KeyboardInterrupt):
+            steps.send([vote(i, 0) for i in range(3)])
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            steps.throw(KeyboardInterrupt())
+
+
+def test_no_lease_waits_until_others_are_healed() -> None:
+    """What is kept or lost is told at once; what depends on a heal is told after it."""
+    table = Table(3)
+    told: list[tuple[int, str]] = []
+    grants = [table.grant(nonce=f"{i:032x}") for i in range(4)]
+    steps: Any = hold.extend_many(
+        table.policy,
+        table.held(*grants),
+        [20] * 4,
+        lambda i, outcome: told.append((i, type(outcome).__name__)),
+    )
+    ask = next(steps)
+    words = ["1121", "0111", LOST]  # 0 is unknown, 1 kept, 2 depends on its heal, 3 kept
+    heal = steps.send([vote(i, each, ask.command) for i, each in enumerate(words)])
+    assert told == [(0, "NodesUnavailable"), (1, "Grant"), (3, "Grant")]
+    assert heal.nonce == grants[2].nonce
+    with pytest.raises(StopIteration):
+        steps.send([vote(i, each, heal.command) for i, each in enumerate([0, UNSENT, UNSENT])])
+    assert told[3:] == [(2, "Grant")]
+
+
 @pytest.mark.parametrize("size", range(1, 6))
 def test_listening_goes_on_until_every_tenancy_is_decided(size: int) -> None:
     """No tenancy's outcome is cut short because another's is clear, nor waited for."""
     table = Table(size)
-    steps: Any = hold.extend_many(table.policy, [table.grant()] * 2, [5, 5])
+    steps: Any = hold.extend_many(table.policy, table.held(table.grant(), table.grant()), [5, 5])
     decided, words = next(steps).decided, ["11", "10", "01", "00", LOST]
     for ballot in itertools.combinations_with_replacement([None, *words], size):
         heard = [each for each in ballot if each is not None]

@@ -43,6 +43,7 @@ from django_redlock.leases.batch import RenewalBatch
 from django_redlock.transport.node import NodeStatus
 from django_redlock.transport.wire.refusals import ERRORS, complaint, why_unreached
 from tests.docs.test_docs import blocks
+from tests.support.waiting import eventually
 
 from .test_conversations import GONE, LOST, NO, Held, Table
 
@@ -452,14 +453,26 @@ def test_why_a_block_fails_that_lost_its_lease(memory):
     assert told[0].error.code == ReasonCode.RAN_OUT
 
 
+def test_why_a_lease_ends_that_nobody_can_release(memory):
+    """Its block is gone, and its time ran out."""
+    told: list[Any] = []
+    lease = redlock("name", ttl=0.1).acquire()
+    lease.block = lambda: None
+    events.subscribe(told.append, [events.EventKind.LOST])
+    try:
+        eventually(lambda: told)
+    finally:
+        events.unsubscribe(told.append, [events.EventKind.LOST])
+    assert told[0].error.code == ReasonCode.NEVER_RELEASED
+
+
 def test_why_a_renewal_is_unknown(memory, caplog):
     """Asking itself failed; the log has the error's code as a field."""
     lease = redlock("name").acquire()
     renewal = RenewalBatch(lease.backend, [weakref.ref(lease)])
-    (outcome,) = renewal.unknown()
-    assert isinstance(outcome, NodesUnavailable)
-    assert outcome.code == ReasonCode.NOT_ASKED
-    assert lease.renewed(outcome, renewal.asked) is False
+    renewal.fail()
+    assert renewal.lost == []
+    assert lease.held
     assert caplog.records[-1].redlock_event == "not renewed"
     assert caplog.records[-1].redlock_code == "not_asked"
     lease.release()
@@ -541,6 +554,27 @@ def test_a_survey_advises():
         "allkeys-lru",
     ]
     assert [each.value for each in map(found.state, (0, 4, 5))] == ["no vote", "down", "up"]
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (ReasonCode.CONNECTION_REFUSED, "down: start the server, or correct its entry in REDLOCK"),
+        (ReasonCode.LOADING, "LOADING: still loading its data; look again when it has loaded them"),
+        (
+            ReasonCode.PROMOTED,
+            "; put an independent master in its place, or delete its dump.rdb ",
+        ),
+        (ReasonCode.LOGIN_REFUSED, ""),  # its sentence says it
+    ],
+)
+def test_who_answers_is_not_to_be_started(code, advice):
+    """Of a server that answers and has no vote, the line below the table says what helps."""
+    node = NodeStatus("a", voting=False, reason=because(code))
+    both = Survey("default", (node, node), (False, False), (), truncated=False, majority=2)
+    told = ReasonCode.ADVICE_DOWN if advice.startswith("down") else ReasonCode.ADVICE_NODE
+    assert [each.code for each in both.advice] == [told] * bool(advice)
+    assert advice in "".join(map(str, both.advice))
 
 
 def test_the_command_prints_codes_and_sentences(memory, capsys):

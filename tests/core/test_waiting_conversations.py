@@ -31,6 +31,7 @@ from tests.simulation.mutants import Edit, with_edits
 from .test_conversations import KEPT, LOST, NO, SPLIT, UNSENT, Found, Held, Seen, Table, to, vote
 
 WORD = "d" * 32
+CARRIED = f"0:{WORD}"  # none of the names is private
 IN_VAIN = [Seen(9.0), Wakeup()]
 WOKEN = [Seen(9.0), Wakeup(WORD)]
 
@@ -41,7 +42,7 @@ def grants(table: Table) -> list[Request]:
 
 
 def carried(ask: Request) -> str:
-    """The word that an attempt carries."""
+    """The word that an attempt carries, behind the number of private names."""
     return str(ask.args[5])
 
 
@@ -144,7 +145,7 @@ def test_a_name_that_a_majority_has_not_is_tried(free: int) -> None:
         looked[(place(table) + 1 + i) % 5] = Seen(0.0)
     then: list[object] = [Wakeup(WORD), 5] if free == 2 else [5]
     table.talk(table.acquire(wait=50), NO, Wakeup(), looked, *then)
-    assert [carried(ask) for ask in grants(table)] == ["", WORD if free == 2 else ""]
+    assert [carried(ask) for ask in grants(table)] == ["", CARRIED if free == 2 else ""]
 
 
 def test_of_several_names_the_one_that_was_refused_is_waited_for() -> None:
@@ -178,7 +179,7 @@ def test_the_word_goes_into_the_next_attempt_only() -> None:
     """With a nonce of its own; if that fails because somebody is first, the word is spent."""
     table = Table(3)
     table.talk(table.acquire(wait=5), NO, Wakeup(WORD), NO, Wakeup(), Seen(0.0), 5)
-    assert [carried(ask) for ask in grants(table)] == ["", WORD, ""]
+    assert [carried(ask) for ask in grants(table)] == ["", CARRIED, ""]
     assert len({ask.nonce for ask in grants(table)} | {WORD}) == 4
 
 
@@ -231,7 +232,7 @@ def test_of_several_names_only_the_owned_one_is_left_to_its_owner(
     steps.send(refusals[0])
     steps.send(True)
     ask = steps.send(Wakeup(WORD))
-    assert (ask.command, ask.args[5]) == (Command.GRANT, WORD)
+    assert (ask.command, ask.args[5]) == (Command.GRANT, CARRIED)
     then = steps.send(refusals[1])
     if woken is None:
         assert isinstance(then, JoinQueue)
@@ -245,7 +246,7 @@ def test_a_word_that_came_when_we_left_is_carried() -> None:
     """The node pushed while we gave up: the last attempt goes with the word."""
     table = Table(3, wakeup=WORD)
     table.talk(table.acquire(wait=0.5), NO, Wakeup(), 5)
-    assert [carried(ask) for ask in grants(table)] == ["", WORD]
+    assert [carried(ask) for ask in grants(table)] == ["", CARRIED]
     assert any(isinstance(effect, LeaveQueue) for effect in table.effects)
 
 
@@ -381,7 +382,7 @@ def test_who_does_not_wait_takes_what_is_kept_for_nobody() -> None:
     assert table.commands == ["grant", "claim", "grant"]
     claim = table.asked[1]
     assert (to(claim), claim.keys) == ({place(table)}, ("redlock:queue:a",))
-    assert carried(grants(table)[-1]) == WORD
+    assert carried(grants(table)[-1]) == CARRIED
 
 
 def test_who_does_not_wait_leaves_what_is_kept_for_somebody() -> None:
@@ -590,7 +591,12 @@ def test_others_have_no_head_start(woken: object, name: str, wait: float) -> Non
     ("edit", "proof"),
     [
         (
-            Edit(waiting, "wait_for_turn", "yield wake_next(policy, target, wakeup)", "pass"),
+            Edit(
+                waiting,
+                "wait_for_turn",
+                "yield wake_next(policy, target, wakeup, which)",
+                "pass",
+            ),
             lambda: test_who_is_interrupted_leaves_the_line_and_passes_the_turn_on(
                 standing, RuntimeError
             ),

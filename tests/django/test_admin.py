@@ -20,6 +20,7 @@ from django_redlock import conf, redlock
 from django_redlock.admin import LockKeyAdmin
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.fanout.group import NodeGroup
+from django_redlock.inspection import patterns
 from django_redlock.inspection.results import shown
 from django_redlock.models import LockKey
 from tests.support.hostile import HOSTILE
@@ -35,7 +36,7 @@ from tests.support.looked_at import (
 )
 from tests.support.loops import idle
 from tests.support.passwords import SECRET, USER, with_passwords
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, waiting_for_silent_nodes
 from tests.urls_admin import site as operations
 
 pytestmark = pytest.mark.django_db
@@ -455,6 +456,35 @@ def test_search_for_what_cannot_be_a_name(memory, viewer, query, why):
     assert "very name" not in page
 
 
+def test_a_search_that_is_too_long(memory, viewer):
+    """It is a 400 that says so, and shows all that is held; nothing parses or repeats the text."""
+    put(memory, "x:1", f"{A}:5:a", *range(5))
+    for text in ("x" * 1025, "[!" * 32_768, *HOSTILE):
+        response = viewer.get(PAGE, {"q": text.ljust(1025, "y")})
+        page = response.content.decode()
+        assert response.status_code == 400
+        assert "is longer than 1024 characters" in page
+        assert "x:1" in rows(page)
+        assert "y" * 900 not in page
+        harmless(page)
+    assert "very name" not in look(viewer, q="x" * 1024)
+
+
+def test_a_search_is_parsed_once(memory, viewer, monkeypatch):
+    """The locks, their names and the tasks are searched by one pattern."""
+    parsed: list[str] = []
+
+    def parse(text: str, *, ignore_case: bool) -> patterns.Parsed:
+        parsed.append(text)
+        return real(text, ignore_case=ignore_case)
+
+    real = patterns.parse
+    monkeypatch.setattr(patterns, "parse", parse)
+    put(memory, "x:1", f"{A}:5:a", *range(5))
+    assert "x:1" in rows(look(viewer, q="X:[1]"))
+    assert parsed == ["X:[1]"]
+
+
 def test_pages(memory, viewer):
     """Many locks take several pages, with links that keep the search and the alias."""
     for i in range(120):
@@ -518,7 +548,7 @@ def harmless(page: str) -> list[tuple[str, tuple[str, ...]]]:
     return found
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, "x" * 65_536, "\ufffd"])
+@pytest.mark.parametrize("text", [*HOSTILE, "x" * 1000, "\ufffd"])
 @pytest.mark.parametrize("more", ["", "\x00"])
 def test_hostile_searches(memory, viewer, text, more):
     """A search, also one that a link brings, is text in the box and in sentences."""
@@ -644,11 +674,12 @@ def test_a_node_that_may_evict_locks(patient_nodes, viewer):
 def test_one_dead_and_one_hung_node(patient_nodes, viewer):
     """A dead and a hung node are shown as down; a new process asks twice, no more."""
     look(viewer)  # so that the templates are read
-    with redlock("invoice:42", renew=False), new_to_a_dead_and_a_hung_node(patient_nodes):
-        start = time.monotonic()
+    with (
+        redlock("invoice:42", renew=False),
+        new_to_a_dead_and_a_hung_node(patient_nodes),
+        waiting_for_silent_nodes(conf.backend("default").group, requests=2),
+    ):
         page = look(viewer)
-        took = time.monotonic() - start
-    assert took < 3 * 0.8  # a third question would wait for a third timeout
     assert "degraded (3 of 5 nodes vote, 3 are needed)" in page
     found = rows(page)
     assert found["1"][1].startswith("down ")
@@ -661,18 +692,16 @@ def test_one_dead_and_one_hung_node(patient_nodes, viewer):
 def test_a_node_that_hangs_costs_one_timeout_and_then_nothing(patient_nodes, viewer):
     """A node that was connected and hangs costs NODE_TIMEOUT once, also in a search."""
     alias = patient_nodes.settings(NODE_TIMEOUT=1.5, RESTART_GUARD=False)
-    took = []
     with override_settings(REDLOCK={"default": alias}):
         eventually(lambda: "healthy" in look(viewer), what="connected to every node")
         patient_nodes.pause(1)
-        for query in ({"q": "nobody"}, {}, {"q": "nobody"}):
-            start = time.monotonic()
-            page = look(viewer, **query)
-            took.append(time.monotonic() - start)
-            assert rows(page)["2"][1].startswith("down no answer")
+        start = time.monotonic()
+        with waiting_for_silent_nodes(conf.backend("default").group, requests=1):
+            for query in ({"q": "nobody"}, {}, {"q": "nobody"}):
+                page = look(viewer, **query)
+                assert rows(page)["2"][1].startswith("down no answer")
+        assert time.monotonic() - start >= 1.5
         patient_nodes.resume(1)
-    assert 1.5 <= took[0] < 2 * 1.5
-    assert max(took[1:]) < 1.5
 
 
 def test_a_guarded_node(redlock_nodes, viewer):

@@ -14,7 +14,7 @@ from django_redlock.admin import page as pages
 from django_redlock.inspection.results import shown
 from tests.simulation.mutants.edits import Edit, with_edits
 from tests.support.hostile import HOSTILE
-from tests.support.looked_at import A, B, finish, put, queue, some_tasks
+from tests.support.looked_at import A, B, finish, put, queue, some_tasks, stop_clocks
 
 from .test_admin import Reader, browser, harmless, look
 
@@ -148,6 +148,7 @@ def test_the_number_of_requests_does_not_grow_with_tasks(memory, viewer, broken)
 @pytest.mark.parametrize("where", ["task", "name"])
 def test_hostile_tasks_are_text(memory, viewer, text, where):
     """The page has the elements that it has for a harmless task."""
+    stop_clocks(memory)
     queue(memory, "task", "name", "id", *range(5))
     elements = harmless(look(viewer))
     for node in memory.nodes:

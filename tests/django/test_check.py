@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import socket
@@ -25,7 +24,7 @@ from django_redlock.transport import examine
 from django_redlock.transport.wire import rights
 from tests.docs.test_docs import PASSWORD, acl_rules
 from tests.simulation.mutants import Edit, with_edits
-from tests.support.looked_at import clients, evicting
+from tests.support.looked_at import check, clients, evicting
 from tests.support.passwords import SECRET, USER, with_passwords
 from tests.support.proxy import Proxy
 from tests.support.servers import redis_version
@@ -33,16 +32,6 @@ from tests.support.waiting import eventually
 from tests.transport.odd_node import UNECHOED, Oddity, OddNode
 
 PATIENT = {"NODE_TIMEOUT": 10}
-
-
-def check(*args: str, **options: Any) -> tuple[int, str]:
-    """Run the command; the exit code and what it printed."""
-    out, code = io.StringIO(), 0
-    try:
-        call_command("redlock_check", *args, stdout=out, **options)
-    except SystemExit as end:
-        code = int(str(end.code))
-    return code, out.getvalue()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from django.utils.safestring import mark_safe
 from django_redlock.fanout.memory.group import MemoryNodes
 from django_redlock.inspection.results import shown
 from tests.support.hostile import HOSTILE
-from tests.support.looked_at import A, put
+from tests.support.looked_at import A, put, stop_clocks
 
 from .test_admin import browser, harmless, look
 from .test_admin import rows as rows_of_the_page
@@ -32,6 +32,7 @@ INVISIBLE = "a\tb", "web\x1b[2J\r\nfake"  # none can be locked, but another prog
 @pytest.fixture
 def locked(memory: MemoryNodes) -> Place:
     """Lock one name, by a holder of the same name or another."""
+    stop_clocks(memory)
 
     def lock(name: str, holder: str = "") -> None:
         for node in memory.nodes:

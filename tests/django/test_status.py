@@ -12,7 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from django_redlock import redlock
+from django_redlock import conf, redlock
 from django_redlock.inspection.results import age
 from django_redlock.management.status import coloured
 from tests.support.looked_at import (
@@ -27,7 +27,7 @@ from tests.support.looked_at import (
     stop_clocks,
 )
 from tests.support.passwords import SECRET, USER, with_passwords
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, waiting_for_silent_nodes
 
 
 def status(*args: str, **options) -> tuple[int, str]:
@@ -235,6 +235,12 @@ def test_bad_arguments(memory, args, message):
     """What makes no sense is an error that says why, not a traceback."""
     with pytest.raises(CommandError, match=message):
         call_command("redlock_status", *args)
+
+
+def test_a_pattern_that_is_too_long(memory):
+    """The error names the argument, whose end it leaves out."""
+    with pytest.raises(CommandError, match=r"^the pattern '(\[!){40}'… is longer than 1024 char"):
+        call_command("redlock_status", "x", "[!" * 513)
 
 
 @pytest.mark.parametrize("setting", [{}, None, {"default": {"NODES": ["redis://:s3cr3t@h:p"]}}])
@@ -493,11 +499,12 @@ def test_who_reads_only_the_beginning(patient_nodes, tmp_path, reader, options, 
 @pytest.mark.slow
 def test_one_dead_and_one_hung_node(patient_nodes):
     """A dead and a hung node are shown as down, and cost NODE_TIMEOUT twice at most."""
-    with redlock("invoice:42", renew=False), new_to_a_dead_and_a_hung_node(patient_nodes):
-        start = time.monotonic()
+    with (
+        redlock("invoice:42", renew=False),
+        new_to_a_dead_and_a_hung_node(patient_nodes),
+        waiting_for_silent_nodes(conf.backend("default").group, requests=2),
+    ):
         code, out = status()
-        took = time.monotonic() - start
-    assert took < 3 * 0.8  # a third question would wait for a third timeout
     assert code == 3
     assert "default: degraded (3 of 5 nodes vote, 3 are needed)" in out
     assert re.search(rf"^127.0.0.1:{patient_nodes[0].port}/0 +down: ", out, re.MULTILINE)
@@ -531,14 +538,12 @@ def test_a_hung_node_costs_nothing_once_it_is_known(patient_nodes):
     with override_settings(REDLOCK={"default": alias}):
         eventually(lambda: status()[0] == 0, what="connected to every node")
         patient_nodes.pause(1)
-        assert status()[0] == 3  # finds out
-        start = time.monotonic()
-        code, out = status()
-        took = time.monotonic() - start
+        with waiting_for_silent_nodes(conf.backend("default").group, requests=1):
+            assert status()[0] == 3  # finds out
+            code, out = status()
         patient_nodes.resume(1)
     assert code == 3
     assert "down: no answer" in out
-    assert took < 1.5  # a few milliseconds
 
 
 def test_no_password_anywhere(patient_nodes):

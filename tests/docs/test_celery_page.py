@@ -152,6 +152,84 @@ print(*found[0])
     assert someone.seen.endswith("mysite memory://\n")
 
 
+# -- what is wrong with a task --------------------------------------------------------------------
+
+WRONG = """
+@shared_task
+@locked_task("long", ttl=100_000)
+def long():
+    pass
+
+
+@shared_task
+@locked_task("marked", mode="until_finished")
+def marked():
+    pass
+
+
+@shared_task(time_limit=60)
+@locked_task("short", ttl=10, renew=False)
+def short():
+    pass
+"""
+FOUND = {
+    "django_redlock.E003": "The task reports.tasks.long fails in each run",
+    "django_redlock.E002": "The task reports.tasks.marked has mode='until_finished'",
+    "django_redlock.W006": "The task reports.tasks.short may run for 60 s",
+}
+
+
+def told(text: str) -> dict[str, str]:
+    """Which of these a text tells, under their ids."""
+    return {
+        name: said
+        for name, said in FOUND.items()
+        if re.search(rf"{name}\W+{re.escape(said)}", text)
+    }
+
+
+def test_check_finds_what_is_wrong_with_tasks_that_nobody_has_imported(someone):
+    """The project of the page imports its tasks when a view needs one; the check is before."""
+    follow(someone, IN_MEMORY)
+    assert "no issues" in someone.run("python manage.py check")
+    someone.write(Block("python", "reports/tasks.py", WRONG))
+    command = [sys.executable, "manage.py", "check"]
+    checked = subprocess.run(
+        command, cwd=someone.home, env=someone.environment, capture_output=True, check=False
+    )
+    assert checked.returncode == 1
+    assert told(checked.stderr.decode()) == FOUND
+
+
+def test_the_check_of_tasks_leaves_logging_alone(someone):
+    """Celery would call django.setup() again, which disables loggers that were made since."""
+    follow(someone, IN_MEMORY)
+    someone.type("""\
+import logging
+
+from django.core.checks import run_checks
+from django.test.utils import override_settings
+
+logger = logging.getLogger("reports.own")
+with override_settings(LOGGING={"version": 1}):
+    assert run_checks() == []
+assert not logger.disabled
+import sys
+assert "reports.tasks" in sys.modules
+print("done")
+""")
+    assert someone.seen.endswith("done\n")
+
+
+@pytest.mark.slow
+def test_a_worker_says_at_its_start_what_is_wrong_with_its_tasks(someone, addresses):
+    """Celery runs the checks and shows nothing."""
+    follow(someone, addresses)
+    someone.write(Block("python", "reports/tasks.py", WRONG))
+    with worker(someone):
+        assert told((someone.home / "celery.log").read_text()) == FOUND
+
+
 # -- the whole of it, over HTTP -------------------------------------------------------------------
 
 

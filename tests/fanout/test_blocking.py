@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
+from django_redlock import NodesUnavailable
 from django_redlock.core.protocol import Answer
 from django_redlock.fanout.blocking.request import BlockingRequest
 from django_redlock.fanout.blocking.sets import ConnectionSets
@@ -19,6 +20,7 @@ from django_redlock.fanout.group import NodeGroup
 from django_redlock.fanout.votes import VoteCollector
 from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
+from django_redlock.transport.connection import Connection
 from django_redlock.transport.exchange import Exchange
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.loops import group_of, idle, keys_on, owing, template, unguarded
@@ -200,3 +202,16 @@ def test_a_release_waits_for_the_prompt_not_for_who_hangs_beside_them(spread, mo
     lease.release()
     assert 0.2 <= time.monotonic() - start < LATE
     assert owing(spread.known) == as_written(spread, [0, 0, 0, 0, 1])
+
+
+@pytest.mark.timeout(60)
+def test_a_socket_that_is_always_ready_delays_no_end(nodes, monkeypatch):
+    """TLS may want to read before it sends: the socket could take more, and nothing leaves."""
+    monkeypatch.setattr(ConnectionSets, "form", lambda *_: False)
+    redlock = template(group_of(nodes.urls, 0.3))
+    lease = redlock("ready").acquire()
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "_send_unsent", lambda _: False)
+        with pytest.raises(NodesUnavailable):
+            lease.extend()
+    lease.release()

@@ -14,6 +14,7 @@ from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.fanout.blocking import request, threads
 from django_redlock.fanout.blocking.threads import Threads
 from django_redlock.leases.lease import Lease
+from django_redlock.locks import exits
 from django_redlock.transport import connection_set
 from django_redlock.transport.connection_set import ConnectionSet
 from tests.faults.injected import Injector, Interruption
@@ -239,14 +240,18 @@ def test_an_interrupted_release_over_a_set_that_owes_a_reply_leaves_nothing(held
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_interrupted_lock_over_a_set_that_owes_replies_leaves_nothing(held):
-    """The same for the requests that follow the release."""
+    """The same for the requests that follow the release.
+
+    But for the first instruction of the block's end, before its ``try``: there the ttl frees.
+    """
 
     def act(lease: Lease) -> None:
         lease.release()
         with held.redlock("next"):
             pass
 
-    assert storm(held, act) == []
+    torn = f"_leave:{exits._leave.__code__.co_firstlineno}:"
+    assert [left for left in storm(held, act) if not left.startswith(torn)] == []
     eventually(lambda: owing(held.group.nodes) == [0] * 3)
     assert all(len(idle(node)) <= ONE_CONNECTION for node in held.group.nodes)
 

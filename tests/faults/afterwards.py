@@ -22,6 +22,7 @@ from unittest.mock import patch
 import django_redlock.leases.state
 from django_redlock.backend import Backend, Group
 from django_redlock.concurrency.latches import Bell
+from django_redlock.concurrency.loops import running_loop
 from django_redlock.core import hold
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.schedule import RenewalSchedule
@@ -141,6 +142,16 @@ class Afterwards:
         return open_files() - sum(
             connection is not None and not connection.fault for connection in idle
         )
+
+
+def in_blocks() -> list[Lease]:
+    """The leases that blocks hold, and that were held by blocks which are gone."""
+    loop = running_loop()
+    loops = [watchdog._in_loops.of(loop).schedule] if loop else []
+    schedules = [watchdog._own, watchdog._of_loops, *loops]
+    chunks = [chunk for schedule in schedules for chunk in tuple(schedule._chunks.values())]
+    places = [place for chunk in chunks for place in tuple(chunk.places.values())]
+    return list({lease for *_, lease in places if lease is not None and lease.held})
 
 
 def watched(backend: Backend, told: list[Lease]) -> LockTemplate:

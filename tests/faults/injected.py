@@ -2,7 +2,10 @@
 
 Arguments: a scenario, the nodes' URLs ("" for nodes in memory), and, for broken variants that the
 tests must catch, a variant's name. Prints one JSON line: at how many points it raised, after which
-of them the name stayed taken, and what was not well at the end.
+of them the name stayed taken, how often a block was torn, and what was not well at the end.
+
+A block is torn at the first instruction of its end, before the ``try`` there. Its lease is then
+renewed no more. After an interruption anywhere else the name is free at once.
 
 Python runs signal handlers where it begins a function, where it comes back from one that is
 written in C, where a loop jumps back, and where a generator goes on after a ``yield``. A profile
@@ -18,6 +21,7 @@ import gc
 import itertools
 import json
 import logging
+import math
 import sys
 import threading
 import time
@@ -36,14 +40,15 @@ from django_redlock.leases.lease import Lease
 from django_redlock.leases.loop_watchdog import LoopWatchdog
 from django_redlock.leases.schedule import RenewalSchedule
 from django_redlock.leases.watchdog import Watchdog, watchdog
-from django_redlock.locks import holding
+from django_redlock.leases.with_blocks import Block
+from django_redlock.locks import exits, holding
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
 from django_redlock.transport import attempt
 from tests.support.loops import group_of
 
 from . import transactions
-from .afterwards import Afterwards
+from .afterwards import Afterwards, in_blocks
 
 NAME = "shared"
 TTL = 60.0
@@ -248,6 +253,7 @@ TASKS: dict[str, Callable[[Lock], Awaitable[None]]] = {
     each.__name__: each for each in (ablock, aextended, arenewed)
 }
 FIRST = "first"  # a block whose nodes have to be connected
+ENDS = {"_leave", "_aleave"}  # the first instruction of these is before the ``try``
 # An exception that is kept keeps no lease.
 KEPT = {"block", "extended", "decorated", "ablock", "atomic", "atomic_failing"}
 
@@ -259,16 +265,16 @@ class HeldByTheLock(Lock):
     """The lease of a block is held by the ``Lock``, and released by ``__exit__`` alone."""
 
     def __enter__(self) -> Lease:
-        lease = self.acquire()
-        self.by_hand.append(lease)
-        return lease
+        self.lease = self.acquire()
+        return self.lease
 
     def __exit__(self, *error: object) -> None:
-        lease = self.by_hand[-1]
-        try:
-            lease.release()
-        finally:
-            self.by_hand.remove(lease)
+        self.lease.release()
+
+
+def _leave(block: Block, lock: Lock, kind: type[BaseException] | None, *_: object) -> None:
+    """Release once, also where that is interrupted."""
+    block.lease.release()
 
 
 class Trusting(LoopWatchdog):
@@ -279,10 +285,7 @@ class Trusting(LoopWatchdog):
             super()._ask_next(kind, loop)
 
     def _heard(self, renewal: Any, steps: Any, kind: int, loop: Any, answered: Any) -> None:
-        try:
-            steps.send(answered.result())
-        except StopIteration as stop:
-            self._settle(renewal, stop.value, loop)
+        self._go_on(renewal, steps, kind, loop, answered)
         self._asked.pop(kind, None)
         self._ask_next(kind, loop)
 
@@ -297,6 +300,10 @@ def break_(variant: str) -> None:
         vars(attempt)["Latch"] = threading.Event
     elif variant in transactions.VARIANTS:
         transactions.VARIANTS[variant]()
+    elif variant == "once":
+        exits.leave._leave = _leave
+    elif variant == "renewed":
+        Lease.torn = False  # type: ignore[method-assign,assignment]
     elif variant == "trusting":
         watchdog._in_loops = PerLoop(Trusting)
     elif variant not in ("", "held-by-the-lock"):
@@ -313,7 +320,7 @@ class Storm:
         self.within = 10.0 if variant else 60.0  # seconds
         self.scenario, self.urls = scenario, urls.split(",") if urls else []
         self._memory = MemoryNodes([MemoryNode() for _ in range(3)])
-        self.said: dict[str, Any] = {"points": 0, "left": [], "strange": []}
+        self.said: dict[str, Any] = {"points": 0, "torn": 0, "left": [], "strange": []}
         self.backend, self.other = self._backend(renew=True), self._backend(renew=False)
         kind = HeldByTheLock if variant == "held-by-the-lock" else Lock
         described = LockTemplate(lambda _: self.backend)(NAME, wait=PATIENCE)
@@ -375,14 +382,29 @@ class Storm:
             self.said["points"] += 1
             if self.scenario.endswith(by_stack.__name__):
                 gc.collect()  # the stack's own frame keeps the error, which keeps the frame
+            torn = self._torn(injector.at)
+            if self.scenario in transactions.SCENARIOS:
+                found = transactions.left(torn=bool(torn))
+                self.said["left"] += [f"{injector.at}: {each}" for each in found]
             try:
+                for lease in torn:
+                    lease.release()
                 self.free.acquire().release()
             except (LockTaken, NodesUnavailable) as error:
                 self.said["left"].append(f"{injector.at}: {error}")
-            if self.scenario in transactions.SCENARIOS:
-                self.said["left"] += [f"{injector.at}: {each}" for each in transactions.left()]
         del kept
         return bool(injector.at)
+
+    def _torn(self, at: str) -> list[Lease]:
+        """The leases of torn blocks after an interruption there; see that they may be."""
+        leases = in_blocks()
+        for lease in leases:
+            self.said["torn"] += 1
+            if at.partition(":")[0] not in ENDS or " " in at:
+                self.said["left"].append(f"{at}: the lease of a torn block")
+            if lease.renew_at < math.inf:
+                self.said["left"].append(f"{at}: the lease of a torn block is renewed")
+        return leases
 
     def _enough(self, most: int) -> bool:
         return len(self.said["left"]) + len(self.said["strange"]) >= most
@@ -414,7 +436,10 @@ class Storm:
         del raised, task
         if injector.at:
             self.said["points"] += 1
+            torn = self._torn(injector.at)
             try:
+                for lease in torn:
+                    await lease.arelease()
                 await (await self.free.aacquire()).arelease()
                 if self.scenario == arenewed.__name__:
                     await arenewed(self.lock, until=lambda: True)

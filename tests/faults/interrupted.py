@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import random
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from django_redlock import LockTaken, NodesUnavailable
@@ -22,10 +25,11 @@ from django_redlock.concurrency.farewells import settle
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Steps
 from django_redlock.fanout.group import NodeGroup
+from django_redlock.locks import exits
 from django_redlock.locks.template import LockTemplate
 from django_redlock.transport.address import from_url
 
-from .afterwards import Afterwards
+from .afterwards import Afterwards, in_blocks
 
 T = TypeVar("T")
 TIMEOUT = 5.0  # seconds: no node hangs, so none has to be quick
@@ -93,21 +97,16 @@ def main() -> None:
     urls, wanted, seed = sys.argv[1].split(","), int(sys.argv[2]), int(sys.argv[3])
     chance = random.Random(seed)
     nodes = NodeGroup([from_url(url) for url in urls], timeout=TIMEOUT, guard=0, prefix="redlock:")
-    backend = Backend("default", nodes, Policy(size=len(urls)), ttl=30)
+    careless, kind = "careless" in sys.argv, Backend
     patience = 4 * TIMEOUT
-    if "careless" in sys.argv:
-        backend = Careless("default", nodes, Policy(size=len(urls)), ttl=0.2)
+    if careless:
+        kind = Careless
         patience = 0.0  # it leaves connections for ever
-        logging.getLogger("django_redlock").setLevel(logging.ERROR)  # its ttl is short
+    backend = kind("default", nodes, Policy(size=len(urls)), ttl=30)
     redlock = LockTemplate(lambda _: backend)
     shared = redlock("interrupted")  # its blocks end or are torn; it lives on
-    said: dict[str, Any] = {
-        "interruptions": 0,
-        "blocks": 0,
-        "taken": 0,
-        "unavailable": 0,
-        "slowest": 0.0,
-    }
+    counts = ["interruptions", "blocks", "torn", "renewed", "taken", "unavailable"]
+    said: dict[str, Any] = dict.fromkeys(counts, 0) | {"slowest": 0.0}
     sys.unraisablehook = complain
     alarm = Alarm()
     signal.signal(signal.SIGALRM, alarm)
@@ -116,7 +115,8 @@ def main() -> None:
             pass
     sockets, before = open_sockets(), Afterwards(nodes)
     measured: float = -MEASURED
-    while said["interruptions"] < wanted:
+    # The first key that the broken variant leaves says enough, and stays for its ttl.
+    while said["interruptions"] < wanted and not (careless and said["taken"]):
         if said["interruptions"] >= measured + MEASURED:  # what else the machine does changes
             measured, typical = said["interruptions"], duration(redlock)
         start = time.monotonic()
@@ -126,15 +126,15 @@ def main() -> None:
             with shared if chance.random() < 0.5 else redlock("interrupted"):
                 said["blocks"] += 1
             alarm.stop()
-        except Interruption:
+        except Interruption as error:
             said["interruptions"] += 1
+            release_torn(error, said)
         said["slowest"] = max(said["slowest"], time.monotonic() - start)
         try:
             with redlock("interrupted"):  # uninterrupted: also mends the connections
                 pass
         except LockTaken:  # a key was left behind
             said["taken"] += 1
-            time.sleep(0.25)  # for the broken variant: its ttl
         except NodesUnavailable:
             said["unavailable"] += 1
     end = time.monotonic() + patience
@@ -142,8 +142,26 @@ def main() -> None:
         time.sleep(0.01)  # a connection that undoes what another left is closed by itself
     said["sockets"] = more  # those that nobody has are among the problems
     logging.getLogger("django_redlock").setLevel(logging.ERROR)  # a loss is to be told
-    said["problems"] = [] if "careless" in sys.argv else before.problems(backend)
+    said["problems"] = [] if careless else before.problems(backend)
     print(json.dumps(said))
+
+
+def release_torn(error: BaseException, said: dict[str, Any]) -> None:
+    """Release what a block has left whose end was interrupted before its first statement."""
+    before_it = exits.leave._leave.__code__, exits.leave._leave.__code__.co_firstlineno
+    places = [(each.tb_frame.f_code, each.tb_lineno) for each in traces(error.__traceback__)]
+    if before_it in places[-2:]:  # the last is the signal handler
+        for lease in in_blocks():
+            said["torn"] += 1
+            said["renewed"] += lease.renew_at < math.inf
+            lease.release()
+
+
+def traces(trace: TracebackType | None) -> Iterator[TracebackType]:
+    """Each part of a traceback."""
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
 
 
 def duration(redlock: LockTemplate) -> float:

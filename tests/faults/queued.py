@@ -12,7 +12,7 @@ of its input:
 and tells what happens: ``asking NAME``, ``in NAME FENCE``, ``out NAME``, ``over NAME`` before it
 when the lease was over, ``refused NAME ERROR``, ``interrupted NAME`` (Ctrl-C). Each line ends with
 the moment, on the clock that all processes of a machine share. SIGUSR1 starts a thread that takes
-the same turn as the last one that was told.
+the same turn as the last one that was told. From SIGUSR2 on there are SELDOM seconds between looks.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from django_redlock import LockTaken, NodesUnavailable, redlock
 from django_redlock.core import wait as waiting
 from django_redlock.leases import state
 from django_redlock.leases.lease import Lease
+
+SELDOM = 5.0  # seconds between two looks: whoever has the name sooner was woken
 
 last: list[str] = []
 
@@ -105,6 +107,11 @@ def in_a_thread(words: list[str]) -> None:
     threading.Thread(target=obey, args=(words,), daemon=True).start()
 
 
+def look_every(seconds: float) -> None:
+    """Let who waits look so seldom."""
+    vars(waiting).update(LOOK_EVERY=(seconds, seconds), NEWS=2 * seconds)
+
+
 def main() -> None:
     """Obey one line after another."""
     settings.configure(
@@ -114,7 +121,8 @@ def main() -> None:
     vars(state)["RENEWALS"] = 20  # while it runs, no stall of the machine ends a lease
     vars(waiting)["LONGEST"] = 60.0  # the order is that of arrival, however long that takes
     for seconds in map(float, sys.argv[2:]):
-        vars(waiting).update(LOOK_EVERY=(seconds, seconds), NEWS=2 * seconds)
+        look_every(seconds)
+    signal.signal(signal.SIGUSR2, lambda *_: look_every(SELDOM))
     signal.signal(signal.SIGUSR1, lambda *_: in_a_thread(list(last)))
     say("ready")
     while line := sys.stdin.readline():

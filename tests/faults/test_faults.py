@@ -34,7 +34,7 @@ from django_redlock.transport.connection import Connection
 from tests.support.loops import ENDED, idle, owing, shows
 from tests.support.proxy import Fault, Proxy
 from tests.support.servers import redis_version
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, waiting_for_silent_nodes
 
 SECRET = "s3cr3t"
 KEY = "redlock:lock:name"
@@ -307,16 +307,15 @@ def test_a_full_backlog_has_room_for_undoing():
 
 @pytest.mark.slow
 def test_a_hung_majority_is_told_in_time():
-    """With three of five nodes hung an attempt ends within a few node timeouts."""
+    """With three of five nodes hung a grant and its undoing wait for them, soon none does."""
     with laboratory(5, NODE_TIMEOUT=0.3) as nodes:
         warm()
         for index in range(3):
             nodes.pause(index)
-        for _ in range(4):
-            start = time.monotonic()
-            error = unavailable()
-            assert time.monotonic() - start < 10 * 0.3
-            assert "no answer" in error.votes[0].why
+        with waiting_for_silent_nodes(conf.backend("default").group, requests=4):
+            for _ in range(4):
+                error = unavailable()
+                assert "no answer" in error.votes[0].why
         leave_nothing(nodes)
         for index in range(3):
             nodes.resume(index)
@@ -1196,6 +1195,8 @@ import json, os, sys, time, warnings
 from django.conf import settings
 settings.configure(REDLOCK={"default": json.loads(sys.argv[1])})
 from django_redlock import LeaseLost, LockTaken, current_lease, redlock
+from django_redlock.leases import state
+state.RENEWALS = 20  # no stall of the machine ends one
 
 def in_child(work):
     read, write = os.pipe()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.waiting import eventually
 
-POINTS = 5_000  # for each seed
+POINTS = int(os.environ.get("POINTS", "1000"))  # for each seed; `make soak-interrupts`: 20,000
 
 
 @pytest.fixture
@@ -36,7 +37,11 @@ def interrupted(nodes: EmbeddedNodes, points: int, *arguments: object) -> dict[s
     """What a process reports that was interrupted at so many points."""
     command = [sys.executable, "-m", "tests.faults.interrupted", ",".join(nodes.urls), str(points)]
     result = subprocess.run(
-        [*command, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=400
+        [*command, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=max(400, points / 5),
     )
     assert (result.returncode, result.stderr) == (0, "")
     found: dict[str, Any] = json.loads(result.stdout)
@@ -44,10 +49,15 @@ def interrupted(nodes: EmbeddedNodes, points: int, *arguments: object) -> dict[s
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(max(600, POINTS / 2))
 @pytest.mark.parametrize("seed", [1, 2])
 def test_an_interruption_anywhere_leaves_nothing(nodes, seed):
-    """Of 10,000 interruptions none leaves a key, a connection, or costs a vote."""
+    """Of 2,000 interruptions none leaves a key, a connection, or costs a vote.
+
+    But those before the first statement of a block's end, whose lease is renewed no more.
+    """
     said = interrupted(nodes, POINTS, seed)
+    assert said["renewed"] == 0
     assert (said["taken"], said["unavailable"]) == (0, 0)
     assert said["problems"] == []
     # The thread that sends undos again may have had a connection to each node beside this one's.

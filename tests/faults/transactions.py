@@ -9,9 +9,9 @@ from typing import Any
 
 import django
 from django.conf import settings
+from django.core.signals import request_started
 from django.db import connections
 
-from django_redlock.leases import with_blocks
 from django_redlock.locks.lock import Lock
 
 ALIAS = "storm"
@@ -74,9 +74,15 @@ SCENARIOS: dict[str, Callable[[Lock], Any]] = {
 }
 
 
-def left() -> list[str]:
-    """What is left of a transaction: an open one, or what a failed body wrote."""
+def left(*, torn: bool) -> list[str]:
+    """What is left of a transaction: an open one, or what a failed body wrote.
+
+    Args:
+        torn: whether the block was, so that the next request ends the transaction.
+    """
     connection = connections[ALIAS]
+    if torn:
+        request_started.send(None)
     found = []
     if connection.in_atomic_block or connection.atomic_blocks or connection.savepoint_ids:
         found.append("Django believes that it is in a transaction")
@@ -101,16 +107,10 @@ def _djangos() -> None:
 
 
 def _forgotten() -> None:
-    """Release the lease of a torn block, and leave its transaction open."""
-    whole = with_blocks.abandon
+    """Leave the transaction of a torn block open."""
+    from django_redlock.transactions import TransactionUnderLock
 
-    def abandon(number: int) -> None:
-        block = with_blocks._open.get(number)
-        if block is not None:
-            block.inside = None
-        whole(number)
-
-    with_blocks.abandon = abandon
+    TransactionUnderLock.torn = False  # type: ignore[method-assign,assignment]
 
 
 VARIANTS: dict[str, Callable[[], None]] = {"djangos": _djangos, "forgotten": _forgotten}

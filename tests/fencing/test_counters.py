@@ -40,9 +40,9 @@ def test_no_addition_is_lost_or_made_twice(played, kind):
     """Each counter is what the ledger says, whoever was stopped or killed; and some were."""
     happened: Count[str] = Count()
     for _ in range(MOST):  # a stopped holder may have no successor in one play
-        seen, wrong = played(Play(additions=1500))
+        seen, wrong = played(Play(additions=500))
         assert wrong == []
-        assert seen["sum"] == seen["additions"] >= 1500
+        assert seen["sum"] == seen["additions"] >= 500
         happened.update({what: seen[what] for what in BEFALLS})
         if all(happened[what] for what in BEFALLS):
             break

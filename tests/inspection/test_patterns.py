@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from types import FrameType
+from typing import Any
 
 import pytest
 
-from django_redlock.inspection.patterns import parse
+from django_redlock.inspection import patterns
+from django_redlock.inspection.patterns import LONGEST, parse
+from tests.simulation.mutants import Edit, with_edits
 
 
 @pytest.mark.parametrize(
@@ -86,3 +91,65 @@ def test_no_pattern_takes_for_ever(pattern):
     start = time.process_time()
     assert not parsed.matches("a" * 512)
     assert time.process_time() - start < 5
+
+
+def test_a_pattern_is_as_long_as_it_may_be():
+    """Each character of the longest name may have a backslash; no text is longer than that."""
+    name = "*" * (LONGEST // 2)
+    assert len(name) == 512
+    assert parse("\\*" * 512).name == name
+    with pytest.raises(ValueError, match=r"^the pattern 'x{80}'… is longer than 1024 characters$"):
+        parse("x" * (LONGEST + 1))
+
+
+SHAPES = [
+    "[",
+    "[!",
+    "[a",
+    "[a-",
+    "[]",
+    "[!]",
+    "[a]",
+    "[\\]",
+    "[\\a-",
+    "]",
+    "*a",
+    "?*",
+    "**",
+    "\\",
+    "\\*",
+]
+
+
+def lines(text: str) -> int:
+    """How many lines of the module run while the text is parsed: no clock is asked."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename != patterns.__file__:
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        patterns.parse(text)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_parsing_takes_a_time_that_grows_with_the_length():
+    """Four times the text takes four times the steps, whatever it repeats."""
+    for shape in SHAPES:
+        short, long = lines(shape * 40), lines(shape * 160)
+        assert long <= 4.5 * short, shape
+
+
+def test_a_bracket_that_is_looked_for_again_and_again_is_noticed():
+    """A parser that looks for the end of each bracket takes sixteen times the steps."""
+    again = Edit(patterns, "parse", "closed = found is not None", "closed = True")
+    with with_edits(again), pytest.raises(AssertionError):
+        test_parsing_takes_a_time_that_grows_with_the_length()

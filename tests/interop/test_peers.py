@@ -57,6 +57,21 @@ def test_another_requirement_makes_it_anew(tmp_path):
     assert [make("b"), make("b")] == [4, 4]
 
 
+def test_what_could_not_be_fetched_is_fetched_once_more(tmp_path):
+    """From nothing: a part of the first try would be in the way of the second."""
+    home = tmp_path / "home"
+    tries = []
+
+    def install():
+        home.mkdir()
+        tries.append(1)
+        if len(tries) == 1:
+            raise PeerUnavailable("the network")
+
+    environments._make(home, "a", home / "proof", install)
+    assert (len(tries), (home / STAMP).read_text()) == (2, "a")
+
+
 def test_what_cannot_be_installed_says_why(tmp_path, monkeypatch):
     """The reason is pip's; a second question in the process is answered at once, the same."""
     monkeypatch.setenv("REDLOCK_PEERS_CACHE", str(tmp_path))

@@ -1,33 +1,40 @@
-"""Which lease ends with which block, also where a block is torn open before it could end."""
+"""Which lease ends with which block, and what is left of a block that is torn open."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import signal
 import threading
 import unittest
-from collections.abc import Iterator
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     AsyncExitStack,
     ExitStack,
+    contextmanager,
 )
 from typing import Any, assert_type, cast
 
 import pytest
 
-from django_redlock import LockTaken, events
+from django_redlock import LockTaken, current_lease, events
 from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
+from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import Event
 from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
-from django_redlock.leases import with_blocks
+from django_redlock.leases.batch import RenewalBatch
 from django_redlock.leases.lease import Lease
+from django_redlock.leases.with_blocks import Block
 from django_redlock.locks import exits
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
+from tests.support.loops import soon
+from tests.support.waiting import eventually
 
 
 class Interruption(Exception):  # noqa: N818 - it is one
@@ -63,98 +70,399 @@ def is_free(redlock: LockTemplate, name: str = "name") -> bool:
 
 
 @pytest.fixture
-def torn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def torn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each block is interrupted before the first statement of its end."""
 
     def interrupted(*_: object) -> None:
         raise Interruption
 
-    def get(leave: Any) -> Any:
+    for leave in (exits.leave, exits.aleave):
         monkeypatch.setattr(leave, "_leave", interrupted)
-        monkeypatch.setattr(leave, "_leave_any", interrupted)
 
-    get(exits.leave)
-    get(exits.aleave)
+
+@pytest.fixture
+def frozen() -> Iterator[None]:
+    """What is there so far is not looked at by the garbage collector: a collection is quick."""
+    gc.freeze()
     yield
-    gc.collect()
+    gc.unfreeze()
+
+
+def is_renewed(lease: Lease) -> bool:
+    """Whether the watchdog will renew it."""
+    return lease.held and lease.renew_at < math.inf
 
 
 # -- torn open ------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("torn")
-def test_a_torn_block_releases_although_its_lease_and_the_exception_are_kept(
+def test_a_torn_block_is_renewed_no_more_although_its_lease_and_the_exception_are_kept(
     lock: Lock, redlock: LockTemplate
 ) -> None:
-    """Nothing is held, nor renewed, whose block has ended, however it ended."""
+    """Its name stays taken until the ttl, and the running code is in no block any more."""
     kept: list[object] = []
     try:
         with lock as lease:
+            assert is_renewed(lease)
             kept.append(lease)
     except Interruption as error:
         kept.append(error)
-    assert lease.ended
-    assert not lease.held
+    assert lease.torn
+    assert not is_renewed(lease)
+    assert not is_free(redlock)
+    assert current_lease() is None
+    assert RenewalBatch(lease.backend, [weakref.ref(lease)]).leases == []
+    before = lease.grant.deadline
+    lease.extend()
+    assert lease.grant.deadline > before
+    lease.release()
     assert is_free(redlock)
     assert len(kept) == 2
 
 
 @pytest.mark.usefixtures("torn")
-def test_a_torn_block_of_a_task_releases(lock: Lock, redlock: LockTemplate) -> None:
-    """The same in an event loop, without blocking it."""
+def test_a_torn_block_of_a_task_is_renewed_no_more(lock: Lock, redlock: LockTemplate) -> None:
+    """The same in an event loop."""
 
     async def main() -> Lease:
         kept: list[BaseException] = []
         try:
             async with lock as lease:
-                pass
+                assert is_renewed(lease)
         except Interruption as error:
             kept.append(error)
-        assert lease.ended
-        await (await redlock("name", wait=20).aacquire()).arelease()
+        assert lease.torn
+        assert not is_renewed(lease)
         return lease
 
-    assert asyncio.run(main()).ended
+    lease = asyncio.run(main())
+    assert not is_free(redlock)
+    lease.release()
     assert is_free(redlock)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("torn")
-def test_a_torn_exit_stack_releases_when_the_exception_is_forgotten(
+@pytest.mark.usefixtures("torn", "frozen")
+@pytest.mark.parametrize("tasks", [False, True])
+def test_the_name_of_a_torn_block_is_free_after_its_ttl(
+    redlock: LockTemplate, *, tasks: bool
+) -> None:
+    """The log and the listeners are told why; nothing keeps the lease any longer."""
+    told: list[Event] = []
+    lost: list[Lease] = []
+    lock = redlock("name", ttl=0.2, on_lost=lost.append)
+
+    async def in_a_task() -> None:
+        with pytest.raises(Interruption):
+            async with lock:
+                pass
+        await soon(lambda: told)  # by the loop
+
+    events.subscribe(told.append, [events.EventKind.LOST])
+    try:
+        if tasks:
+            asyncio.run(in_a_task())
+        else:
+            with pytest.raises(Interruption), lock:
+                pass
+        eventually(lambda: told)
+    finally:
+        events.unsubscribe(told.append, [events.EventKind.LOST])
+    eventually(lambda: is_free(redlock))  # the nodes keep it for as long as clocks may differ
+    assert [getattr(each.error, "code", "") for each in told] == [ReasonCode.NEVER_RELEASED]
+    assert lost == []  # who held it has gone
+    lease = weakref.ref(cast("Lease", told.pop().lease))
+    eventually(lambda: gc.collect() >= 0 and lease() is None)
+
+
+@pytest.mark.usefixtures("torn", "frozen")
+def test_a_torn_exit_stack_is_renewed_no_longer_than_its_exception_is_kept(
     lock: Lock, redlock: LockTemplate
 ) -> None:
     """A stack keeps what it asked the class for as long as the exception is kept, and no longer."""
-    with pytest.raises(Interruption), ExitStack() as stack:
-        stack.enter_context(lock)
-    del stack
+    with pytest.raises(Interruption) as caught, ExitStack() as stack:
+        lease = stack.enter_context(lock)
+    assert is_renewed(lease)
+    del stack, caught
     gc.collect()
+    assert lease.torn
+    lease.release()
     assert is_free(redlock)
 
 
-def test_an_end_that_is_never_awaited_releases(lock: Lock, redlock: LockTemplate) -> None:
-    """The coroutine of a block's end that is dropped before it ran gives the name back."""
+def test_an_end_that_is_never_awaited_ends_the_renewal(lock: Lock) -> None:
+    """The coroutine of a block's end is dropped before it ran: nothing is released."""
 
     async def main() -> None:
+        end = lock.__aexit__
         lease = await lock.__aenter__()
-        with pytest.warns(RuntimeWarning, match="never awaited"):
-            lock.__aexit__(None, None, None)  # type: ignore[unused-coroutine]
-        assert lease.ended
-        async with redlock("name", wait=20):
-            pass
+        coroutine: Any = end(None, None, None)
+        assert is_renewed(lease)
+        del end
+        assert lease.torn
+        coroutine.close()
+        assert lease.torn
+        await lease.arelease()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("way", ["block", "stack", "by hand"])
+@pytest.mark.parametrize("interruptions", [1, 2])
+def test_how_many_interruptions_an_end_survives(
+    lock: Lock,
+    redlock: LockTemplate,
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+    interruptions: int,
+) -> None:
+    """After one the name is free; after two its lease is renewed no more, whoever keeps it."""
+    left = [Interruption() for _ in range(interruptions)]
+    release = Lease.release
+    kept: list[Lease] = []
+
+    def interrupted(self: Lease) -> None:
+        if left:
+            raise left.pop()
+        release(self)
+
+    def work() -> None:
+        if way == "by hand":
+            kept.append(lock.__enter__())
+            lock.__exit__(None, None, None)
+        elif way == "stack":
+            with ExitStack() as stack:
+                kept.append(stack.enter_context(lock))
+        else:
+            with lock as lease:
+                kept.append(lease)
+
+    monkeypatch.setattr(Lease, "release", interrupted)
+    with pytest.raises(Interruption) as caught:
+        work()
+    (lease,) = kept
+    assert not is_renewed(lease)
+    assert lock.by_hand == []
+    assert is_free(redlock) == (interruptions == 1)
+    lease.release()
+    del caught  # until here, it keeps the frames of the end
+
+
+def test_a_task_that_is_cancelled_at_its_end_releases(lock: Lock, redlock: LockTemplate) -> None:
+    """The request is sent before it is awaited; a second cancellation ends the waiting alone."""
+
+    async def main() -> None:
+        for cancellations in (1, 2):
+            inside = asyncio.Event()
+
+            async def work(inside: asyncio.Event = inside) -> None:
+                async with lock:
+                    inside.set()
+                    await asyncio.sleep(60)
+
+            task = asyncio.ensure_future(work())
+            await inside.wait()
+            for _ in range(cancellations):
+                task.cancel()
+                await asyncio.sleep(0)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            async with redlock("name", wait=20):
+                pass
 
     asyncio.run(main())
 
 
 def test_a_refused_attempt_leaves_no_block(lock: Lock, redlock: LockTemplate) -> None:
     """Where the lock is not had, nothing is kept for the block."""
-    before = len(with_blocks._open)
     with redlock("name"):
         for _ in range(3):
             with pytest.raises(LockTaken), lock:
                 pass
-        assert len(with_blocks._open) == before + 1
-    assert len(with_blocks._open) == before
-    assert not exits.leave._given.blocks or exits.leave._given.blocks[-1]() is None
+        with pytest.raises(LockTaken):
+            lock.__enter__()
+    assert lock.by_hand == []
+    given = exits.leave._given.blocks
+    assert not any(block.lease for block in given)
+    assert not given or given[-1].function() is None  # type: ignore[misc]
+
+
+@pytest.mark.usefixtures("frozen")
+def test_a_lease_that_a_program_forgets_is_renewed_no_more(redlock: LockTemplate) -> None:
+    """Whether it was acquired or entered by hand: no schedule keeps it."""
+    leases = [
+        weakref.ref(redlock("acquired").acquire()),
+        weakref.ref(redlock("by hand").__enter__()),
+    ]
+    gc.collect()
+    assert [lease() for lease in leases] == [None, None]
+    assert not is_free(redlock, "acquired")
+    assert not is_free(redlock, "by hand")
+
+
+# -- closed by the garbage collector --------------------------------------------------------------
+
+
+class Cycle:
+    """Something that refers to itself, and so lives until garbage is collected."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = [self]
+
+    def keep(self, *kept: Any) -> None:
+        """Hold these."""
+        self.kept += kept
+
+
+def closed_generator(lock: Lock, last: Callable[[], None]) -> None:
+    """A generator that is dropped in a cycle."""
+
+    def work() -> Iterator[None]:
+        with lock:
+            try:
+                yield
+            finally:
+                last()
+
+    generator = work()
+    next(generator)
+    Cycle().keep(generator)
+
+
+def closed_manager(lock: Lock, last: Callable[[], None]) -> None:
+    """A context manager that is a generator, which was entered and dropped in a cycle."""
+
+    @contextmanager
+    def work() -> Iterator[None]:
+        with lock:
+            try:
+                yield
+            finally:
+                last()
+
+    manager = work()
+    manager.__enter__()
+    Cycle().keep(manager)
+
+
+def closed_stack(lock: Lock, last: Callable[[], None]) -> None:
+    """The same with an ``ExitStack``."""
+
+    def work() -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(lock)
+            try:
+                yield
+            finally:
+                last()
+
+    generator = work()
+    next(generator)
+    Cycle().keep(generator)
+
+
+def closed_task(lock: Lock, last: Callable[[], None]) -> None:
+    """A task that nobody keeps, and that waits for what nobody keeps."""
+
+    async def work(inside: asyncio.Event) -> None:
+        async with lock:
+            inside.set()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                last()
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        inside = asyncio.Event()
+        asyncio.ensure_future(work(inside))  # noqa: RUF006 - that is the mistake
+        await inside.wait()
+        await asyncio.sleep(0)
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def closed_async_generator(lock: Lock, last: Callable[[], None]) -> None:
+    """An asynchronous generator that is dropped in a cycle; its loop closes it."""
+
+    async def work() -> AsyncIterator[None]:
+        async with lock:
+            try:
+                yield
+            finally:
+                last()
+
+    async def main() -> None:
+        generator = work()
+        await anext(generator)
+        Cycle().keep(generator)
+        del generator
+        gc.collect()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+CLOSED = [closed_generator, closed_manager, closed_stack, closed_task, closed_async_generator]
+
+
+def second_holders(
+    close: Callable[[Lock, Callable[[], None]], None], redlock: LockTemplate
+) -> list[bool]:
+    """Whether a second holder got in while the rest of such a block ran."""
+    entered: list[bool] = []
+
+    def last() -> None:
+        rival = threading.Thread(target=lambda: entered.append(is_free(redlock)))
+        rival.start()
+        rival.join()
+
+    close(redlock("name"), last)
+    gc.collect()
+    return entered
+
+
+@pytest.mark.usefixtures("frozen")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of asyncio
+@pytest.mark.parametrize("close", CLOSED)
+def test_the_rest_of_a_block_that_the_collector_closes_runs_under_the_lock(
+    redlock: LockTemplate, close: Any
+) -> None:
+    """Weak references are cleared before a generator is closed; nothing is freed by that."""
+    assert second_holders(close, redlock) == [False]
+    assert is_free(redlock)
+
+
+@pytest.mark.usefixtures("frozen")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("close", CLOSED)
+def test_a_callback_that_releases_is_noticed(
+    redlock: LockTemplate, monkeypatch: pytest.MonkeyPatch, close: Any
+) -> None:
+    """The test above fails where the death of a block's function releases."""
+    kept: list[object] = []
+    keep = Block.keep
+
+    def keeping(self: Block, lease: Lease) -> None:
+        keep(self, lease)
+        assert self.function is not None
+        kept.append(weakref.ref(self.function(), lambda _: lease.release()))
+
+    monkeypatch.setattr(Block, "keep", keeping)
+    assert second_holders(close, redlock) == [True]
+
+
+def test_a_block_that_is_renewed_for_ever_is_noticed(
+    lock: Lock, redlock: LockTemplate, torn: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tests above fail where the watchdog does not look whether the block is there."""
+    monkeypatch.setattr(Lease, "torn", False)
+    with pytest.raises(AssertionError):
+        test_a_torn_block_is_renewed_no_more_although_its_lease_and_the_exception_are_kept(
+            lock, redlock
+        )
 
 
 def test_a_lease_whose_attempt_was_interrupted_is_not_told_to_be_lost(lock: Lock) -> None:

@@ -33,7 +33,7 @@ class Nodes:
     def ask(self, ask):
         kept = ()
         if ask.command is Command.EXTEND:
-            kept = [1] * sum(bool(NONCE.fullmatch(str(each))) for each in ask.args)
+            kept = [1] * sum(bool(NONCE.fullmatch(str(each))) for each in ask.args), ()
         return [Vote(label, Answer.YES, 5, data=kept) for label in LABELS]
 
     def aask(self, ask):

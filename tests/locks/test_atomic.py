@@ -10,6 +10,7 @@ import itertools
 import sqlite3
 import threading
 import unittest
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -18,8 +19,10 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from celery.signals import task_prerun
 from django.contrib.auth.models import Group
 from django.core.exceptions import SynchronousOnlyOperation
+from django.core.signals import request_started
 from django.db import Error, IntegrityError, OperationalError, connections, transaction
 from django.test import override_settings
 from django.utils.connection import ConnectionDoesNotExist
@@ -29,10 +32,12 @@ from django_redlock.backend import Backend
 from django_redlock.core import hold
 from django_redlock.core.policy import Policy
 from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
 from django_redlock.locks import atomic
 from django_redlock.locks.atomic import AtomicLock
 from django_redlock.locks.template import LockTemplate
+from django_redlock.transactions import BEGUN, TransactionUnderLock, end_torn
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.waiting import eventually
 
@@ -183,7 +188,7 @@ def test_a_body_that_closes_the_connection_commits_nothing(rows):
 
 def test_the_order_of_commit_and_release_is_noticed(rows):
     """A release before the COMMIT would be seen."""
-    edit = Edit(atomic, "_end", "            transaction.commit()", "            lease.release()")
+    edit = Edit(atomic, "_end", "        transaction.commit()", "        lease.release()")
     with with_edits(edit), pytest.raises(AssertionError):
         test_the_block_is_a_transaction_under_the_lock(rows)
     connections[rows].in_atomic_block = False
@@ -230,7 +235,7 @@ def test_a_lease_that_is_over_commits_nothing(rows, end):
 
 def test_a_commit_without_a_lease_is_noticed(rows):
     """The test above fails where nothing looks at the lease before the COMMIT."""
-    edit = Edit(atomic, "_end", "            _ensure(lease)\n", "")
+    edit = Edit(atomic, "_end", "        _ensure(lease)\n", "")
     with with_edits(edit), pytest.raises(pytest.fail.Exception):
         test_a_lease_that_is_over_commits_nothing(rows, run_out)
     assert count(rows) == 1
@@ -532,32 +537,187 @@ def test_two_names_by_hand_end_in_their_order(rows):
 # -- torn open ------------------------------------------------------------------------------------
 
 
-def test_a_torn_block_is_rolled_back_and_released(rows, monkeypatch):
-    """An interruption before the first statement of the end, though the exception is kept."""
+@pytest.fixture
+def torn(rows, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Lease]:
+    """What leaves a torn block behind: it is interrupted before the first statement of its end."""
 
-    def torn(*_: object) -> None:
+    def interrupted(*_: object) -> None:
         raise Failing
 
-    monkeypatch.setattr(atomic.leave, "_leave", torn)
-    kept = []
-    try:
-        with redlock(NAME).atomic(rows) as lease:
-            insert(rows)
-    except Failing as error:
-        kept.append(error)
-    assert lease.ended
+    def tear() -> Lease:
+        lease: Lease
+        with monkeypatch.context() as patch:
+            patch.setattr(atomic.leave, "_leave", interrupted)
+            with pytest.raises(Failing), redlock(NAME).atomic(rows) as lease:
+                insert(rows)
+        return lease
+
+    return tear
+
+
+def test_a_torn_block_is_rolled_back_before_the_next_request(rows, torn):
+    """Its lease is renewed no more; what it wrote is never committed, nor mixed with later work."""
+    lease = torn()
+    assert lease.torn
+    assert not is_over(rows)
+    with pytest.raises(RuntimeError, match="COMMIT"):
+        entered(redlock("other").atomic(rows))
+    with pytest.raises(RuntimeError, match="durable"), transaction.atomic(rows, durable=True):
+        pass
+    request_started.send(None)
     assert is_over(rows)
-    assert is_free()
+    insert(rows)
+    assert count(rows) == 1
+    lease.release()
+
+
+def test_a_torn_block_is_rolled_back_before_the_next_task(rows, torn):
+    """Celery leaves a connection that is in a transaction, so the next task would write into it."""
+    lease = torn()
+    task_prerun.send(None)
+    assert is_over(rows)
     assert count(rows) == 0
-    assert len(kept) == 1
+    lease.release()
+
+
+@in_a_file
+def test_a_torn_block_whose_connection_was_closed(rows, torn):
+    """Django refuses a connection that was closed in a transaction; it is of use again."""
+    lease = torn()
+    connections[rows].close()
+    with pytest.raises(Error):
+        insert(rows)
+    end_torn()
+    assert count(rows) == 0
+    lease.release()
+
+
+def test_only_torn_blocks_of_this_thread_are_rolled_back(rows, torn):
+    """Neither one that is at work, nor Django's, nor one of another thread."""
+    with redlock(NAME).atomic(rows):
+        insert(rows)
+        end_torn()
+    with transaction.atomic(rows):
+        insert(rows)
+        end_torn()
+    assert count(rows) == 2
+    lease = torn()
+    thread = threading.Thread(target=end_torn)
+    thread.start()
+    thread.join()
+    assert not is_over(rows)
+    end_torn()
+    assert count(rows) == 2
+    lease.release()
+
+
+@pytest.mark.django_db
+def test_a_torn_block_in_a_test_case_is_left_to_it(monkeypatch):
+    """Its savepoint ends with the transaction of the test, which is not rolled back before."""
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic.leave, "_leave", lambda *_: None)
+        with redlock(NAME).atomic() as lease:
+            Group.objects.create(name="written")
+    assert lease.torn
+    end_torn()
+    assert Group.objects.filter(name="written").exists()
+    getattr(connections["default"], BEGUN).roll_back()  # for the tests that follow
+    lease.release()
+
+
+@pytest.mark.parametrize("interruptions", [1, 2])
+@pytest.mark.parametrize("way", ["commit", "roll_back", "release"])
+def test_how_many_interruptions_an_end_survives(rows, monkeypatch, way, interruptions):
+    """After one all is over; after two the next request rolls back, and nothing is renewed."""
+    left = [Failing() for _ in range(interruptions)]
+
+    def interrupt(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def interrupted(*args: Any) -> None:
+            if left:
+                raise left.pop()
+            real(*args)
+
+        monkeypatch.setattr(owner, name, interrupted)
+
+    interrupt(Lease if way == "release" else TransactionUnderLock, way)
+    if way == "commit":
+        interrupt(TransactionUnderLock, "roll_back")
+    with pytest.raises(Failing), redlock(NAME).atomic(rows) as lease:
+        insert(rows)
+        if way == "roll_back":
+            raise Failing
+    assert not lease.held or lease.torn
+    end_torn()
+    assert is_over(rows)
+    assert count(rows) == (1 if way == "release" else 0)
+    lease.release()
 
 
 def test_a_block_by_hand_that_is_forgotten(rows):
-    """Nothing is left when neither the lock nor the lease is kept."""
-    redlock(NAME).atomic(rows).__enter__()
+    """Nothing renews its lease, and the next request rolls back."""
+    redlock(NAME, ttl=0.1).atomic(rows).__enter__()
+    insert(rows)
     gc.collect()
+    assert not is_over(rows)
+    request_started.send(None)
     assert is_over(rows)
-    assert is_free()
+    assert count(rows) == 0
+    eventually(is_free)
+
+
+def closed_in_a_cycle(rows: str) -> None:
+    """Let the garbage collector close a generator whose block writes in the end."""
+
+    def writes(me: dict[str, Any]) -> Iterator[None]:
+        with redlock(NAME).atomic(rows):
+            insert(rows)
+            try:
+                yield
+            finally:
+                insert(rows)
+                me.clear()
+
+    cycle: dict[str, Any] = {}
+    cycle["me"], cycle["generator"] = cycle, writes(cycle)
+    next(cycle["generator"])
+    del cycle
+    gc.collect()
+
+
+def test_what_a_block_writes_while_the_collector_closes_it_is_rolled_back(rows):
+    """Its `finally` is still inside the transaction, which its end then rolls back."""
+    closed_in_a_cycle(rows)
+    assert is_over(rows)
+    assert count(rows) == 0
+
+
+def test_a_callback_that_rolls_back_is_noticed(rows, monkeypatch):
+    """What the `finally` writes is then committed by itself."""
+    kept: list[object] = []
+    begin = TransactionUnderLock.begin
+
+    def beginning(self: TransactionUnderLock, block: Any) -> None:
+        begin(self, block)
+        kept.append(weakref.ref(block(), lambda _: self.roll_back()))
+
+    monkeypatch.setattr(TransactionUnderLock, "begin", beginning)
+    with pytest.raises(AssertionError):
+        test_what_a_block_writes_while_the_collector_closes_it_is_rolled_back(rows)
+
+
+def test_a_torn_transaction_that_stays_open_is_noticed(rows, torn, monkeypatch):
+    """The tests above fail where nothing ends it."""
+    with monkeypatch.context() as patch, pytest.raises(AssertionError):
+        patch.setattr(TransactionUnderLock, "torn", False)
+        test_a_torn_block_is_rolled_back_before_the_next_request(rows, torn)
+    end_torn()
+    assert is_over(rows)
+    gc.collect()
+    kept: Any = [lease() for lease in context._stack.get()]
+    for lease in filter(None, kept):
+        lease.release()
 
 
 def test_a_generator_that_is_dropped(rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django_redlock.core import acquire, hold
@@ -195,18 +196,30 @@ class Client:
                 return
             if random.random() >= profile.extend:
                 return
+            lease = hold.Alone(self.policy, belief.grant)
             try:
-                grant = yield from hold.extend(
-                    self.policy, belief.grant, ttl=random.choice(profile.ttls)
+                (outcome,) = yield from hold.extend_many(
+                    self.policy,
+                    [lease],
+                    [random.choice(profile.ttls)],
+                    partial(self._extended, belief, lease),
                 )
-            except LeaseLost:
+            finally:  # also where it is interrupted: nodes that were to be healed are released
+                belief.grant = belief.grant._replace(touched=lease.grant.touched)
+            if isinstance(outcome, LeaseLost):
                 return
-            except NodesUnavailable:
+            if isinstance(outcome, NodesUnavailable):
                 self.world.checker.unavailable(self.label)
-                continue
-            belief.grant = grant
-            self.world.note("extended", self.label, grant.nonce)
-            self.world.checker.extended(belief, self.world.now, self.exact(grant.deadline))
+
+    def _extended(
+        self, belief: Belief, lease: hold.Alone, place: int, outcome: hold.Outcome
+    ) -> None:
+        """Believe for longer from the moment when that is known; a heal may come after it."""
+        lease.extended(place, outcome)
+        if isinstance(outcome, Grant):
+            belief.grant = outcome
+            self.world.note("extended", self.label, outcome.nonce)
+            self.world.checker.extended(belief, self.world.now, self.exact(outcome.deadline))
 
     def _give(self, grant: Grant, belief: Belief) -> None:
         """Stop believing, and offer the tenancy, once in a while twice."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from django_redlock.core.protocol import UNDO, Answer, Command, Request, Vote
+from django_redlock.core.protocol import TAKING, UNDO, Answer, Command, Request, Vote
 from django_redlock.core.reasons import Reason, ReasonCode, because
 from django_redlock.fanout.memory.group import MemoryNode
 from django_redlock.transport.pending import asked
@@ -161,6 +163,8 @@ class Network:
                 self._excuse(ask)
             elif ask.command not in UNDO and not self._may_vote(client, node):
                 unsent[i] = because(ReasonCode.RESTART_GUARD, seconds=0.0)
+            elif ask.command is Command.HEAL and self._owing(client, i, ask.nonce):
+                unsent[i] = because(ReasonCode.GRANT_UNANSWERED)
             else:
                 channel = self._channel(client, i, ask)
                 self._write(channel, i, ask, hearer)
@@ -186,20 +190,30 @@ class Network:
         node, now = self.nodes[i], self.world.now
         channels = self._channels.setdefault((client, i), [])
         channels[:] = [each for each in channels if each.life == node.life and not each.closed]
-        if ask.command in UNDO:
-            for channel in channels:
-                if any(nonce == ask.nonce for nonce, _ in channel.owed):
-                    return channel
+        if ask.command in UNDO and (behind := self._owing(client, i, ask.nonce)):
+            return behind
         for channel in channels:
             if not channel.silent(now) and channel.epoch is not None:
                 return channel
         channels.append(Connection(client, node.life, node.memory.fences.get("epoch")))
         return channels[-1]
 
+    def _owing(self, client: str, i: int, nonce: str) -> Connection | None:
+        """The connection of the client's process that owes the answer to a grant or a heal."""
+        clients = self.world.clients
+        process = next(each.process for each in clients if each.label == client)
+        fellows = [each.label for each in clients if each.process is process]
+        for channel in (each for label in fellows for each in self._channels.get((label, i), ())):
+            if channel.life == self.nodes[i].life and not channel.closed:
+                for owed, _ in channel.owed:
+                    if owed == nonce:
+                        return channel
+        return None
+
     def _write(self, channel: Connection, i: int, ask: Request, hearer: Hearer) -> None:
         world, profile = self.world, self.world.profile
         channel.inbound = max(channel.inbound, world.now + world.latency())
-        owed = (ask.nonce if ask.command is Command.GRANT else "", world.now)
+        owed = (ask.nonce if ask.command in TAKING else "", world.now)
         channel.owed.append(owed)
         number = next(self._sent)
         if self.nodes[i].hangs or world.chance(profile.loss):
@@ -258,7 +272,7 @@ class Network:
         if node.life != channel.life or not node.up:
             self._excuse(ask)  # the connection died with the process
             return
-        last = channel.epoch if ask.command is Command.GRANT else (ask.each or {}).get(i)
+        last = channel.epoch if ask.command in answers.WITH_EPOCH else (ask.each or {}).get(i)
         answer = node.memory.eval(ask, last)
         if answer[1] == b"EMPTY":
             channel.epoch = None  # look again, on a new connection
@@ -279,6 +293,16 @@ class Network:
                 hearer.hear(i, self._vote(i, ask, answer))
 
         world.at(channel.outbound, reply)
+
+    @contextmanager
+    def healing(self, nonces: Iterable[str]) -> Iterator[None]:
+        """While the block runs, a heal of these may still be rolled back."""
+        mine = list(nonces)
+        self._flying.update(mine)
+        yield
+        self._flying.subtract(mine)
+        for nonce in mine:
+            self.look_for_leftovers(nonce)
 
     # -- nothing stays behind -------------------------------------------------------------------
 

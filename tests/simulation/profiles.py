@@ -32,6 +32,7 @@ class Profile:
             ``majority`` or none.
         reachable: whether no client may ever be told that a majority could not be asked.
         restarts: mean time between restarts of a node; 0 is never.
+        rolling: seconds after which the next node restarts empty, one after the other; 0 is never.
         flush: the part of these that empties the node and leaves it running.
         hows: what a restart may leave of the data.
         boots: how far behind a node's clock may be after a restart, until it is set right; then
@@ -84,6 +85,7 @@ class Profile:
     absent: str = ""
     reachable: bool = False
     restarts: float = 0.0
+    rolling: float = 0.0
     flush: float = 0.0
     hows: tuple[str, ...] = ("with data", "stale", "empty")
     boots: float = 0.0

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, cast
 
 from django_redlock.backend import Backend
+from django_redlock.core.hold import Outcome
 from django_redlock.core.protocol import Request, Sleep
 from django_redlock.leases.batch import RenewalBatch, batches
 from django_redlock.leases.lease import Lease
@@ -76,6 +77,30 @@ PROFILES: Final = (
     ),
     replace(
         CALM,
+        name="rolling",
+        about="All nodes restart empty, one after the other, each when the guard of the one "
+        "before is over. Nobody may be told of a loss.",
+        hold=20.0,
+        ttls=(0.2, 0.4),
+        wait=(0.5,),
+        seconds=6.5,
+        rolling=1.3,
+        hows=("empty",),
+        reachable=False,
+        **LASTING,
+    ),
+    replace(
+        profile("tenacious"),
+        name="restarted",
+        about="Nodes restart or are emptied at any time, connections are cut, holders are paused.",
+        hold=6.0,
+        restarts=2.0,
+        flush=0.3,
+        seconds=3.0,
+        **LASTING,
+    ),
+    replace(
+        CALM,
         name="forgotten",
         about="Nodes lose keys that are being renewed, one node at a time; messages are lost.",
         loss=0.15,
@@ -89,6 +114,20 @@ PROFILES: Final = (
         **LASTING,
     ),
 )
+
+
+class Told(RenewalBatch):
+    """A batch that says when a lease knows its outcome, for others may be healed after that."""
+
+    def __init__(
+        self, backend: Backend, batch: Sequence[Reference], told: Callable[[Lease], object]
+    ) -> None:
+        super().__init__(backend, batch)
+        self._tell = told
+
+    def _told(self, i: int, outcome: Outcome) -> None:
+        super()._told(i, outcome)
+        self._tell(self.leases[i])
 
 
 class Watchdog:
@@ -134,15 +173,15 @@ class Watchdog:
 
     def _asking(self) -> Acts:
         while self._jobs:
-            renewal = RenewalBatch(*self._jobs.popleft())
+            renewal = Told(*self._jobs.popleft(), self._expect)
             self.world.note("shared" if len(renewal.leases) > 1 else "renewal")
-            outcomes = yield from renewal.steps()
-            lost = renewal.settle(outcomes)
+            with self.world.network.healing(lease.grant.nonce for lease in renewal.leases):
+                yield from renewal.steps()
             for lease in renewal.leases:
                 self.schedule.renew_later(lease)
                 self._expect(lease)
             self._wake()
-            for lease in lost:
+            for lease in renewal.lost:
                 lease.tell_lost()
         self._asker = None
         yield Sleep(math.inf)
@@ -186,7 +225,8 @@ class Watchdog:
         grant, nodes = lease.grant, self.world.network.nodes
         if self.told[grant.nonce] > 1:
             return "and knows it"
-        if self.world.profile.name == "kept" and self.client.clock() < lease._state.renew_until:
+        calm = self.world.profile.name in ("kept", "rolling")
+        if calm and self.client.clock() < lease._state.renew_until:
             return "and nothing was wrong"
         having = sum(
             all((node.memory.get(key) or "").startswith(grant.nonce) for key in grant.target.keys)
@@ -205,7 +245,7 @@ class Keeper(Client):
     """Half of a process; holds leases that are renewed."""
 
     def __init__(self, world: World, number: int, size: int, partner: Keeper | None) -> None:
-        super().__init__(world, number, size, Process(world))
+        super().__init__(world, number, size, partner.process if partner else Process(world))
         if partner is not None:
             self._rate, self._offset = partner._rate, partner._offset
             self.policy = partner.policy

@@ -19,7 +19,9 @@ MET = {
     "kept": {"shared"},
     "cut": {"cut", "lost reply", "told", "shared", "NodesUnavailable"},
     "cut-and-paused": {"cut", "suspended", "told"},
-    "forgotten": {"vanishes", "told", "shared"},
+    "forgotten": {"vanishes", "told", "shared", "heal"},
+    "rolling": {"restarts", "heal", "shared"},
+    "restarted": {"restarts", "heal", "told"},
 }
 
 

@@ -134,6 +134,10 @@ class Driven:
         if turn != self.turn:
             return
         world = self.world
+        if ask.still is not None and not ask.still():
+            votes = [Vote(node.label, Answer.UNKNOWN, sent=False) for node in world.network.nodes]
+            self.resume(turn, votes)
+            return
         nodes: Any = world.network.nodes  # only their labels are of interest
         self.collector = SimulatedCollector(nodes, ask, NODE_TIMEOUT, clock=lambda: world.now)
         no_connection: Any = None
@@ -337,6 +341,8 @@ class World:
             self._again(profile.vanish, self._vanish, node)
         for driven in self._driven:
             self._again(profile.steps, self._set_wall, driven.client)
+        for place, node in enumerate(self.network.nodes if profile.rolling else ()):
+            self.at((place + 0.5) * profile.rolling, partial(self._restart, node))
 
     def _again(self, mean: float, happen: Callable[[T], None], whom: T) -> None:
         """Let it happen to them, again and again; a mean of 0 is never."""

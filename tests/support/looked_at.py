@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from itertools import count
+from typing import Any
 
 import redis
+from django.core.management import call_command
 from django.test import override_settings
 
 from django_redlock import conf
@@ -15,6 +18,25 @@ from django_redlock.testing import EmbeddedNodes
 
 A, B = "a" * 32, "b" * 32
 _number = count()
+
+
+def check(*args: str, **options: Any) -> tuple[int, str]:
+    """Run ``redlock_check``; the exit code and what it printed."""
+    return _ran("redlock_check", *args, **options)
+
+
+def status(*args: str, **options: Any) -> tuple[int, str]:
+    """Run ``redlock_status``; the exit code and what it printed."""
+    return _ran("redlock_status", *args, **options)
+
+
+def _ran(command: str, *args: str, **options: Any) -> tuple[int, str]:
+    out, code = io.StringIO(), 0
+    try:
+        call_command(command, *args, stdout=out, **options)
+    except SystemExit as end:
+        code = int(str(end.code))
+    return code, out.getvalue()
 
 
 @contextmanager

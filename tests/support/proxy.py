@@ -112,6 +112,16 @@ class Proxy:
         """Pass on what comes."""
         self._fault, self.away = None, False
 
+    def lead_to(self, port: int, *, cut: bool = True) -> None:
+        """Be the way to another node, as an address is after a failover; end all connections.
+
+        Without ``cut`` those that are open go on to the node to which they led.
+        """
+        if cut:
+            self.cut()
+        self._target = port
+        self.heal()
+
     def let_go(self) -> None:
         """Pass on what was held."""
         self.holding = 0

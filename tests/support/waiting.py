@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
+from unittest.mock import patch
 
+from django_redlock.core.protocol import Request, Vote
 from django_redlock.leases.lease import Lease
+from django_redlock.transport import node, silence
 
 T = TypeVar("T")
+MINUTE = 60.0
 
 
 def eventually(
@@ -46,6 +52,35 @@ def release_under_a_waiter(lease: Lease, seconds: float) -> threading.Thread:
     thread = threading.Thread(target=release)
     thread.start()
     return thread
+
+
+@contextmanager
+def waiting_for_silent_nodes(group: Any, requests: int) -> Iterator[None]:
+    """Let so many requests of threads wait for NODE_TIMEOUT; one more that waits takes a minute.
+
+    So requests are counted that wait for a node which does not answer. How many seconds they take
+    depends on what else this machine does, and so decides nothing.
+    """
+    ask, threads, left = group.ask, group._threads, requests
+
+    def counted(request: Request) -> list[Vote]:
+        nonlocal left
+        if left == 0:
+            threads.timeout = MINUTE
+        left -= 1
+        votes: list[Vote] = ask(request)
+        return votes
+
+    began = time.monotonic()
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(node, "OPEN_TIMEOUT", MINUTE))  # no end of connecting
+        # A stall of this machine excuses no silence, which would be one more request that waits.
+        stack.enter_context(patch.object(silence, "UNSEEN", math.inf))
+        stack.enter_context(patch.object(threads, "timeout", threads.timeout))  # for its end
+        stack.enter_context(patch.object(group, "ask", counted))
+        yield
+    assert time.monotonic() - began < MINUTE / 2
+    assert left <= 0, "the requests that may wait were not all asked"
 
 
 def slowness() -> float:

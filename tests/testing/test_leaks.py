@@ -10,12 +10,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from django_redlock import redlock
+from django_redlock.locks import exits
 from django_redlock.testing import assert_free, assert_taken, leaks, stale, taken, unavailable
 from django_redlock.testing.leaks import Watch
 from tests.simulation.mutants.edits import Edit, with_edits
@@ -96,6 +99,24 @@ def enters_by_hand() -> None:
     KEPT.append(lock)
 
 
+def forgets_a_block() -> None:
+    """Enter by hand, and forget lock and lease."""
+    cycle: list[Any] = [redlock("report:7")]
+    cycle[0].__enter__()
+    cycle.append(cycle)
+
+
+def is_interrupted() -> None:
+    """Leave a block by an exception that arrives before the first statement of its end."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    tear = patch.object(exits.leave, "_leave", interrupted)
+    with tear, suppress(KeyboardInterrupt), redlock("report:7"):
+        pass
+
+
 LEFT = {
     acquires: "held by .*, not released; acquired at .*test_leaks.py:.* in acquires",
     acquires_in_a_thread: "held by .*, not released; acquired by worker at .* in acquires",
@@ -104,6 +125,8 @@ LEFT = {
     forgets_in_a_task: "forgotten without a release; acquired at .* in forgets_in_a_task",
     gives_away: "given away and not adopted; acquired at .* in gives_away",
     takes: "held by somebody else, not released; acquired at .* in takes",
+    forgets_a_block: "forgotten without a release; acquired at .* in forgets_a_block",
+    is_interrupted: "its block interrupted before the end; acquired at .* in is_interrupted",
     enters_by_hand: "not released; acquired at .* in enters_by_hand",
 }
 
@@ -150,11 +173,16 @@ def is_lost() -> None:
     stale(KEPT[-1])
 
 
-def forgets_a_block() -> None:
-    """Enter by hand, and forget lock and lease: they are released when garbage is collected."""
-    cycle: list[Any] = [redlock("report:7")]
-    cycle[0].__enter__()
-    cycle.append(cycle)
+def drops_a_generator() -> None:
+    """Suspend a generator in a block, and forget it: it is closed when garbage is collected."""
+
+    def work(_: object) -> Iterator[None]:
+        with redlock("report:7"):
+            yield
+
+    cycle: list[Any] = []
+    cycle.append(work(cycle))
+    next(cycle[0])
 
 
 def releases_in_an_outage() -> None:
@@ -177,7 +205,7 @@ def is_taken() -> None:
         uses_a_block_in_a_task,
         adopts,
         is_lost,
-        forgets_a_block,
+        drops_a_generator,
         releases_in_an_outage,
         is_taken,
     ],
@@ -269,7 +297,7 @@ def test_nobody_listens_afterwards(memory):
         (Edit(leaks, "_free", "< backend.policy.majority", "< 99"), forgets),
         (Edit(Watch, "add", "self._acquired[lease.grant.nonce] = acquired", "pass"), acquires),
         (Edit(leaks, "note", "watch.add(lease)", "pass"), takes),
-        (Edit(Watch, "free", "gc.collect()", "pass"), forgets_a_block),
+        (Edit(Watch, "free", "gc.collect()", "pass"), drops_a_generator),
     ],
 )
 def test_a_broken_variant_is_noticed(memory, edit, act):

@@ -41,6 +41,7 @@ INFO = {
 }
 G, H = bulk(b"GRANTED"), bulk(b"HELD")
 NONE = b"$-1\r\n"
+NO_ITEMS = b"*0\r\n"
 FAR = b":9223372036854775807\r\n"
 
 # What is answered to whatever was asked.
@@ -117,11 +118,20 @@ ECHOED: dict[str, tuple[bytes, ...]] = {
     "gone for another type": (bulk(b"GONE"), bulk(b"x")),
     "gone for 99 who wait": (bulk(b"GONE"), b":99\r\n"),
     "empty and more": (bulk(b"EMPTY"), b":1\r\n"),
-    "kept as a number": (bulk(b"KEPT"), b":1\r\n"),
-    "kept none": (bulk(b"KEPT"), b"*0\r\n"),
-    "kept three of one": (bulk(b"KEPT"), b"*3\r\n:1\r\n:1\r\n:1\r\n"),
-    "kept as a word": (bulk(b"KEPT"), b"*1\r\n+a\r\n"),
-    "kept five times": (bulk(b"KEPT"), b"*1\r\n:5\r\n"),
+    "kept, not what is free": (bulk(b"KEPT"), b"*1\r\n:1\r\n"),
+    "kept as a number": (bulk(b"KEPT"), b":1\r\n", NO_ITEMS),
+    "kept none": (bulk(b"KEPT"), NO_ITEMS, NO_ITEMS),
+    "kept three of one": (bulk(b"KEPT"), b"*3\r\n:1\r\n:1\r\n:1\r\n", NO_ITEMS),
+    "kept as a word": (bulk(b"KEPT"), b"*1\r\n+a\r\n", NO_ITEMS),
+    "kept five times": (bulk(b"KEPT"), b"*1\r\n:5\r\n", NO_ITEMS),
+    "free as a number": (bulk(b"KEPT"), b"*1\r\n:0\r\n", b":0\r\n"),
+    "free and kept": (bulk(b"KEPT"), b"*1\r\n:1\r\n", b"*1\r\n:0\r\n"),
+    "free twice": (bulk(b"KEPT"), b"*1\r\n:0\r\n", b"*2\r\n:0\r\n:0\r\n"),
+    "another is free": (bulk(b"KEPT"), b"*1\r\n:0\r\n", b"*1\r\n:1\r\n"),
+    "free below none": (bulk(b"KEPT"), b"*1\r\n:0\r\n", b"*1\r\n:-1\r\n"),
+    "a word is free": (bulk(b"KEPT"), b"*1\r\n:0\r\n", b"*1\r\n+a\r\n"),
+    "healed a word": (bulk(b"HEALED"), bulk(b"x")),
+    "healed 99 names": (bulk(b"HEALED"), b":99\r\n"),
     "freed without a number": (bulk(b"FREED"),),
     "freed a word": (bulk(b"FREED"), bulk(b"x")),
     "freed for 99 who wait": (bulk(b"FREED"), FAR),

@@ -47,6 +47,23 @@ def test_a_fenced_acquire_is_one_message_to_each_node(patient_nodes):
     assert scripts_run(patient_nodes) == [count + 2 for count in before]
 
 
+def test_an_extension_is_one_message_to_each_node(patient_nodes):
+    """A renewal costs nothing more where nothing is to be healed; else one more where it is."""
+    connect()
+    lease = redlock("name", renew=False).acquire()
+    before = scripts_run(patient_nodes)
+    lease.extend()
+    assert scripts_run(patient_nodes) == [count + 1 for count in before]
+    for place in (1, 3):
+        with patient_nodes[place].client() as client:
+            client.delete("redlock:lock:name")
+    lease.extend()
+    lease.extend()
+    extra = [now - old - 3 for now, old in zip(scripts_run(patient_nodes), before, strict=True)]
+    assert extra == [0, 1, 0, 1, 0]
+    lease.release()
+
+
 def test_a_conflict_is_known_after_one_message_to_each_node(patient_nodes):
     """A refusal costs one round; only nodes that were not heard are asked to undo."""
     connect()

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable
-from django_redlock.core.hold import extend_many
+from django_redlock.core.hold import Alone, extend_many
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import (
     Answer,
@@ -34,6 +34,7 @@ from django_redlock.core.protocol import (
     Waiter,
     Wakeup,
 )
+from django_redlock.core.quorum import free_of, outcomes_of
 from django_redlock.core.reasons import ReasonCode, describe
 from django_redlock.inspection.survey import survey
 from django_redlock.locks.template import LockTemplate
@@ -91,6 +92,7 @@ def _ask(command: Command) -> Request:
         Command.GRANT: ((TARGET.fences, TARGET.held, TARGET.waits, *TARGET.keys), (1, 1, 1)),
         Command.RAISE: ((TARGET.fences, *TARGET.keys), (1, 1, 1)),
         Command.EXTEND: ((TARGET.held, *TARGET.keys), (NONCE, 1, 1, "name")),
+        Command.HEAL: ((TARGET.fences, TARGET.held, *TARGET.keys), (1, 1, "", 1, "name")),
         Command.RELEASE: (
             (TARGET.held, TARGET.waits, *TARGET.keys, *TARGET.queues),
             (0, "1", "name"),
@@ -300,8 +302,11 @@ def sound(command: Command, vote: Vote, asked: int) -> None:
     if command is Command.GRANT:
         assert 1 <= vote.number <= 2**53
     elif command is Command.EXTEND:
-        assert len(vote.data) == asked
-        assert set(vote.data) <= {0, 1}
+        kept, free = outcomes_of(vote), free_of(vote)
+        assert len(kept) == asked
+        assert set(kept) <= {0, 1}
+        assert len(set(free)) == len(free)
+        assert not any(kept[each] for each in free)
     elif command in {Command.CLAIM, Command.BLOCK}:
         assert isinstance(vote.data[0], str)
     elif command in {Command.RELEASE, Command.SURVEY}:
@@ -341,7 +346,7 @@ def extended_by(answer: list[object]) -> object:
     """What becomes of a lease that one of three nodes answers for, and no other node."""
     policy = Policy(size=3)
     grant = Grant(TARGET, NONCE, 1, policy.clock() + 10, policy.clock(), 10, policy.everyone())
-    steps = extend_many(policy, [grant], [10])
+    steps = extend_many(policy, [Alone(policy, grant)], [10])
     ask = next(steps)
     assert isinstance(ask, Request)
     nonce = ask.nonce.encode()
@@ -354,15 +359,15 @@ def extended_by(answer: list[object]) -> object:
 
 def test_one_node_has_one_vote_on_an_extension():
     """A node that says "kept, five times" extends no lease that others do not extend."""
-    assert isinstance(extended_by([b"KEPT", [1]]), NodesUnavailable)
-    assert isinstance(extended_by([b"KEPT", [5]]), NodesUnavailable)
+    assert isinstance(extended_by([b"KEPT", [1], []]), NodesUnavailable)
+    assert isinstance(extended_by([b"KEPT", [5], []]), NodesUnavailable)
 
 
 def test_a_node_with_five_votes_is_noticed():
     """The check above fails if what a node says of a tenancy may be more than 1."""
     edit = Edit(answers, "_are_outcomes", "is_count(each, 1)", "is_count(each, 5)")
     with with_edits(edit):
-        assert isinstance(extended_by([b"KEPT", [5]]), Grant)
+        assert isinstance(extended_by([b"KEPT", [5], []]), Grant)
         with pytest.raises(AssertionError):
             test_one_node_has_one_vote_on_an_extension()
 

@@ -223,4 +223,4 @@ def test_passwords_that_a_node_does_not_want(node):
     wrong = ResponseError("invalid username-password pair or user is disabled.")
     assert why_unreached(wrong) == because(ReasonCode.LOGIN_REFUSED)
     told = describe(why_unreached(wrong))
-    assert told.endswith("that NODES has for it; correct USERNAME and PASSWORD")
+    assert told.endswith("or what the credential_provider in OPTIONS gives")

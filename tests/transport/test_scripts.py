@@ -115,9 +115,10 @@ class Pair:
         wish, slack = options.get("wish", 0), options.get("slack", WIDE)
         ttl, label, old = options.get("ttl", STEP), options.get("label", ""), options.get("old", "")
         word, waits = options.get("word", ""), options.get("waits", 0)
+        opener = options.get("opener", f"{options.get('private', 0)}:{word}" if word else "")
         fields = [FIELDS[name] for name in names]
         keys = [FENCES, HELD, WAITS, *(f"{LOCK}{name}" for name in names)]
-        args = (wish, slack, ttl, label, old, word, waits, *fields, *names)
+        args = (wish, slack, ttl, label, old, opener, waits, *fields, *names)
         return self.ask(Command.GRANT, nonce, keys, *args, last=options.get("epoch", "0"))
 
     def raise_(self, nonce: str, names: Sequence[str], token: int, number: int) -> list[Any]:
@@ -134,6 +135,20 @@ class Pair:
         ]
         kept: list[int] = self.ask(Command.EXTEND, ECHO, locks(names), *args)[2]
         return kept
+
+    def free(self, nonce: str, names: Sequence[str]) -> bool:
+        """Whether an extension says that the names of a tenancy are free."""
+        args: tuple[str | int, ...] = (nonce, STEP, len(names), *names)
+        return bool(self.ask(Command.EXTEND, ECHO, locks(names), *args)[3] == [0])
+
+    def heal(
+        self, nonce: str, names: Sequence[str], *, fence: int = 7, ttl: int = STEP, epoch: str = "0"
+    ) -> list[Any]:
+        """Put a tenancy back where its names are free."""
+        keys = [FENCES, HELD, *(f"{LOCK}{name}" for name in names)]
+        fields = [FIELDS[name] for name in names]
+        args: tuple[str | int, ...] = (fence, ttl, "label", *fields, *names)
+        return self.ask(Command.HEAL, nonce, keys, *args, last=epoch)
 
     def release(
         self, nonce: str, names: Sequence[str], *, reserve: int = 0, wake: str = ""
@@ -264,6 +279,7 @@ class Walk:
             self.adopt: 10,
             self.raise_: 15,
             self.extend: 15,
+            self.heal: 12,
             self.release: 14,
             self.mark: 12,
             lambda: self.pair.unmark(self.nonce, self.names[0], rng.choice(["", "", "any"])): 6,
@@ -288,18 +304,25 @@ class Walk:
         """Ask for names, with a wish that counts or one that does not."""
         wish = self.rng.choice([0, self.rng.randrange(50), FUTURE + self.rng.randrange(50)])
         label = self.rng.choice(LABELS)
-        word = self.rng.choice(["", "", *NONCES, NONCES[2].upper(), "0" * 31])
+        word = self.rng.choice([*NONCES, NONCES[2].upper(), "0" * 31])
+        opener = self.rng.choice(["", "", *[f"{self.rng.choice([0, 0, 1, 2])}:{word}"] * 4, word])
         waits = self.rng.choice([0, self.ttl])
         self.note(
             self.pair.grant(
-                self.nonce, self.names, wish=wish, ttl=self.ttl, label=label, word=word, waits=waits
+                self.nonce,
+                self.names,
+                wish=wish,
+                ttl=self.ttl,
+                label=label,
+                opener=opener,
+                waits=waits,
             )
         )
 
     def release(self) -> None:
         """Give back: what we have or have not, and keep it for others, and wake them, or not."""
         reserve = self.rng.choice([0, self.ttl])
-        wake = "".join(self.rng.choice("01") for _ in self.names)
+        wake = "".join(self.rng.choice("001112") for _ in self.names)
         self.pair.release(self.nonce, self.names, reserve=reserve, wake=wake)
 
     def adopt(self) -> None:
@@ -333,6 +356,11 @@ class Walk:
             )
         )
 
+    def heal(self) -> None:
+        """Put back what we had or had not, with a token above or below the counters."""
+        fence = max(1, self.granted.get(self.nonce, (5, []))[0] + self.rng.randrange(-1, 3))
+        self.pair.heal(self.nonce, self.names, fence=fence, ttl=self.ttl)
+
     def interfere(self) -> None:
         """Be another client, or an operator."""
         if self.rng.random() < 0.3:
@@ -347,6 +375,7 @@ class Walk:
         """Ask while the epoch is missing, or with another one."""
         self.pair.empty()
         self.pair.grant(self.nonce, self.names, epoch=self.rng.choice(["0", "", "1"]))
+        self.pair.heal(self.nonce, self.names, epoch=self.rng.choice(["0", "", "1"]))
         self.pair.admit()
         self.pair.grant(self.nonce, self.names, epoch=self.rng.choice(["", "1", "00"]))
 
@@ -370,6 +399,10 @@ EVERY_ANSWER = {
     ("extend", b"KEPT"),
     ("extend", b"no"),
     ("extend", b"yes"),
+    ("extend", b"free"),
+    ("heal", b"HEALED"),
+    ("heal", b"GONE"),
+    ("heal", b"EMPTY"),
     ("release", b"FREED"),
     ("release", b"GONE"),
     ("mark", b"MARKED"),
@@ -403,12 +436,13 @@ def test_the_random_questions_meet_every_answer(pair, monkeypatch):
         met.add((command.value, answer[1]))
         if command is Command.EXTEND:
             met.update(("extend", (b"no", b"yes")[kept]) for kept in answer[2])
+            met.update(("extend", b"free") for _ in answer[3])
         if command is Command.TASKS:
             met.update(("tasks", row[1]) for row in answer[2])
         return answer
 
     monkeypatch.setattr(Pair, "ask", noting)
-    walk = Walk(pair, 7)
+    walk = Walk(pair, 4)
     words, kept = set(), 0
     for _ in range(1_200):
         walk.step()
@@ -535,10 +569,69 @@ def test_extend_prolongs_on_a_node_that_is_out_of_memory(pair):
         words = pair.client.eval(
             scripts.TEXT[Command.EXTEND], 2, *keys, ECHO, NONCES[0], 60_000, 1, "a"
         )
-        assert words == [ECHO.encode(), b"KEPT", [1]]
+        assert words == [ECHO.encode(), b"KEPT", [1], []]
         assert slot(pair.client.pttl(f"{LOCK}a")) == 3
     finally:
         pair.client.config_set("maxmemory", 0)
+
+
+def test_only_a_missing_key_is_free(pair):
+    """Another's, a reservation, a rest and a record are not; of several names each counts."""
+    assert pair.free(NONCES[0], ["a"])
+    pair.grant(NONCES[0], ["b"])
+    assert pair.free(NONCES[0], ["a", "b"])
+    assert not pair.free(NONCES[0], ["b"])
+    for value in (f"{NONCES[1]}:5:label", NEXT, "rest::label", "done::label", "foreign"):
+        pair.put("a", value, STEP)
+        assert not pair.free(NONCES[0], ["a"])
+        assert not pair.free(NONCES[0], ["a", "b"])
+        assert not pair.free(NONCES[0], ["b", "a"])
+
+
+def test_a_heal_writes_what_is_missing_and_raises_the_counters(pair):
+    """The value has the token as its number; the next grant gets a higher one, for each name."""
+    pair.grant(NONCES[0], ["b"], ttl=20_000)
+    token = FUTURE
+    assert pair.heal(NONCES[0], ["a", "b"], fence=token, ttl=40_000)[1:] == [b"HEALED", 2]
+    assert pair.memory.get(f"{LOCK}a") == f"{NONCES[0]}:{token}:label"
+    assert pair.memory.get(f"{LOCK}b") != f"{NONCES[0]}:{token}:label"
+    assert {pair.memory.fences[str(FIELDS[name])] for name in "ab"} == {token}
+    assert [slot(pair.client.pttl(f"{LOCK}{name}")) for name in "ab"] == [2, 2]
+    assert pair.heal(NONCES[0], ["a"], fence=3, ttl=20_000)[1] == b"HEALED"
+    assert slot(pair.client.pttl(f"{LOCK}a")) == 2
+    pair.release(NONCES[0], ["a"])
+    assert int(pair.grant(NONCES[1], ["a"])[2]) > token
+
+
+@pytest.mark.parametrize("value", [f"{NONCES[1]}:5:label", NEXT, "rest::l", "done::l", "foreign"])
+def test_a_heal_writes_nothing_over_another_value(pair, value):
+    """All names are ours or missing, or none is written; also no counter is raised."""
+    pair.put("b", value, STEP)
+    before = dict(pair.memory.fences)
+    assert pair.heal(NONCES[0], ["a", "b"], fence=FUTURE)[1:] == [b"GONE"]
+    assert pair.memory.get(f"{LOCK}a") is None
+    assert pair.memory.fences == before
+
+
+def test_a_heal_on_an_emptied_node_writes_nothing(pair):
+    """The node has another epoch than when the connection was opened: its guard comes first."""
+    for epoch in ("", "1", "00"):
+        assert pair.heal(NONCES[0], ["a"], epoch=epoch)[1:] == [b"EMPTY"]
+    assert pair.memory.get(f"{LOCK}a") is None
+
+
+def test_a_heal_on_a_node_that_is_out_of_memory_writes_nothing(pair):
+    """The first write is refused, so all are."""
+    pair.client.config_set("maxmemory", 1)
+    keys = [FENCES, HELD, f"{LOCK}a"]
+    try:
+        with pytest.raises(redis.ResponseError, match="maxmemory"):
+            pair.client.eval(
+                *(scripts.TEXT[Command.HEAL], 3, *keys, NONCES[0], 7, STEP, "", "1", "a", "0")
+            )
+    finally:
+        pair.client.config_set("maxmemory", 0)
+    pair.compare()
 
 
 def test_extend_gives_a_key_without_expiry_none(pair):
@@ -840,6 +933,55 @@ def test_a_word_opens_only_what_is_reserved_or_its_own(pair):
         assert pair.grant(NONCES[1], ["a", "b"], word=word)[1] == b"GRANTED"
         assert pair.memory.fences["1"] > before
         pair.delete("b")
+
+
+OPENED = {  # by the first nonce: what a name holds, and the outcome if it is private, and if not
+    None: (b"GRANTED", b"GRANTED"),
+    f"{NONCES[0]}:5:x": (b"HELD", b"GRANTED"),
+    f"{NONCES[0]}:1:x": (b"HELD", b"GRANTED"),  # the number is that of the private names
+    f"1:{NONCES[0]}:x": (b"HELD", b"HELD"),  # what the wake-up looks like
+    NEXT: (b"HELD", b"GRANTED"),
+    f"{NONCES[1]}:5:x": (b"HELD", b"HELD"),
+    "done::x": (b"DONE", b"DONE"),
+}
+
+
+@pytest.mark.parametrize("value", OPENED)
+@pytest.mark.parametrize("other", [f"{NONCES[0]}:5:x", NEXT])
+def test_a_word_opens_no_private_name(pair, value, other):
+    """A run name may live with the nonce of a key that was freed: it is free when it is missing.
+
+    The other names of the same attempt are opened as ever.
+    """
+    for private, outcome in zip((1, 0), OPENED[value], strict=True):
+        pair.delete("a")
+        if value is not None:
+            pair.put("a", value, STEP)
+        pair.put("b", other, STEP)
+        told = pair.grant(NONCES[2], ["a", "b"], word=NONCES[0], private=private)
+        assert told[1] == outcome
+        assert told[5:] == ([] if outcome == b"GRANTED" else [0])  # which name was refused
+
+
+@pytest.mark.parametrize(
+    "opener", [NONCES[0], f"{NONCES[0]}:0", f":{NONCES[0]}", "0:", "-1:a", "0:x"]
+)
+def test_what_is_no_wake_up_opens_nothing(pair, opener):
+    """A nonce without the number of private names, and other texts, are as good as none."""
+    for value in (f"{NONCES[0]}:5:x", f"{opener}:5:x", "::5:x", NEXT):
+        pair.put("a", value, STEP)
+        assert pair.grant(NONCES[1], ["a"], opener=opener)[1] == b"HELD"
+
+
+def test_a_private_name_is_never_reserved(pair):
+    """Its release wakes the waiter and frees it at once: no wake-up would open a reservation."""
+    pair.grant(NONCES[0], ["a", "b"])
+    pair.look("a", STEP)
+    pair.look("b", STEP)
+    assert pair.release(NONCES[0], ["a", "b"], reserve=STEP, wake="21")[1:] == [b"FREED", 2]
+    assert pair.client.get(f"{LOCK}a") is None
+    assert pair.client.get(f"{LOCK}b") == NEXT.encode()
+    assert [pair.claim(name) for name in ("a", "b")] == [NONCES[0]] * 2
 
 
 def test_a_word_is_no_nonce(pair):

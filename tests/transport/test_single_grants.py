@@ -24,7 +24,7 @@ WIDE = 10**16  # microseconds
 def ask_for_one(client: Any, text: str, *, word: str = "", waits: int = 0) -> Any:
     """Send a text of the grant script to the real node alone, for one name."""
     keys = (FENCES, HELD, WAITS, LOCK)
-    args = (NONCES[0], 7, WIDE, STEP, "me", "", word, waits, "1", "a", "0")
+    args = (NONCES[0], 7, WIDE, STEP, "me", "", word and f"0:{word}", waits, "1", "a", "0")
     try:
         return client.eval(text, len(keys), *keys, *args)
     except redis.ResponseError as error:

@@ -93,24 +93,24 @@ def arefused(**options: Any) -> Any:
 def test_what_is_a_refusal():
     """A lock that is held is 409, nodes that cannot be asked are 503; the rest is no refusal."""
     taken, away = LockTaken("held", name="n", retry_after=20.0), NodesUnavailable("down", name="n")
-    assert refusal_of(taken) == Refusal(409, 1, taken)
-    assert refusal_of(taken, status=423, retry_after=2.1) == Refusal(423, 3, taken)
-    assert refusal_of(away, retry_after=60) == Refusal(503, 5, away)
+    assert refusal_of(taken, asked()) == Refusal(409, 1, taken)
+    assert refusal_of(taken, asked(), status=423, retry_after=2.1) == Refusal(423, 3, taken)
+    assert refusal_of(away, asked(), retry_after=60) == Refusal(503, 5, away)
     for error in (LeaseLost("lost"), ValueError(), KeyboardInterrupt()):
-        assert refusal_of(error) is None
+        assert refusal_of(error, asked()) is None
 
 
 @pytest.mark.parametrize("code", [ReasonCode.NOT_EXTENDED, ReasonCode.NOT_ASKED])
 def test_a_lease_that_was_not_extended_is_no_refusal(code):
     """The work is under way: no answer says that it did not begin."""
-    assert refusal_of(NodesUnavailable(because(code, votes=1, size=3))) is None
+    assert refusal_of(NodesUnavailable(because(code, votes=1, size=3)), asked()) is None
 
 
 def test_another_framework_can_answer_with_it():
     """Body and headers of a refusal are those of the response, for an exception handler."""
     with redlock("key"), pytest.raises(LockTaken) as raised:
         redlock("key").acquire()
-    refusal = refusal_of(raised.value)
+    refusal = refusal_of(raised.value, asked())
     assert refusal is not None
     response = refused(asked("application/json"))
     assert json.loads(response.content) == refusal.problem

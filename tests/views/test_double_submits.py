@@ -8,11 +8,11 @@ from . import soak
 from .shop.served import served
 
 SHORT = {  # servers, and how many double submits
-    "gunicorn, 8 workers": 300,
-    "gunicorn, 8 workers, tokens": 100,
-    "gunicorn, 2 workers of gevent": 50,
-    "uvicorn, 8 workers, async": 100,
-    "uvicorn, 8 workers": 50,
+    "gunicorn, 8 workers": 100,
+    "gunicorn, 8 workers, tokens": 40,
+    "gunicorn, 2 workers of gevent": 20,
+    "uvicorn, 8 workers, async": 40,
+    "uvicorn, 8 workers": 20,
 }
 
 

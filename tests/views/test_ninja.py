@@ -130,7 +130,7 @@ def test_a_lock_that_an_operation_takes_itself(orders):  # noqa: F811
     @made.exception_handler(NodesUnavailable)
     @made.exception_handler(LockTaken)
     def refused(request: Any, error: Any) -> Any:
-        refusal = refusal_of(error)
+        refusal = refusal_of(error, request)
         assert refusal is not None
         answer = made.create_response(request, refusal.problem, status=refusal.status)
         for name, value in refusal.headers.items():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import itertools
 import json
+import math
 import pickle
 import re
 import textwrap
@@ -596,17 +598,44 @@ def test_a_file_keeps_the_lock_until_it_is_closed(tmp_path):
     assert is_free("export")
 
 
-def test_a_stream_that_is_dropped_releases():
-    """A stream that nobody closes, such as one replaced by a middleware, is no leak."""
+def test_a_stream_that_is_dropped_is_renewed_no_more():
+    """Its name is free after the ttl, where nobody closes it, such as a middleware's."""
 
-    @single_flight("export")
+    @single_flight("export", ttl=0.2)
     def view(request):
         return StreamingHttpResponse(iter([b"a"]))
 
     request = asked()
-    view(request)
+    response = view(request)
+    assert not request.lease.torn
+    assert request.lease.renew_at < math.inf
+    del response
+    assert request.lease.torn
+    assert request.lease.renew_at == math.inf
     eventually(lambda: is_free("export"))
-    assert request.lease.ended
+
+
+def test_a_stream_that_the_collector_closes_ends_before_the_lock():
+    """What its generator does at its end is under the lock, though the response is gone."""
+    held = []
+
+    def rows(me: Any) -> Iterator[bytes]:
+        try:
+            yield b"a"
+        finally:
+            held.append(is_free("export"))
+            del me
+
+    @single_flight("export")
+    def view(request):
+        cycle: list[Any] = []
+        cycle.append(StreamingHttpResponse(rows(cycle)))
+        next(iter(cycle[0]))
+        return cycle[0]
+
+    view(asked())
+    gc.collect()
+    assert held == [False]
 
 
 def test_a_template_keeps_the_lock_until_it_is_rendered():
@@ -661,17 +690,17 @@ def test_a_template_may_be_rendered_by_a_coroutine():
     assert is_free("page")
 
 
-def test_a_template_that_is_dropped_releases():
-    """A template that nobody renders is no leak, although the request lives on."""
+def test_a_template_that_is_dropped_is_renewed_no_more():
+    """The name of a page that nobody renders is free after the ttl, though the request lives on."""
 
-    @single_flight("page")
+    @single_flight("page", ttl=0.2)
     def view(request):
         return Page(lambda: None)
 
     request = asked()
     view(request)
+    assert request.lease.torn
     eventually(lambda: is_free("page"))
-    assert request.lease.ended
 
 
 def test_a_rendered_template_does_not_keep_the_lock():
@@ -1284,7 +1313,7 @@ def test_the_examples_of_the_how_to_run(memory):
     assert names["MIDDLEWARE"][-1] == "django_redlock.views.RedlockMiddleware"
     answered = names["BusyPages"](lambda _: None).process_exception(asked(), LockTaken("held"))
     assert (answered.status_code, answered.headers["Retry-After"]) == (423, "1")
-    problem, status, headers = names["handle"](LockTaken("held"))
+    problem, status, headers = names["handle"](asked(), LockTaken("held"))
     assert (problem["status"], status, headers["Retry-After"]) == (409, 409, "1")
     seat = names["BookSeat"].as_view()
     assert held_by(seat, asked(), seat="7A") == (b"Seat 7A is yours.", "seat:7A")

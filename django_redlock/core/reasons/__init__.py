@@ -10,7 +10,7 @@ reason      a code with its data; makes its sentence, and puts equal reasons of 
 from __future__ import annotations
 
 from .codes import ReasonCode
-from .reason import Reason, action, because, by_node, code_of, describe, printable
+from .reason import Reason, action, because, by_node, code_of, describe, is_silent, printable
 
 __all__ = [
     "Reason",
@@ -20,5 +20,6 @@ __all__ = [
     "by_node",
     "code_of",
     "describe",
+    "is_silent",
     "printable",
 ]

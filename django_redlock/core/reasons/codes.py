@@ -81,6 +81,7 @@ class ReasonCode(enum.StrEnum):
     GUARD_OVER = "guard_over"
     LEFT_QUEUE = "left_queue"
     LOOP_ENDS = "loop_ends"
+    EXITING = "exiting"
     # An attempt failed: LockTaken and NodesUnavailable.
     HELD = "held"
     RECORDED = "recorded"
@@ -99,6 +100,7 @@ class ReasonCode(enum.StrEnum):
     OVER_BEFORE_EXTENDED = "over_before_extended"
     DENIED = "denied"
     RAN_OUT = "ran_out"
+    NEVER_RELEASED = "never_released"
     TIME_OVER = "time_over"
     LOST = "lost"
     LOST_IN_BLOCK = "lost_in_block"
@@ -114,6 +116,7 @@ class ReasonCode(enum.StrEnum):
     ADVICE_GUARD = "advice_guard"
     ADVICE_CLOCK = "advice_clock"
     ADVICE_DOWN = "advice_down"
+    ADVICE_NODE = "advice_node"
     EVICTS = "evicts"
     # What an examination of the nodes says, besides all these.
     READY = "ready"

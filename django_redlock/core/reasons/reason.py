@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 from .codes import ReasonCode
-from .sentences import ACTIONS, BRIEF, IF_EMPTY, MORE, SENTENCES
+from .sentences import ACTIONS, BRIEF, IF_EMPTY, MORE, SENTENCES, SILENT
 
 Datum: TypeAlias = "str | float | Reason"
 SECONDS: Final = frozenset({"seconds", "ahead", "behind"})  # data by which reasons do not differ
@@ -63,6 +63,11 @@ def describe(reason: Reason | str | None, *, brief: bool = False) -> str:
 def action(reason: Reason) -> str:
     """Return what to do about a node with this reason; "" where its sentence says it."""
     return ACTIONS.get(reason.code, "")
+
+
+def is_silent(reason: Reason | str | None) -> bool:
+    """Tell whether perhaps no server runs at the address of a node with this reason."""
+    return not isinstance(reason, Reason) or reason.code in SILENT
 
 
 def _shown(name: str, datum: Datum) -> Datum:

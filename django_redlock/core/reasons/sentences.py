@@ -43,8 +43,8 @@ SENTENCES: Final = {
     ReasonCode.STRANGE_TIME: "its TIME is not that of a Redis or Valkey server",
     ReasonCode.NO_SUCH_DATABASE: "has no database of that number; correct it in NODES",
     ReasonCode.UNSENDABLE: "its host, USERNAME or PASSWORD has characters that cannot be sent",
-    ReasonCode.LOGIN_REFUSED: "refuses the username or password that NODES has for it; correct "
-    "USERNAME and PASSWORD",
+    ReasonCode.LOGIN_REFUSED: "refuses the username or password; correct USERNAME and PASSWORD in "
+    "NODES, or what the credential_provider in OPTIONS gives",
     ReasonCode.NO_PASSWORD_THERE: "has no password for that user; set one there, or remove "
     "PASSWORD from NODES",
     ReasonCode.PASSWORD_NEEDED: "NOAUTH: asks for a password; set PASSWORD for it in NODES",
@@ -93,6 +93,7 @@ SENTENCES: Final = {
     ReasonCode.GUARD_OVER: "the restart guard is over: look again",
     ReasonCode.LEFT_QUEUE: "left the queue",
     ReasonCode.LOOP_ENDS: "the event loop ends",
+    ReasonCode.EXITING: "the interpreter shuts down",
     ReasonCode.HELD: "held by {holder} on {nodes} of {size} nodes",
     ReasonCode.RECORDED: "its work is recorded as done",
     ReasonCode.NO_MAJORITY: "{votes} of {size} nodes could vote, {needed} are needed",
@@ -111,6 +112,8 @@ SENTENCES: Final = {
     ReasonCode.OVER_BEFORE_EXTENDED: "over before a majority extended it",
     ReasonCode.DENIED: "a majority does not have it any more",
     ReasonCode.RAN_OUT: "its time ran out",
+    ReasonCode.NEVER_RELEASED: "what was to release it was interrupted or dropped, so its time ran "
+    "out",
     ReasonCode.TIME_OVER: "its time is over",
     ReasonCode.LOST: "the lease was lost",
     ReasonCode.LOST_IN_BLOCK: "the lease was lost before the block ended",
@@ -129,6 +132,7 @@ SENTENCES: Final = {
     ReasonCode.ADVICE_CLOCK: "clock: {cause}",
     ReasonCode.ADVICE_DOWN: "down: start the server, or correct its entry in "
     "REDLOCK[{alias!r}]['NODES']",
+    ReasonCode.ADVICE_NODE: "{cause}; {action}",
     ReasonCode.EVICTS: "{policy}: with this maxmemory-policy a full node deletes locks that are "
     "held (keys deleted since its start: {evicted}); set noeviction",
     ReasonCode.READY: "ready ({votes} of {size} nodes can vote, {needed} are needed)",
@@ -156,6 +160,7 @@ SENTENCES: Final = {
 }
 # What to do about a node, where the sentence does not say it.
 CORRECT: Final = "start the server, or correct its entry in NODES"
+ELSEWHERE: Final = "correct host and port in NODES"
 INDEPENDENT: Final = "put an independent master in its place"
 ACTIONS: Final = {
     ReasonCode.CONNECTION_REFUSED: CORRECT,
@@ -166,21 +171,44 @@ ACTIONS: Final = {
     ReasonCode.CONNECT_FAILED: "correct its entry in NODES",
     ReasonCode.CONNECTION_LOST: CORRECT,
     ReasonCode.CONNECTION_CLOSED: CORRECT,
-    ReasonCode.STRANGE_INFO: "correct host and port in NODES",
-    ReasonCode.STRANGE_TIME: "correct host and port in NODES",
-    ReasonCode.NOT_THE_PROTOCOL: "correct host and port in NODES",
-    ReasonCode.TOO_LONG: "correct host and port in NODES",
-    ReasonCode.UNASKED: "correct host and port in NODES",
+    ReasonCode.STRANGE_INFO: ELSEWHERE,
+    ReasonCode.STRANGE_TIME: ELSEWHERE,
+    ReasonCode.NOT_THE_PROTOCOL: ELSEWHERE,
+    ReasonCode.TOO_LONG: ELSEWHERE,
+    ReasonCode.UNASKED: ELSEWHERE,
+    ReasonCode.OUT_OF_STEP: ELSEWHERE,
+    ReasonCode.SENSELESS: ELSEWHERE,
     ReasonCode.RESTART_GUARD: "wait, it votes by itself when they are over",
     ReasonCode.CLUSTER: INDEPENDENT,
     ReasonCode.REPLICA: INDEPENDENT,
-    ReasonCode.PROMOTED: INDEPENDENT,
+    ReasonCode.PROMOTED: f"{INDEPENDENT}, or delete its dump.rdb and restart it",
+    ReasonCode.READ_ONLY: INDEPENDENT,
+    ReasonCode.TOO_FEW_REPLICAS: "set min-replicas-to-write 0",
     ReasonCode.LOADING: "look again when it has loaded them",
     ReasonCode.CANNOT_SAVE: "make room on its disk, or switch persistence off",
     ReasonCode.TOO_MANY_CLIENTS: "raise its maxclients, or end clients",
     ReasonCode.ERROR: "look into its log",
     ReasonCode.UNREADABLE_ERROR: "look into its log",
 }
+# Perhaps nothing runs there. With another reason a server does, and to start it is no help.
+SILENT: Final = frozenset(
+    {
+        ReasonCode.DOWN,
+        ReasonCode.CONNECTION_REFUSED,
+        ReasonCode.NO_SUCH_SOCKET,
+        ReasonCode.NO_SUCH_HOST,
+        ReasonCode.NO_ROUTE,
+        ReasonCode.CONNECT_TIMEOUT,
+        ReasonCode.CONNECT_FAILED,
+        ReasonCode.CONNECT_RAISED,
+        ReasonCode.CONNECTING,
+        ReasonCode.NEVER_REACHED,
+        ReasonCode.CONNECTION_LOST,
+        ReasonCode.CONNECTION_CLOSED,
+        ReasonCode.NO_ANSWER,
+        ReasonCode.NOT_WAITED_FOR,
+    }
+)
 # Without the data that a table shows beside it.
 BRIEF: Final = {
     ReasonCode.NO_ANSWER: "no answer",

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from django_redlock.concurrency.loops import PerLoop
-from django_redlock.core.protocol import UNDO
+from django_redlock.core.protocol import UNDO, Command
 from django_redlock.fanout.collectors import TaskCollector
 
 from .batch import join, leave
@@ -28,8 +28,9 @@ class Loops:
 
     Args:
         timeout: the node timeout, in seconds.
-        give_up: called with the nonce of a grant, whose undo goes over a loop's connections: a
-            thread may have acquired, and keep connections that owe a reply to the grant.
+        give_up: called with the nonce of a grant, whose undo or heal goes over a loop's
+            connections: a thread may have acquired, and keep connections that owe a reply to the
+            grant.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Loops:
         """
         loop = asyncio.get_running_loop()
         connections = self._connections.of(loop)
-        if request.command in UNDO:
+        if request.command in UNDO or request.command is Command.HEAL:
             self._give_up(request.nonce)
         answered: asyncio.Future[list[Vote]] = loop.create_future()
         collector = TaskCollector(self._nodes, request, self._timeout, answered)

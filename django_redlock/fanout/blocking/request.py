@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from django_redlock.concurrency.farewells import gone, settle
-from django_redlock.core.protocol import TAKING, Answer, Vote
+from django_redlock.core.protocol import TAKING, Answer, Command, Vote
 from django_redlock.fanout.collectors import ThreadCollector
 from django_redlock.fanout.votes import LINGER, LISTEN, OVER, PATIENCE
 from django_redlock.transport.wire.faults import TAKES_NO_MORE
@@ -171,6 +171,7 @@ class BlockingRequest:
         """Write the request to every connection at once; nothing waits between two of them."""
         collector, now = self.collector, time.monotonic()
         votes, connections = collector.votes, self.mine
+        heals = collector.request.command is Command.HEAL
         if self.shared:
             connections = {**self.mine, **self.shared}
         for place, pending in collector.owed(connections, now).items():
@@ -178,7 +179,10 @@ class BlockingRequest:
             prompt, ours = not connection.owed, place in self.mine
             if not connection.send(pending) and votes[place] is None:
                 collector.not_sent(place, connection.fault)
-            elif votes[place] is None and ours:
+                continue
+            if heals:  # the holder may release before the reply: behind this, on this connection
+                self.nodes[place].expect(connection, collector.request.nonce)
+            if votes[place] is None and ours:
                 collector.unheard[place] = connection
                 if prompt:
                     collector.prompt.add(place)
@@ -200,12 +204,13 @@ class BlockingRequest:
             if verdict is LINGER and not lingering:
                 end, lingering = min(end, collector.lingers_until), True
             ready = self._ready(end, lingering=lingering)
-            if not ready:
+            for fileno, _ in ready:
+                self._read(fileno)
+            # Where TLS must read before it can send, the socket is ready to send all the time.
+            if not ready or (self._unsent and end <= time.monotonic()):
                 end += self._late(end)
                 if lingering or end <= time.monotonic():
                     return
-            for fileno, _ in ready:
-                self._read(fileno)
             verdict = collector.verdict() if collector.unheard else OVER
 
     def _ready(self, end: float, *, lingering: bool) -> list[tuple[int, int]]:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from django_redlock import events
 from django_redlock.concurrency.threads import WorkerThreads
-from django_redlock.core.protocol import UNDO, Command
+from django_redlock.core.protocol import UNDO, Command, Request
 from django_redlock.core.quorum import majority_of
 from django_redlock.transport.connection_set import ConnectionSet
 from django_redlock.transport.pool import SPARE
@@ -35,13 +35,13 @@ from django_redlock.transport.undo_queue import SETTLE_EVERY
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django_redlock.core.protocol import Request
     from django_redlock.transport.connection import Connection
     from django_redlock.transport.exchange import Exchange
     from django_redlock.transport.node import Node
 
 LOOK_EVERY: Final = 0.01  # seconds, at nodes that are left out
 BY_SET: Final = frozenset({Command.GRANT, Command.RELEASE, Command.MARK, Command.UNMARK})
+NOBODYS: Final = Request(Command.LOOK, "", (), (), bool)  # of a set that no request can claim now
 
 
 def is_record_of_one(request: Request) -> bool:
@@ -73,7 +73,7 @@ class ConnectionSets:
         command, nonce = request.command, request.nonce
         to_all = request.to is None or len(request.to) == self._size
         usual = to_all and not (request.thorough or events.node_watchers)
-        if command in UNDO:
+        if command in UNDO or command is Command.HEAL:  # a heal goes nowhere beside a late grant
             if nonce in self._owing:
                 if usual and command in BY_SET:
                     return self._behind(request)
@@ -91,7 +91,12 @@ class ConnectionSets:
             with self._changing:
                 lent = self._owing.get(nonce)
                 if lent is not None and lent.request is None:
-                    self.dissolve(lent)
+                    lent.request = NOBODYS  # no call since the look: a signal handler may lock, too
+                    try:
+                        self.dissolve(lent)
+                    except BaseException:  # who claims it next dissolves the rest
+                        lent.request = None
+                        raise
 
     def reclaim(self, request: Request) -> None:
         """Dissolve the set that was about to be lent for a request that was interrupted."""
@@ -107,10 +112,7 @@ class ConnectionSets:
         except IndexError:
             return self._last(request) if self._owing else None
         lent.request = request
-        if self._is_usable(lent):
-            return lent
-        self.dissolve(lent)
-        return None
+        return self._usable(lent)
 
     def _behind(self, request: Request) -> ConnectionSet | None:
         """Return the set that owes replies to the grant that is undone."""
@@ -118,7 +120,8 @@ class ConnectionSets:
             lent = self._owing.get(request.nonce)
             if lent is None or lent.request is not None:
                 return None
-            return self._claim(lent, request)
+            lent.request = request  # no call since the look, as above
+            return self._usable(lent)
 
     def _last(self, request: Request) -> ConnectionSet | None:
         """Return a set that has late replies to undone grants, or that has none any more.
@@ -126,19 +129,19 @@ class ConnectionSets:
         One with a late reply to a grant that is not undone ends, for its undo must come next.
         """
         with self._changing:
-            free = (each for each in reversed(self._owing.values()) if each.request is None)
-            lent = self._claim(next(free, None), request)
-            if lent is None or lent.is_undone:
-                return lent
-            self.dissolve(lent)
+            for lent in list(self._owing.values())[::-1]:
+                if lent.request is None:
+                    lent.request = request  # no call since the look, as above
+                    return self._usable(lent, undone=True)
             return None
 
-    def _claim(self, lent: ConnectionSet | None, request: Request) -> ConnectionSet | None:
-        """Claim a set for a request, at first: a signal handler may lock, too."""
-        if lent is None:
-            return None
-        lent.request = request
-        if self._is_usable(lent):
+    def _usable(self, lent: ConnectionSet, *, undone: bool = False) -> ConnectionSet | None:
+        """Return a set that is claimed, or dissolve it if it is not usable.
+
+        Args:
+            undone: whether each grant with a late reply must be undone.
+        """
+        if self._is_usable(lent) and (lent.is_undone or not undone):
             return lent
         self.dissolve(lent)
         return None
@@ -198,7 +201,9 @@ class ConnectionSets:
                 self._put(lent)
 
     def _put(self, lent: ConnectionSet) -> None:
-        # It keeps its request: from here on another thread may have it.
+        # First, and one step: once it is in the list another thread may have it. An interruption in
+        # between forgets the set, to which every node has replied.
+        lent.request = NOBODYS
         if len(self._free) < SPARE:
             self._free.append(lent)
         else:
@@ -218,7 +223,7 @@ class ConnectionSets:
     def is_still_lent(self, lent: ConnectionSet, request: Request) -> bool:
         """Return whether an interrupted request has the set."""
         with self._changing:
-            if lent.request is not request or lent in self._free:
+            if lent.request is not request:
                 return False
             self.forget(lent)
             lent.drop(request)
@@ -235,8 +240,12 @@ class ConnectionSets:
             time.sleep(SETTLE_EVERY)
             for lent in tuple(self._owing.values()):
                 with self._changing:
-                    if lent.request is None and not lent.is_well(self._timeout):
-                        self.dissolve(lent)
+                    if lent.request is None:
+                        lent.request = NOBODYS  # no call since the look, as above
+                        if lent.is_well(self._timeout):
+                            lent.request = None
+                        else:
+                            self.dissolve(lent)
 
     def dissolve_one(self) -> None:
         """Give the connections of one set to the pools."""
@@ -248,9 +257,9 @@ class ConnectionSets:
 
     def _dissolve_owing(self) -> None:
         """Dissolve the set that has owed replies for the longest."""
-        nonce = next(iter(self._owing), None)
-        if nonce is not None:
+        for nonce in self._owing:
             self.give_up(nonce)
+            break
 
     def close(self) -> None:
         """Give the connections of all sets to the pools."""
@@ -260,7 +269,7 @@ class ConnectionSets:
             self.give_up(nonce)
 
     def dissolve(self, lent: ConnectionSet) -> None:
-        """Give the connections of a set to the pools."""
+        """Give the connections of a set that is claimed, or in no list, to the pools."""
         lent.note_late()
         now, nonce = time.monotonic(), lent.key or None
         while lent.connections:

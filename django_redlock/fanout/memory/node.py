@@ -10,11 +10,12 @@ import time
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from django_redlock.core.protocol import Command, Request
+from django_redlock.core.protocol import Request
+from django_redlock.transport.wire.replies import WITH_EPOCH
 
 from . import listing
 from .listing import latest
-from .values import DONE, MARK, NEXT, RUN, VALUE, digest, label_in, owner_of
+from .values import DONE, MARK, NEXT, RUN, VALUE, WAKEUP, digest, label_in, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +48,7 @@ class MemoryNode:
 
     def eval(self, ask: Request, last: int | None = None) -> list[object]:
         """Answer a request as the script on a real node would."""
-        if last is None and ask.command is Command.GRANT:
+        if last is None and ask.command in WITH_EPOCH:
             last = self.fences.get("epoch")  # the asker's connection was admitted
         args = [str(arg) for arg in ask.args] + ([] if last is None else [str(last)])
         answer: list[object] = getattr(self, f"_{ask.command.value}")(ask.nonce, ask.keys, args)
@@ -72,18 +73,22 @@ class MemoryNode:
 
     def get(self, key: str) -> str | None:
         """The value of a key that has not expired."""
-        value, expiry = self.keys.get(key, (None, None))
-        if value is not None and expiry is not None and self.clock() >= expiry:
+        now = self.clock()
+        if key not in self.keys:  # no call from here on: a signal handler may lock, too
+            return None
+        value, expiry = self.keys[key]
+        if expiry is not None and now >= expiry:
             del self.keys[key]
             return None
         return value
 
     def pttl(self, key: str) -> int:
         """Milliseconds left; -1 without expiry, -2 without key."""
-        if self.get(key) is None:
+        value, now = self.get(key), self.clock()
+        if value is None or key not in self.keys:
             return -2
         expiry = self.keys[key][1]
-        return -1 if expiry is None else round(expiry - self.clock())
+        return -1 if expiry is None else round(expiry - now)
 
     def _set(self, key: str, value: str, px: int) -> None:
         self.keys[key] = (value, self.clock() + px)
@@ -92,7 +97,9 @@ class MemoryNode:
 
     def _grant(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
         wish, slack, ttl = int(args[0]), int(args[1]), int(args[2])
-        label, old, wakeup, waits = args[3], args[4], args[5], int(args[6])
+        label, old, waits = args[3], args[4], int(args[6])
+        woken = WAKEUP.fullmatch(args[5])
+        private, wakeup = (int(woken[1]), woken[2]) if woken else (0, "")
         locks, count = keys[3:], len(keys) - 3
         fields, names = args[7 : 7 + count], args[7 + count : 7 + 2 * count]
         if "epoch" not in self.fences or args[-1] != str(self.fences["epoch"]):
@@ -101,7 +108,8 @@ class MemoryNode:
             value = self.get(key)
             if old and value is None:
                 return ["GONE"]
-            if value is not None and not _yields(value, old, wakeup):
+            opener = wakeup if which >= private else ""
+            if value is not None and not _yields(value, old, opener):
                 if waits:
                     self.waits[names[which]] = int(self.clock()) + waits
                 refused = "DONE" if DONE.fullmatch(value) else "HELD"
@@ -128,12 +136,16 @@ class MemoryNode:
 
     def _extend(self, _: str, keys: Sequence[str], args: list[str]) -> list[object]:
         kept: list[int] = []
+        free: list[int] = []
         locks, wakeups = iter(keys[1:]), iter(args)
         for nonce in wakeups:
             ttl, count = int(next(wakeups)), int(next(wakeups))
-            names = list(islice(wakeups, count))
-            kept.append(self._prolong(nonce, list(islice(locks, count)), names, ttl))
-        return ["KEPT", kept]
+            names, mine = list(islice(wakeups, count)), list(islice(locks, count))
+            prolonged = self._prolong(nonce, mine, names, ttl)
+            if not prolonged and self._free_or_mine(mine, nonce):
+                free.append(len(kept))
+            kept.append(prolonged)
+        return ["KEPT", kept, free]
 
     def _prolong(self, nonce: str, keys: list[str], names: list[str], ttl: int) -> int:
         if not all(self._mine(key, f"{nonce}:") for key in keys):
@@ -144,6 +156,22 @@ class MemoryNode:
                 self.held[name] = int(self.clock()) + ttl
         return 1
 
+    def _heal(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
+        fence, ttl, label = int(args[0]), int(args[1]), args[2]
+        locks, count = keys[2:], len(keys) - 2
+        fields, names = args[3 : 3 + count], args[3 + count : 3 + 2 * count]
+        if "epoch" not in self.fences or args[-1] != str(self.fences["epoch"]):
+            return ["EMPTY"]
+        if not self._free_or_mine(locks, nonce):
+            return ["GONE"]
+        for key, field, name in zip(locks, fields, names, strict=True):
+            self.fences[field] = max(self.fences.get(field, 0), fence)
+            value = self.get(key)
+            if value is None or 0 <= self.pttl(key) < ttl:
+                self._set(key, value or f"{nonce}:{fence}:{label}", ttl)
+                self.held[name] = int(self.clock()) + ttl
+        return ["HEALED", count]
+
     def _release(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
         reserve, wake, names = int(args[0]), args[1], args[2:]
         told, woken = "GONE", 0
@@ -151,12 +179,12 @@ class MemoryNode:
         for lock, queue, name, flag in zip(locks, queues, names, wake, strict=True):
             waited = self.waits.get(name, 0) > int(self.clock())
             if self._mine(lock, f"{nonce}:"):
-                del self.keys[lock]
-                if waited and reserve:
+                self.keys.pop(lock, None)
+                if waited and reserve and flag != "2":
                     self._set(lock, NEXT, reserve)
                 self.held.pop(name, None)
                 told = "FREED"
-            if waited and flag == "1":
+            if waited and flag != "0":
                 woken += 1
                 self._push(queue, nonce, max(self.pttl(lock), 1000))
         return [told, woken]
@@ -182,7 +210,7 @@ class MemoryNode:
         index, mark = keys
         if not (self._mine(mark, f"{nonce}:") or (args[0] and self.get(mark) is not None)):
             return ["GONE"]
-        del self.keys[mark]
+        self.keys.pop(mark, None)
         self.marks.pop(mark[len(index) :], None)
         return ["UNMARKED", 1]
 
@@ -261,6 +289,10 @@ class MemoryNode:
 
     def _memory(self, _: str, __: Sequence[str], ___: list[str]) -> list[object]:
         return ["MEMORY", [0, b"noeviction", 0]]
+
+    def _free_or_mine(self, keys: Sequence[str], nonce: str) -> bool:
+        values = [self.get(key) for key in keys]
+        return all(value is None or value.startswith(f"{nonce}:") for value in values)
 
     def _mine(self, key: str, beginning: str) -> bool:
         value = self.get(key)

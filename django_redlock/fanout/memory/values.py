@@ -7,6 +7,7 @@ import re
 
 VALUE = re.compile(r"([0-9a-fA-F]+):(\d+):(?P<label>.*)", re.DOTALL)
 NEXT = "next::"
+WAKEUP = re.compile(r"([0-9]+):([0-9a-fA-F]+)")  # as a grant carries it
 MARK = re.compile(r"([0-9a-fA-F]+):([A-Za-z0-9_.-]+)")
 RUN = re.compile(r"\(([^():]+)\):([A-Za-z0-9_.-]+)\Z")  # at the end of a label
 TASK = re.compile(r"\(([A-Za-z0-9_.-]+)\):([A-Za-z0-9_.-]+)\Z")  # as ``identity`` writes them

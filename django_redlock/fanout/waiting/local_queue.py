@@ -8,13 +8,14 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from django_redlock.core.protocol import Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+T = TypeVar("T")
 Call: TypeAlias = "Callable[[], object]"
 Queue: TypeAlias = "dict[weakref.ref[Waiter], Call | None]"  # None: knows that it is the first
 
@@ -48,7 +49,7 @@ class LocalQueue:
         """Return whether it is the first."""
         with self._changing:
             self._forget_gone(ticket.queue)
-            return next(iter(self.queues.get(ticket.queue, ())), None) == weakref.ref(ticket)
+            return _first(self.queues.get(ticket.queue, ())) == weakref.ref(ticket)
 
     def leave(self, ticket: Waiter) -> None:
         """Leave the queue, and call the one that is first then.
@@ -59,7 +60,7 @@ class LocalQueue:
 
     def _forget_gone(self, name: str) -> None:
         """Drop the first ones that are forgotten: an interruption kept them from leaving."""
-        while (first := next(iter(self.queues.get(name, ())), None)) and first() is None:
+        while (first := _first(self.queues.get(name, ()))) and first() is None:
             self._remove(name, first)
 
     def _remove(self, name: str, reference: weakref.ref[Waiter]) -> None:
@@ -72,14 +73,21 @@ class LocalQueue:
 
     def _call_first(self, queue: Queue) -> None:
         """Call the first, unless it knows; those that are gone leave the queue."""
-        while queue:
-            first, call = next(iter(queue.items()))
+        while found := _first(queue.items()):
+            first, call = found
             if call is None:
                 return
             if _called(call):
-                queue[first] = None
+                if first in queue:  # else it left while it was called
+                    queue[first] = None
                 return
-            del queue[first]
+            queue.pop(first, None)
+
+
+def _first(things: Iterable[T]) -> T | None:
+    for each in things:  # ``next(iter(things))`` lets a signal handler change them in between
+        return each
+    return None
 
 
 def _called(call: Call) -> bool:

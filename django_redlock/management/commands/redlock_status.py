@@ -55,8 +55,8 @@ class Command(BaseCommand):
     def handle(self, *_: Any, **options: Any) -> None:
         """Survey the aliases, print them, and exit with the status of the worst."""
         backends = output.backends(options["aliases"])
-        wanted = Wanted(options["names"], finished=options["finished"])
         try:
+            wanted = Wanted(options["names"], finished=options["finished"])
             surveys = [wanted.survey(backend, options["limit"]) for backend in backends]
         except ValueError as error:
             raise CommandError(str(error)) from None

@@ -1,23 +1,21 @@
 """``with unavailable():`` the blocks in which the nodes of an alias cannot be asked.
 
 Blocks may be nested and overlap, also in several threads: the outage of a group lasts until the
-last one ends. A block that is interrupted ends, too, at whatever call: see ``with_blocks``.
+last one ends. A block counts no more when it is gone, at whatever call an interruption ended it:
+see ``with_blocks``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django_redlock import conf
 from django_redlock.concurrency.forking import call_in_child
-from django_redlock.concurrency.loops import running_loop
 from django_redlock.core.names import check_alias
-from django_redlock.leases import with_blocks
-from django_redlock.leases.with_blocks import BlockExit
+from django_redlock.leases.with_blocks import Block, BlockExit
 from django_redlock.locks.callables import finished, is_async
 
 from .outage import Outage
@@ -26,13 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from django_redlock.backend import Group
-    from django_redlock.leases.with_blocks import Block
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _changing = threading.RLock()
 _outages: Final[dict[int, Outage]] = {}  # by the identity of the group, which each keeps alive
-_numbers: Final = itertools.count()
 
 
 def _after_fork() -> None:
@@ -44,11 +40,15 @@ call_in_child(_after_fork)
 
 
 class Entry:
-    """One ``with`` block in which the nodes of a group cannot be asked; see ``with_blocks``."""
+    """One ``with`` block in which the nodes of a group cannot be asked.
 
-    def __init__(self, group: Group) -> None:
-        self.block: Block | None = None
-        self._number = next(_numbers)
+    Args:
+        group: the nodes.
+        block: returns None once the block is gone; None: entered by hand.
+    """
+
+    def __init__(self, group: Group, block: Callable[[], object] | None) -> None:
+        self._block = block
         with _changing:
             self._outage = _outages.get(id(group)) or Outage(group)
 
@@ -57,7 +57,7 @@ class Entry:
         with _changing:
             outage = _outages.setdefault(id(self._outage.group), self._outage)
             self._outage = outage
-            outage.users.add(self._number)
+            outage.users.add(self)
             outage.begin()
 
     def end(self) -> None:
@@ -69,19 +69,16 @@ class Entry:
         """End it in an event loop; return what to wait for."""
         return self._outage.start_to_carry_out() if self._leave() else []
 
-    def abandon(self) -> None:
-        """End it when its block is dropped."""
-        if running_loop() is None:
-            self.end()
-        else:
-            self.aend()
+    def lasts(self) -> bool:
+        """Tell whether its block is still there."""
+        return self._block is None or self._block() is not None
 
     def _leave(self) -> bool:
         """Leave the outage; return whether it is over."""
         with _changing:
             outage = self._outage
-            outage.users.discard(self._number)
-            if outage.users:
+            outage.users.discard(self)
+            if outage.lasts():
                 return False
             if _outages.get(id(outage.group)) is outage:
                 outage.end()
@@ -89,28 +86,28 @@ class Entry:
             return True
 
 
-def _entry(unavailable: Unavailable, number: int) -> Any:
-    return with_blocks.lease_of(number, unavailable) or unavailable.by_hand.pop()
+def _entry(block: Block, unavailable: Unavailable) -> Any:
+    return (block.lock is unavailable and block.inside) or unavailable.by_hand.pop()
 
 
-def _end(unavailable: Unavailable, number: int, *_: object) -> None:
-    entry = _entry(unavailable, number)
+def _end(block: Block, unavailable: Unavailable, *_: object) -> None:
+    entry = _entry(block, unavailable)
     try:
         entry.end()
     except BaseException:  # interrupted; ending it twice does no harm
         entry.end()
         raise
-    with_blocks.close(entry)
+    block.inside = None
 
 
-def _aend(unavailable: Unavailable, number: int, *_: object) -> Coroutine[Any, Any, None]:
-    entry = _entry(unavailable, number)
+def _aend(block: Block, unavailable: Unavailable, *_: object) -> Coroutine[Any, Any, None]:
+    entry = _entry(block, unavailable)
     try:
         sent = entry.aend()
     except BaseException:  # as above
         entry.aend()
         raise
-    with_blocks.close(entry)
+    block.inside = None
     return _all(sent)
 
 
@@ -119,7 +116,7 @@ async def _all(sent: list[asyncio.Future[Any]]) -> None:
 
 
 leave: Final = BlockExit(_end)
-aleave: Final = BlockExit(_aend, awaited=True)
+aleave: Final = BlockExit(_aend)
 
 
 class Unavailable:
@@ -134,12 +131,13 @@ class Unavailable:
         return f"<unavailable {self._alias!r}>"
 
     def _begin(self, block: Block | None) -> None:
-        entry: Any = Entry(conf.backend(self._alias).group)
+        group = conf.backend(self._alias).group
+        entry = Entry(group, None if block is None else block.function)
         try:
             if block is None:
                 self.by_hand.append(entry)
             else:
-                block.keep(entry)
+                block.inside = entry
             entry.begin()
         except BaseException:  # a signal handler's
             entry.end()

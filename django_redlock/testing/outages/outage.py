@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from django_redlock.core.protocol import UNDO, Answer, BlockOnNode, Vote, Wakeup
 from django_redlock.core.reasons import ReasonCode, because
@@ -27,21 +27,32 @@ CUT: Final[tuple[str, ...]] = ("ask", "aask", "queue", "aqueue", "states")
 DOWN: Final = because(ReasonCode.DOWN)
 
 
+class User(Protocol):
+    """A block in which the nodes cannot be asked."""
+
+    def lasts(self) -> bool:
+        """Tell whether its block is still there."""
+
+
 class Outage:
     """Take the place of a group's methods, and put them back.
 
     Attributes:
         group: whose nodes cannot be asked.
-        users: the numbers of the blocks in which that is so; it is over without any.
+        users: those that began it and have not ended it.
     """
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self.users: set[int] = set()
+        self.users: set[User] = set()
         self._real: dict[str, Any] = {name: getattr(group, name) for name in CUT}
         self._own = {name: vars(group)[name] for name in CUT if name in vars(group)}
         self._labels = [state.label for state in group.states()]
         self._kept: deque[Request] = deque()
+
+    def lasts(self) -> bool:
+        """Whether a block is there in which the nodes cannot be asked."""
+        return any(user.lasts() for user in tuple(self.users))
 
     def begin(self) -> None:
         """Let nobody reach the nodes."""
@@ -59,20 +70,22 @@ class Outage:
 
     def ask(self, request: Request) -> list[Vote]:
         """Return an unknown vote for each node; keep what is to be undone."""
-        if not self.users:  # a caller has looked the method up before the end
+        if not self.lasts():  # a block is gone, or a caller has looked the method up before the end
+            self.carry_out()
             return self._real["ask"](request)  # type: ignore[no-any-return]
         votes = self._refuse(request)
-        if not self.users:
+        if not self.lasts():
             self.carry_out()
         return votes
 
     def aask(self, request: Request) -> asyncio.Future[list[Vote]]:
         """Do the same for a task."""
-        if not self.users:
+        if not self.lasts():
+            self.start_to_carry_out()
             return self._real["aask"](request)  # type: ignore[no-any-return]
         answered: asyncio.Future[list[Vote]] = asyncio.get_running_loop().create_future()
         answered.set_result(self._refuse(request))
-        if not self.users:
+        if not self.lasts():
             self.start_to_carry_out()
         return answered
 
@@ -87,13 +100,13 @@ class Outage:
 
     def queue(self, effect: JoinQueue | BlockOnNode | LeaveQueue) -> Any:
         """Let a waiter join and leave the queue of this process, and no queue of a node."""
-        if self.users and isinstance(effect, BlockOnNode):
+        if self.lasts() and isinstance(effect, BlockOnNode):
             return Wakeup(broken=True)
         return self._real["queue"](effect)
 
     def aqueue(self, effect: JoinQueue | BlockOnNode | LeaveQueue) -> Any:
         """Do the same for a task."""
-        if self.users and isinstance(effect, BlockOnNode):
+        if self.lasts() and isinstance(effect, BlockOnNode):
             broken: asyncio.Future[Wakeup] = asyncio.get_running_loop().create_future()
             broken.set_result(Wakeup(broken=True))
             return broken
@@ -102,6 +115,8 @@ class Outage:
     def states(self) -> list[NodeStatus]:
         """Return what is known of each node: that it is down."""
         real: list[NodeStatus] = self._real["states"]()
+        if not self.lasts():
+            return real
         return [state._replace(voting=False, reason=DOWN) for state in real]
 
     # -- afterwards -----------------------------------------------------------------------------

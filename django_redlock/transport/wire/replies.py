@@ -29,6 +29,7 @@ from .listings import (
 GRANT: Final = Command.GRANT
 RELEASE: Final = Command.RELEASE
 BLOCK: Final = Command.BLOCK
+WITH_EPOCH: Final = frozenset({GRANT, Command.HEAL})  # whose last argument is the node's epoch
 UNSCRIPTED: Final = {Command.UNBLOCK: int, Command.LOAD: bytes}  # the type of their reply
 YES: Final = Answer.YES
 EMPTIED: Final = because(ReasonCode.EMPTIED)
@@ -40,6 +41,7 @@ DONE: Final = {
     Command.GRANT: b"GRANTED",
     Command.RAISE: b"RAISED",
     Command.EXTEND: b"KEPT",
+    Command.HEAL: b"HEALED",
     Command.RELEASE: b"FREED",
     Command.REST: b"RESTING",
     Command.RETURN: b"RETURNED",
@@ -62,7 +64,10 @@ USUAL: Final = {
     Command.UNMARK: "$8\r\nUNMARKED\r\n:1\r\n",
 }
 CAN_BE_GONE: Final = frozenset(
-    {GRANT, Command.RAISE, Command.REST, Command.RETURN, Command.COMPLETE, Command.UNMARK}
+    {
+        *(GRANT, Command.HEAL, Command.RAISE),
+        *(Command.REST, Command.RETURN, Command.COMPLETE, Command.UNMARK),
+    }
 )
 DIGITS: Final = 16  # of that
 LABEL: Final = 200  # characters of an owner label; another client may write more
@@ -112,14 +117,14 @@ def why_none(nonce: bytes, answer: object) -> Reason:
 
 
 def _yes(node: str, command: Command, answer: list[Any], asked: int) -> Vote | None:
+    if command is Command.EXTEND:
+        return _extended(node, answer[2:], asked)
     told = answer[2] if len(answer) == 3 else None  # noqa: PLR2004 - nonce, outcome, data
     if command is GRANT:
         number = _number(told)
         return Vote(node, YES, number) if number else None
     if command is RELEASE:
         return freed(node, told) if is_count(told, asked) else None
-    if command is Command.EXTEND:
-        return Vote(node, YES, data=told) if _are_outcomes(told, asked) else None
     return _rarer(node, command, answer, asked)
 
 
@@ -139,6 +144,17 @@ def _rarer(node: str, command: Command, answer: list[Any], asked: int) -> Vote |
     return Vote(node, YES) if fits else None
 
 
+def _extended(node: str, told: list[Any], asked: int) -> Vote | None:
+    """Return the vote of a node that kept some leases; others may be free there."""
+    if len(told) != 2:  # noqa: PLR2004 - as unpacked below
+        return None
+    kept, free = told
+    fits = _are_outcomes(kept, asked) and isinstance(free, list)
+    if not (fits and all(is_count(each, asked - 1) and not kept[each] for each in free)):
+        return None
+    return Vote(node, YES, data=(kept, free)) if len(set(free)) == len(free) else None
+
+
 @functools.lru_cache(maxsize=1024)  # one for many releases, as ``quorum.counting``
 def freed(node: str, woken: int) -> Vote:
     """Return the vote of a node that released, with for how many names it found a waiter."""
@@ -151,9 +167,9 @@ def _no(node: str, command: Command, answer: list[Any], asked: int) -> Vote | No
         return _gone(node, command, answer[2:], asked)
     if command is Command.MARK:
         return _taken(node, answer[1:])
-    if command is not GRANT:
+    if command not in WITH_EPOCH:
         return None
-    if outcome in (b"HELD", b"DONE"):  # a node may have sent what has no hash
+    if command is GRANT and outcome in (b"HELD", b"DONE"):  # a node may have sent what has no hash
         held = _held(node, answer[2:], asked)
         return held if held is None or outcome == b"HELD" else held._replace(reason=RECORDED)
     if outcome == b"EMPTY" and len(answer) == 2:  # noqa: PLR2004 - nothing follows

@@ -62,6 +62,7 @@ TEXT: Final = {
         Command.GRANT,
         Command.RAISE,
         Command.EXTEND,
+        Command.HEAL,
         Command.RELEASE,
         Command.REST,
         Command.RETURN,

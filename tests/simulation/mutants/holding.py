@@ -89,7 +89,8 @@ VOTES: Final = (
         2000,
         (answers, "vote", "answer[1] == DONE[command]", "answer[1] in DONE.values()"),
         (hold, "_extension", "policy.nonce()", "asked[0][0].nonce"),
-        (hold, "outcomes_of", "vote.data", "vote.data or (1,)"),
+        (hold, "outcomes_of", "vote.data[0]", "(vote.data or ((1,),))[0]"),
+        (hold, "free_of", "vote.data[1]", "(vote.data or ((1,), ()))[1]"),
     ),
     mutant(
         "hasty-refusal",
@@ -102,8 +103,9 @@ VOTES: Final = (
         "hasty-extension",
         "One denial ends the listening, so that a lost lease looks like an outage.",
         "calm",
-        60,
+        400,
         (hold, "kept_or_not", "no < majority", "no < 1"),
+        (hold, "_extension", "worth=some_unheard", "worth=None"),
     ),
 )
 
@@ -203,14 +205,15 @@ LEASE: Final = (
         "An extension counts from when the answers are there.",
         "tenacious",
         300,
-        (hold, "extend_many", "deadline, start + policy", "deadline, now + policy"),
+        (hold, "_prolonged", "deadline, start + policy", "deadline, policy.clock() + policy"),
     ),
     mutant(
         "extends-too-late",
         "Answers to an extension count although the lease has ended meanwhile.",
         "tenacious",
         80,
-        (hold, "extend_many", " and now < grant.deadline", ""),
+        (hold, "extend_many", " and now < leases[i].grant.deadline", ""),
+        (hold, "_outcome", "if now >= grant.deadline:", "if False:"),
     ),
     mutant(
         "shortening",
@@ -226,7 +229,7 @@ LEASE: Final = (
         10,
         (
             hold,
-            "extend_many",
+            "_prolonged",
             "max(grant.deadline, start + policy.validity(ttl))",
             "start + ttl",
         ),
@@ -236,7 +239,7 @@ LEASE: Final = (
         "One node is enough to extend.",
         "tenacious",
         500,
-        (hold, "extend_many", "counts[place] >= policy.majority", "counts[place] >= 1"),
+        (hold, "extend_many", "kept[place] >= policy.majority", "kept[place] >= 1"),
     ),
     mutant(
         "extend-creates",
@@ -255,9 +258,9 @@ LEASE: Final = (
         "An extension takes the name again after the lease has ended.",
         "rough",
         30,
-        (hold, "extend_many", "if start < pair[0].deadline", "if True"),
-        (hold, "extend_many", "if start >= grant.deadline:", "if False:"),
-        (hold, "extend_many", " and now < grant.deadline", ""),
+        (hold, "extend_many", "if start >= lease.grant.deadline:", "if False:"),
+        (hold, "extend_many", " and now < leases[i].grant.deadline", ""),
+        (hold, "_outcome", "if now >= grant.deadline:", "if False:"),
         (
             MemoryNode,
             "_prolong",

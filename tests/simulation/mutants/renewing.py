@@ -14,7 +14,7 @@ from .edits import mutant
 
 ENDS_FIRST: Final = """\
         if self._state.end(Phase.RELEASED):
-            with_blocks.need_no_more(self)
+            self._unwatch()
             votes = yield from self._giving_back()
 """
 ENDS_LAST: Final = """\
@@ -81,7 +81,7 @@ RENEWAL: Final = (
             RenewalSchedule,
             "take",
             "self._place(each.lease, renews=False)",
-            "(math.inf, math.inf, False)",
+            "(math.inf, math.inf, False, None)",
         ),
     ),
     mutant(
@@ -108,13 +108,27 @@ RENEWAL: Final = (
         "A renewal counts from when the answers are there.",
         "cut-and-paused",
         200,
-        (hold, "extend_many", "deadline, start + policy", "deadline, now + policy"),
+        (hold, "_prolonged", "deadline, start + policy", "deadline, policy.clock() + policy"),
     ),
     mutant(
         "renews-by-one",
         "One node is enough to renew.",
         "cut",
         30,
-        (hold, "extend_many", "counts[place] >= policy.majority", "counts[place] >= 1"),
+        (hold, "extend_many", "kept[place] >= policy.majority", "kept[place] >= 1"),
+    ),
+    mutant(
+        "never-heals",
+        "A renewal puts no lease back on a node that has lost it.",
+        "rolling",
+        20,
+        (hold, "_free", "for place in free_of(vote):", "for place in ():"),
+    ),
+    mutant(
+        "heals-what-is-over",
+        "A heal is not rolled back where the lease has ended meanwhile.",
+        "cut-and-paused",
+        1500,
+        (LeaseState, "has", "return self.remaining() > 0 and", "return True or"),
     ),
 )

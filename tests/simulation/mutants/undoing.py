@@ -143,8 +143,8 @@ UNDO: Final = (
         (
             Network,
             "_channel",
-            "        if any(nonce == ask.nonce for nonce, _ in channel.owed):",
-            "        if not channel.owed:",
+            "if ask.command in UNDO and (behind := self._owing(client, i, ask.nonce)):",
+            "if behind := next((each for each in channels if not each.owed), None):",
         ),
         (
             Network,

@@ -29,8 +29,8 @@ WAITING: Final = (
         (
             MemoryNode,
             "_release",
-            'if waited and flag == "1":',
-            'if told == "FREED" and waited and flag == "1":',
+            'if waited and flag != "0":',
+            'if told == "FREED" and waited and flag != "0":',
         ),
     ),
     mutant(
@@ -119,7 +119,7 @@ WAITING: Final = (
         "Who is interrupted with the wakeup wakes nobody.",
         "queued-giving-up",
         1200,
-        (waiting, "wait_for_turn", "yield wake_next(policy, target, wakeup)", "pass"),
+        (waiting, "wait_for_turn", "yield wake_next(policy, target, wakeup, which)", "pass"),
         (acquire, "attempt", "policy.everyone() if wakeup else touched", "touched"),
     ),
     mutant(

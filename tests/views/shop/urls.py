@@ -136,6 +136,60 @@ async def asell_with(request: HttpRequest) -> HttpResponse:
         return await asell(request)
 
 
+def drip(request: HttpRequest, name: str) -> StreamingHttpResponse:
+    """Send, or be read to the end before anything is sent, until a test lets go."""
+
+    def parts() -> Iterator[bytes]:
+        mark("entered", name)
+        while not (HOME / f"leave-{name}").exists():
+            yield bytes(1 << 10)
+            time.sleep(0.01)
+
+    return StreamingHttpResponse(parts())
+
+
+async def adrip(request: HttpRequest, name: str) -> StreamingHttpResponse:
+    """The same in a task."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        mark("entered", name)
+        while not (HOME / f"leave-{name}").exists():
+            yield bytes(1 << 10)
+            await asyncio.sleep(0.01)
+
+    return StreamingHttpResponse(parts())
+
+
+def half(request: HttpRequest, name: str) -> HttpResponse:
+    """Work under one lock, leave it, and take another."""
+    with redlock(f"half:{name}"):
+        mark("charged", name)
+    return whole(request)
+
+
+def whole(request: HttpRequest) -> HttpResponse:
+    """Take the lock that a test may hold."""
+    with redlock("stock"):
+        return HttpResponse(status=201)
+
+
+async def ahalf(request: HttpRequest, name: str) -> HttpResponse:
+    """Work in a task of its own, and take the lock that a test may hold."""
+
+    async def work() -> None:
+        async with redlock(f"half:{name}"):
+            mark("charged", name)
+
+    await asyncio.create_task(work())
+    return await awhole(request)
+
+
+async def awhole(request: HttpRequest) -> HttpResponse:
+    """Take the lock that a test may hold."""
+    async with redlock("stock"):
+        return HttpResponse(status=201)
+
+
 def queue(request: HttpRequest, name: str) -> HttpResponse:
     """Hold the lock until a test lets all of this name go."""
     mark("entered", name)
@@ -195,6 +249,15 @@ urlpatterns = [
     path("token-unlocked/", SellToToken.as_view()),
     path("with/", transaction.non_atomic_requests(sell_with)),
     path("awith/", transaction.non_atomic_requests(asell_with)),
+    path("drip/<str:name>", single_flight("drip:{name}")(drip)),
+    path(
+        "adrip/<str:name>",
+        transaction.non_atomic_requests(single_flight("adrip:{name}")(adrip)),
+    ),
+    path("half/<str:name>", transaction.non_atomic_requests(half)),
+    path("whole/", transaction.non_atomic_requests(whole)),
+    path("ahalf/<str:name>", transaction.non_atomic_requests(ahalf)),
+    path("awhole/", transaction.non_atomic_requests(awhole)),
     path("alocked/", transaction.non_atomic_requests(single_flight(asell))),
     path("aunlocked/", transaction.non_atomic_requests(asell)),
     path(

@@ -2,20 +2,27 @@
 -- KEYS held, lock …               ARGV nonce, then for each lease: its nonce, ttl, n, name × n
 -- Never shortens, never creates. The index is written after the expiry, and that write may fail
 -- (out of memory): a lease is worth more.
--- Returns nonce, KEPT, [1 prolonged | 0 a key is missing or carries another nonce] …
-local kept, key, arg = {}, 2, 2
+-- A lease that is not prolonged is *free* if no key has another value: its names are free here, and
+-- the renewal may put it back by ``heal``. A SET in this script would be wrong: a release travels
+-- on another connection, and an extension that it overtakes would take the name again.
+-- Returns nonce, KEPT, [1 prolonged | 0 a key is missing or carries another nonce] …, [index of a
+-- lease that is free, from 0] …
+local kept, free, key, arg = {}, {}, 2, 2
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 while arg <= #ARGV do
   local mine, ttl, n = ARGV[arg] .. ':', tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
-  local all = 1
+  local all, others = 1, false
   for i = key, key + n - 1 do
     local value = redis.call('GET', KEYS[i])
-    if not value or string.sub(value, 1, #mine) ~= mine then
+    if not value then
       all = 0
+    elseif string.sub(value, 1, #mine) ~= mine then
+      all, others = 0, true
       break
     end
   end
+  if all == 0 and not others then free[#free + 1] = #kept end
   for i = 0, all * n - 1 do
     local left = redis.call('PTTL', KEYS[key + i])
     if left >= 0 and left < ttl then
@@ -26,4 +33,4 @@ while arg <= #ARGV do
   kept[#kept + 1] = all
   key, arg = key + n, arg + 3 + n
 end
-return {ARGV[1], 'KEPT', kept}
+return {ARGV[1], 'KEPT', kept, free}

@@ -2,14 +2,15 @@
 -- KEYS held, waits, lock × n, queue × n
 -- ARGV nonce, reserve, wake, name × n
 -- If the name has a waiter and ``reserve`` is not 0, it is reserved for the waiter that is woken,
--- for so many milliseconds. For the names with a "1" in ``wake``, a digit for each, that have a
--- waiter, the nonce becomes the queue's only wake-up, whether the key had it or not.
+-- for so many milliseconds. ``wake`` has a digit for each name: if it has a waiter and no "0", the
+-- nonce becomes the queue's only wake-up, whether the key had it or not. A "2" is that of a private
+-- name, which is never reserved: no wake-up would open it.
 -- Needs no write that a node which is out of memory refuses, and no ``waits`` that can be read.
 -- Returns nonce, FREED, number of names that have a waiter and were woken | nonce, GONE, the same
 local nonce, n, outcome, woken = ARGV[1], (#KEYS - 2) / 2, 'GONE', 0
 local mine = nonce .. ':'
 for i = 1, n do
-  local lock, name = KEYS[2 + i], ARGV[3 + i]
+  local lock, name, wake = KEYS[2 + i], ARGV[3 + i], string.sub(ARGV[3], i, i)
   local waited = redis.pcall('ZSCORE', KEYS[2], name)
   if type(waited) == 'string' then
     local t = redis.call('TIME')
@@ -20,12 +21,13 @@ for i = 1, n do
   end
   local value = redis.call('GET', lock)
   if value and string.sub(value, 1, #mine) == mine then
-    local kept = waited and ARGV[2] ~= '0' and redis.pcall('SET', lock, 'next::', 'PX', ARGV[2])
+    local kept = waited and wake ~= '2' and ARGV[2] ~= '0'
+      and redis.pcall('SET', lock, 'next::', 'PX', ARGV[2])
     if not kept or kept.err then redis.call('DEL', lock) end
     redis.call('ZREM', KEYS[1], name)
     outcome = 'FREED'
   end
-  if waited and string.sub(ARGV[3], i, i) == '1' then
+  if waited and wake ~= '0' then
     local queue = KEYS[2 + n + i]
     woken = woken + 1
     redis.call('DEL', queue)

@@ -1,0 +1,111 @@
+"""Two clicks on what the README's view does, at a real server: one payment."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.docs.test_docs import README, TESTING, Reader, _follow, _make_tables, reader
+from tests.support.waiting import eventually
+
+PAUSES = [0.08, 0.2, 0.3]  # seconds between the two clicks
+LONG = 60.0
+ADDRESS = re.compile(r"Listening at: (http://\S+)")
+URLS = """\
+from types import SimpleNamespace
+
+from django.http import HttpResponse
+from django.urls import path
+from django.views.decorators.csrf import csrf_exempt
+
+from billing.models import Invoice
+from billing.views import pay
+
+
+@csrf_exempt
+def click(request, pk):
+    if request.method == "GET":
+        return HttpResponse(str(Invoice.objects.get_or_create(pk=pk)[0].total))
+    request.user = SimpleNamespace(pk=7)
+    return pay(request, pk)
+
+
+urlpatterns = [path("<int:pk>", click)]
+"""
+
+
+@contextmanager
+def serving(someone: Reader) -> Iterator[str]:
+    """Serve the project, by the threads of one process; yields its address."""
+    log = someone.home / "gunicorn.log"
+    command = [str(Path(sys.executable).with_name("gunicorn")), "--threads", "4", "mysite.wsgi"]
+    with log.open("wb") as out, ExitStack() as stack:
+        server = subprocess.Popen(
+            [*command, "--bind", "127.0.0.1:0"],
+            cwd=someone.home,
+            env=someone.environment,
+            stdout=out,
+            stderr=out,
+        )
+        stack.callback(server.wait, 15)
+        stack.callback(server.terminate)
+        found = eventually(lambda: ADDRESS.findall(log.read_text()), within=LONG)
+        yield found[0]
+
+
+def click(address: str) -> int:
+    """Post; the status."""
+    try:
+        with urlopen(Request(address, data=b""), timeout=LONG) as answer:  # noqa: S310 - our own
+            return int(answer.status)
+    except HTTPError as refused:
+        return refused.code
+
+
+def total(address: str) -> int:
+    """What was paid."""
+    with urlopen(address, timeout=LONG) as answer:  # noqa: S310 - our own server
+        return int(answer.read())
+
+
+def clicked(home: Path, before: str = "", after: str = "") -> list[tuple[list[int], int]]:
+    """Follow the README, with one change, and click twice after each pause; statuses, total."""
+    with reader(home, "mysite.test_settings") as someone:
+        _follow(someone, README)
+        _follow(someone, TESTING)
+        _make_tables(someone)
+        (home / "mysite/urls.py").write_text(URLS)
+        views = home / "billing/views.py"
+        views.write_text(views.read_text().replace(before, after))
+        with serving(someone) as address, ThreadPoolExecutor(2) as threads:
+            found = []
+            for number, pause in enumerate(PAUSES, start=1):
+                target = f"{address}/{number}"
+                assert total(target) == 0
+                first = threads.submit(click, target)
+                time.sleep(pause)
+                second = threads.submit(click, target)
+                found.append(([first.result(), second.result()], total(target)))
+            return found
+
+
+@pytest.mark.slow
+def test_a_double_click_pays_once(tmp_path):
+    """Also when the first request is answered before the second one comes."""
+    assert clicked(tmp_path) == [([200, 409], 100)] * 3
+
+
+@pytest.mark.slow
+def test_a_double_click_pays_twice_without_min_hold(tmp_path):
+    """The check can fail."""
+    assert ([200, 200], 200) in clicked(tmp_path, ", min_hold=3", "")

@@ -1,0 +1,162 @@
+"""Locked views and Django's cache: a refusal is never stored, and what is stored holds no lock."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.http import HttpResponse
+from django.template import engines
+from django.template.response import TemplateResponse
+from django.test import Client, override_settings
+from django.urls import path
+from django.utils.cache import get_max_age
+from django.views.decorators.cache import cache_page
+
+from django_redlock import redlock
+from django_redlock.views import single_flight
+
+from .test_views import is_free, memory  # noqa: F401 - a fixture
+
+NUMBERS = itertools.count()
+OURS = "django_redlock.views.RedlockMiddleware"
+SITE = (
+    "django.middleware.cache.UpdateCacheMiddleware",
+    "django.middleware.cache.FetchFromCacheMiddleware",
+    OURS,
+)
+runs: list[str] = []  # of the views' bodies
+
+
+@pytest.fixture(autouse=True)
+def _empty() -> Iterator[None]:
+    runs.clear()
+    where = f"cached-{next(NUMBERS)}"
+    backend = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": where}
+    with override_settings(CACHES={"default": backend}):
+        yield
+
+
+def ran() -> str:
+    """Count a run."""
+    runs.append("ran")
+    return f"run {len(runs)}"
+
+
+def page(request: Any) -> HttpResponse:
+    """A page that is there at once."""
+    return HttpResponse(ran())
+
+
+def template(request: Any) -> TemplateResponse:
+    """A page that is rendered later."""
+    return TemplateResponse(request, engines["django"].from_string("{{ ran }}"), {"ran": ran})
+
+
+def friendly(request: Any, refusal: Any) -> HttpResponse:
+    """An answer of a site's own, with a status that Django's cache stores."""
+    return HttpResponse("busy")
+
+
+def within(request: Any) -> HttpResponse:
+    """A view that takes the lock itself."""
+    with redlock("key"):
+        return page(request)
+
+
+locked = single_flight("key", methods=["GET"])
+answering = single_flight("key", methods=["GET"], on_refused=friendly)
+urlpatterns = [
+    path("above/", cache_page(60)(locked(page))),
+    path("below/", locked(cache_page(60)(page))),
+    path("above-template/", cache_page(60)(locked(template))),
+    path("below-template/", locked(cache_page(60)(template))),
+    path("friendly/", cache_page(60)(answering(page))),
+    path("plain/", locked(page)),
+    path("template/", locked(template)),
+    path("plain-friendly/", answering(page)),
+    path("within/", within),
+]
+
+
+def ask(address: str, *middleware: str) -> Any:
+    """The response to a GET of a site with this middleware."""
+    settings = {"ROOT_URLCONF": __name__, "MIDDLEWARE": middleware, "ALLOWED_HOSTS": ["*"]}
+    with override_settings(**settings):
+        return Client().get(address)
+
+
+PER_VIEW: list[tuple[str, tuple[str, ...]]] = [
+    ("/above/", ()),
+    ("/below/", ()),
+    ("/above-template/", ()),
+    ("/below-template/", ()),
+]
+PER_SITE = [(address, SITE) for address in ("/plain/", "/template/", "/within/")]
+PLACES = pytest.mark.parametrize(("address", "middleware"), [*PER_VIEW, *PER_SITE])
+
+
+@PLACES
+def test_a_refusal_is_not_stored(address, middleware):
+    """Who comes after the holder gets the page, and no cache is told to keep the refusal."""
+    with redlock("key"):
+        refused = ask(address, *middleware)
+    assert refused.status_code == 409
+    assert refused.headers["Cache-Control"] == "no-store"
+    assert get_max_age(refused) is None
+    assert "Expires" not in refused.headers
+    done = ask(address, *middleware)
+    assert (done.status_code, done.content) == (200, b"run 1")
+
+
+@PLACES
+def test_nodes_that_are_away_are_not_stored(address, middleware, memory):  # noqa: F811
+    """Nor is a 503."""
+    memory.down = {0, 1, 2}
+    assert ask(address, *middleware).status_code == 503
+    memory.down = set()
+    assert ask(address, *middleware).content == b"run 1"
+
+
+@PLACES
+def test_a_stored_page_holds_no_lock(address, middleware):
+    """Neither the response that is stored, nor the one that is made of it."""
+    for _ in range(3):
+        assert ask(address, *middleware).content == b"run 1"
+        assert is_free("key")
+    cache.clear()
+    assert ask(address, *middleware).content == b"run 2"
+
+
+@pytest.mark.parametrize(
+    ("address", "middleware"), [("/above/", ()), ("/above-template/", ()), *PER_SITE]
+)
+def test_a_stored_page_is_given_while_another_holds_the_lock(address, middleware):
+    """A cache above the lock answers without it."""
+    ask(address, *middleware)
+    with redlock("key"):
+        assert ask(address, *middleware).content == b"run 1"
+
+
+@pytest.mark.parametrize("address", ["/below/", "/below-template/"])
+def test_a_stored_page_below_the_lock_needs_it(address):
+    """A cache below the lock is not asked by who is refused."""
+    ask(address)
+    with redlock("key"):
+        assert ask(address).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("address", "middleware"), [("/friendly/", ()), ("/plain-friendly/", SITE)]
+)
+def test_an_answer_of_a_sites_own_is_not_stored(address, middleware):
+    """Not even with the status 200: some releases of Django store it if it is not `private`."""
+    with redlock("key"):
+        refused = ask(address, *middleware)
+    assert (refused.status_code, refused.content) == (200, b"busy")
+    assert refused.headers["Cache-Control"] == "no-store, private"
+    assert get_max_age(refused) is None
+    assert ask(address, *middleware).content == b"run 1"
