@@ -140,7 +140,7 @@ def test_we_keep_a_peer_out(shared):
         lease.extend()
         assert shared.peer.acquire(shared.other_key, LONG)
         assert shared.peer.release()
-    assert shared.peer.acquire(shared.key, LONG)
+    assert shared.peer.acquire(shared.key, LONG), (before, shared.values(), shared.left())
 
 
 def test_a_peer_does_not_touch_our_lock(shared):

@@ -48,7 +48,7 @@ TELL: Final = """() => {
   const standing = (old) => old.isConnected ? [old]
     : Array.from(document.querySelectorAll(old.localName)).filter(same(old));
   const missed = reachable.filter((old) => {
-    const now = standing(old);
+    const now = has.includes(old) ? [] : standing(old);
     return now.length > 0 && !now.some((each) => has.includes(each));
   });
   return {
