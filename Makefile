@@ -26,10 +26,10 @@ test-tools: $(VENV)/.has-dev ## The tests of docs, demo, benchmark and tools: tw
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "tools and not slow" $(ARGS)
 
 test-slow: $(VENV)/.has-dev ## Kills, many processes, storms: twelve minutes
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m "slow and not tools" $(ARGS)
+	$(BIN)/python -m pytest -n 6 --dist worksteal -m "slow and not tools" $(ARGS)
 
 test-tools-slow: $(VENV)/.has-dev ## The demo, the benchmark, the tutorial, other people's clients
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m "slow and tools" $(ARGS)
+	$(BIN)/python -m pytest -n 6 --dist worksteal -m "slow and tools" $(ARGS)
 
 # WORLDS=1000: fewer. It goes on where it was interrupted, until the code changes.
 WORLDS ?= 200000
