@@ -172,7 +172,7 @@ GRAPH = graph()
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_module_is_on_a_floor(name):
-    """Whoever adds a folder says where it stands."""
+    """The author of a folder says where it stands."""
     assert name.split(".")[0] in FLOORS
 
 

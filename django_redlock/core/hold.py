@@ -349,7 +349,7 @@ def _heal(
     if grant is None:
         return votes
     try:
-        healed: Sequence[Vote] = yield _healing(policy, lease, grant, places, ttl)
+        healed: Sequence[Vote] = yield _healing(lease, grant, places, ttl)
     except GeneratorExit:
         raise
     except BaseException:
@@ -362,16 +362,14 @@ def _heal(
     return [healed[i] if i in places else vote for i, vote in enumerate(votes)]
 
 
-def _healing(
-    policy: Policy, lease: Holding, grant: Grant, places: frozenset[int], ttl: float
-) -> Request:
+def _healing(lease: Holding, grant: Grant, places: frozenset[int], ttl: float) -> Request:
     target = grant.target
     return Request(
         Command.HEAL,
         grant.nonce,
         (target.fences, target.held, *target.keys),
         (grant.fence, milliseconds(ttl), grant.label, *target.fields, *target.names),
-        counting(all_heard, policy.majority),
+        all_heard,
         places,
         still=partial(lease.has, grant),
     )

@@ -244,6 +244,6 @@ def some_unheard(votes: Votes) -> bool:
     return None in votes
 
 
-def all_heard(votes: Votes, majority: int) -> bool:  # noqa: ARG001 - as the others
+def all_heard(votes: Votes) -> bool:
     """Tell whether every node has been heard that was asked."""
     return None not in votes

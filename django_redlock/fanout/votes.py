@@ -167,7 +167,7 @@ class VoteCollector(ABC):
         """
         request, asker, hear = self.request, self.asker, self._hear()
         heals = request.command is HEAL
-        if heals and request.still is not None and not request.still():
+        if request.still is not None and not request.still():
             for place in connections:
                 self.lose(place, None)
             return {}

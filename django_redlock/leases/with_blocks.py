@@ -24,8 +24,9 @@ import sys
 import threading
 import weakref
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
+
+from django_redlock.concurrency.one_step import remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,19 +94,14 @@ class BlockExit:
         given = self._given.blocks
         for block in reversed(tuple(given)):
             if block.function is None or block.function() is None:
-                _remove(block, given)
+                remove(block, given)
             elif block.lock is lock or (
                 block.where is not None and block.where == _where(sys._getframe(2))  # noqa: SLF001 - as above
             ):
-                _remove(block, given)
+                remove(block, given)
                 block.lock = lock
                 return block
         return None
-
-
-def _remove(block: Block, given: deque[Block]) -> None:
-    with suppress(ValueError):  # a signal handler has entered a block, and removed this one, too
-        given.remove(block)
 
 
 def gone() -> None:

@@ -11,9 +11,9 @@ the lease is renewed no more.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
+from django_redlock.concurrency.one_step import remove
 from django_redlock.leases import context
 from django_redlock.leases.with_blocks import Block, BlockExit, gone
 
@@ -73,8 +73,7 @@ def close(lock: _Entered, block: Block) -> Lease | None:
     if lease is not None:
         lease.block = gone  # also where something keeps the function: renewed no more
     if block.function is None:
-        with suppress(ValueError):  # another thread, or a signal handler, has left it as well
-            lock.by_hand.remove(block)
+        remove(block, lock.by_hand)
     return lease
 
 

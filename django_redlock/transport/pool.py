@@ -12,9 +12,9 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from django_redlock.concurrency.one_step import drain, remove
 from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.core.reasons import Reason, ReasonCode, because
 
@@ -73,7 +73,7 @@ class Pool(ABC):
     def close(self) -> None:
         """Close every connection that is not in use."""
         pops = self._free.pop, self._stalled.pop, lambda: self.unanswered.popitem()[1]
-        for connection in _drained(*pops):
+        for connection in drain(*pops):
             connection.undone = None
             connection.close(CLOSED)
 
@@ -160,7 +160,7 @@ class Pool(ABC):
         return connection, True
 
     def _forget(self, connection: Connection) -> bool:
-        return _remove(connection, self._free) or _remove(connection, self._stalled)
+        return remove(connection, self._free) or remove(connection, self._stalled)
 
     def has_unanswered(self, nonce: str) -> bool:
         """Return whether a connection here, or of an event loop, owes the reply to this grant."""
@@ -312,36 +312,13 @@ def _owes(connection: Connection, nonce: str) -> bool:
     return connection.owes(nonce.encode())
 
 
-# -- taking connections out of a list ---------------------------------------------------------
-
-# A signal handler, and what the garbage collector runs, may lock in the middle of any call. The
-# lock of the pool does not keep it out, for it runs in the same thread: one step finds and takes.
-
-
-def _remove(connection: Connection, idle: list[Connection]) -> bool:
-    """Remove a connection from a list; return whether it was there. One step finds and removes."""
-    try:
-        idle.remove(connection)
-    except ValueError:
-        return False
-    return True
-
-
 def _read_each(idle: list[Connection], some: Iterable[Connection]) -> Iterator[Connection]:
     """Yield some of the connections of a list, each taken out of it first, and read then."""
     for connection in some:
         try:
-            if _remove(connection, idle):
+            if remove(connection, idle):
                 connection.read()
                 yield connection
         except BaseException:  # a signal handler's; the connection may be in no list now
             connection.close(INTERRUPTED)
             raise
-
-
-def _drained(*pops: Callable[[], Connection]) -> Iterator[Connection]:
-    """Yield what each of these calls takes out of a list or dictionary, until that is empty."""
-    for pop in pops:
-        with suppress(LookupError):
-            while True:
-                yield pop()

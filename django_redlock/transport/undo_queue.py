@@ -15,6 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
+from django_redlock.concurrency.one_step import first
 from django_redlock.core.protocol import Answer
 
 if TYPE_CHECKING:
@@ -107,9 +108,7 @@ class UndoQueue:
 
     def _oldest(self) -> Asker | None:
         with self._lock:
-            for asker in self.kept.values():  # ``next(iter(…))`` lets a signal handler in between
-                return asker
-        return None
+            return first(self.kept.values())
 
     def _remove(self, asker: Asker) -> None:
         with self._lock:

@@ -144,7 +144,7 @@ def test_a_latch_is_whole_after_any_interruption_of_a_wait():
 
 
 def test_a_latch_that_was_raised_in_part_wakes_all_the_same():
-    """Raising a latch may be interrupted anywhere: raised again, it wakes whoever waits."""
+    """Raising a latch may be interrupted anywhere: raised again, it wakes the waiters."""
     latch = Latch()
     woken: list[bool] = []
 

@@ -88,7 +88,7 @@ def rare_looks() -> Iterator[None]:
 
 @contextmanager
 def lasting_reservations() -> Iterator[None]:
-    """A name is kept for four seconds for whoever is woken: who has it sooner had the word."""
+    """A name is kept for the woken waiter for four seconds: one that has it sooner was woken."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("django_redlock.core.hold.RESERVED", 4.0)
         yield
@@ -101,7 +101,7 @@ def looks_are_rare() -> Iterator[None]:
         yield
 
 
-def test_a_release_wakes_whoever_waits(world):
+def test_a_release_wakes_a_waiter(world):
     """Soon after the release, not at the next look, nor when nothing is reserved any more."""
     times = []
     for name in "abcdefg":  # each with its first waiter
@@ -134,7 +134,7 @@ def test_many_threads_of_a_process_stand_once(world):
 
 @pytest.mark.usefixtures("looks_are_rare")
 def test_a_release_for_several_names_wakes_who_waits_for_one(world):
-    """Whoever waits for a list is woken by the release of the one name that was held."""
+    """A waiter for a list is woken by the release of the one name that was held."""
     held = redlock(["b", "c"]).acquire()
     got: list[float] = []
 
@@ -341,7 +341,7 @@ def _blocked(nodes: EmbeddedNodes) -> int:
 def test_a_broken_rule_is_noticed(edit: Edit, proof: str, settings):
     """The tests above fail where a release wakes nobody, a refusal notes nobody, and so on."""
     tests = {
-        "wakes_whoever": test_a_release_wakes_whoever_waits,
+        "wakes_whoever": test_a_release_wakes_a_waiter,
         "reservation": test_a_reservation_for_nobody_keeps_nobody_out,
         "reservation_for_nobody": test_a_reservation_for_nobody_keeps_nobody_out,
     }

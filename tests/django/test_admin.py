@@ -168,7 +168,7 @@ def test_no_other_page(memory, path):
 
 
 def test_the_index_lists_the_page_for_those_who_may_see_it(memory):
-    """The admin's index links to the locks, to view, for whoever has view_lock."""
+    """The admin's index links to the locks, to view, for a user who has view_lock."""
     assert PAGE in browser("view_lock").get("/admin/").content.decode()
     assert f"{PAGE}add/" not in browser(is_superuser=True).get("/admin/").content.decode()
     assert PAGE not in browser("release_lock").get("/admin/").content.decode()

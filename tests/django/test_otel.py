@@ -340,7 +340,7 @@ def test_a_look_that_is_interrupted_is_made_again(monkeypatch):
 
 
 def test_a_look_of_another_thread_does_not_outlive_the_end(monkeypatch):
-    """Whoever looks while measuring is ended, listens no more."""
+    """An instrument that is read while measuring ends listens no more."""
     monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
     looking, ended = threading.Event(), threading.Event()
     with sdk_for("trace") as sdk, monkeypatch.context() as patch:

@@ -144,7 +144,7 @@ def test_a_loop_has_one_connection_to_each_node(five, monkeypatch):
 
     asyncio.run(main())
     eventually(lambda: keys_on(five) == [[]] * 5)
-    assert [len(idle(node)) for node in group.nodes] == [1] * 5  # given back, for whoever is next
+    assert [len(idle(node)) for node in group.nodes] == [1] * 5  # given back, for the next caller
     group.close()
 
 

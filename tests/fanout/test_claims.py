@@ -100,7 +100,7 @@ def test_a_set_is_claimed_in_the_step_that_finds_it(three, broken, monkeypatch):
 
 
 def test_an_interrupted_dissolution_leaves_no_set_claimed(three):
-    """Whoever claims the set next dissolves the rest of it."""
+    """The next caller that claims the set dissolves the rest of it."""
     group = group_of(three.urls, LONG)
     sets, lent = sets_of(group), connected(group)
     sets._owing["late"], lent.key = sets._free.pop(), "late"

@@ -48,7 +48,7 @@ def nodes(servers: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
     yield servers
     for node in servers:
         node.resume()  # a test that failed may have left it paused
-    # For whoever may wait, a name is kept for 50 ms.
+    # For a waiter, a name is kept for 50 ms.
     eventually(lambda: keys_on(servers) == [[]] * 3, what="no key left")
 
     def all_closed() -> bool:

@@ -35,7 +35,7 @@ from django_redlock.core import wait as waiting
 from django_redlock.leases import state
 from django_redlock.leases.lease import Lease
 
-SELDOM = 5.0  # seconds between two looks: whoever has the name sooner was woken
+SELDOM = 5.0  # seconds between two looks: a waiter that has the name sooner was woken
 
 last: list[str] = []
 
@@ -108,7 +108,7 @@ def in_a_thread(words: list[str]) -> None:
 
 
 def look_every(seconds: float) -> None:
-    """Let who waits look so seldom."""
+    """Let waiters look so seldom."""
     vars(waiting).update(LOOK_EVERY=(seconds, seconds), NEWS=2 * seconds)
 
 

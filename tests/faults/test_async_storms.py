@@ -42,7 +42,7 @@ class Counted(Backend):
 
 
 class Deaf(Counted):
-    """Goes on to its end, whoever cancels."""
+    """Goes on to its end, also where a task is cancelled."""
 
     async def arun(self, steps: Steps[T]) -> T:
         """Carry out steps; a cancellation is not heard."""

@@ -263,7 +263,7 @@ GUARDED = {"MAX_TTL": 1, "CLOCK_SKEW": 0.1, "TTL": 1, "RESTART_GUARD": True}  # 
 @pytest.mark.slow
 @pytest.mark.parametrize("restarted", [True, False], ids=["restarted", "another server"])
 def test_a_server_without_the_data_counts_as_restarted(site, restarted):
-    """Whoever knew the old one gives it no vote for the guard's time, however old it is."""
+    """A client that knew the old one gives it no vote for the guard's time, however old it is."""
     for nodes in (site.masters, site.spares):
         nodes.settings(**GUARDED)
     with in_force(site, **GUARDED):

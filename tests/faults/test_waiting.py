@@ -251,7 +251,7 @@ def test_the_head_of_the_line_may_go(rig, how):
 
 @pytest.mark.slow
 def test_a_holder_that_is_killed_is_outlived(rig):
-    """Whoever waits gets the name when the dead one's ttl is over, and not much later."""
+    """A waiter gets the name when the ttl of a dead holder is over, and not much later."""
     rig.alias["TTL"] = 2.0
     first, second = rig.invite(2)
     first.tell(f"take {NAME} 0 60")

@@ -37,7 +37,7 @@ def played(databases, tmp_path, django_db_blocker, request) -> Iterator[Played]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_addition_is_lost_or_made_twice(played, kind):
-    """Each counter is what the ledger says, whoever was stopped or killed; and some were."""
+    """Each counter is what the ledger says, although processes were stopped and killed."""
     happened: Count[str] = Count()
     for _ in range(MOST):  # a stopped holder may have no successor in one play
         seen, wrong = played(Play(additions=500))

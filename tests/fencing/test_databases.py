@@ -120,7 +120,7 @@ def only(kinds: str) -> Any:
 
 @pytest.mark.parametrize("first", ["older", "newer"])
 def test_a_claim_by_a_lower_equal_and_higher_fence(store, first):
-    """Whoever has the fence of the row, or a higher one, claims it; nobody else does."""
+    """A holder that has the fence of the row, or a higher one, claims it; no other does."""
     leases = dict(zip(("older", "newer"), (store.take(), store.take()), strict=True))
     assert leases["older"].fence < leases["newer"].fence
     row = store.counter()

@@ -403,7 +403,7 @@ def test_numbers_that_cannot_be_ours(nodes, value, number):
 
 
 def test_a_label_is_cut(nodes):
-    """Whoever writes a key may write a long label; it is cut."""
+    """The writer of a key may write a long label; it is cut."""
     nodes.put("x", f"{A}:5:{'y' * 10_000}", 0, 1, 2)
     assert nodes.only().holder == "y" * 200
 

@@ -216,7 +216,7 @@ def test_how_many_interruptions_an_end_survives(
     way: str,
     interruptions: int,
 ) -> None:
-    """After one the name is free; after two its lease is renewed no more, whoever keeps it."""
+    """After one the name is free; after two its lease, if something keeps it, is not renewed."""
     left = [Interruption() for _ in range(interruptions)]
     release = Lease.release
     kept: list[Lease] = []

@@ -30,7 +30,7 @@ PendingReply: TypeAlias = tuple[str, float]  # a grant's nonce, or ""; when it w
 
 
 class Hearer(Protocol):
-    """Whoever waits for votes."""
+    """A process that waits for votes."""
 
     def hear(self, i: int, vote: Vote) -> None:
         """Take the vote of node ``i``."""

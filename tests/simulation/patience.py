@@ -4,7 +4,8 @@ A name is free for those who want it when a majority of the nodes vote and none 
 in the way: a holder's, a dead one's, a rest, or what an attempt that is over has left behind. A
 reservation is not in the way, nor is the key of an attempt that somebody is in the middle of.
 Then somebody must take it within the profile's ``patience``, unless all who want it are suspended.
-Whoever's question got lost on its way, or an answer to it, has to ask again: he waits from then on.
+A client whose question got lost on its way, or an answer to it, has to ask again: it waits from
+then on.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def where(name: str) -> Profile:
 @pytest.mark.parametrize("worlds", [SAMPLE, pytest.param(WORLDS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("profile", WAITING, ids=lambda profile: profile.name)
 def test_no_world_of_waiting_breaks_a_promise(profile: Profile, worlds: int) -> None:
-    """Whoever dies or hangs: one holder, a free name is taken soon, nobody is left blocked.
+    """Processes die and hang: one holder, a free name is taken soon, nobody is left blocked.
 
     Within 0.2 s where only a timer would take longer, without faults in order of arrival.
     """

@@ -41,7 +41,7 @@ def waiters(lease: Lease) -> int:
 def release_under_a_waiter(lease: Lease, seconds: float) -> threading.Thread:
     """Release in a thread, once somebody of this process has waited for the name for so long.
 
-    Whoever waited may have the name before the thread has told of its release: join it.
+    A waiter may have the name before the thread has told of its release: join it.
     """
 
     def release() -> None:

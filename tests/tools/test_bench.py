@@ -296,7 +296,7 @@ def test_what_a_crowd_did_is_read_from_its_turns():
 
 
 def test_a_crowd_that_is_not_heard_of_meets_no_goal():
-    """Whoever dies or hangs leaves no waits and no turns, rather than good ones, and is told."""
+    """A process that dies or hangs is told of, and has no waits and turns instead of good ones."""
     silent = no_answer(8, 5.0)
     found = handover.figures(8, [silent]) | handover.ill(silent, (0.0, 1.0), [silent])
     assert found["8 waiters: turns ÷ the ideal"] == Spread(0, 0, 0)

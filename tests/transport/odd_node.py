@@ -184,7 +184,7 @@ class Oddity(NamedTuple):
     Attributes:
         name: in words.
         say: what is sent, given the nonce of the question; None is the end of the connection.
-        ends: whether whoever hears it must end the connection, and can tell so at once.
+        ends: whether the client must end the connection, and can tell so at once.
     """
 
     name: str
@@ -279,7 +279,7 @@ class OddNode:
         with connection, suppress(OSError, hiredis.ProtocolError):
             # As every node does: else Nagle and late acknowledgements cost 40 ms an answer.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # So that whoever writes for ever notices that nobody reads.
+            # So that a client that writes for ever notices that nobody reads.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 1, 0))
             if self.step == GREETING:
                 self._say(connection, b"")

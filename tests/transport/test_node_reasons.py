@@ -178,7 +178,7 @@ def test_a_node_that_is_listed_twice(nodes):
 
 
 def test_a_node_that_was_emptied():
-    """It says so to whoever knew it before."""
+    """It says so to a process that knew it before."""
     vote = replies.vote("a", Command.GRANT, b"0" * 32, [b"0" * 32, b"EMPTY"])
     assert vote == Vote("a", Answer.UNKNOWN, reason=because(ReasonCode.EMPTIED), sent=False)
 
@@ -311,7 +311,7 @@ def owing(connection: Connection, heard: list[Vote]) -> None:
 
 
 def test_why_a_connection_was_ended(group, monkeypatch):
-    """It says so to who inherits it, and to whoever waits for an answer."""
+    """It says so to a process that inherits it, and to a caller that awaits a reply."""
     node, now = group.nodes[0], time.monotonic()
     left, spoiled, full, surplus = (opened(_url(group)) for _ in range(4))
     heard: list[Vote] = []

@@ -859,7 +859,7 @@ def test_a_release_without_waiters_deletes(pair):
     assert pair.client.zcard(WAITS) == 0  # the release removed what was old news
 
 
-def test_a_release_keeps_the_name_for_whoever_waits(pair):
+def test_a_release_keeps_the_name_for_a_waiter(pair):
     """A look, or a refusal that will wait, makes a reservation of the release; with one word."""
     for wait in (
         lambda: pair.look("a", STEP),

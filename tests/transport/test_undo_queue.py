@@ -167,7 +167,7 @@ def test_a_queue_that_forgets_leaves_names_taken(reached, monkeypatch):
 
 
 def test_the_next_question_comes_behind_what_is_still_to_be_undone(reached, monkeypatch):
-    """Whoever asks first when the nodes are back meets no key of its own process."""
+    """The first caller after the nodes are back meets no key of its own process."""
     monkeypatch.setattr(UndoQueue, "work", lambda _: None)  # only the next question sees to it
     leases = reached.held(NAMES)
     reached.cut((0, 1, 2))

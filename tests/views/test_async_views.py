@@ -199,7 +199,7 @@ def test_clients_that_disconnect_from_a_real_server_leave_nothing(servers, tmp_p
     ):
         asyncio.run(crowd(shop))
         entered = entries(tmp_path)
-        for number in range(NAMES):  # and whoever comes next gets in
+        for number in range(NAMES):  # and the next caller gets in
             asyncio.run(gets_in(shop, f"n{number}", tmp_path))
         assert entries(tmp_path) == entered + NAMES
     assert entered > CLIENTS / 20

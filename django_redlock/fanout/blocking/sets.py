@@ -25,6 +25,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from django_redlock import events
+from django_redlock.concurrency.one_step import first
 from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.core.protocol import UNDO, Command, Request
 from django_redlock.core.quorum import majority_of
@@ -257,9 +258,8 @@ class ConnectionSets:
 
     def _dissolve_owing(self) -> None:
         """Dissolve the set that has owed replies for the longest."""
-        for nonce in self._owing:
+        if (nonce := first(self._owing)) is not None:
             self.give_up(nonce)
-            break
 
     def close(self) -> None:
         """Give the connections of all sets to the pools."""

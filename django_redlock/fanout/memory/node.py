@@ -69,6 +69,10 @@ class MemoryNode:
         self.fences["epoch"] = epoch
         return ["ADMITTED", 0, str(epoch)]
 
+    def _was_emptied(self, epoch: str) -> bool:
+        """Tell whether it lost its keys after a connection with this epoch was admitted."""
+        return "epoch" not in self.fences or epoch != str(self.fences["epoch"])
+
     # -- a dictionary with expiry ---------------------------------------------------------------
 
     def get(self, key: str) -> str | None:
@@ -102,7 +106,7 @@ class MemoryNode:
         private, wakeup = (int(woken[1]), woken[2]) if woken else (0, "")
         locks, count = keys[3:], len(keys) - 3
         fields, names = args[7 : 7 + count], args[7 + count : 7 + 2 * count]
-        if "epoch" not in self.fences or args[-1] != str(self.fences["epoch"]):
+        if self._was_emptied(args[-1]):
             return ["EMPTY"]
         for which, key in enumerate(locks):
             value = self.get(key)
@@ -160,7 +164,7 @@ class MemoryNode:
         fence, ttl, label = int(args[0]), int(args[1]), args[2]
         locks, count = keys[2:], len(keys) - 2
         fields, names = args[3 : 3 + count], args[3 + count : 3 + 2 * count]
-        if "epoch" not in self.fences or args[-1] != str(self.fences["epoch"]):
+        if self._was_emptied(args[-1]):
             return ["EMPTY"]
         if not self._free_or_mine(locks, nonce):
             return ["GONE"]

@@ -8,14 +8,14 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
+from django_redlock.concurrency.one_step import first
 from django_redlock.core.protocol import Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-T = TypeVar("T")
 Call: TypeAlias = "Callable[[], object]"
 Queue: TypeAlias = "dict[weakref.ref[Waiter], Call | None]"  # None: knows that it is the first
 
@@ -41,15 +41,15 @@ class LocalQueue:
         with self._changing:
             self._forget_gone(ticket.queue)
             queue = self.queues.setdefault(ticket.queue, {})
-            first = not queue
-            queue[weakref.ref(ticket, forgotten)] = None if first else call
-            return first
+            alone = not queue
+            queue[weakref.ref(ticket, forgotten)] = None if alone else call
+            return alone
 
     def is_first(self, ticket: Waiter) -> bool:
         """Return whether it is the first."""
         with self._changing:
             self._forget_gone(ticket.queue)
-            return _first(self.queues.get(ticket.queue, ())) == weakref.ref(ticket)
+            return first(self.queues.get(ticket.queue, ())) == weakref.ref(ticket)
 
     def leave(self, ticket: Waiter) -> None:
         """Leave the queue, and call the one that is first then.
@@ -60,8 +60,8 @@ class LocalQueue:
 
     def _forget_gone(self, name: str) -> None:
         """Drop the first ones that are forgotten: an interruption kept them from leaving."""
-        while (first := _first(self.queues.get(name, ()))) and first() is None:
-            self._remove(name, first)
+        while (oldest := first(self.queues.get(name, ()))) and oldest() is None:
+            self._remove(name, oldest)
 
     def _remove(self, name: str, reference: weakref.ref[Waiter]) -> None:
         with self._changing:
@@ -73,21 +73,15 @@ class LocalQueue:
 
     def _call_first(self, queue: Queue) -> None:
         """Call the first, unless it knows; those that are gone leave the queue."""
-        while found := _first(queue.items()):
-            first, call = found
+        while found := first(queue.items()):
+            waiter, call = found
             if call is None:
                 return
             if _called(call):
-                if first in queue:  # else it left while it was called
-                    queue[first] = None
+                if waiter in queue:  # else it left while it was called
+                    queue[waiter] = None
                 return
-            queue.pop(first, None)
-
-
-def _first(things: Iterable[T]) -> T | None:
-    for each in things:  # ``next(iter(things))`` lets a signal handler change them in between
-        return each
-    return None
+            queue.pop(waiter, None)
 
 
 def _called(call: Call) -> bool:

@@ -40,8 +40,8 @@ GUARD: Final = (
         80,
         (
             MemoryNode,
-            "_grant",
-            '"epoch" not in self.fences or args[-1] != str(self.fences["epoch"])',
+            "_was_emptied",
+            '"epoch" not in self.fences or epoch != str(self.fences["epoch"])',
             "False",
         ),
         (SimNode, "votes", ' and "epoch" in self.memory.fences', ""),

@@ -64,14 +64,14 @@ WAITING: Final = (
     ),
     mutant(
         "word-opens-all",
-        "Whoever has been woken takes the name from anybody.",
+        "A waiter that was woken takes the name from any holder.",
         "queued-lossy",
         20,
         (memory_node, "_free_with", '(value == NEXT or value.startswith(f"{wakeup}:"))', "True"),
     ),
     mutant(
         "wears-the-dead-nonce",
-        "Whoever has been woken takes the dead nonce for its own.",
+        "A waiter that was woken takes the dead nonce for its own.",
         "queued-lossy",
         20,
         (acquire, "attempt", "nonce = policy.nonce()", "nonce = wakeup or policy.nonce()"),

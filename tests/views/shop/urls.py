@@ -69,7 +69,7 @@ def have_met(basket: str) -> bool:
 
 
 def sell(request: HttpRequest) -> HttpResponse:
-    """Sell to whoever comes alone."""
+    """Sell to a visitor who comes alone."""
     basket = request.headers["Basket"]
     meet(basket)
     eventually(lambda: have_met(basket), within=20, every=0.002, what="the twin")
