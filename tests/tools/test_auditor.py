@@ -124,11 +124,20 @@ def test_a_good_page_has_no_faults(audit):
     assert audit(GOOD.replace("Nobody holds", "There is no such page of"), status=404) == []
 
 
+AGAIN = """const newest = () => document.querySelector('button');
+const again = () => { newest().outerHTML = '<button>Search</button>' }"""
+
+
 @pytest.mark.parametrize(
     ("script", "missed"),
     [
         ("button.replaceWith(button.cloneNode(true))", []),
         ("link.replaceWith(link.cloneNode(true))", []),  # Tab has reached the old one
+        (
+            f"{AGAIN}; again(); newest().onfocus = () => setTimeout(again)",
+            [],
+        ),  # Tab reaches the second
+        ("document.activeElement.outerHTML = '<input aria-label=q>'", []),  # the focus is nowhere
         ("button.remove()", []),
         ("button.outerHTML = '<button onfocus=\"blur()\">Search</button>'", ["not-by-keyboard"]),
     ],

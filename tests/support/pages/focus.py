@@ -27,11 +27,17 @@ PREPARE: Final = """() => {
   window.auditedFocus = {looks, reachable, before: reachable.map(looks), reached: []};
   return reachable.length;
 }"""
-# After a press of Tab: what has the focus now; false when it has left the page or began anew.
+# After a press of Tab: what has the focus now; false when it has left the page or began anew. Once
+# nothing may have it: a live page has just taken the element away, and Tab goes on from its place.
 NOTE: Final = """() => {
   const {looks, reachable, before, reached} = window.auditedFocus;
   const element = document.activeElement;
-  if (element === document.body || reached.some((each) => each.element === element)) {
+  if (element === document.body) {
+    window.auditedFocus.nowhere = (window.auditedFocus.nowhere ?? 0) + 1;
+    return window.auditedFocus.nowhere < 2;
+  }
+  window.auditedFocus.nowhere = 0;
+  if (reached.some((each) => each.element === element)) {
     return false;
   }
   const index = reachable.indexOf(element);
@@ -42,15 +48,13 @@ TELL: Final = """() => {
   const {reachable, reached} = window.auditedFocus;
   const tell = (element) => `${element.localName} ${element.id || element.className} `
                             + `"${(element.innerText || element.value || "").slice(0, 40)}"`;
-  // A live page may have taken an element away before Tab came to it, or put another in its place.
+  // A live page may have taken an element away before Tab came to it, or put another in its place,
+  // and that again: Tab has reached one of them, or none stands there.
   const has = reached.map((each) => each.element);
-  const same = (old) => (each) => each.textContent.trim() === old.textContent.trim();
-  const standing = (old) => old.isConnected ? [old]
-    : Array.from(document.querySelectorAll(old.localName)).filter(same(old));
-  const missed = reachable.filter((old) => {
-    const now = has.includes(old) ? [] : standing(old);
-    return now.length > 0 && !now.some((each) => has.includes(each));
-  });
+  const same = (old) => (each) => each.localName === old.localName
+                                  && each.textContent.trim() === old.textContent.trim();
+  const missed = reachable.filter((old) => old.isConnected ? !has.includes(old)
+    : !has.some(same(old)) && Array.from(document.querySelectorAll(old.localName)).some(same(old)));
   return {
     missed: missed.map(tell),
     unseen: reached.filter((each) => each.same).map((each) => tell(each.element)),
