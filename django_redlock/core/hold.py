@@ -222,12 +222,15 @@ def extend_many(
     leases: Sequence[Holding],
     ttls: Sequence[float],
     told: Callable[[int, Outcome], object] = lambda _, __: None,
+    later: Callable[[int, frozenset[int]], object] | None = None,
 ) -> Steps[list[Outcome]]:
     """Prolong each lease to its ttl, in seconds from now; return the outcomes, in order.
 
     Args:
         told: called with a lease's index and its outcome as soon as that is known: no lease waits
             until others are healed.
+        later: called with the index of a lease that is prolonged, and the nodes on which its names
+            are free: the caller heals it when no renewal waits. None: it is healed here.
     """
     start = policy.clock()
     outcomes: dict[int, Outcome] = {}
@@ -250,7 +253,10 @@ def extend_many(
             outcomes[i] = _outcome(policy, leases[i], said, start=start, ttl=ttls[i])
             # With no node that kept it, its keys may have been deleted by hand on all.
             if place in free and kept[place] and not isinstance(outcomes[i], LeaseLost):
-                wounded.append((i, free[place], said))
+                if later is not None and isinstance(outcomes[i], Grant):
+                    later(i, free[place])
+                else:
+                    wounded.append((i, free[place], said))
                 if isinstance(outcomes[i], NodesUnavailable):
                     continue  # told when it is healed, or not
         told(i, outcomes[i])
@@ -334,6 +340,11 @@ def _prolonged(policy: Policy, lease: Holding, start: float, ttl: float) -> Gran
 
 
 # -- healing ----------------------------------------------------------------------------------
+
+
+def heal(policy: Policy, lease: Holding, places: frozenset[int], ttl: float) -> Steps[None]:
+    """Put a lease that was prolonged back on the nodes that said its names are free."""
+    yield from _heal(policy, lease, (), places, ttl)
 
 
 def _heal(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
+import weakref
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from django_redlock.core.policy import boottime
 from django_redlock.core.protocol import Request
 
-from .batch import RenewalBatch, batches
+from .batch import RenewalBatch, Wounded, batches
 from .schedule import RenewalSchedule
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class LoopWatchdog:
         self.schedule = RenewalSchedule()
         self._timer = math.inf  # when the next one fires
         self._queued: dict[int, deque[tuple[Backend, Sequence[Reference]]]] = {}
+        self._wounded: dict[int, Wounded] = {}
         self._asked: dict[int, tuple[Sequence[Reference], asyncio.Future[Any]]] = {}
 
     def watch(self, lease: Lease, loop: asyncio.AbstractEventLoop) -> None:
@@ -71,7 +73,7 @@ class LoopWatchdog:
             self._renew_later(due, loop)
 
     def _ask_next(self, kind: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Send the next renewal to this group, unless one is on its way."""
+        """Send the next renewal, or else a heal, to this group, unless one is on its way."""
         asked = self._asked.get(kind)
         if asked is not None:
             if not asked[1].done():
@@ -79,19 +81,25 @@ class LoopWatchdog:
             self._asked.pop(kind, None)  # an interruption kept it from being heard
             leases = (reference() for reference in asked[0])
             self._renew_later([lease for lease in leases if lease is not None], loop)
-        queue = self._queued.get(kind)
-        while queue:
-            backend, batch = queue.popleft()
-            renewal = RenewalBatch(backend, batch)
+        while (renewal := self._next(kind)) is not None:
             try:
                 replied = self._go_on(renewal, renewal.steps(), kind, loop)
                 if replied is not None:
-                    self._asked[kind] = batch, replied
+                    self._asked[kind] = tuple(map(weakref.ref, renewal.leases)), replied
                     return
             except BaseException:
                 self._renew_later(renewal.leases, loop)
                 raise
+
+    def _next(self, kind: int) -> RenewalBatch | None:
+        """Take out what this group is asked next: no heal while a renewal waits."""
+        if queue := self._queued.get(kind):
+            return RenewalBatch(*queue.popleft())
         self._queued.pop(kind, None)
+        if wounded := self._wounded.get(kind):
+            return wounded.next_one()
+        self._wounded.pop(kind, None)
+        return None
 
     def _go_on(
         self,
@@ -122,6 +130,8 @@ class LoopWatchdog:
             if over:
                 self._renew_later(renewal.leases, loop)
                 self._tell(renewal.lost, loop)
+                if renewal.wounded:
+                    self._wounded.setdefault(kind, Wounded()).update(renewal.wounded)
         return asked
 
     def _heard(

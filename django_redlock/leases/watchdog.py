@@ -32,7 +32,7 @@ from django_redlock.concurrency.loops import PerLoop, running_loop
 from django_redlock.concurrency.threads import WorkerThreads, start_thread
 from django_redlock.core.policy import boottime
 
-from .batch import RenewalBatch, batches
+from .batch import RenewalBatch, Wounded, batches
 from .loop_watchdog import LoopWatchdog
 from .schedule import RenewalSchedule
 
@@ -52,6 +52,26 @@ GRACE: Final = 0.1  # … and for this many seconds after their deadline.
 MOST_TOLD: Final = 32  # holders that are being told of a loss at the same time
 
 
+class Healer:
+    """Heal leases of one group in its worker, each behind the renewals that wait."""
+
+    def __init__(self, workers: WorkerThreads, kind: int) -> None:
+        self.wounded = Wounded()
+        self._workers, self._kind = workers, kind
+
+    def go_on(self) -> None:
+        """Heal the next one; where there is no thread, the next renewal finds it again."""
+        self._workers.offer(self._kind, self._heal_one, again=False)
+
+    def _heal_one(self) -> None:
+        healing = self.wounded.next_one()
+        if healing is not None:
+            try:
+                _run(healing)
+            finally:
+                self.go_on()
+
+
 class Watchdog:
     """Watch the leases of a process; those of an event loop by a timer there."""
 
@@ -65,6 +85,7 @@ class Watchdog:
         self._own = RenewalSchedule()
         self._of_loops = RenewalSchedule(lag=LAG, grace=GRACE)
         self._workers = WorkerThreads()
+        self._healers: dict[int, Healer] = {}  # by group
         self._sleeps_until = self._rung_for = math.inf
         self._running = False
         self._in_loops = PerLoop(LoopWatchdog)
@@ -131,19 +152,29 @@ class Watchdog:
     ) -> None:
         renewal = RenewalBatch(backend, batch)
         try:
-            backend.run(renewal.steps())
-        except Exception:  # noqa: BLE001 - logged; the leases last until their deadlines
-            renewal.fail()
+            _run(renewal)
         finally:  # a listener may want to exit; the leases are still to be watched
             with self._lock:
                 for lease in renewal.leases:
                     schedule.renew_later(lease)
                 self._wake()
             self._tell(renewal.lost)
+            if renewal.wounded:
+                kind = id(backend.group)
+                healer = self._healers.setdefault(kind, Healer(self._workers, kind))
+                healer.wounded.update(renewal.wounded)
+                healer.go_on()
 
     def _tell(self, lost: Sequence[Lease]) -> None:
         for lease in lost:
             self._workers.do("tell", lease.tell_lost, most=MOST_TOLD)
+
+
+def _run(renewal: RenewalBatch) -> None:
+    try:
+        renewal.backend.run(renewal.steps())
+    except Exception:  # noqa: BLE001 - logged; the leases last until their deadlines
+        renewal.fail()
 
 
 watchdog: Final = Watchdog()

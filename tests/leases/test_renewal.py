@@ -18,11 +18,12 @@ import pytest
 
 from django_redlock import LeaseLost, NodesUnavailable, events
 from django_redlock.backend import Backend
+from django_redlock.core import hold
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Command, Grant, Request, Vote
 from django_redlock.fanout.group import NodeGroup
 from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
-from django_redlock.leases.batch import MOST_BYTES, MOST_LEASES, batches
+from django_redlock.leases.batch import MOST_BYTES, MOST_LEASES, RenewalBatch, Wounded, batches
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.schedule import AHEAD, EARLY, MOST, Chunk, RenewalSchedule
 from django_redlock.leases.watchdog import Watchdog
@@ -140,6 +141,80 @@ def test_a_message_is_bounded():
             size = sum(2 * len(name.encode()) for name in names)
             assert len(batch) <= most
             assert len(batch) == 1 or size <= MOST_BYTES
+
+
+def most_heals_between_renewals(commands: Sequence[Command]) -> int:
+    """The most heals that were asked for while a renewal was still to come."""
+    words = "".join("R" if each is Command.EXTEND else "h" for each in commands)
+    return max(map(len, words.split("R")[1:-1]), default=0)
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["well", "broken"])
+def test_no_renewal_waits_until_others_are_healed(memory, broken, monkeypatch):
+    """A node has lost 300 leases: each of the three messages comes after one heal at most."""
+    watchdog = Watchdog()
+    workers = watchdog._workers
+    if broken:
+        monkeypatch.setattr(RenewalBatch, "steps", steps_that_heal)
+    redlock = made(memory)
+    leases = [redlock(f"name:{number}", renew=False).acquire() for number in range(300)]
+    memory.nodes[0].keys.clear()
+
+    def wait_for_others(ask: Request) -> None:
+        """Begin when all three messages are submitted."""
+        if ask.command is Command.EXTEND and len(memory.renewals) == 1:
+            eventually(lambda: len(workers._jobs[id(memory)]) >= 2)
+
+    memory.asked.clear()
+    memory.before = wait_for_others
+    for backend, batch in batches(leases):
+        workers.do(id(memory), partial(watchdog._renew, watchdog._own, backend, batch))
+    eventually(lambda: len(memory.nodes[0].keys) == 300)
+    commands = [ask.command for ask in memory.asked]
+    assert (commands.count(Command.EXTEND), commands.count(Command.HEAL)) == (3, 300)
+    assert (most_heals_between_renewals(commands) <= 1) is not broken
+    for lease in leases:
+        lease.release()
+
+
+def steps_that_heal(batch: RenewalBatch) -> Any:
+    """Heal all leases of a message before the next message."""
+    held, ttls = [each.holding for each in batch.leases], [each.grant.ttl for each in batch.leases]
+    return hold.extend_many(batch.backend.policy, held, ttls, batch._told)
+
+
+def test_a_lease_waits_once_to_be_healed(memory):
+    """However often it is renewed meanwhile, it keeps its turn; who has ended has none."""
+    redlock, wounded = made(memory, renew=False), Wounded()
+    first, ended, last = (redlock(name).acquire() for name in ("first", "ended", "last"))
+    for lease in (first, ended, last, first):
+        wounded[weakref.ref(lease)] = frozenset({0})
+    ended.release()
+    turns = [wounded.next_one() for _ in range(3)]
+    assert [healing and healing.lease for healing in turns] == [first, last, None]
+    for lease in (first, last):
+        lease.release()
+
+
+def test_a_heal_that_fails_is_told_and_others_go_on(memory, caplog):
+    """The leases that it leaves are found again by the next renewal."""
+    watchdog = Watchdog()
+    redlock = made(memory, renew=False)
+    leases = [redlock(name).acquire() for name in ("one", "other")]
+    memory.nodes[0].keys.clear()
+
+    def fail(ask: Request) -> None:
+        if ask.command is Command.HEAL and ask.nonce == leases[0].grant.nonce:
+            raise ZeroDivisionError
+
+    memory.before = fail
+    ((backend, batch),) = batches(leases)
+    with caplog.at_level(logging.ERROR, logger="django_redlock"):
+        watchdog._renew(watchdog._own, backend, batch)
+        eventually(lambda: list(memory.nodes[0].keys) == ["redlock:lock:other"])
+    assert [record.getMessage() for record in caplog.records] == ["healing 'one' failed"]
+    for lease in leases:
+        lease.release()
 
 
 @pytest.mark.usefixtures("often")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -17,12 +17,21 @@ import pytest
 
 from django_redlock.core.protocol import Command, Request, Vote
 from django_redlock.fanout.group import NodeGroup
+from django_redlock.leases.batch import RenewalBatch, batches
 from django_redlock.leases.lease import Lease
+from django_redlock.leases.loop_watchdog import LoopWatchdog
 from django_redlock.leases.watchdog import watchdog
 from tests.support.loops import soon
 from tests.support.waiting import eventually
 
-from .test_renewal import Memory, group_of, made, nodes
+from .test_renewal import (
+    Memory,
+    group_of,
+    made,
+    most_heals_between_renewals,
+    nodes,
+    steps_that_heal,
+)
 
 __all__ = ["nodes"]
 
@@ -81,6 +90,29 @@ def test_a_loop_renews_what_its_tasks_have_taken():
     asyncio.run(work())
     assert group.by.count("loop") >= 3
     assert "thread" not in group.by
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["well", "broken"])
+def test_no_renewal_of_a_loop_waits_until_others_are_healed(broken, monkeypatch):
+    """A node has lost 300 leases of a loop: they are healed behind all three messages."""
+    if broken:
+        monkeypatch.setattr(RenewalBatch, "steps", steps_that_heal)
+    group = Twice()
+
+    async def work() -> None:
+        redlock, loop, watchdog = made(group, renew=False), asyncio.get_running_loop(), LoopWatchdog()
+        leases = [await redlock(f"name:{number}").aacquire() for number in range(300)]
+        group.nodes[0].keys.clear()
+        group.asked.clear()
+        watchdog._queued[id(group)] = deque(batches(leases))
+        watchdog._ask_next(id(group), loop)
+        await soon(lambda: len(group.nodes[0].keys) == 300)
+        commands = [ask.command for ask in group.asked]
+        assert (commands.count(Command.EXTEND), commands.count(Command.HEAL)) == (3, 300)
+        assert (most_heals_between_renewals(commands) == 0) is not broken
+        await asyncio.gather(*(lease.arelease() for lease in leases))
+
+    asyncio.run(work())
 
 
 @pytest.mark.usefixtures("often")

@@ -23,7 +23,7 @@ from typing import Any, Final, cast
 from django_redlock.backend import Backend
 from django_redlock.core.hold import Outcome
 from django_redlock.core.protocol import Request, Sleep
-from django_redlock.leases.batch import RenewalBatch, batches
+from django_redlock.leases.batch import RenewalBatch, Wounded, batches
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.schedule import Reference, RenewalSchedule
 
@@ -140,6 +140,7 @@ class Watchdog:
         self.beliefs: dict[str, Belief] = {}
         self.told: Counter[str] = Counter()
         self._jobs: deque[tuple[Backend, Sequence[Reference]]] = deque()
+        self._wounded = Wounded()
         self._thread = self._start(self._watching())
         self._asker: Driven | None = None
 
@@ -172,11 +173,15 @@ class Watchdog:
                 self._asker = self._start(self._asking())
 
     def _asking(self) -> Acts:
-        while self._jobs:
+        while self._jobs or self._wounded:
+            if not self._jobs:
+                yield from self._healing()
+                continue
             renewal = Told(*self._jobs.popleft(), self._expect)
             self.world.note("shared" if len(renewal.leases) > 1 else "renewal")
             with self.world.network.healing(lease.grant.nonce for lease in renewal.leases):
                 yield from renewal.steps()
+            self._wounded.update(renewal.wounded)
             for lease in renewal.leases:
                 self.schedule.renew_later(lease)
                 self._expect(lease)
@@ -185,6 +190,12 @@ class Watchdog:
                 lease.tell_lost()
         self._asker = None
         yield Sleep(math.inf)
+
+    def _healing(self) -> Acts:
+        healing = self._wounded.next_one()
+        if healing is not None:
+            with self.world.network.healing([healing.lease.grant.nonce]):
+                yield from healing.steps()
 
     # -- what must be true ----------------------------------------------------------------------
 
