@@ -66,7 +66,8 @@ def backend(alias: str) -> Backend:
         with _making:
             found = _backends.get(alias)
             if found is None:
-                found = _backends[alias] = make(alias, _setting(alias))
+                # A signal handler that locks may have made one meanwhile: then that is the one.
+                found = _backends.setdefault(alias, make(alias, _setting(alias)))
     return found
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
+
+from .one_step import first, remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,8 +58,6 @@ class Farewell(weakref.ref[Any]):
 
 def settle(_: object = None) -> None:
     """Do the jobs of all objects that are gone."""
-    while gone:
-        farewell = gone[0]
+    while (farewell := first(gone)) is not None:
         farewell.do()
-        with suppress(ValueError):  # another thread did it as well
-            gone.remove(farewell)
+        remove(farewell, gone)  # unless another thread did it as well

@@ -33,6 +33,14 @@ def remove(thing: T, things: MutableSequence[T]) -> bool:
     return True
 
 
+def taken(pop: Callable[[], T]) -> T | None:
+    """Return what this call takes out of a list or dictionary; None where that is empty."""
+    try:
+        return pop()
+    except LookupError:
+        return None
+
+
 def drain(*pops: Callable[[], T]) -> Iterator[T]:
     """Yield what each of these calls takes out of a list or dictionary, until that is empty."""
     for pop in pops:

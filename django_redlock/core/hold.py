@@ -233,12 +233,9 @@ def extend_many(
             are free: the caller heals it when no renewal waits. None: it is healed here.
     """
     start = policy.clock()
-    outcomes: dict[int, Outcome] = {}
-    for i, lease in enumerate(leases):
-        if start >= lease.grant.deadline:
-            reason = because(ReasonCode.OVER_BEFORE_ASKED)
-            outcomes[i] = LeaseLost(reason, name=lease.grant.target.name)
-            told(i, outcomes[i])
+    outcomes = _over(leases, start)
+    for i, over in outcomes.items():
+        told(i, over)
     asked = [i for i in range(len(leases)) if i not in outcomes]
     votes: Sequence[Vote] = ()
     if asked:
@@ -269,6 +266,15 @@ def extend_many(
             outcomes[i] = _outcome(policy, leases[i], healed, start=start, ttl=ttls[i])
             told(i, outcomes[i])
     return [outcomes[i] for i in range(len(leases))]
+
+
+def _over(leases: Sequence[Holding], now: float) -> dict[int, Outcome]:
+    """Return the outcomes of the leases that are over before they are asked about."""
+    return {
+        i: LeaseLost(because(ReasonCode.OVER_BEFORE_ASKED), name=lease.grant.target.name)
+        for i, lease in enumerate(leases)
+        if now >= lease.grant.deadline
+    }
 
 
 def _extension(policy: Policy, asked: Sequence[tuple[Grant, float]]) -> Request:

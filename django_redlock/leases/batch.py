@@ -1,8 +1,9 @@
 """Renew many leases in one request: which leases go together, and what the outcomes are.
 
-A lease whose extension has a majority may still need healing, which is a request for it alone. After
-the restart of a node every lease does. So heals of such leases wait until no renewal does, else the
-last leases would be renewed too late. One whose majority depends on the heal is healed at once.
+A lease whose extension has a majority may still need healing, which is a request for it alone.
+After the restart of a node every lease does. So heals of such leases wait until no renewal does,
+else the last leases would be renewed too late. One whose majority depends on the heal is healed at
+once.
 """
 
 from __future__ import annotations

@@ -180,8 +180,12 @@ class LeaseState:
             if not isinstance(outcome, Grant):
                 denied = majority_denies(outcome.votes, self._policy.majority)
                 return self._lost_now() if denied else None
-            deadline = max(outcome.deadline, self.grant.deadline)
-            self.grant = self.grant._replace(deadline=deadline)
+            while True:
+                before = self.grant
+                later = before._replace(deadline=max(outcome.deadline, before.deadline))
+                if self.grant is before:  # no call from here on: a handler may extend it, too
+                    self.grant = later
+                    break
             self._unknown = False
         return None if self.told else EventKind.EXTENDED
 
@@ -190,8 +194,12 @@ class LeaseState:
         with self._changing:
             if self.remaining() <= 0:
                 return None
-            self.grant = self.grant._replace(touched=self.grant.touched | places)
-            return self.freed
+            while True:
+                before = self.grant
+                more = before._replace(touched=before.touched | places)
+                if self.grant is before:  # as in ``extended``
+                    self.grant = more
+                    return self.freed
 
     def has(self, grant: Grant) -> bool:
         """Tell whether time is left, and a release would free what ``grant`` has."""

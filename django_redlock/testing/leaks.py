@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from django_redlock import events
+from django_redlock.concurrency.one_step import drain
 from django_redlock.core import hold
 from django_redlock.core.protocol import Answer
 from django_redlock.events import EventKind
@@ -126,8 +127,7 @@ class Watch:
         if self._acquired:
             gc.collect()  # the end of a generator's block may be to come
         left = []
-        while self._acquired:
-            nonce, acquired = self._acquired.popitem()
+        for nonce, acquired in drain(self._acquired.popitem):
             found = _free(acquired, given=nonce in self._given)
             if found is not None:
                 left.append(found)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import hiredis
 
 from django_redlock.concurrency.farewells import Farewell
+from django_redlock.concurrency.one_step import drain
 from django_redlock.core.protocol import UNDO, Answer, Vote
 
 from . import admission
@@ -284,8 +285,7 @@ class Connection:
     def close(self, fault: Reason) -> None:
         """Close the connection; each request without a reply gets an unknown vote."""
         self.fault = self.fault or fault
-        while self.owed:
-            owed = self.owed.popleft()
+        for owed in drain(self.owed.popleft):
             self._not_undone(owed)
             owed.hear(self.place, Vote(self.label, Answer.UNKNOWN, reason=self.fault))
         with self._using:

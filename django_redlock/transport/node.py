@@ -11,6 +11,7 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from django_redlock.concurrency.one_step import drain
 from django_redlock.core.policy import boottime
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import Reason, ReasonCode, because, code_of, describe
@@ -231,8 +232,8 @@ class Node(Pool):
         self._welcomed()
         self.down_reason, self.unopened, self._backoff = None, None, 0.0
         connection.undone = self.undo_later
-        while self._stalled:  # their sockets are dead: the node replies on a new one
-            close_as_silent(self._stalled.pop())
+        for stalled in drain(self._stalled.pop):  # dead sockets: the node replies on a new one
+            close_as_silent(stalled)
 
     def connection(self, *, at_least: float) -> Connection | None:
         """Return a connection for the background, opened if needed; None: it is too early to try.

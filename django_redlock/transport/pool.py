@@ -14,7 +14,7 @@ import weakref
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from django_redlock.concurrency.one_step import drain, remove
+from django_redlock.concurrency.one_step import drain, remove, taken
 from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.core.reasons import Reason, ReasonCode, because
 
@@ -106,8 +106,7 @@ class Pool(ABC):
         with self._lock:
             if self._stalled:
                 self._read_stalled(now)
-            while self._free and not self._stalled:
-                connection = self._free.pop()
+            while not self._stalled and (connection := taken(self._free.pop)) is not None:
                 if not (connection.owed or connection.guarded or connection.fault):
                     return connection
                 if (silent := connection.silent_for(now)) > self.timeout:
@@ -276,8 +275,10 @@ class Pool(ABC):
             if not connection.fault:
                 self._free.append(connection)
             self.down_reason = None
-        if stalled := tuple(self._stalled):
-            self.down_reason = no_answer(max(each.silent_for(now) for each in stalled))
+        silent = [each.silent_for(now) for each in tuple(self._stalled)]
+        why = no_answer(max(silent, default=0.0))
+        if self._stalled:  # no call from here on: a signal handler may find that the node is back
+            self.down_reason = why
 
     def settle(self, now: float) -> bool:
         """Read the idle connections; return whether the reply to an undo is still missing.

@@ -111,19 +111,17 @@ class UndoQueue:
             return first(self.kept.values())
 
     def _remove(self, asker: Asker) -> None:
+        size, dropped = _size(asker), 0
         with self._lock:
             if self.kept.pop(asker.ask.nonce, None) is not None:
-                self._bytes -= _size(asker)
-            if not self.kept:
-                self._tell_dropped()
-                self._bytes = self.dropped = 0
-
-    def _tell_dropped(self) -> None:
-        if self.dropped:
+                self._bytes -= size
+            if not self.kept:  # no call from here on: a signal handler may add one
+                dropped, self._bytes, self.dropped = self.dropped, 0, 0
+        if dropped:
             logger.warning(
                 "%s: %d releases were given up while it could not be asked",
                 self._node.label,
-                self.dropped,
+                dropped,
                 extra={"redlock_node": self._node.label},
             )
 

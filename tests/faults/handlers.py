@@ -68,6 +68,23 @@ class Handler(Injector):
             self._errand()
 
 
+def at_each_point(
+    act: Callable[[], object], errand: Callable[[], object], prepare: Callable[[], object] = bool
+) -> int:
+    """Run the errand, as a signal handler does, at each point of an act; return their number."""
+    for number in itertools.count(1):
+        prepare()
+        handler = Handler(number, errand)
+        handler.start()
+        try:
+            act()
+        finally:
+            handler.stop()
+        if not handler.at:
+            return number - 1
+    raise AssertionError
+
+
 class Closed(Afterwards):
     """Counts when no connection is open: those by the proxy have descriptors and a thread here."""
 

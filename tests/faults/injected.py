@@ -95,12 +95,17 @@ class Injector:
         if not ours(frame):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return self._opcode
+        before, where = -1, points(frame.f_code)
 
-    def _opcode(self, frame: FrameType, event: str, _: Any) -> Any:
-        if event == "opcode" and frame.f_lasti in points(frame.f_code).within:
-            self._count(frame, " within")
-        return self._opcode
+        def opcode(frame: FrameType, event: str, _: Any) -> Any:
+            nonlocal before
+            if event == "opcode":
+                last, before = before, frame.f_lasti
+                if before in where.within or (last in where.tested and before < last):
+                    self._count(frame, " within")
+            return opcode
+
+        return opcode
 
     def _count(self, frame: FrameType, how: str) -> None:
         self._left -= 1
@@ -128,24 +133,31 @@ class Points(NamedTuple):
     Attributes:
         begin: the instruction with which it begins.
         within: those that jump back or go on after a ``yield``.
+        tested: those of Python 3.11 that jump back if the condition of a ``while`` holds: handlers
+            run when it has been looked at, and before the body.
     """
 
     begin: int
     within: frozenset[int]
+    tested: frozenset[int]
 
 
 @functools.cache
 def points(code: CodeType) -> Points:
     """Where in this function handlers run."""
-    resumes = [each for each in dis.get_instructions(code) if each.opname == "RESUME"]
-    return Points(
-        resumes[0].offset,
-        frozenset(
-            each.offset
-            for each in dis.get_instructions(code)
-            if each.opname == "JUMP_BACKWARD" or (each in resumes and (each.arg or 0) & 3 == 1)
-        ),
-    )
+    begins, within, tested = list[int](), set[int](), set[int]()
+    longer: int | None = None
+    for each in dis.get_instructions(code):
+        # The tracer is told of what lengthens an argument, and not of the instruction behind it.
+        at = each.offset if longer is None else longer
+        longer = at if each.opname == "EXTENDED_ARG" else None
+        if each.opname == "RESUME":
+            begins.append(at)
+        if each.opname == "JUMP_BACKWARD" or (each.opname == "RESUME" and (each.arg or 0) & 3 == 1):
+            within.add(at)
+        elif each.opname.startswith("POP_JUMP_BACKWARD"):
+            tested.add(at)
+    return Points(begins[0], frozenset(within), frozenset(tested))
 
 
 # -- scenarios ------------------------------------------------------------------------------------

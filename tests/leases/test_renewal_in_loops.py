@@ -100,12 +100,12 @@ def test_no_renewal_of_a_loop_waits_until_others_are_healed(broken, monkeypatch)
     group = Twice()
 
     async def work() -> None:
-        redlock, loop, watchdog = made(group, renew=False), asyncio.get_running_loop(), LoopWatchdog()
+        redlock, watchdog = made(group, renew=False), LoopWatchdog()
         leases = [await redlock(f"name:{number}").aacquire() for number in range(300)]
         group.nodes[0].keys.clear()
         group.asked.clear()
         watchdog._queued[id(group)] = deque(batches(leases))
-        watchdog._ask_next(id(group), loop)
+        watchdog._ask_next(id(group), asyncio.get_running_loop())
         await soon(lambda: len(group.nodes[0].keys) == 300)
         commands = [ask.command for ask in group.asked]
         assert (commands.count(Command.EXTEND), commands.count(Command.HEAL)) == (3, 300)

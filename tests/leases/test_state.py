@@ -265,7 +265,7 @@ def test_a_release_proves_a_loss_unless_a_woken_waiter_explains_it(
         ),
         (
             Edit(
-                LeaseState, "extended", "max(outcome.deadline, self.grant.deadline)", "outcome[3]"
+                LeaseState, "extended", "max(outcome.deadline, before.deadline)", "outcome[3]"
             ),
             test_a_deadline_never_moves_back,
         ),

@@ -7,9 +7,11 @@ simulator, the fast contract tests, and ``memory://NAME`` in settings: one proce
 from __future__ import annotations
 
 import time
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from django_redlock.concurrency.one_step import drain
 from django_redlock.core.protocol import Request
 from django_redlock.transport.wire.replies import WITH_EPOCH
 
@@ -275,8 +277,8 @@ class MemoryNode:
     def _push(self, queue: str, wakeup: str, px: int) -> None:
         self.wakeups.pop(queue, None)
         blocked = self.blocked.get(queue, [])
-        while blocked:
-            if blocked.pop(0)(wakeup):
+        for take in drain(partial(blocked.pop, 0)):
+            if take(wakeup):
                 return
         self.wakeups[queue] = (wakeup, self.clock() + px)
 

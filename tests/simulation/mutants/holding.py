@@ -258,7 +258,7 @@ LEASE: Final = (
         "An extension takes the name again after the lease has ended.",
         "rough",
         30,
-        (hold, "extend_many", "if start >= lease.grant.deadline:", "if False:"),
+        (hold, "_over", "if now >= lease.grant.deadline", "if False"),
         (hold, "extend_many", " and now < leases[i].grant.deadline", ""),
         (hold, "_outcome", "if now >= grant.deadline:", "if False:"),
         (
