@@ -38,14 +38,26 @@ _TITLES: Final = {
     429: gettext_noop("Too Many Requests"),
     503: gettext_noop("Service Unavailable"),
 }
-_TAKEN: Final = gettext_noop("This request is already being processed. Please try again later.")
+# The browser shows the answer to the second click of a double click. An invitation to try again
+# would make the customer order twice, so only the 503 without a majority has one. The lock may
+# also be held by somebody else's request or by a task: the sentences are true for that, too.
+_TAKEN: Final = gettext_noop(
+    "This request was not carried out, because the same or related work is being done, or was "
+    "done a moment ago. If you sent it twice, the first request goes on: please look at its result."
+)
 _UNAVAILABLE: Final = gettext_noop(
-    "This request cannot be processed at the moment. Please try again later."
+    "This request was not carried out, because it cannot be processed at the moment. "
+    "Please try again later."
 )
 _BEGUN: Final = gettext_noop(
     "This request was not completed, and part of it may have been processed. "
     "Please look at the result before you repeat it."
 )
+_HEADINGS: Final = {
+    _TAKEN: gettext_noop("One moment, please"),
+    _UNAVAILABLE: gettext_noop("Not possible at the moment"),
+    _BEGUN: gettext_noop("Please look at the result"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +84,20 @@ class Refusal:
 
     @property
     def detail(self) -> str:
-        """A sentence for people, in the language of the request."""
+        """A text for people, in the language of the request."""
+        return gettext(self._message)
+
+    @property
+    def heading(self) -> str:
+        """What stands above it on a page; the status in words would tell a customer nothing."""
+        return gettext(_HEADINGS[self._message])
+
+    @property
+    def _message(self) -> str:
         if self.begun:
-            return gettext(_BEGUN)
-        return gettext(_UNAVAILABLE if self.status == 503 else _TAKEN)  # noqa: PLR2004
+            return _BEGUN
+        # Where too many requests wait, the lock is held although the status is 503.
+        return _TAKEN if isinstance(self.error, LockTaken) else _UNAVAILABLE
 
     @property
     def problem(self) -> dict[str, Any]:

@@ -30,6 +30,7 @@ _FRAMEWORKS: Final = frozenset({"rest_framework", "ninja", "ninja_extra"})
 _PAGE: Final = (
     '<!doctype html>\n<html lang="{}" dir="{}">\n<meta charset="utf-8">\n'
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+    '<meta name="color-scheme" content="light dark">\n'  # no style, which a CSP would refuse
     "<title>{}</title>\n<main>\n<h1>{}</h1>\n<p>{}</p>\n</main>\n"
 )
 
@@ -147,8 +148,8 @@ def _constant(request: Any, refusal: Refusal) -> HttpResponse:
         return HttpResponse(body, status=refusal.status, content_type=content_type)
     language = get_language() or "en"
     direction = "rtl" if get_language_bidi() else "ltr"
-    title, detail = refusal.title, refusal.detail
-    page = format_html(_PAGE, language, direction, title, title, detail)
+    heading, detail = refusal.heading, refusal.detail
+    page = format_html(_PAGE, language, direction, heading, heading, detail)
     return HttpResponse(page, status=refusal.status)
 
 

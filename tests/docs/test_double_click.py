@@ -1,4 +1,4 @@
-"""Two clicks on what the README's view does, at a real server: one payment."""
+"""Two clicks on the views of the README and of the page of views, at a real server: one runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,19 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.docs.test_docs import README, TESTING, Reader, _follow, _make_tables, reader
+from tests.docs.test_docs import (
+    README,
+    ROOT,
+    TESTING,
+    Reader,
+    _follow,
+    _make_tables,
+    blocks,
+    reader,
+)
 from tests.support.waiting import eventually
 
+VIEWS = ROOT / "docs/how-to/views.md"
 PAUSES = [0.08, 0.2, 0.3]  # seconds between the two clicks
 LONG = 60.0
 ADDRESS = re.compile(r"Listening at: (http://\S+)")
@@ -28,6 +38,7 @@ from django.http import HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
+from billing.checkout import checkout
 from billing.models import Invoice
 from billing.views import pay
 
@@ -36,11 +47,11 @@ from billing.views import pay
 def click(request, pk):
     if request.method == "GET":
         return HttpResponse(str(Invoice.objects.get_or_create(pk=pk)[0].total))
-    request.user = SimpleNamespace(pk=7)
-    return pay(request, pk)
+    request.user = SimpleNamespace(pk=7, is_authenticated=True)
+    return pay(request, pk) if request.path.startswith("/pay") else checkout(request)
 
 
-urlpatterns = [path("<int:pk>", click)]
+urlpatterns = [path("pay/<int:pk>", click), path("checkout/<int:pk>", click)]
 """
 
 
@@ -78,19 +89,24 @@ def total(address: str) -> int:
         return int(answer.read())
 
 
-def clicked(home: Path, before: str = "", after: str = "") -> list[tuple[list[int], int]]:
-    """Follow the README, with one change, and click twice after each pause; statuses, total."""
+def clicked(home: Path, view: str, left_out: str = "") -> list[tuple[list[int], int]]:
+    """Do as the pages say, but leave something out; click twice with each pause: statuses, total.
+
+    The view is ``pay`` of the README, or ``checkout``, with which the page of views begins.
+    """
     with reader(home, "mysite.test_settings") as someone:
         _follow(someone, README)
         _follow(someone, TESTING)
         _make_tables(someone)
         (home / "mysite/urls.py").write_text(URLS)
-        views = home / "billing/views.py"
-        views.write_text(views.read_text().replace(before, after))
+        (home / "billing/checkout.py").write_text(blocks(VIEWS)[0].text)
+        for file in ("views.py", "checkout.py"):
+            written = (home / "billing" / file).read_text()
+            (home / "billing" / file).write_text(written.replace(left_out, ""))
         with serving(someone) as address, ThreadPoolExecutor(2) as threads:
             found = []
             for number, pause in enumerate(PAUSES, start=1):
-                target = f"{address}/{number}"
+                target = f"{address}/{view}/{number}"
                 assert total(target) == 0
                 first = threads.submit(click, target)
                 time.sleep(pause)
@@ -102,10 +118,19 @@ def clicked(home: Path, before: str = "", after: str = "") -> list[tuple[list[in
 @pytest.mark.slow
 def test_a_double_click_pays_once(tmp_path):
     """Also when the first request is answered before the second one comes."""
-    assert clicked(tmp_path) == [([200, 409], 100)] * 3
+    assert clicked(tmp_path, "pay") == [([200, 409], 100)] * 3
 
 
 @pytest.mark.slow
-def test_a_double_click_pays_twice_without_min_hold(tmp_path):
+def test_a_double_click_checks_out_once(tmp_path):
+    """The first view of the page of views refuses the second click, too."""
+    assert clicked(tmp_path, "checkout") == [([200, 409], 0)] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("view", "left_out", "total"), [("pay", ", min_hold=3", 200), ("checkout", "(min_hold=3)", 0)]
+)
+def test_a_double_click_runs_twice_without_min_hold(tmp_path, view, left_out, total):
     """The check can fail."""
-    assert ([200, 200], 200) in clicked(tmp_path, ", min_hold=3", "")
+    assert ([200, 200], total) in clicked(tmp_path, view, left_out)

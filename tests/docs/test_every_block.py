@@ -248,8 +248,12 @@ def test_the_answers_of_the_views_page_are_given(memory):
         refused = pay(RequestFactory().post("/", headers={"accept": "application/json"}))
     problem = json.loads(refused.content)
     assert problem == json.loads(shown["json"])
-    (original,) = re.findall(r'^msgid "(.*)"$', shown["text"], re.MULTILINE)
-    assert original == problem["detail"]
+    with redlock("pay"):
+        page = pay(RequestFactory().post("/", headers={"accept": "text/html"})).content.decode()
+    entries = re.findall(r"^msgid (.*?)^msgstr", shown["text"], re.DOTALL | re.MULTILINE)
+    heading, detail = ("".join(re.findall(r'"(.*)"', entry)) for entry in entries)
+    assert detail == problem["detail"]
+    assert f"<h1>{heading}</h1>" in page
 
 
 def test_the_toml_of_the_pages_is_read():

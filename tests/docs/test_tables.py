@@ -183,7 +183,8 @@ def test_the_options_of_a_view():
 def test_the_answers_of_a_view():
     """Status and Retry-After of a refusal are those of the table."""
     held, away, waiting = table("docs/how-to/views.md", "", "Status").rows
-    assert waiting[1:] == away[1:]
+    assert waiting[1:3] == away[1:3]
+    assert waiting[3] == held[3]
     options = table("docs/how-to/views.md", "Option", "Default")
     (status,) = [row[2] for row in options.rows if row[0] == "`status`"]
     assert set(map(int, re.findall(r"\d{3}", status))) == refusals.BUSY
@@ -199,7 +200,10 @@ def test_the_answers_of_a_view():
         assert refused.headers["Retry-After"] == held[2].partition(",")[0]
         group("default").down = {0, 1, 2}
         unknown = pay(RequestFactory().post("/"))
-    assert [str(unknown.status_code), unknown.headers["Retry-After"]] == list(away[1:])
+    assert [str(unknown.status_code), unknown.headers["Retry-After"]] == list(away[1:3])
+    texts = {held[3]: refused, away[3]: unknown}
+    for told, response in texts.items():
+        assert all(part.strip() in response.content.decode() for part in told.split(":"))
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,19 @@ def test_a_good_page_has_no_faults(audit):
     assert audit(GOOD.replace("Nobody holds", "There is no such page of"), status=404) == []
 
 
+def test_a_page_may_be_dark_by_an_element_alone(audit):
+    """A <meta> makes the browser's own ground dark: its text can be read there, a grey one not."""
+    plain = GOOD[: GOOD.index("<style>")] + GOOD[GOOD.index("</style>") + len("</style>") :]
+    plain = plain.replace("<title>", '<meta name="color-scheme" content="light dark">\n<title>')
+
+    def pale_headings(text: str) -> set[str]:
+        found = [each for each in audit(text) if each.rule == "contrast"]
+        return {each.view.split(",")[0] for each in found if each.where.endswith("h1")}
+
+    assert pale_headings(plain) == set()
+    assert pale_headings(plain.replace("<h1>", '<h1 style="color: #222">')) == {"dark"}
+
+
 AGAIN = """const newest = () => document.querySelector('button');
 const again = () => { newest().outerHTML = '<button>Search</button>' }"""
 

@@ -34,6 +34,11 @@ from tests.simulation.mutants import Edit, with_edits
 from tests.support.waiting import eventually
 
 NUMBERS = itertools.count()
+TAKEN = (
+    "This request was not carried out, because the same or related work is being done, or was "
+    "done a moment ago. If you sent it twice, the first request goes on: please look at its result."
+)
+AGAIN = "Please try again later."
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 FORM = "application/x-www-form-urlencoded"
 TEMPLATES = [
@@ -211,8 +216,34 @@ def test_a_problem_has_a_detail(status, memory):
         response = refused(asked("application/json"), status=status)
     problem = json.loads(response.content)
     assert problem["status"] == response.status_code == status
-    assert problem["detail"].endswith("Please try again later.")
+    assert problem["detail"].endswith(AGAIN) if status == 503 else problem["detail"] == TAKEN
     assert set(problem) == {"type", "title", "status", "detail"}
+
+
+@pytest.mark.parametrize("accept", [BROWSER, "*/*", "application/json"])
+def test_only_a_request_that_was_not_begun_anywhere_is_invited_to_come_again(accept, memory):
+    """A customer who clicked twice sees the second answer, and must not order once more for it."""
+    view = single_flight("quick", min_hold=3)(lambda request: HttpResponse("ran"))
+    assert view(asked(accept)).content == b"ran"
+    taken = [view(asked(accept)).content.decode()]  # the first one is over
+    taken += [refused(asked(accept), status=status).content.decode() for status in (423, 429)]
+    memory.down = {0}
+    away = view(asked(accept)).content.decode()
+    for body in taken:
+        assert TAKEN in body
+        assert "again" not in body
+    assert "was not carried out" in away
+    assert AGAIN in away
+
+
+def test_the_lock_of_a_view_may_be_held_by_other_work():
+    """What a refusal says is true as well where a task has the lock that the view wants."""
+    with redlock("stock:5"), pytest.raises(LockTaken) as raised:
+        redlock("stock:5").acquire()
+    refusal = refusal_of(raised.value, asked())
+    assert refusal is not None
+    assert "the same or related work is being done" in refusal.detail
+    assert "If you sent it twice" in refusal.detail
 
 
 def catalogue(where: Path, texts: dict[str, str]) -> None:
@@ -239,16 +270,17 @@ def test_the_texts_are_translated(tmp_path):
     catalogue(
         tmp_path,
         {
-            "Conflict": "Konflikt <&>",
-            "This request is already being processed. Please try again later.": "Später.",
+            "Conflict": "Konflikt",
+            "One moment, please": "Augenblick <&>",
+            TAKEN: "Schon dabei.",
         },
     )
     with override_settings(LOCALE_PATHS=[tmp_path], USE_I18N=True), translation.override("de"):
         page = refused().content.decode()
         problem = json.loads(refused(asked("application/json")).content)
     assert '<html lang="de" dir="ltr">' in page
-    assert "<h1>Konflikt &lt;&amp;&gt;</h1>\n<p>Später.</p>" in page
-    assert (problem["title"], problem["detail"]) == ("Konflikt <&>", "Später.")
+    assert "<h1>Augenblick &lt;&amp;&gt;</h1>\n<p>Schon dabei.</p>" in page
+    assert (problem["title"], problem["detail"]) == ("Konflikt", "Schon dabei.")
     with translation.override("ar"):
         assert '<html lang="ar" dir="rtl">' in refused().content.decode()
 
@@ -307,9 +339,8 @@ def test_a_function_that_returns_something_else():
 @override_settings(TEMPLATES=TEMPLATES)
 def test_a_template_answers():
     """Clients that want a page get the template, others the problem."""
-    detail = b"This request is already being processed. Please try again later."
     response = refused(on_refused="refused.html", retry_after=4)
-    assert (response.status_code, response.content) == (409, b"/pay/ 409 4 " + detail)
+    assert (response.status_code, response.content) == (409, f"/pay/ 409 4 {TAKEN}".encode())
     assert response.headers["Retry-After"] == "4"
     assert response.headers["Cache-Control"] == "no-store"
     problem = refused(asked("application/json"), on_refused="refused.html")

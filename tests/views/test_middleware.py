@@ -128,7 +128,7 @@ def test_a_lock_that_is_held_is_409(address, use):
         "yes",
     )
     assert page.headers["Cache-Control"] == "no-store"
-    assert b"<h1>Conflict</h1>" in page.content
+    assert b"<h1>One moment, please</h1>" in page.content
     assert json.loads(problem.content)["status"] == 409
 
 

@@ -145,7 +145,7 @@ def test_a_lock_that_an_operation_takes_itself(orders):  # noqa: F811
     with urls(path("api/", non_atomic(made.urls))), redlock("stock"):
         answer = Client().post("/api/stock")
     assert (answer.status_code, answer.headers["Retry-After"]) == (409, "1")
-    assert answer.json()["detail"].startswith("This request is already")
+    assert answer.json()["detail"].startswith("This request was not carried out")
 
 
 @pytest.mark.parametrize("other", [None, [], ([], ""), api, "api.urls"])

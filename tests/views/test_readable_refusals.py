@@ -38,7 +38,15 @@ def hebrew(request: HttpRequest) -> Any:
         return decorated(request)
 
 
+def begun(request: HttpRequest) -> HttpResponse:
+    """A view that has worked under one lock when it is refused another."""
+    with redlock("mine"):
+        pass
+    return plain(request)
+
+
 urlpatterns = [
+    path("begun/", decorator_from_middleware(RedlockMiddleware)(begun)),
     path("decorated/", decorated),
     path("plain/", decorator_from_middleware(RedlockMiddleware)(plain)),
     path("hebrew/", hebrew),
@@ -53,7 +61,7 @@ def memory() -> Iterator[Any]:
         yield conf.backend("default").group
 
 
-@pytest.mark.parametrize("view", ["decorated", "plain", "hebrew"])
+@pytest.mark.parametrize("view", ["decorated", "plain", "begun", "hebrew"])
 def test_everybody_can_read_a_refusal(auditor, live_server, memory, view):
     """While the lock is held, and while nobody can tell whether it is."""
     address = f"{live_server.url}/{view}/"

@@ -38,6 +38,8 @@ from django_redlock.leases.lease import Lease
 from django_redlock.views.decorator import single_flight
 from tests.support.waiting import eventually
 
+from .test_answers import TAKEN
+
 NUMBERS = itertools.count()
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
@@ -167,7 +169,7 @@ def test_who_prefers_json_gets_a_problem(accept):
         "type": "about:blank",
         "title": "Conflict",
         "status": 409,
-        "detail": "This request is already being processed. Please try again later.",
+        "detail": TAKEN,
     }
 
 
@@ -176,7 +178,7 @@ def test_others_get_a_page(accept):
     """Browsers, and clients that say nothing, get a small page."""
     answer = refused(accept=accept)
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
-    assert b"<h1>Conflict</h1>" in answer.content
+    assert b"<h1>One moment, please</h1>" in answer.content
 
 
 def test_the_body_is_constant(memory):

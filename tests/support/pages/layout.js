@@ -124,10 +124,19 @@
     return element ? [...ancestors(element.parentElement), element] : [];
   }
 
+  // The browser's own, light or dark as CSS or a <meta> allows it.
+  function systemCanvas() {
+    const probe = document.createElement("p");
+    probe.style.backgroundColor = "Canvas";
+    document.body.append(probe);
+    const colour = getComputedStyle(probe).backgroundColor;
+    probe.remove();
+    return channels(colour);
+  }
+
+  const canvas = systemCanvas();
+
   function background(element) {
-    const scheme = getComputedStyle(document.documentElement).colorScheme;
-    const dark = scheme.includes("dark") && matchMedia("(prefers-color-scheme: dark)").matches;
-    const canvas = channels(dark ? "rgb(18, 18, 18)" : "rgb(255, 255, 255)");
     const layers = ancestors(element).map((each) => channels(getComputedStyle(each).backgroundColor));
     return layers.reduce((below, layer) => over(layer, below), canvas);
   }

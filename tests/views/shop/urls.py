@@ -88,6 +88,15 @@ def insert(request: HttpRequest) -> None:
         )
 
 
+@single_flight("form:{client}")
+def order_by_form(request: HttpRequest) -> HttpResponse:
+    """Show a form, and sell to whoever sends it."""
+    if request.method == "POST":
+        sell(request)
+        return HttpResponse("<title>Shop</title><h1>Thank you</h1>")
+    return HttpResponse("<title>Shop</title><form method=post><button>Order</button></form>")
+
+
 class Tokens(TokenAuthentication):
     """Tokens without a table: the token is the number of the user."""
 
@@ -244,6 +253,7 @@ urlpatterns = [
     path("enter/<int:customer>", enter),
     path("locked/", single_flight(sell)),
     path("unlocked/", sell),
+    path("form/", order_by_form),
     path("shared/", single_flight("checkout")(sell)),
     path("token/", SellToTokenOnce.as_view()),
     path("token-unlocked/", SellToToken.as_view()),
