@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from django_redlock.inspection.results import Survey
     from django_redlock.inspection.task_list import Task
 
-REFRESH: Final = 5  # seconds between two refreshes of a page that refreshes itself
+REFRESH: Final = 3  # seconds after which the page's script asks for it again
 
 
 class PageQuery(NamedTuple):
@@ -43,7 +43,6 @@ class PageQuery(NamedTuple):
     p: str = ""
     t: str = ""
     finished: str = ""
-    refresh: str = ""
 
     @classmethod
     def of(cls, request: HttpRequest) -> PageQuery:
@@ -74,8 +73,6 @@ def look(asked: PageQuery, per_page: int) -> dict[str, Any]:
         "finished_on": asked.link(finished="on", t=""),
         "finished_off": asked.link(finished="", t=""),
         "reload": asked.link(),
-        "refresh_on": asked.link(refresh="on"),
-        "refresh_off": asked.link(refresh=""),
     }
     try:
         aliases = list(conf.aliases())

@@ -119,7 +119,7 @@ URLS = [
     PAGE,
     f"{PAGE}?q=x",
     f"{PAGE}?alias=nope",
-    f"{PAGE}?p=2&refresh=on",
+    f"{PAGE}?p=2&finished=on",
     "/operations/django_redlock/lockkey/",
 ]
 
@@ -492,8 +492,8 @@ def test_pages(memory, viewer):
     for p, first, last in (("", 0, 49), ("2", 50, 99), ("3", 100, 119), ("99", 100, 119)):
         found = [name for name in rows(look(viewer, p=p)) if name.startswith("n")]
         assert found == [f"n{i:03}" for i in range(first, last + 1)]
-    page = look(viewer, q="n", alias="default", p="2", refresh="on", evil="1")
-    assert "?alias=default&q=n&p=3&refresh=on" in Reader(page).links
+    page = look(viewer, q="n", alias="default", p="2", finished="on", evil="1")
+    assert "?alias=default&q=n&p=3&finished=on" in Reader(page).links
     assert "evil" not in page
     assert "120 locks" in page
     assert "n000" in rows(look(viewer, p="nonsense"))
@@ -514,11 +514,12 @@ def test_truncated(memory, viewer, monkeypatch):
 
 
 def test_refresh(memory, viewer):
-    """The page renews itself only where that was asked for, without a script."""
-    assert 'http-equiv="refresh"' not in look(viewer)
-    assert '<meta http-equiv="refresh" content="5">' in look(viewer, refresh="on")
-    assert '<meta http-equiv="refresh" content="5">' in look(viewer, refresh="0;url=//evil")
-    assert "evil" in look(viewer, q="evil")
+    """A script asks for the page again; without it nothing reloads, and a link does on request."""
+    page = look(viewer, q="n")
+    assert "http-equiv" not in page
+    assert 'data-redlock-every="3"' in page
+    assert '<button type="button" hidden ' in page
+    assert "?q=n" in Reader(page).links
 
 
 def test_a_custom_site(memory):

@@ -17,6 +17,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from django_redlock import redlock
+from django_redlock.admin import page as page_of_locks
 from tests.django.test_admin import PAGE
 from tests.support.hostile import HOSTILE
 from tests.support.looked_at import A, B, finish, group, in_memory, put, queue, stop_clocks
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 DESK, PHONE = (1280, 800), (390, 844)
+NEVER = 3600  # seconds
 LAPTOP, HALF, TABLET = (1100, 800), (1030, 800), (800, 1000)  # with the sidebar of the admin
 
 
@@ -72,14 +74,21 @@ class Visitor:
 
 
 @pytest.fixture
-def visit(live_server) -> Iterator[Callable[..., Visitor]]:
+def nodes_of_the_page() -> Iterator[Any]:
+    """The nodes that the page shows: in memory."""
+    with in_memory("default"):
+        yield group("default")
+
+
+@pytest.fixture
+def visit(live_server, nodes_of_the_page) -> Iterator[Callable[..., Visitor]]:
     """Come to the page with a browser of your own, logged in; nothing may go wrong in it."""
     need("the page", why_not())
     from playwright.sync_api import sync_playwright
 
     User.objects.create_superuser("operator", password="sesame")
     visitors: list[Visitor] = []
-    with in_memory("default"), sync_playwright() as playwright:
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIETLY)
 
         def visit(size: tuple[int, int] = DESK, **options: Any) -> Visitor:
@@ -100,7 +109,8 @@ def visit(live_server) -> Iterator[Callable[..., Visitor]]:
 def elsewhere(name: str, **options: Any) -> Iterator[Callable[[], None]]:
     """Hold a lock, taken in another thread; calling what this gives releases it."""
     with ThreadPoolExecutor(1) as thread, ExitStack() as stack:
-        lease = thread.submit(redlock(name, renew=False, **options).acquire).result()
+        options = {"renew": False} | options
+        lease = thread.submit(redlock(name, **options).acquire).result()
 
         def release() -> None:
             thread.submit(lease.release).result()
@@ -109,8 +119,9 @@ def elsewhere(name: str, **options: Any) -> Iterator[Callable[[], None]]:
         yield release
 
 
-def test_a_lock_counts_down_and_disappears(visit):
-    """Seconds run down in the page without a reload; a released lock is gone at the next look."""
+def test_a_lock_counts_down_and_disappears(visit, monkeypatch):
+    """Seconds run down in the page; a released lock is gone when somebody looks again."""
+    monkeypatch.setattr(page_of_locks, "REFRESH", NEVER)
     with elsewhere("invoice:42", ttl=60) as release:
         visitor = visit()
         page = visitor.page
@@ -132,8 +143,9 @@ def test_a_lock_counts_down_and_disappears(visit):
         assert visitor.names() == []
 
 
-def test_seconds_end_at_zero(visit):
+def test_seconds_end_at_zero(visit, monkeypatch):
     """What has run out stays at zero and fades."""
+    monkeypatch.setattr(page_of_locks, "REFRESH", NEVER)
     stop_clocks(group("default"))  # however long it takes to log in, six seconds are left then
     with elsewhere("short", ttl=6):
         visitor = visit()
@@ -143,7 +155,7 @@ def test_seconds_end_at_zero(visit):
 
 
 def test_without_javascript(visit):
-    """Without scripts the page stands, its seconds too, and it can renew itself."""
+    """Without scripts the page stands, its seconds too, and a link loads it anew."""
     stop_clocks(group("default"))
     with elsewhere("invoice:42", ttl=30) as release:
         visitor = visit(java_script_enabled=False)
@@ -152,10 +164,10 @@ def test_without_javascript(visit):
         assert set(before) == {30.0}
         visitor.page.wait_for_timeout(1500)
         assert visitor.seconds() == before
-        visitor.page.click("text=every 5 s")
-        visitor.page.wait_for_selector("text=stop")
+        assert not visitor.page.locator("[data-redlock-pause]").is_visible()
         release()
-        visitor.page.wait_for_selector("text=No lock is held.")  # by itself
+        visitor.page.click("text=Look again")
+        visitor.page.wait_for_selector("text=No lock is held.")
 
 
 def test_hostile_names(visit):

@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.test import Client, override_settings
 
 from django_redlock.admin import LockKeyAdmin
+from django_redlock.admin import page as page_of_locks
 from tests.django.test_admin import PAGE
 from tests.support.hostile import HOSTILE
 from tests.support.looked_at import A, B, finish, group, in_memory, put, queue, stop_clocks
@@ -59,7 +60,7 @@ def hostile() -> str:
     for name in HOSTILE:
         put(nodes, name, f"{A}:5:{name[:100]}", *range(5))
         queue(nodes, name.replace(":", ""), name, "id", *range(5))
-    return "?finished=on&refresh=on"
+    return "?finished=on"
 
 
 def ill() -> str:
@@ -106,8 +107,6 @@ DJANGOS = {
     ("contrast", "#site-name > a"): "Django's heading: 3.65 : 1, of large text",
     ("contrast", "#nav-filter"): "the placeholder of Django's sidebar: the browser's colour",
 }
-# A page reloads itself for who has clicked "every 5 s", until "stop": WCAG 2.2.1 allows that.
-WANTED = ("meta-refresh", 'meta[http-equiv="refresh"]')
 
 
 def cookies_of(user: User) -> dict[str, str]:
@@ -136,10 +135,21 @@ def test_everybody_can_read_the_page_of_locks(
     with in_memory("default", "payments-" + "p" * 80):
         address = f"{live_server.url}{PAGE}{state()}"
         act = {"act": until_over} if state is busy else {}
-        found = ours(auditor.audit(address, cookies=cookies, **act))
-    if "refresh" in address:
-        assert WANTED in {(fault.rule, fault.where) for fault in found}
-    assert [each for each in found if (each.rule, each.where) != WANTED] == []
+        assert ours(auditor.audit(address, cookies=cookies, **act)) == []
+
+
+def test_everybody_can_read_that_the_session_has_ended(auditor, live_server, monkeypatch):
+    """The page that cannot bring itself up to date says so, beside a lock that is held."""
+    cookies = cookies_of(User.objects.create_superuser("operator"))
+    monkeypatch.setattr(page_of_locks, "REFRESH", 0.2)
+
+    def log_out(page: Page) -> None:
+        page.context.clear_cookies()
+        page.wait_for_selector("[data-redlock-told]:has-text('Your session has ended')")
+
+    with in_memory("default"):
+        address = f"{live_server.url}{PAGE}{busy()}"
+        assert ours(auditor.audit(address, cookies=cookies, act=log_out)) == []
 
 
 @pytest.mark.parametrize("redlock", [{}, {"default": {}}, {"default": {"NODES": []}}])

@@ -39,6 +39,7 @@ COMPARED: dict[str, dict[str, str]] = {
         "Column of the nodes": f"{OF_STATUS}::test_the_columns_of_the_admin_page",
         "Column of the locks": f"{OF_STATUS}::test_the_columns_of_the_admin_page",
         "Column of the tasks": f"{OF_STATUS}::test_the_columns_of_the_admin_page",
+        "The page says": f"{OF_STATUS}::test_what_the_admin_page_says_of_itself",
         "`known`": f"{OF_STATUS}::test_the_fields_of_the_template_tag",
     },
     "docs/how-to/asyncio.md": {"In a thread": f"{OF_CALLS}::test_the_calls_of_threads_and_tasks"},

@@ -17,6 +17,7 @@ from django.core.management import CommandError, call_command, get_commands, loa
 from django.core.management.base import BaseCommand
 
 from django_redlock import conf, redlock
+from django_redlock.admin.page import REFRESH
 from django_redlock.core import completion, marks
 from django_redlock.inspection.patterns import parse
 from django_redlock.inspection.results import Health, LockStatus, NodeState
@@ -148,6 +149,21 @@ def test_the_states_of_the_admin_page():
         shown[what] = re.findall(r"\*(\w+)\*", text)
     assert shown["locks"] == [each.value for each in LockStatus if each is not LockStatus.FREE]
     assert shown["tasks"] == [each.value for each in TaskState]
+
+
+def test_what_the_admin_page_says_of_itself():
+    """The script of the page has each sentence of the table, and the times that the page names."""
+    script = (ROOT / "django_redlock/static/django_redlock/locks.js").read_text()
+    times = {name: int(value) for name, value in re.findall(r"const ([A-Z]+) = (\d+);", script)}
+    shown = first_codes(table(ADMIN, "The page says"))
+    assert f"every {REFRESH} s" == shown[0]
+    shown[0] = shown[0].replace(str(REFRESH), "${every / 1000}")
+    for sentence in shown:
+        assert sentence.replace("500", "${response.status}") in script
+    text = (ROOT / ADMIN).read_text()
+    assert f"within {times['PATIENCE'] // 1000} seconds" in text
+    assert f"after {times['SLOWEST'] * REFRESH} seconds at most" in text
+    assert (times["SHARE"], "four times as long" in text) == (4, True)
 
 
 OF_A_STATE = {each.name for each in fields(LockState)} | {"held", "known"}

@@ -26,13 +26,6 @@ LAYOUT: Final = Path(__file__).with_name("layout.js").read_text()
 PATIENCE: Final = 60_000  # milliseconds for a page
 
 
-# A page that reloads itself does so no more: it would go while it is looked at.
-STAY: Final = """addEventListener("load", () => {
-  if (document.querySelector("meta[http-equiv=refresh]")) {
-    stop();
-  }
-});"""
-
 
 class Size(NamedTuple):
     """A window, in pixels of CSS."""
@@ -151,7 +144,6 @@ class Auditor:
         )
         found: list[Fault] = []
         try:
-            context.add_init_script(STAY)
             visit = Visit(context)
             visit.page.goto(address)
             act(visit.page)
