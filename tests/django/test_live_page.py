@@ -154,7 +154,9 @@ def test_focus_selection_and_scrolling_outlive_a_refresh(visit, size):  # noqa: 
         with elsewhere("a", ttl=60):
             page.wait_for_selector(".redlock-locks th >> text='a'")
             assert page.evaluate(state)[:4] == before[:4]
-        page.wait_for_function("() => document.querySelectorAll('.redlock-locks tbody tr').length === 1")
+        page.wait_for_function(
+            "() => document.querySelectorAll('.redlock-locks tbody tr').length === 1"
+        )
         assert page.evaluate(state) == before
 
 
@@ -180,18 +182,18 @@ def test_a_half_typed_search_is_finished_after_a_refresh(visit):  # noqa: F811
 def test_a_hidden_page_asks_for_nothing(visit):  # noqa: F811
     """Nobody sees a hidden tab, so it asks for nothing; when it is shown it asks at once."""
     hidden, other = visit(), visit()
-    hidden.page.evaluate(HIDE, True)  # noqa: FBT003
+    hidden.page.evaluate(HIDE, True)
     Asked(other).again(2)  # what was on its way has arrived
     asked = Asked(hidden)
     Asked(other).again(4)
     assert asked.count == 0
     with hidden.page.expect_response(lambda answer: PAGE in answer.url):
-        hidden.page.evaluate(HIDE, False)  # noqa: FBT003
+        hidden.page.evaluate(HIDE, False)
     asked.again(2)
 
 
 def test_the_page_can_be_paused(visit):  # noqa: F811
-    """By keyboard; its seconds stay those of the time that it names, also when it is loaded anew."""
+    """By keyboard; its seconds stay those of the time that it names, also when loaded anew."""
     with elsewhere("a", ttl=60) as release:
         visitor, other = visit(), visit()
         button = visitor.page.get_by_role("button", name="Pause")

@@ -26,7 +26,6 @@ LAYOUT: Final = Path(__file__).with_name("layout.js").read_text()
 PATIENCE: Final = 60_000  # milliseconds for a page
 
 
-
 class Size(NamedTuple):
     """A window, in pixels of CSS."""
 
