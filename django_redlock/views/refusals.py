@@ -89,7 +89,7 @@ class Refusal:
 
     @property
     def heading(self) -> str:
-        """What stands above it on a page; the status in words would tell a customer nothing."""
+        """The line above it on a page; the status in words would tell a customer nothing."""
         return gettext(_HEADINGS[self._message])
 
     @property
