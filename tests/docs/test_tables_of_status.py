@@ -160,7 +160,7 @@ def test_what_the_admin_page_says_of_itself():
     shown[0] = shown[0].replace(str(REFRESH), "${every / 1000}")
     for sentence in shown:
         assert sentence.replace("500", "${response.status}") in script
-    text = (ROOT / ADMIN).read_text()
+    text = " ".join((ROOT / ADMIN).read_text().split())
     assert f"within {times['PATIENCE'] // 1000} seconds" in text
     assert f"after {times['SLOWEST'] * REFRESH} seconds at most" in text
     assert (times["SHARE"], "four times as long" in text) == (4, True)
