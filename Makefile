@@ -8,18 +8,20 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := $(VENV)/bin
+NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
+NEWER := python3.13 python3.12 python3.11
 
 .PHONY: help demo test test-tools test-slow test-tools-slow soak soak-busy soak-healing soak-celery soak-fencing soak-interrupts soak-views lint format docs docs-tables bench bench-figures matrix museum screenshots clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # ONCE=1: five acts that end by themselves, with a verdict.
 ONCE ?=
 demo: $(VENV)/.has-demo ## A site on five nodes, a crowd, dying nodes; ONCE=1: with an end
 	$(BIN)/python -m example_project.demo $(if $(filter-out 0,$(ONCE)),--once) $(ARGS)
 
-test: $(VENV)/.has-dev ## The tests of the package that are quick: a minute on two cores
+test: $(VENV)/.has-dev ## The tests of the package that are quick: one to two minutes on two cores
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow and not tools" $(ARGS)
 
 test-tools: $(VENV)/.has-dev ## The tests of docs, demo, benchmark and tools: two minutes
@@ -65,6 +67,7 @@ soak-views: $(VENV)/.has-dev ## 1,000 double submits to each of gunicorn, uvicor
 lint: $(VENV)/.has-dev ## Check style, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	@echo "Checking types. The first time that takes about a minute ..."
 	$(BIN)/mypy
 
 format: $(VENV)/.has-dev ## Format the code and apply safe fixes
@@ -72,7 +75,7 @@ format: $(VENV)/.has-dev ## Format the code and apply safe fixes
 	$(BIN)/ruff format
 
 docs: $(VENV)/.has-docs ## Build the documentation; a warning is an error
-	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html $(ARGS)
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html $(ARGS)
 
 docs-tables: $(VENV)/.has-dev ## Hunt every broken variant, and write the page about it
 	$(BIN)/python -m tests.simulation --table docs/reference/mutants.md
@@ -99,12 +102,26 @@ clean: ## Remove the environments and everything that was built
 	rm -rf $(VENV) .venv-newest .cache build dist docs/_build .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find benchmarks django_redlock example_project museum tests tools -name __pycache__ -prune -exec rm -rf {} +
 
+# A Python that is too old, or none: without this look, pip would say so after minutes. $(2): what to do before.
+define check-python
+@found=$$($(1) -c 'import sys; print("Python %d.%d.%d" % tuple(sys.version_info[:3]))' 2> /dev/null); \
+	$(1) -c 'import sys; sys.exit(sys.version_info < tuple(map(int, "$(NEEDED)".split("."))))' 2> /dev/null && exit; \
+	for newer in $(NEWER) ""; do $$newer -c "" 2> /dev/null && break; done; \
+	[ -n "$$newer" ] && way="Write: $(2)" || way="Install it, then write: $(2)"; \
+	echo "$(1) is $${found:-no Python that runs}, and Python $(NEEDED) or later is needed." \
+		"$${way}make $(MAKECMDGOALS) PYTHON=$${newer:-python3.12}" >&2; exit 1
+endef
+
 # A stamp, because an interrupted `venv` leaves a python without pip; running it again completes it.
 $(VENV)/.created:
-	$(PYTHON) -m venv $(VENV)
+	$(call check-python,$(PYTHON))
+	@echo "Making an environment for Python in $(VENV). That takes some seconds ..."
+	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 # .has-dev means: the extra "dev" is installed.
 $(VENV)/.has-%: pyproject.toml | $(VENV)/.created
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[$*]'
+	$(call check-python,$(BIN)/python,make clean && )
+	@echo "Installing django-redlock and what '$*' needs into $(VENV). That takes about a minute ..."
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[$*]'
 	@touch $@

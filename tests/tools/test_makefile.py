@@ -1,0 +1,164 @@
+"""What a newcomer sees of `make`: which Python it needs, what it is waiting for, and its list."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.pythons import OLDEST
+
+ROOT = Path(__file__).resolve().parents[2]
+NEEDS = ["make", "sh", "sed", "touch", "awk"]  # of the machine; no Python among them
+# A Python that says that it is another version. It makes an environment of itself; pip is a line.
+STAND_IN = """\
+#!{python}
+import pathlib, shutil, sys
+sys.version_info = ({version}, 9, "final", 0)
+if sys.argv[1] == "-c":
+    exec(sys.argv[2])
+elif sys.argv[2] == "venv":
+    folder = pathlib.Path(sys.argv[3], "bin")
+    folder.mkdir(parents=True)
+    shutil.copy(__file__, folder / "python")
+else:
+    print("python", *sys.argv[1:])
+"""
+
+
+class Newcomer:
+    """Somebody with a fresh clone, and some programs called like Pythons in PATH."""
+
+    def __init__(self, home: Path) -> None:
+        self.clone, self.path = home / "clone", home / "bin"
+        for folder in (self.clone, self.path):
+            folder.mkdir()
+        for name in ("Makefile", "pyproject.toml"):
+            shutil.copy(ROOT / name, self.clone)
+        for name in NEEDS:
+            found = shutil.which(name)
+            assert found
+            (self.path / name).symlink_to(found)
+
+    def install(self, name: str, version: str) -> None:
+        """Install a Python with this name and version."""
+        program = self.path / name
+        program.write_text(STAND_IN.format(python=sys.executable, version=version))
+        program.chmod(0o755)
+
+    def make(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run it."""
+        variables = {"PATH": str(self.path), "HOME": os.environ["HOME"]}
+        return subprocess.run(
+            ["make", *arguments],
+            cwd=self.clone,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path) -> Newcomer:
+    return Newcomer(tmp_path)
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line of a refusal; `make` itself adds that the target has failed."""
+    line, its_own = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert its_own.startswith("make: *** ")
+    return line
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "lint", "docs"])
+def test_an_older_python_is_refused_before_anything_is_made(newcomer, target):
+    """One line: which version is there, which is needed, and what to write."""
+    newcomer.install("python3", "3, 10")
+    newcomer.install("python3.12", "3, 12")
+    assert said(newcomer.make(target)) == (
+        "python3 is Python 3.10.9, and Python 3.11 or later is needed. "
+        f"Write: make {target} PYTHON=python3.12"
+    )
+    assert not (newcomer.clone / ".venv").exists()
+
+
+def test_where_no_newer_python_is_the_line_says_to_install_one(newcomer):
+    """A program with such a name that does not run, as a stand-in of pyenv's, is none."""
+    newcomer.install("python3", "3, 10")
+    (newcomer.path / "python3.13").write_text("#!/bin/sh\nexit 127\n")
+    (newcomer.path / "python3.13").chmod(0o755)
+    assert said(newcomer.make("demo")).endswith(
+        "is needed. Install it, then write: make demo PYTHON=python3.12"
+    )
+
+
+def test_without_any_python_it_says_so(newcomer):
+    """Nor is the shell's complaint about it another line."""
+    assert said(newcomer.make("test")) == (
+        "python3 is no Python that runs, and Python 3.11 or later is needed. "
+        "Install it, then write: make test PYTHON=python3.12"
+    )
+
+
+def test_an_environment_of_an_older_python_is_refused_as_well(newcomer):
+    """As one that an earlier try has left."""
+    newcomer.install("python3", "3, 10")
+    folder = newcomer.clone / ".venv/bin"
+    folder.mkdir(parents=True)
+    shutil.copy(newcomer.path / "python3", folder / "python")
+    (newcomer.clone / ".venv/.created").touch()
+    newcomer.install("python3.11", "3, 11")
+    assert said(newcomer.make("demo")) == (
+        ".venv/bin/python is Python 3.10.9, and Python 3.11 or later is needed. "
+        "Write: make clean && make demo PYTHON=python3.11"
+    )
+
+
+def test_what_takes_long_is_said_before_it_begins(newcomer):
+    """What is made, what is installed and for how long; pip is not told to be quiet."""
+    newcomer.install("python3", "3, 11")
+    done = newcomer.make("demo")
+    assert (done.returncode, done.stderr) == (0, "")
+    made, installing, command, pip, *demo = done.stdout.splitlines()
+    assert made == "Making an environment for Python in .venv. That takes some seconds ..."
+    assert re.fullmatch(r"Installing .* what 'demo' needs .* about a minute \.\.\.", installing)
+    assert command == pip.replace("python -m", ".venv/bin/python -m").replace(
+        ".[demo]", "'.[demo]'"
+    )
+    assert "-q" not in pip.split()
+    assert demo[-1] == "python -m example_project.demo"
+
+
+def test_the_version_that_make_asks_for_is_that_of_the_package(newcomer):
+    """The oldest one is accepted, and the one before it is not."""
+    for name, minor in [("oldest", OLDEST[1]), ("older", OLDEST[1] - 1)]:
+        newcomer.install(name, f"{OLDEST[0]}, {minor}")
+        done = newcomer.make(".venv/.created", f"PYTHON={name}")
+        assert (done.returncode == 0) == (name == "oldest")
+        shutil.rmtree(newcomer.clone / ".venv", ignore_errors=True)
+
+
+def test_no_command_of_make_is_told_to_be_quiet():
+    """Who waits sees what goes on: no -q and no --quiet in any recipe."""
+    recipes = [line for line in (ROOT / "Makefile").read_text().splitlines() if line[:1] == "\t"]
+    assert len(recipes) > 20
+    assert [line for line in recipes if {"-q", "--quiet", "--silent"} & set(line.split())] == []
+
+
+def test_the_list_of_the_targets_can_be_read(newcomer):
+    """A line for each, in two columns, as wide as a terminal's 100."""
+    listed = newcomer.make("help").stdout.splitlines()
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert [line.split()[1] for line in listed] == targets
+    column = len("  make ") + max(map(len, targets)) + 1
+    for line in listed:
+        assert line[column - 1] == " " != line[column + 1]
+        assert len(line) <= 100
