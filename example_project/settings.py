@@ -6,6 +6,7 @@ REDLOCK_NODES    the nodes' URLs, separated by commas; default: five servers on 
 REDLOCK_OPTIONS  more keys of REDLOCK["default"], as JSON, e.g. {"TTL": 10}
 BROKER_URL       Celery's broker, also for its results; default: redis://127.0.0.1:6384/0
 DEMO_SWITCH      the demo sets this: a Unix socket by which its buttons kill nodes; default: none
+DEMO_TIMETABLE   and this: a file that says what the demo does to its nodes next; default: none
 """
 
 import json
@@ -76,6 +77,7 @@ REDLOCK = {
     },
 }
 DEMO_SWITCH = os.environ.get("DEMO_SWITCH") or ""
+DEMO_TIMETABLE = os.environ.get("DEMO_TIMETABLE") or ""
 CELERY_BROKER_URL = os.environ.get("BROKER_URL") or "redis://127.0.0.1:6384/0"
 CELERY_RESULT_BACKEND = CELERY_BROKER_URL
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True

@@ -55,8 +55,7 @@ def your_order(request: HttpRequest, click: uuid.UUID) -> HttpResponse:
 
 
 def _now(request: HttpRequest) -> dict[str, Any]:
-    # Sessions tell visitors apart; without one their addresses would.
-    visitor = visitor_of(request)
+    visitor = visitor_of(request)  # the lock of an order has it in its name
     found = survey(conf.backend("default"), limit=1)
     return {
         "shows": list(Show.objects.order_by("pk")),
@@ -64,4 +63,5 @@ def _now(request: HttpRequest) -> dict[str, Any]:
         "side_without": story.side(visitor, locked=False),
         "nodes": story.node_lines(found),
         "meaning": story.meaning(found),
+        "outlook": node_switch.outlook(),
     }

@@ -125,6 +125,24 @@ class Order(models.Model):
         return f"{self.seats} for {self.name}"
 
 
+class Refusal(models.Model):
+    """A click on an order with the lock that was refused.
+
+    Attributes:
+        status: 409, an equal order was being taken or was taken already; 503, no majority.
+        click: the token of the form.
+        visitor: which visitor of the site clicked; only that visitor is told of it.
+    """
+
+    status = models.PositiveSmallIntegerField()
+    click = models.UUIDField(db_index=True)
+    visitor = models.CharField(max_length=32, blank=True, db_index=True)
+    at = models.DateTimeField(default=timezone.now)
+
+    def __str__(self) -> str:
+        return f"{self.status} at {self.at:%H:%M:%S}"
+
+
 class Report(models.Model):
     """One run of the report task. The newest one is the one with the highest fence."""
 

@@ -1,13 +1,14 @@
-"""The buttons that kill a node and bring one back; without the demo there are none.
+"""The buttons that kill a node, let one hang and bring one back; without the demo there are none.
 
 The demo has started the nodes, so it alone commands them. It listens on a Unix socket, which the
-setting DEMO_SWITCH names.
+setting DEMO_SWITCH names, and writes what it does by itself into the file DEMO_TIMETABLE.
 """
 
 import socket
 from collections.abc import Callable
 from contextlib import closing
 from functools import wraps
+from pathlib import Path
 from typing import TypeAlias
 
 from django.conf import settings
@@ -26,6 +27,16 @@ def is_there() -> bool:
     return bool(_path())
 
 
+def outlook() -> list[str]:
+    """Return in sentences what the demo does to its nodes by itself, and when."""
+    try:
+        return (
+            Path(getattr(settings, "DEMO_TIMETABLE", "")).read_text(encoding="utf-8").splitlines()
+        )
+    except OSError:  # no demo, or one that is just beginning
+        return []
+
+
 def in_the_demo(view: View) -> View:
     @wraps(view)
     def guarded(request: HttpRequest) -> HttpResponse:
@@ -41,6 +52,13 @@ def in_the_demo(view: View) -> View:
 @require_POST
 def kill_node(request: HttpRequest) -> HttpResponse:
     return _ask(request, "kill")
+
+
+@transaction.non_atomic_requests
+@in_the_demo
+@require_POST
+def hang_node(request: HttpRequest) -> HttpResponse:
+    return _ask(request, "hang")
 
 
 @transaction.non_atomic_requests

@@ -10,7 +10,7 @@ from django.contrib import messages
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_http_methods
 
 from django_redlock import LeaseLost, LockTaken, RedlockError, redlock
 from django_redlock.fencing import StaleFence, fenced
@@ -25,10 +25,12 @@ WAIT = 2.0  # seconds for somebody else's bank
 
 
 @transaction.non_atomic_requests
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 def take(request: HttpRequest, seat_id: int) -> HttpResponse:
-    """Sell one seat, or say in a page why it was not sold."""
+    """Sell one seat, or say in a page why it was not sold. A GET tells who has it now."""
     seat = get_object_or_404(Seat.objects.select_related("show"), pk=seat_id)
+    if request.method != "POST":
+        return _page(request, seat)
     form = NameForm(request.POST, auto_id="seat_%s", label_suffix="")
     if not form.is_valid():
         page = show_page(request, seat.show, seat=form)
@@ -40,9 +42,9 @@ def take(request: HttpRequest, seat_id: int) -> HttpResponse:
     except Seat.DoesNotExist:
         raise Http404 from None
     except RedlockError as error:
-        return _refusal(request, seat, *_why(error))
+        return _page(request, seat, *_why(error))
     if bought_by != visitor:
-        return _refusal(request, seat, "taken", HTTPStatus.CONFLICT)
+        return _page(request, seat, "taken", HTTPStatus.CONFLICT)
     request.session["name"] = form.cleaned_data["name"]
     messages.success(request, f"Seat {seat} is yours.")
     return redirect(seat.show)
@@ -85,8 +87,10 @@ def _why(error: RedlockError) -> tuple[str, int]:
     return "unknown", HTTPStatus.SERVICE_UNAVAILABLE
 
 
-def _refusal(request: HttpRequest, seat: Seat, why: str, status: int) -> HttpResponse:
-    context = {"seat": seat, "why": why}
-    page = render(request, "box_office/seat_refused.html", context, status=status)
+def _page(request: HttpRequest, seat: Seat, why: str = "", status: int = 200) -> HttpResponse:
+    """Tell why a purchase was refused, if one was, and whose the seat is now."""
+    now = get_object_or_404(Seat.objects.select_related("show"), pk=seat.pk)
+    context = {"seat": now, "why": why, "visitor": request.session.get("visitor")}
+    page = render(request, "box_office/seat.html", context, status=status)
     page["Cache-Control"] = "no-store"
     return page

@@ -2,15 +2,18 @@
 
 import math
 import uuid
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
+from http import HTTPStatus
 from typing import NamedTuple
 
-from django.db.models import Count
+from django.db.models import Count, Q
 
+from django_redlock.core.reasons import ReasonCode, code_of
 from django_redlock.inspection.results import NodeState, Survey
 
-from .models import Order
+from .models import Order, Refusal
 
 LAST = 5  # forms of a visitor that are shown
 MOST = 40  # of their orders, however often somebody clicked
@@ -20,6 +23,8 @@ NOBODY = (
     "So nobody gets a lock: orders with it are refused (503), and nothing happens. Orders without "
     "it go on, unprotected."
 )
+SILENT = "A node that hangs keeps its connections and does not reply. No order waits for it."
+HANGS = {ReasonCode.NO_ANSWER, ReasonCode.BACKLOG, ReasonCode.CONNECT_TIMEOUT}
 WAITS = (
     "A node that is back has forgotten which locks it granted. It waits until all of them are "
     "over, and then votes again."
@@ -33,10 +38,18 @@ class Wish(NamedTuple):
     seats: int
     show: str
     times: tuple[datetime, ...]
+    refused: int  # further clicks
 
     @property
     def twice(self) -> bool:
         return len(self.times) > 1
+
+
+class Refused(NamedTuple):
+    """How many clicks were refused: an equal one was at work (409), or no majority (503)."""
+
+    equal: int
+    unknown: int
 
 
 class Side(NamedTuple):
@@ -44,13 +57,17 @@ class Side(NamedTuple):
 
     Attributes:
         wishes: the visitor's, the newest first.
-        forms: how many forms were sent by anybody.
+        forms: how many forms have made orders, of anybody.
         orders: how many orders they made.
+        refused: how many clicks of anybody were refused; None without the lock, where none is.
+        refused_mine: of the visitor.
     """
 
     wishes: list[Wish]
     forms: int
     orders: int
+    refused: Refused | None
+    refused_mine: Refused | None
 
     @property
     def too_many(self) -> int:
@@ -69,7 +86,19 @@ def side(visitor: str, *, locked: bool) -> Side:
     orders = Order.objects.filter(locked=locked, click__isnull=False).order_by()
     count = orders.aggregate(forms=Count("click", distinct=True), orders=Count("pk"))
     mine = orders.filter(visitor=visitor) if visitor else Order.objects.none()
-    return Side(_wishes(mine.order_by("-pk").select_related("show")[:MOST])[:LAST], **count)
+    wishes = _wishes(mine.order_by("-pk").select_related("show")[:MOST])[:LAST]
+    refused = [_refused({}), _refused({"visitor": visitor})] if locked else [None, None]
+    return Side(wishes, **count, refused=refused[0], refused_mine=refused[1])
+
+
+def _refused(whose: dict[str, str]) -> Refused:
+    found = Refusal.objects.filter(**whose)
+    return Refused(
+        **found.aggregate(
+            equal=Count("pk", filter=Q(status=HTTPStatus.CONFLICT)),
+            unknown=Count("pk", filter=Q(status=HTTPStatus.SERVICE_UNAVAILABLE)),
+        )
+    )
 
 
 def wish(visitor: str, click: uuid.UUID | None) -> Wish | None:
@@ -84,9 +113,21 @@ def _wishes(newest_first: Iterable[Order]) -> list[Wish]:
     forms: dict[uuid.UUID | None, list[Order]] = {}
     for order in newest_first:
         forms.setdefault(order.click, []).insert(0, order)
+    refused = Counter(
+        Refusal.objects.filter(click__in=forms, status=HTTPStatus.CONFLICT).values_list(
+            "click", flat=True
+        )
+    )
     return [
-        Wish(orders[0].name, orders[0].seats, str(orders[0].show), tuple(o.at for o in orders))
-        for orders in forms.values()
+        Wish(
+            orders[0].name,
+            orders[0].seats,
+            str(orders[0].show),
+            tuple(order.at for order in orders),
+            refused[click],
+        )
+        for click, orders in forms.items()
+        if click is not None
     ]
 
 
@@ -99,7 +140,7 @@ def _state(found: Survey, i: int) -> tuple[str, str]:
         case NodeState.UP:
             return "votes", "votes"
         case NodeState.DOWN:
-            return "down", "down"
+            return "down", "hangs" if code_of(found.nodes[i].reason) in HANGS else "down"
     left = math.ceil(found.nodes[i].guard_left)
     return "waits", f"waits {left} s" if left else "has no vote"
 
@@ -109,6 +150,8 @@ def meaning(found: Survey) -> list[str]:
     votes, size, needed = found.voting, len(found.nodes), found.majority
     who = f"All {size} nodes vote" if votes == size else f"{votes} of {size} nodes vote"
     told = [f"{who}; a majority is {needed}. {GOES_ON if votes >= needed else NOBODY}"]
+    if any(line.words == "hangs" for line in node_lines(found)):
+        told.append(SILENT)
     if any(node.guard_left for node in found.nodes):
         told.append(WAITS)
     return told

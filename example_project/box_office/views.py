@@ -9,6 +9,7 @@ import io
 from collections.abc import Iterator
 from functools import partial
 from http import HTTPStatus
+from typing import Any
 
 from django.contrib import messages
 from django.db import transaction
@@ -19,7 +20,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from django_redlock.views.decorator import single_flight
 
-from . import first_page, outside
+from . import first_page, outside, reports
 from .forms import NameForm, OrderForm, TokenField, name_form, order_form
 from .models import Order, Show
 from .refusals import with_a_page
@@ -32,15 +33,22 @@ LAST = 6  # orders that are shown
 @never_cache  # a form that a browser has kept is not a new one
 @require_safe
 def show(request: HttpRequest, show_id: int) -> HttpResponse:
-    # Sessions tell visitors apart; without one their addresses would.
-    visitor_of(request)
+    visitor_of(request)  # the lock of an order has it in its name
     return show_page(request, get_object_or_404(Show, pk=show_id))
+
+
+@never_cache
+@require_safe
+def now(request: HttpRequest, show_id: int) -> HttpResponse:
+    """Return the parts of the page of a show that change by themselves."""
+    show = get_object_or_404(Show, pk=show_id)
+    return render(request, "box_office/_show_now.html", _now(request, show))
 
 
 @require_POST
 def order_unlocked(request: HttpRequest, show_id: int) -> HttpResponse:
     """Sell. A double click runs this twice at once, and both runs sell."""
-    return _sell(request, show_id, locked=False)
+    return sell(request, show_id, locked=False)
 
 
 @require_POST
@@ -48,7 +56,12 @@ def order_unlocked(request: HttpRequest, show_id: int) -> HttpResponse:
     taken="Your order is already being taken, or was taken a moment ago. It is not taken twice.",
     more="to order more",
 )
-@single_flight(wait=0.1, min_hold=2, retry_after=lambda taken: taken.retry_after)
+@single_flight(
+    "order:{show_id}:{request.session[visitor]|new}",
+    wait=0.1,
+    min_hold=2,
+    retry_after=lambda taken: taken.retry_after,
+)
 @transaction.non_atomic_requests
 def order(request: HttpRequest, show_id: int) -> HttpResponse:
     """Sell. Of a double click one request runs; the other one gets a 409.
@@ -62,18 +75,18 @@ def order(request: HttpRequest, show_id: int) -> HttpResponse:
     else looks. Between them a bank is asked, so this view runs in no transaction, and writes in
     one of its own.
     """
-    if _is_ordered(request):
+    if is_ordered(request):
         return HttpResponse(status=HTTPStatus.CONFLICT)
-    return _sell(request, show_id, locked=True)
+    return sell(request, show_id, locked=True)
 
 
-def _is_ordered(request: HttpRequest) -> bool:
+def is_ordered(request: HttpRequest) -> bool:
     click = TokenField(required=False).clean(request.POST.get("click"))
     mine = Order.objects.filter(click=click, visitor=visitor_of(request))
     return click is not None and mine.exists()
 
 
-def _sell(request: HttpRequest, show_id: int, *, locked: bool) -> HttpResponse:
+def sell(request: HttpRequest, show_id: int, *, locked: bool) -> HttpResponse:
     on_first_page = request.POST.get("back") == first_page.NAME
     ids = first_page.IDS[locked] if on_first_page else "id_%s"
     form = OrderForm(request.POST, auto_id=ids, label_suffix="")
@@ -109,7 +122,8 @@ def _sell(request: HttpRequest, show_id: int, *, locked: bool) -> HttpResponse:
 def report(request: HttpRequest, show_id: int) -> HttpResponse:
     """Ask for a report. While one is being built, the worker skips the second."""
     found = get_object_or_404(Show, pk=show_id)
-    transaction.on_commit(partial(build_report.delay, found.pk))
+    asked = reports.note(request, found)
+    transaction.on_commit(partial(build_report.apply_async, (found.pk,), task_id=asked))
     messages.success(request, "A report was asked for.")
     return redirect(found)
 
@@ -124,13 +138,13 @@ def export(_request: HttpRequest, show_id: int) -> StreamingHttpResponse:
     """Send all orders; hold the lock until the last line is sent, or the client has gone."""
     found = get_object_or_404(Show, pk=show_id)
     return StreamingHttpResponse(
-        _lines(found),
+        lines_of(found),
         content_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": f'attachment; filename="orders-{show_id}.csv"'},
     )
 
 
-def _lines(show: Show) -> Iterator[str]:
+def lines_of(show: Show) -> Iterator[str]:
     lines = [
         _line("order", "name", "seats", "at"),
         *(
@@ -158,13 +172,16 @@ def show_page(
 ) -> HttpResponse:
     """Render the page of a show; with a form that somebody has filled in wrongly."""
     name = request.session.get("name", "")
-    context = {
+    forms = {"form": order or order_form(name), "seat_form": seat or name_form(name)}
+    return render(request, "box_office/show.html", _now(request, show) | forms)
+
+
+def _now(request: HttpRequest, show: Show) -> dict[str, Any]:
+    return {
         "show": show,
-        "form": order or order_form(name),
-        "seat_form": seat or name_form(name),
         "seats": show.seats.all(),
         "taken": show.seats.exclude(taken_by="").count(),
         "visitor": request.session.get("visitor"),
         "orders": show.orders.all()[:LAST],
+        "reports": reports.asked_for(request, show),
     }
-    return render(request, "box_office/show.html", context)

@@ -19,9 +19,10 @@ from .timetable import Timetable
 FRAME_SECONDS = 0.5
 WELCOME = """\
 A Django site of four processes, and a Celery worker of six. Customers order
-by double click, clerks ask for each report three times, now and then a node
-dies. Open the site: its first page has an order form with the lock and one
-without, and buttons that kill nodes and bring them back. The page of each show
+by double click, clerks ask for each report three times, and every now and then
+the demo kills a node or lets one hang. Open the site: its first page has an
+order form with the lock and one without, buttons that kill nodes, let them hang
+and bring them back, and the code behind each button. The page of each show
 leads to two trials with tasks: one is sent 20 times, the process of one killed."""
 
 
@@ -30,8 +31,8 @@ def main() -> int:
     screen.welcome(WELCOME)
     try:
         with ExitStack() as stack:
-            with screen.busy(stage.STARTING):
-                built = stage.build(stack, buttons=True)
+            with screen.busy(stage.STARTING) as tell:
+                built = stage.build(stack, buttons=True, tell=tell)
                 stage.add_login()
                 shows = stage.add_shows(*stage.SHOWS)
                 built.open()
@@ -58,6 +59,7 @@ def run(built: stage.Stage, shows: list[int], screen: Screen) -> None:
             while True:
                 now = time.monotonic()
                 timetable.look(now)
+                built.publish(timetable.outlook(now))
                 built.servers.check()
                 audit(traffic)
                 for text in news.read():

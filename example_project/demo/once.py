@@ -31,10 +31,11 @@ def main() -> int:
     screen.welcome(WELCOME)
     try:
         with ExitStack() as stack:
-            with screen.busy(f"{stage.STARTING}, and {OFFICES} ticket offices"):
-                built = stage.build(stack)
+            with screen.busy(stage.STARTING) as tell:
+                built = stage.build(stack, tell=tell)
                 houses = stage.add_shows("Hamlet", "Hamlet, no fence", "Hamlet, no lock")
                 shows = stage.add_shows(*stage.SHOWS)
+                tell(f"Starting {OFFICES} ticket offices")
                 staff = stack.enter_context(Staff(OFFICES, built.home))
                 staff.await_ready()
                 built.open()

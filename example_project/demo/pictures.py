@@ -104,8 +104,11 @@ def business(traffic: Traffic) -> Text:
     return Text(
         f"double clicks: {traffic.customers[True]}, orders: {traffic.orders[True]}; "
         f"without the lock {traffic.customers[False]} and {traffic.orders[False]}; "
+        f"clicks refused as the second ones (409): {traffic.refused('order')}; "
         f"reports: {traffic.asked} asked for, {traffic.built} built, {traffic.skipped} skipped; "
-        f"503 without a lost node: {traffic.unexplained()}"
+        "requests refused for lack of a majority (503): "
+        f"{len(traffic.unavailable) - traffic.unexplained()} while nodes failed, "
+        f"{traffic.unexplained()} at other times"
     )
 
 

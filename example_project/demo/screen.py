@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -41,12 +41,16 @@ class Screen:
         """Say why the demo cannot go on."""
         self.line(Text(f"The demo has failed: {error}", "red"))
 
-    def busy(self, text: str) -> AbstractContextManager[object]:
-        """Show that something takes a while."""
+    @contextmanager
+    def busy(self, text: str) -> Iterator[Callable[[str], None]]:
+        """Show what is waited for; yield a function that tells what comes next."""
         if self._live:
-            return self._console.status(f"{text} ...")
-        self.line(f"{text} ...\n")
-        return nullcontext()
+            with self._console.status(f"{text} ...") as status:
+                yield lambda text: status.update(f"{text} ...")
+        else:
+            self.line(f"{text} ...")
+            yield lambda text: self.line(f"{text} ...")
+            self.line()
 
     @contextmanager
     def act(self, act: Act, nodes: EmbeddedNodes) -> Iterator[Callable[[], None]]:

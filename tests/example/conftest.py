@@ -115,6 +115,6 @@ def queue() -> Iterator[SimpleQueue]:
 def results(monkeypatch: pytest.MonkeyPatch) -> CacheBackend:
     """The results of the example's tasks, in memory."""
     backend = CacheBackend(app=celery_app, url="memory://")
-    for task in (tasks.print_posters, tasks.rehearse):
+    for task in (tasks.print_posters, tasks.rehearse, tasks.build_report):
         monkeypatch.setattr(task, "_backend", backend)
     return backend

@@ -280,7 +280,7 @@ def test_the_newest_report_has_the_highest_fence(show):
     assert show.last_report() == second
 
 
-def test_the_button_sends_a_message(show, queue, django_capture_on_commit_callbacks):
+def test_the_button_sends_a_message(show, queue, results, django_capture_on_commit_callbacks):
     """The report is asked for when the transaction of the request is committed."""
     with django_capture_on_commit_callbacks(execute=True):
         response = visitor().post(f"/shows/{show.pk}/report/", follow=True)

@@ -27,7 +27,7 @@ HOSTILE = [
     "\N{BELL}" * 5000,
     "{00000000-0000-0000-0000-00000000000g}",
 ]
-WITHOUT_A_LOOK = Edit(views, "_is_ordered", "click is not None and mine.exists()", "False")
+WITHOUT_A_LOOK = Edit(views, "is_ordered", "click is not None and mine.exists()", "False")
 CSS = Path(__file__).parents[2] / "example_project/box_office/static/box_office/site.css"
 
 

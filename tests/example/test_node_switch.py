@@ -19,15 +19,15 @@ from example_project.demo import facts
 from example_project.demo import timetable as timetable_module
 from example_project.demo.facts import OUTAGE, Traffic
 from example_project.demo.switch import Switch
-from example_project.demo.timetable import PERIOD, REST, Timetable
+from example_project.demo.timetable import LEFT, PERIOD, REST, Timetable
 from tests.simulation.mutants import Edit, with_edits
 
 from .running_demo import demo_home
 from .visitors import BROWSER, visitor
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nodes", "show")]
-PATHS = ("/nodes/kill/", "/nodes/bring-back/")
-NEVER_RESTS = Edit(Timetable, "rests", "bool(self._killed) or now < self._rests_until", "False")
+PATHS = ("/nodes/kill/", "/nodes/bring-back/", "/nodes/hang/")
+NEVER_RESTS = Edit(Timetable, "rests", "bool(self._changed) or now < self._rests_until", "False")
 HASTY = Edit(Timetable, "rests", " or now < self._rests_until", "")
 
 
@@ -181,14 +181,14 @@ def test_the_clock_does_not_fight_with_a_visitor(real, monkeypatch, edits):
     with with_edits(*edits):
         assert states_at(9.0) == "rrrrr"
         assert timetable.carry_out("kill") == "Node 1 was killed."
-        seen = [states_at(now) for now in (10.0, 30.0, 300.0)]
+        seen = [states_at(now) for now in (10.0, 30.0, 150.0)]
         timetable.carry_out("bring back")
-        seen += [states_at(now) for now in (301.0, 300.0 + REST - 1)]
+        seen += [states_at(now) for now in (151.0, 150.0 + REST - 1)]
     if edits:
         assert any(node in "hd" for each in seen for node in each[1:])
         return
     assert seen == 3 * ["drrrr"] + 2 * ["rrrrr"]
-    assert states_at(301.0 + REST) == "rdrrr"
+    assert states_at(151.0 + REST) == "rdrrr"
     told = [line.partition("s  ")[2] for line in traffic.log]
     assert told[:2] == [
         "a visitor kills node 1 (SIGKILL)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -166,14 +167,38 @@ def test_a_bank_that_refuses(seat, monkeypatch):
 
 
 def test_what_is_no_request_for_a_seat(seat):
-    """No name, a seat that is not there, a GET, a form of another site."""
+    """No name, a seat that is not there, another method, a form of another site."""
     client = visitor()
     page = take(client, seat, " ")
     assert (page.status_code, 'class="error"' in page.text) == (422, True)
     assert client.post(f"/seats/{seat.pk + 1000}/", {"name": "Ada"}).status_code == 404
-    assert client.get(f"/seats/{seat.pk}/").status_code == 405
+    assert client.put(f"/seats/{seat.pk}/").status_code == 405
+    assert client.get(f"/seats/{seat.pk + 1000}/").status_code == 404
     assert take(Client(enforce_csrf_checks=True), seat, "Ada").status_code == 403
     assert as_told(seat) == ("", [], 0)
+
+
+def test_the_address_of_a_seat_tells_whose_it_is(seat, nodes):
+    """A reload, or a look by the page's script, buys nothing; others' names are not told."""
+    ada, grace, path = visitor(), visitor(), f"/seats/{seat.pk}/"
+
+    def now(client: Client) -> str:
+        page = client.get(path)
+        assert (page.status_code, page["Cache-Control"]) == (200, "no-store")
+        assert f'data-at="{path}"' in page.text
+        found = re.search(r'<div id="seat"[^>]*><p[^>]*>(.*?)</p></div>', page.text)
+        assert found
+        return found[1]
+
+    assert now(ada) == "Seat B3 is free."
+    with redlock.using(label="another")(seat.lock):
+        assert now(ada).startswith("Another customer is paying for seat B3 at this moment.")
+    nodes.down = {0, 1, 2}
+    assert now(ada).startswith("Nobody can tell right now")
+    nodes.down = set()
+    take(ada, seat, "Ada")
+    assert [now(each) for each in (ada, grace)] == ["Seat B3 is yours.", "Seat B3 is taken."]
+    assert as_told(seat) == ("Ada", ["Ada"], 1)
 
 
 def test_a_seat_that_goes_while_its_button_is_pressed(seat, monkeypatch):

@@ -67,6 +67,7 @@ class Newcomer:
 
 @pytest.fixture
 def newcomer(tmp_path: Path) -> Newcomer:
+    """Somebody with no Python yet."""
     return Newcomer(tmp_path)
 
 

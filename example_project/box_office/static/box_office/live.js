@@ -12,7 +12,7 @@ function links(part) {
   return Array.from(part.querySelectorAll("a, button"));
 }
 
-// Replace only the children that differ; a link that has the focus keeps it.
+// Replace only the children that differ; a link that has the focus keeps it, or one near to it gets it.
 function update(id, page) {
   const old = document.getElementById(id);
   const found = page.getElementById(id);
@@ -27,7 +27,11 @@ function update(id, page) {
     } else if (!before.isEqualNode(child)) {
       const focused = links(before).indexOf(document.activeElement);
       before.replaceWith(child);
-      links(child)[focused]?.focus({ preventScroll: true });
+      if (focused >= 0) {
+        const usable = (link) => !link.disabled; // a seat may just have been sold
+        const now = links(child);
+        (now.slice(focused).find(usable) ?? now.findLast(usable))?.focus({ preventScroll: true });
+      }
     }
   });
   while (old.children.length > now.length) {
