@@ -86,7 +86,7 @@ def side(visitor: str, *, locked: bool) -> Side:
     orders = Order.objects.filter(locked=locked, click__isnull=False).order_by()
     count = orders.aggregate(forms=Count("click", distinct=True), orders=Count("pk"))
     mine = orders.filter(visitor=visitor) if visitor else Order.objects.none()
-    wishes = _wishes(mine.order_by("-pk").select_related("show")[:MOST])[:LAST]
+    wishes = _wishes(visitor, mine.order_by("-pk").select_related("show")[:MOST])[:LAST]
     refused = [_refused({}), _refused({"visitor": visitor})] if locked else [None, None]
     return Side(wishes, **count, refused=refused[0], refused_mine=refused[1])
 
@@ -106,17 +106,17 @@ def wish(visitor: str, click: uuid.UUID | None) -> Wish | None:
     if not visitor or click is None:
         return None
     found = Order.objects.filter(click=click, visitor=visitor).order_by("-pk")
-    return next(iter(_wishes(found.select_related("show")[:MOST])), None)
+    return next(iter(_wishes(visitor, found.select_related("show")[:MOST])), None)
 
 
-def _wishes(newest_first: Iterable[Order]) -> list[Wish]:
+def _wishes(visitor: str, newest_first: Iterable[Order]) -> list[Wish]:
     forms: dict[uuid.UUID | None, list[Order]] = {}
     for order in newest_first:
         forms.setdefault(order.click, []).insert(0, order)
     refused = Counter(
-        Refusal.objects.filter(click__in=forms, status=HTTPStatus.CONFLICT).values_list(
-            "click", flat=True
-        )
+        Refusal.objects.filter(
+            click__in=forms, visitor=visitor, status=HTTPStatus.CONFLICT
+        ).values_list("click", flat=True)
     )
     return [
         Wish(

@@ -5,6 +5,7 @@ refuses its database and we refuse our locks, rightly: they would block that loo
 are made before the browser starts, and locks are taken and released in another thread.
 """
 
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -117,6 +118,24 @@ def elsewhere(name: str, **options: Any) -> Iterator[Callable[[], None]]:
 
         stack.callback(release)
         yield release
+
+
+LINES = """each => {
+    const range = document.createRange();
+    range.selectNodeContents(each);
+    return new Set(Array.from(range.getClientRects(), rect => rect.top)).size;
+}"""
+
+
+def test_names_and_fences_are_in_one_line_on_a_desk(visit):
+    """Beside the admin's sidebar, in a window of 1280 pixels; a name has up to 24 characters."""
+    with elsewhere("order:12:9d2ddbe85dbd"), elsewhere("report:2041", ttl=60):
+        page = visit().page
+        page.wait_for_selector("#nav-sidebar")
+        for cell, count in [(".redlock-locks tbody th", 2), (".redlock-fence", 2)]:
+            found = page.locator(cell)
+            assert [each.evaluate(LINES) for each in found.all()] == [1] * count
+        assert re.fullmatch(r"\d{16}", page.locator(".redlock-fence").first.inner_text())
 
 
 def test_a_lock_counts_down_and_disappears(visit, monkeypatch):

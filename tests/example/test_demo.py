@@ -281,11 +281,7 @@ def test_on_a_busy_machine_all_acts_hold(start):
         output, complaints = demo.communicate()
     assert (demo.returncode, complaints) == (0, ""), output
     assert figures(output)["refused (503) while no node failed"][0] == "0"
-    lines = [
-        line
-        for line in output.splitlines()
-        if "at other times" in line
-    ]
+    lines = [line for line in output.splitlines() if "at other times" in line]
     assert [without_a_lost_node(line) for line in lines] == [0] * len(lines)
     assert lines
 

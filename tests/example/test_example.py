@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 import socket
 import threading
 from collections.abc import Callable
@@ -289,6 +290,36 @@ def test_the_button_sends_a_message(show, queue, results, django_capture_on_comm
     assert message.headers["task"] == tasks.build_report.name
     assert message.payload[0] == [show.pk]
     assert "A report was asked for." in response.text
+
+
+def test_who_asked_for_a_report_is_told_what_became_of_it(show, queue, results):
+    """Also that it was skipped, and by the part of the page that changes; nobody else is."""
+    ada, path = visitor(), show.get_absolute_url()
+    ids = []
+    for _ in range(4):
+        ada.post(f"{path}report/")
+        ids.append(ada.session["reports"][-1][1])
+    assert as_asked(ada, path) == 3 * ["not built yet"]
+    report = Report.objects.create(show=show, fence=1, orders=1, seats=2)
+    with redlock(show.report_lock):
+        skipped = tasks.build_report(show.pk)
+    for task_id, result, state in zip(
+        ids[1:],
+        (report.pk, skipped, ValueError("no")),
+        ("SUCCESS", "SUCCESS", "FAILURE"),
+        strict=True,
+    ):
+        results.store_result(task_id, result, state)
+    told = ["failed", "skipped: another one was being built", "built: it counts 1 order"]
+    assert as_asked(ada, path) == as_asked(ada, f"{path}now/") == told
+    other = Show.objects.create(title="Another").get_absolute_url()
+    assert as_asked(visitor(), path) == as_asked(ada, other) == []
+
+
+def as_asked(client: Client, path: str) -> list[str]:
+    """What the page says of the reports that this visitor has asked for, the newest first."""
+    page = client.get(path).text
+    return re.findall(r"Your report of <time>[^<]*</time></span> <strong>(.*?)</strong>", page)
 
 
 # -- pages ----------------------------------------------------------------------------------------

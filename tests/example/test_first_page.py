@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from django_redlock.fanout.memory.group import MemoryNodes
 from example_project.box_office import story, views
-from example_project.box_office.models import Order, Show
+from example_project.box_office.models import Order, Refusal, Show
 from tests.simulation.mutants import Edit, with_edits
 
 from .test_seats import let_leases_expire
@@ -116,6 +116,25 @@ def test_a_refused_customer_sees_the_order_of_the_first_click():
     assert Order.objects.count() == 1
 
 
+def test_refused_clicks_are_counted(nodes):
+    """Those that came twice and those without a majority apart; a visitor's own among all."""
+    ada, grace = visitor(), visitor()
+    action, fields = fill_in(ada, "order")
+    for client in (ada, ada, ada, grace, grace):
+        client.post(action, fields)
+    nodes.down = {0, 1, 2}
+    ada.post(action, fields, headers={"accept": "application/json"})
+    nodes.down = set()
+    for client, mine in [(ada, "2 and 1"), (grace, "1 and 0"), (visitor(), "0 and 0")]:
+        told = part(client.get("/").text, "all-with")
+        assert "Clicks refused: 3 because the same order" in told
+        assert "(409), 1 because no majority" in told
+        assert told.endswith(f"Yours among them: {mine} .".replace(" .", "."))
+    assert "; 2 more clicks refused ordered once" in part(ada.get("/").text, "mine-with")
+    assert part(ada.get("/").text, "all-without").endswith("Nothing keeps two of them apart.")
+    assert sorted(Refusal.objects.values_list("status", flat=True)) == [409, 409, 409, 503]
+
+
 def test_while_the_first_click_is_at_work_the_refusal_looks_again(show):
     """By a script, or by a page that loads itself anew where scripts are off."""
     client = visitor()
@@ -199,6 +218,23 @@ def test_the_parts_that_change_have_no_form():
         assert each not in parts
     assert "<script>" not in page
     assert " on" not in "".join(re.findall(r"<[^>]*>", page)).replace(" on stage", "")
+
+
+def test_the_page_of_a_show_has_parts_that_change_as_well(show):
+    """All of its live elements are in what its script asks for, and no field is."""
+    show.add_seats()
+    Order.objects.create(show=show, name="Ada")
+    client = visitor()
+    page, parts = (client.get(f"/shows/{show.pk}/{path}").text for path in ("", "now/"))
+    ids = re.compile(r'id="([\w-]+)"[^>]* data-live')
+    assert set(ids.findall(parts)) == set(ids.findall(page)) > {"plan", "reports", "running"}
+    assert f'data-at="/shows/{show.pk}/now/"' in page
+    for each in ("<form", "<input", "csrf"):
+        assert each not in parts
+    for each in ("plan", "orders", "taken"):
+        assert part(parts, each) == part(page, each) != ""
+    assert client.post(f"/shows/{show.pk}/now/").status_code == 405
+    assert client.get(f"/shows/{show.pk + 1}/now/").status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import socket
 import threading
 import time
@@ -18,8 +19,10 @@ from django_redlock.testing import EmbeddedNodes
 from example_project.demo import facts
 from example_project.demo import timetable as timetable_module
 from example_project.demo.facts import OUTAGE, Traffic
+from example_project.demo.servers import Servers
+from example_project.demo.stage import Stage
 from example_project.demo.switch import Switch
-from example_project.demo.timetable import LEFT, PERIOD, REST, Timetable
+from example_project.demo.timetable import LEFT, PERIOD, REST, TROUBLES, Timetable
 from tests.simulation.mutants import Edit, with_edits
 
 from .running_demo import demo_home
@@ -105,6 +108,10 @@ def test_the_buttons_kill_a_node_and_bring_it_back(real, home):
         assert "Node 1 is back, empty" in client.post(PATHS[1], follow=True).text
         assert states(real) == "rrrrr"
         assert "All nodes run." in client.post(PATHS[1], follow=True).text
+        assert "Node 1 hangs: it keeps its connections" in client.post(PATHS[2], follow=True).text
+        assert states(real) == "hrrrr"
+        assert "Node 1 hung, and goes on." in client.post(PATHS[1], follow=True).text
+        assert states(real) == "rrrrr"
 
 
 def test_the_buttons_need_the_form_of_the_site(home):
@@ -196,6 +203,73 @@ def test_the_clock_does_not_fight_with_a_visitor(real, monkeypatch, edits):
     ]
 
 
+def test_what_a_visitor_has_left_is_put_right(real, monkeypatch):
+    """Some time after the last press all nodes are brought back, and the clock goes on."""
+    clock = [0.0]
+    monkeypatch.setattr(timetable_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    traffic = Traffic(began=0.0)
+    timetable = Timetable(real, traffic, 0.0)
+    for wanted in ("kill", "hang", "kill"):
+        timetable.carry_out(wanted)
+    timetable.look(LEFT - 1)
+    assert states(real) == "dhdrr"
+    assert "for 1 s, it brings such nodes back" in timetable.outlook(LEFT - 1)[1]
+    clock[0] = LEFT - 1
+    timetable.carry_out("bring back")  # somebody is there after all
+    for now in (LEFT, 2 * LEFT - 2):
+        timetable.look(now)
+    assert states(real) == "rhdrr"
+    timetable.look(2 * LEFT - 1)
+    assert states(real) == "rrrrr"
+    told = [line.partition("s  ")[2] for line in traffic.log[-2:]]
+    assert told == [f"the demo brings node {n} back: its visitor has left" for n in (2, 3)]
+    # Those that were killed do not vote yet: no other node fails meanwhile.
+    assert timetable.rests(2 * LEFT - 2 + REST)
+    timetable.look(2 * LEFT - 2 + REST)
+    assert states(real) == "rrrrr"
+    timetable.look(2 * LEFT - 1 + REST + TROUBLES[0].at)
+    assert states(real) == "rdrrr"
+
+
+def test_the_outlook_says_what_happens_next(real, monkeypatch):
+    """What the clock does, and when; while visitors are at the nodes, when it goes on."""
+    clock = [4.0]
+    monkeypatch.setattr(timetable_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    timetable = Timetable(real, Traffic(), 0.0)
+    timetable.look(4.0)
+    every, told = timetable.outlook(4.0)
+    assert all(trouble.words in every for trouble in TROUBLES)
+    assert f"every {PERIOD:g} seconds" in every
+    assert told == "Next it kills node 2, in 6 s."
+    timetable.look(10.0)
+    assert timetable.outlook(10.0)[1] == "Next it brings node 2 back, in 15 s."
+    clock[0] = 11.0
+    timetable.carry_out("bring back")
+    assert timetable.outlook(12.5)[1] == (
+        "A button was pressed: it does nothing for 19 s. Then it brings node 2 back."
+    )
+    timetable.carry_out("hang")
+    assert timetable.outlook(21.0)[1] == (
+        "It does nothing while a node is as a button has left it. If nobody presses a button "
+        f"for {LEFT - 10:g} s, it brings such nodes back and goes on."
+    )
+
+
+def test_the_pages_tell_the_outlook(home):
+    """The demo writes it into a file, which a site without a demo does not have."""
+    stage = Stage(EmbeddedNodes(0), Servers(home), home, {}, None, str)
+    with override_settings(DEMO_TIMETABLE=str(home / "timetable")):
+        for sentences in ([], ["It does so.", "Next it kills <2>."]):
+            if sentences:
+                stage.publish(sentences)
+            for path in ("/", "/now/"):
+                told = "".join(f"<p>{html.escape(each)}</p>" for each in sentences)
+                assert f'<div id="outlook" class="hint" data-live>{told}</div>' in (
+                    visitor().get(path).text
+                )
+    assert [each.name for each in home.iterdir()] == ["timetable"]
+
+
 def test_a_visitor_may_bring_back_what_failed_by_the_clock(real):
     """The clock then finds the node at work, and leaves it so: its locks are not lost."""
     timetable = Timetable(real, Traffic(), 0.0)
@@ -221,9 +295,17 @@ def test_all_nodes_may_be_killed_and_all_come_back(real):
     answers = [timetable.carry_out("kill") for _ in range(6)]
     assert answers[:-1] == [f"Node {n} was killed." for n in (2, 3, 4, 5, 1)]
     assert answers[-1] == "No node is left that could be killed."
+    assert timetable.carry_out("hang") == "No node is left that could hang."
     for _ in range(5):
         assert "is back" in timetable.carry_out("bring back")
     assert states(real) == "rrrrr"
+    answers = [timetable.carry_out("hang") for _ in range(6)]
+    assert [answer.split(":")[0] for answer in answers[:-1]] == [
+        f"Node {n} hangs" for n in range(1, 6)
+    ]
+    assert answers[-1] == "No node is left that could hang."
+    for n in range(1, 6):
+        assert timetable.carry_out("bring back") == f"Node {n} hung, and goes on."
 
 
 def test_refusals_while_visitors_have_killed_a_majority_are_explained(monkeypatch):
