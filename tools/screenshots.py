@@ -29,6 +29,7 @@ from example_project.demo import pictures, stage
 from example_project.demo.crowd import Crowd, audit
 from example_project.demo.facts import Traffic
 from example_project.demo.stage import Stage
+from example_project.demo.timetable import Timetable
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs/_static"
@@ -52,6 +53,8 @@ def main() -> None:
         shows = stage.add_shows(*stage.SHOWS)
         add_orders(shows)
         built.open()
+        began = time.monotonic()
+        built.publish(Timetable(built.nodes, Traffic(), began).outlook(began))
         for scheme in SCHEMES:
             with held(built), browser(scheme) as page:
                 photograph(page, scheme, built.servers.url)
@@ -86,13 +89,13 @@ def ail(built: Stage) -> None:
 def held(built: Stage) -> Iterator[None]:
     """Locks of several kinds, on nodes that ail."""
     resting = redlock.using(label="web-2:325", wait=20)  # one of the last picture may still rest
-    resting("view:user:3:POST:/shows/1/order/", min_hold=12).acquire().release()
+    resting("order:1:5f44f483eaad", min_hold=12).acquire().release()
     ail(built)
     with ExitStack() as stack:
         for name, label in [
             ("report:1", "worker-2:4711:8c6f0f3e-report"),
             ("export:2", "web-1:318"),
-            ("view:user:7:POST:/shows/3/order/", "web-4:331"),
+            ("order:3:f30abcbf369b", "web-4:331"),
             ("invoice:2041", "web-1:320"),
         ]:
             stack.enter_context(redlock.using(label=label)(name))

@@ -110,9 +110,10 @@ def wish(visitor: str, click: uuid.UUID | None) -> Wish | None:
 
 
 def _wishes(visitor: str, newest_first: Iterable[Order]) -> list[Wish]:
-    forms: dict[uuid.UUID | None, list[Order]] = {}
+    forms: dict[uuid.UUID, list[Order]] = {}
     for order in newest_first:
-        forms.setdefault(order.click, []).insert(0, order)
+        if order.click is not None:  # else it came by no form of this site
+            forms.setdefault(order.click, []).insert(0, order)
     refused = Counter(
         Refusal.objects.filter(
             click__in=forms, visitor=visitor, status=HTTPStatus.CONFLICT
@@ -127,7 +128,6 @@ def _wishes(visitor: str, newest_first: Iterable[Order]) -> list[Wish]:
             refused[click],
         )
         for click, orders in forms.items()
-        if click is not None
     ]
 
 

@@ -19,11 +19,12 @@ from .timetable import Timetable
 FRAME_SECONDS = 0.5
 WELCOME = """\
 A Django site of four processes, and a Celery worker of six. Customers order
-by double click, clerks ask for each report three times, and every now and then
-the demo kills a node or lets one hang. Open the site: its first page has an
-order form with the lock and one without, buttons that kill nodes, let them hang
-and bring them back, and the code behind each button. The page of each show
-leads to two trials with tasks: one is sent 20 times, the process of one killed."""
+by double click, clerks ask for each report three times, and every now and
+then the demo kills a node or lets one hang. Open the site: its first page has
+an order form with the lock and one without, buttons that kill nodes, let them
+hang and bring them back, and the code behind each button. The page of each
+show leads to two trials with tasks: one is sent 20 times, the process of one
+killed."""
 
 
 def main() -> int:

@@ -132,7 +132,7 @@ def test_names_and_fences_are_in_one_line_on_a_desk(visit):
     with elsewhere("order:12:9d2ddbe85dbd"), elsewhere("report:2041", ttl=60):
         page = visit().page
         page.wait_for_selector("#nav-sidebar")
-        for cell, count in [(".redlock-locks tbody th", 2), (".redlock-fence", 2)]:
+        for cell, count in [(".redlock-locks tbody th div", 2), (".redlock-fence", 2)]:
             found = page.locator(cell)
             assert [each.evaluate(LINES) for each in found.all()] == [1] * count
         assert re.fullmatch(r"\d{16}", page.locator(".redlock-fence").first.inner_text())

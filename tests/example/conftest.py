@@ -38,11 +38,16 @@ def demo() -> Iterator[Demo]:
 
 
 @pytest.fixture
-def come(demo: Demo) -> Iterator[Callable[..., Person]]:
+def people() -> list[Person]:
+    """All who have come to the site."""
+    return []
+
+
+@pytest.fixture
+def come(demo: Demo, people: list[Person]) -> Iterator[Callable[..., Person]]:
     """Come to the site with a browser of your own. Whatever happens, the site must not fail."""
     from playwright.sync_api import sync_playwright
 
-    people: list[Person] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIETLY)
 
@@ -61,7 +66,7 @@ def come(demo: Demo) -> Iterator[Callable[..., Person]]:
 
 
 @pytest.fixture
-def staff(come: Callable[[], Person]) -> Iterator[Person]:
+def staff(come: Callable[[], Person], people: list[Person]) -> Iterator[Person]:
     """A staff user who has added a show; the test's end deletes the show."""
     person = come()
     person.page.goto("/")
@@ -70,6 +75,8 @@ def staff(come: Callable[[], Person]) -> Iterator[Person]:
     person.page.fill("#id_title", TITLE)
     person.save()
     yield person
+    for each in people:  # the page of the show looks again and again, and would find it gone
+        each.page.goto("about:blank")
     person.page.goto("/admin/box_office/show/")
     person.page.get_by_role("link", name=TITLE, exact=True).first.click()
     person.page.get_by_role("link", name="Delete", exact=True).click()

@@ -102,6 +102,8 @@ def test_a_double_click_with_the_lock_is_one_order(demo, guest):
     person.page.wait_for_selector(f"#mine-with >> text=2 seats for {name}")
     assert text(person, "mine-with").endswith("ordered once")
     assert text(person, "mine-without") == "You have ordered nothing here yet."
+    assert "1 more click refused" in text(person, "mine-with")
+    assert "Yours among them: 1 and 0." in text(person, "all-with")
     assert len(orders(demo, name)) == 1
     assert [status for status, _ in person.refused] == [409]
 
@@ -222,6 +224,23 @@ def test_a_node_is_killed_and_comes_back_through_the_guard(guest):
     assert person.refused == []
 
 
+def test_a_node_hangs_and_goes_on(demo, guest):
+    """The strip tells a node that hangs from one that is dead; orders go on, and then it votes."""
+    person = guest()
+    bring_all_back(person)
+    (number,) = re.findall(r"Node (\d) hangs:", press(person, "Hang a node"))
+    eventually(lambda: f"Node {number} hangs" in text(person, "nodes"), within=PATIENCE)
+    assert "A node that hangs keeps its connections" in text(person, "meaning")
+    name = fill_in(person, "with")
+    person.press("Order with the lock")
+    assert person.page.inner_text(".message") == f"Ordered for {name}: 2 seats."
+    eventually(lambda: "If nobody presses a button for" in text(person, "outlook"), within=PATIENCE)
+    assert press(person, "Bring one back") == f"Node {number} hung, and goes on."
+    bring_all_back(person)
+    eventually(lambda: "A button was pressed" in text(person, "outlook"), within=PATIENCE)
+    assert person.refused == []
+
+
 def test_without_a_majority_orders_are_refused_until_nodes_are_back(demo, guest):
     """Three nodes are killed: 503 in plain words, no order; without the lock it goes on."""
     person = guest()
@@ -252,6 +271,8 @@ def test_without_a_majority_orders_are_refused_until_nodes_are_back(demo, guest)
     assert page.inner_text(".message") == f"Ordered for {name}: 2 seats."
     assert len(orders(demo, name)) == 1
     assert [status for status, _ in person.refused] == [503]
+    page.goto("/")
+    assert "Yours among them: 0 and 1." in text(person, "all-with")
 
 
 def test_without_scripts_everything_can_be_ordered(demo, guest):

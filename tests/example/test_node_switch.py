@@ -257,7 +257,7 @@ def test_the_outlook_says_what_happens_next(real, monkeypatch):
 
 def test_the_pages_tell_the_outlook(home):
     """The demo writes it into a file, which a site without a demo does not have."""
-    stage = Stage(EmbeddedNodes(0), Servers(home), home, {}, None, str)
+    stage = Stage(EmbeddedNodes(0), Servers(home), home, {}, None, print)
     with override_settings(DEMO_TIMETABLE=str(home / "timetable")):
         for sentences in ([], ["It does so.", "Next it kills <2>."]):
             if sentences:

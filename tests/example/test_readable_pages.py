@@ -131,6 +131,41 @@ def test_the_page_with_tasks(look, nodes, seat, state):
     assert look(f"{seat.show.get_absolute_url()}tasks/") == []
 
 
+def open_the_code(page: Page) -> None:
+    """Show the code behind each button."""
+    page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    assert page.locator("pre").first.is_visible()
+
+
+@pytest.mark.parametrize("path", ["/", "/shows/{}/", "/shows/{}/tasks/"])
+def test_the_code_behind_the_buttons(look, show, path):
+    """When all of it is shown."""
+    assert look(path.format(show.pk), act=open_the_code) == []
+
+
+@pytest.mark.parametrize("state", ["free", "busy", "nobody can tell"])
+def test_the_page_of_a_seat(look, nodes, seat, state):
+    """Whose it is, if anybody's."""
+    nodes.down = {0, 1, 2} if state == "nobody can tell" else set()
+    with redlock(seat.lock) if state == "busy" else nullcontext():
+        assert look(f"/seats/{seat.pk}/") == []
+
+
+def test_the_reports_that_a_visitor_has_asked_for(look, seat, queue, results):
+    """One that is not built yet, one that was skipped, and one that failed."""
+
+    def ask(page: Page) -> None:
+        for _ in range(3):
+            with page.expect_navigation():
+                page.get_by_role("button", name="Build the report").click()
+        for result, state in [({"skipped": True}, "SUCCESS"), (ValueError("no"), "FAILURE")]:
+            results.store_result(queue.get(timeout=20).headers["id"], result, state)
+        page.wait_for_selector("#reports .odd >> text=failed")
+        assert "skipped" in page.inner_text("#reports li:nth-child(3)")
+
+    assert look(seat.show.get_absolute_url(), act=ask) == []
+
+
 # -- refusals -------------------------------------------------------------------------------------
 
 

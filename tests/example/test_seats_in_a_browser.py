@@ -114,6 +114,36 @@ def test_a_seat_is_refused_to_the_second_customer(come, staff):
     assert staff.page.locator("[name=fence]").count() == 0
 
 
+def test_the_plan_shows_what_others_buy_and_keeps_the_focus(come, staff):
+    """Without a reload; who was at the seat that is sold is at the next one, and types on."""
+    ada, grace = customer(come, "Ada"), customer(come, "Gra")
+    plan(grace, "B6").focus()
+    ada.press("Row B, seat 6, 28 €")
+    eventually(lambda: plan(grace, "B6").is_disabled(), within=PATIENCE)
+    label = "document.activeElement.getAttribute('aria-label')"
+    assert grace.page.evaluate(label) == "Row B, seat 7, 28 €"
+    eventually(
+        lambda: grace.page.inner_text(".plan caption") == "1 of 32 seats is taken", within=PATIENCE
+    )
+    assert grace.page.input_value("#seat_name") == "Gra"
+    assert (ada.refused, grace.refused) == ([], [])
+
+
+def test_the_page_of_a_seat_looks_again(come, staff):
+    """Its address may be opened and reloaded; it says when the seat is sold, and buys nothing."""
+    ada, grace = customer(come, "Ada"), come()
+    number = key(ada, "D2")
+    grace.page.goto(f"/seats/{number}/")
+    assert grace.page.inner_text("#seat") == "Seat D2 is free."
+    ada.press("Row D, seat 2, 18 €")
+    grace.page.wait_for_selector("#seat >> text=Seat D2 is taken.")
+    grace.page.reload()
+    assert (heading(grace), grace.page.inner_text("#seat")) == ("Seat D2", "Seat D2 is taken.")
+    ada.page.goto(f"/seats/{number}/")
+    assert ada.page.inner_text("#seat") == "Seat D2 is yours."
+    assert grace.refused == []
+
+
 # -- a frozen process -----------------------------------------------------------------------------
 
 
