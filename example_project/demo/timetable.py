@@ -58,7 +58,7 @@ TROUBLES = (
     Trouble(55, "lets node 4 go on", wake),
 )
 BY_ITSELF = (
-    f"The demo does so by itself, too: every {PERIOD:g} seconds it "
+    f"The demo lets nodes fail by itself, too: every {PERIOD:g} seconds it "
     f"{', '.join(trouble.words for trouble in TROUBLES[:-1])} and {TROUBLES[-1].words}."
 )
 

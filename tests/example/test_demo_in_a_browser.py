@@ -87,6 +87,18 @@ def test_a_skipped_report_is_told_to_who_asked_for_it(come, staff):
     assert ada.refused == grace.refused == []
 
 
+def test_without_scripts_the_page_of_a_show_works_as_well(come, staff):
+    """A report is asked for, and a link shows what became of it; the code can be opened."""
+    ada = come(java_script_enabled=False)
+    ada.open(TITLE)
+    ada.press("Build the report")
+    ada.page.get_by_role("link", name="Refresh").click()
+    assert "Your report of" in ada.page.inner_text("#reports")
+    ada.page.locator("summary", has_text="Build the report").click()
+    assert "@locked_task" in ada.page.locator("details[open] pre").last.inner_text()
+    assert ada.refused == []
+
+
 def test_the_code_behind_a_button_is_opened_by_the_keyboard(come):
     """It stays open, and keeps the focus, while the page refreshes."""
     ada = come()
