@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from django_redlock.core.protocol import Answer, Request
+from django_redlock.core.protocol import Answer, Command, Request
+from django_redlock.core.reasons import ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_redlock.backend import Backend
-    from django_redlock.core.protocol import Command, Steps, Vote, Votes
+    from django_redlock.core.protocol import Steps, Vote, Votes
     from django_redlock.transport.node import NodeStatus
 
 AGAIN: Final = 2  # times that nodes which were only too slow are asked again
@@ -44,6 +45,19 @@ def hear(backend: Backend, ask: Request) -> Steps[list[Vote]]:
         again = yield ask._replace(nonce=backend.policy.nonce(), to=to)
         votes = [again[i] if i in to else vote for i, vote in enumerate(votes)]
     return votes
+
+
+def any_emptied(backend: Backend, to: frozenset[int]) -> Steps[bool]:
+    """Tell whether one of these nodes lost its data after this process had connected to it.
+
+    Such a node lists what it has, and has no vote. Putting a lease without names back writes
+    nothing, and is refused by it as every grant is; its connection is closed then.
+    """
+    policy = backend.policy
+    keys = (f"{policy.prefix}fences", f"{policy.prefix}held")
+    ask = Request(Command.HEAL, policy.nonce(), keys, (0, 0, ""), _all_replied, to)
+    votes = yield ask
+    return any(votes[i].code == ReasonCode.EMPTIED for i in to)
 
 
 def heard(votes: Sequence[Vote]) -> frozenset[int]:

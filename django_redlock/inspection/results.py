@@ -24,7 +24,7 @@ from .lookup import Cell
 from .task_list import TaskList
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from django_redlock.core.protocol import Vote
     from django_redlock.transport.node import NodeStatus
@@ -47,11 +47,17 @@ class LockStatus(enum.StrEnum):
 
 
 class Health(enum.StrEnum):
-    """Whether locks can be taken."""
+    """Whether locks can be taken; from good to bad."""
 
     OK = "ok"
     DEGRADED = "degraded"
+    NOT_YET = "not_yet"  # only time is missing; a survey says no_majority
     NO_MAJORITY = "no_majority"
+
+    @classmethod
+    def worst(cls, found: Iterable[Health]) -> Health:
+        """Return the worst of these."""
+        return max(found, key=list(cls).index)
 
 
 class NodeState(enum.StrEnum):

@@ -47,7 +47,8 @@ def survey(
         names: look up these and nothing else, whether they are in the index or not.
         limit: the most names to read from the index.
         matching: search the index for the names for which this is true, besides ``names``.
-        memory: ask also what the nodes do when their memory is full; one more request.
+        memory: ask also what the nodes do when their memory is full, and whether they were emptied
+            under this process; two more requests.
 
     Raises:
         ValueError: a name that no lock can have, or a limit that is not from 1 to 10,000.
@@ -77,11 +78,10 @@ def surveying(
     memory: bool = False,
 ) -> Steps[Survey]:
     """Ask as ``survey`` does, in steps for threads or tasks; the arguments are checked already."""
-    look = Lookup(backend, limit)
-    if names or matching:
-        yield from look.by_name(names, matching)
-    else:
-        yield from look.at_the_index()
+    look = yield from _looked(backend, names, limit, matching)
+    if memory and (yield from polling.any_emptied(backend, polling.heard(look.votes))):
+        # Connected anew, this process knows that they do not vote, and for how long.
+        look = yield from _looked(backend, names, limit, matching)
     evictions = (yield from eviction.ask(backend, polling.heard(look.votes))) if memory else ()
     heard, majority = polling.heard(look.votes), backend.policy.majority
     nodes = tuple(map(told, backend.group.states(), look.votes))
@@ -100,3 +100,17 @@ def surveying(
         unsearched=look.unsearched,
         evictions=evictions,
     )
+
+
+def _looked(
+    backend: Backend,
+    names: tuple[str, ...],
+    limit: int,
+    matching: Callable[[str], bool] | None,
+) -> Steps[Lookup]:
+    look = Lookup(backend, limit)
+    if names or matching:
+        yield from look.by_name(names, matching)
+    else:
+        yield from look.at_the_index()
+    return look

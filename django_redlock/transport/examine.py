@@ -15,7 +15,7 @@ from django_redlock.core.policy import boottime, microseconds
 from django_redlock.core.reasons import ReasonCode
 
 from . import admission
-from .handshake import log_in, send
+from .handshake import Admission, log_in, send
 from .wire import rights
 from .wire.refusals import Refused, complaint, why_unreached
 from .wire.replies import ANOTHER
@@ -45,7 +45,8 @@ class Told(NamedTuple):
         facts: by its INFO and its clock; None if it did not tell.
         round_trip: seconds of a small command; None if none was answered.
         ahead: seconds that its clock is ahead of this machine's (negative: behind), or None.
-        age: seconds that it has surely been up.
+        guard_left: seconds until the restart guard lets it vote; infinite: nobody has begun to
+            count them; None: it could not be asked, or there is no guard.
         info: the rows of its INFO, by name.
         config: what it told of its configuration; empty where the user may not ask.
         denied: commands that the user may not run.
@@ -57,7 +58,7 @@ class Told(NamedTuple):
     facts: admission.ServerInfo | None = None
     round_trip: float | None = None
     ahead: float | None = None
-    age: float = 0.0
+    guard_left: float | None = None
     info: Mapping[str, str] = {}
     config: Mapping[str, str] = {}
     denied: tuple[str, ...] = ()
@@ -71,19 +72,23 @@ class Told(NamedTuple):
         return (int(found[1]), int(found[2])) if found else None
 
 
-def examine(address: Address, *, prefix: str, skew: float, timeout: float) -> Told:
+def examine(
+    address: Address, *, prefix: str, skew: float, timeout: float, guard: float = 0.0
+) -> Told:
     """Ask a node all that can be asked; whatever is wrong is told, and nothing raised.
 
     Args:
         prefix: of every key.
         skew: seconds by which its clock may differ from ours.
         timeout: seconds for each step; for all replies together a few times that.
+        guard: seconds of the restart guard; 0: there is none.
     """
     connection = None
     try:
         connection = address.connection(timeout)
         heard = log_in(connection, timeout)
-        return _Talk(connection, heard).told(prefix, skew, int(address.options.get("db") or 0))
+        talk = _Talk(connection, heard)
+        return talk.told(prefix, skew, guard, int(address.options.get("db") or 0))
     except Exception as error:  # noqa: BLE001 - a provider of credentials may raise anything
         return Told(refusal=why_unreached(error, tls=address.tls))
     finally:
@@ -99,7 +104,7 @@ class _Talk:
     ) -> None:
         self._connection, self._heard = connection, heard
 
-    def told(self, prefix: str, skew: float, db: int) -> Told:
+    def told(self, prefix: str, skew: float, guard: float, db: int) -> Told:
         looks = self._looks()
         told = Told(config=self._config())
         if looks:
@@ -112,14 +117,24 @@ class _Talk:
             facts = admission.parse(info)
             if looks:
                 facts = admission.seen(facts, best, None, skew)
-            age = admission.age(facts, boottime())
-            told = told._replace(facts=facts, info=_rows(info), age=age)
+            told = told._replace(facts=facts, info=_rows(info))
+            if guard and not (facts.off or admission.objection(facts)):
+                told = told._replace(guard_left=self._guard_left(facts, prefix, guard))
         found = self._rights(prefix, db)
         return told._replace(
             denied=tuple(found.denied),
             keys_denied=found.keys_denied,
             complaints=tuple(found.complaints),
         )
+
+    def _guard_left(self, facts: admission.ServerInfo, prefix: str, guard: float) -> float | None:
+        """Ask as a connection for locks does, but leave no mark."""
+        age = admission.age(facts, boottime())
+        question = Admission(f"{prefix}fences", guard, age, epoch="")
+        (answer,) = self._ask(None, question.command)
+        if isinstance(answer, ReplyError):  # for which trying the rights finds the words
+            return None
+        return question.read(answer)[0]
 
     def _config(self) -> dict[str, str]:
         """Ask for its configuration, which the user of the documentation may not."""
@@ -158,7 +173,7 @@ class _Talk:
                 found.note(rights.WRITES, reply)
         return found
 
-    def _ask(self, kind: type | None, *commands: tuple[str, ...]) -> list[object]:
+    def _ask(self, kind: type | None, *commands: tuple[str | int, ...]) -> list[object]:
         """Send commands at once; return their replies, among them refusals of single commands.
 
         Args:

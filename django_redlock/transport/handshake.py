@@ -70,22 +70,19 @@ def open_connection(
         if refusal:
             raise Refused(refusal)  # noqa: TRY301 - the connection must be closed below
         age = admission.age(facts, look.heard)
-        nonce = secrets.token_hex(16)
-        longest = math.ceil(guard * 1000)  # the one time to round up
-        epoch = secrets.token_hex(8)
-        admit = ("EVAL", scripts.ADMIT, 1, fences, nonce, longest, milliseconds(age), epoch)
+        question = Admission(fences, guard, age, epoch=secrets.token_hex(8))
         load = [("SCRIPT LOAD", text) for text in scripts.TEXT.values()]
         # One of the two clocks is wrong: nothing may be written by it.
-        asking = [] if facts.off else [admit]
+        asking = [] if facts.off else [question.command]
         send(connection, *load, *asking, ("CLIENT ID",))
         for command in scripts.TEXT:
             if _answer(heard, bytes) != scripts.DIGEST[command].encode():
                 raise Refused(replies.ANOTHER)  # noqa: TRY301 - as above
-        wait, admitted = _admitted(_answer(heard, list), nonce, longest) if asking else (0, b"")
+        if asking:
+            guard_left, admitted = question.read(_answer(heard, list))
+        else:
+            guard_left, admitted = admission.LOOK_AGAIN, b""
         progress()
-        guard_left = max(admission.guard_left(age, guard), wait / 1000)
-        if facts.off:
-            guard_left = admission.LOOK_AGAIN
         client = _number(heard)
         heard.end()
         connection._sock = heard.socket  # type: ignore[assignment] # noqa: SLF001 - see ``Connection``
@@ -128,13 +125,43 @@ def log_in(
     return heard
 
 
-def _admitted(answer: list[Any], nonce: str, longest: int) -> tuple[int, bytes]:
-    """Return the milliseconds until the node may be admitted, and its epoch."""
-    if len(answer) == 4 and answer[:2] == [nonce.encode(), b"ADMITTED"]:  # noqa: PLR2004
-        wait, epoch = answer[2:]
-        if isinstance(wait, int) and 0 <= wait <= longest + 1 and isinstance(epoch, bytes):
-            return wait, epoch
-    raise Refused(replies.why_none(nonce.encode(), answer))
+class Admission:
+    """Ask a node how long the restart guard keeps it from voting: by its age and by its mark.
+
+    Args:
+        fences: the key of the node's counters.
+        guard: seconds of the restart guard.
+        age: seconds that the node has surely been up.
+        epoch: a random text, which becomes its mark; "": look, and write nothing.
+    """
+
+    def __init__(self, fences: str, guard: float, age: float, *, epoch: str) -> None:
+        self._nonce = secrets.token_hex(16)
+        self._longest = math.ceil(guard * 1000)  # the one time to round up
+        self._looks = not epoch
+        self._by_age = admission.guard_left(age, guard)
+        arguments = (self._nonce, self._longest, milliseconds(age), epoch)
+        self.command: tuple[str | int, ...] = ("EVAL", scripts.ADMIT, 1, fences, *arguments)
+
+    def read(self, answer: object) -> tuple[float, bytes]:
+        """Return the seconds until the node may vote, and its epoch.
+
+        They are infinite where who only looks is the first to notice the node: nobody has begun
+        to count them.
+
+        Raises:
+            Refused: the answer makes no sense.
+        """
+        nonce = self._nonce.encode()
+        if not isinstance(answer, list):
+            raise Refused(replies.ANOTHER)
+        if len(answer) == 4 and answer[:2] == [nonce, b"ADMITTED"]:  # noqa: PLR2004
+            wait, epoch = answer[2:]
+            if wait == -1 and self._looks:
+                return math.inf, b""
+            if isinstance(wait, int) and 0 <= wait <= self._longest + 1 and isinstance(epoch, bytes):
+                return max(self._by_age, wait / 1000), epoch
+        raise Refused(replies.why_none(nonce, answer))
 
 
 def _number(heard: BoundedSocket) -> int:

@@ -653,6 +653,7 @@ def test_reads_the_index_and_changes_nothing(patient_nodes, viewer):
                 "eval",  # by a node that has forgotten the scripts
                 "zrangebyscore",
                 "get",
+                "hget",
                 "pttl",
                 "time",
                 "info",

@@ -141,7 +141,7 @@ def test_the_number_of_requests_does_not_grow_with_tasks(memory, viewer, broken)
             assert len(tasks(look(viewer, finished="on"))) in (2 * count, 50)
         asked.append(len(requests))
     assert (asked[0] == asked[1]) == (not broken)
-    assert broken or asked == [5, 5]  # locks, memory, and three indexes of tasks
+    assert broken or asked == [6, 6]  # locks, data, memory, and three indexes of tasks
 
 
 @pytest.mark.parametrize("text", HOSTILE)

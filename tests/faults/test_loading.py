@@ -18,7 +18,7 @@ from django_redlock.core.reasons import ReasonCode
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes, server
 from django_redlock.transport import handshake
 from django_redlock.transport import node as node_module
-from tests.support.looked_at import check, status
+from tests.support.looked_at import check, counted_votes, status
 from tests.support.servers import redis_version
 from tests.support.waiting import eventually
 
@@ -155,6 +155,7 @@ def test_a_node_that_loads_its_data(two, slow, monkeypatch):
             errors = [e for e in examined["nodes"][2]["findings"] if e["level"] == "error"]
             assert [e["code"] for e in errors] == ["loading"]
             assert errors[0]["text"].endswith("; look again when it has loaded them")
+            assert counted_votes(afresh=False) == (2, 2, 2)
         eventually(lambda: keys(node) == ["redlock:lock:kept"], what="the release of before")
         eventually(lambda: attempted() and votes() == ["", "", ""])
         kept.extend()

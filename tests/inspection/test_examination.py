@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -12,6 +13,7 @@ from django_redlock.core.reasons.sentences import ACTIONS, SENTENCES
 from django_redlock.inspection.examination import Examination, Expected, Level, judging
 from django_redlock.inspection.examination.judging import judge
 from django_redlock.inspection.results import Health
+from django_redlock.management.status.page import EXIT
 from django_redlock.transport import admission
 from django_redlock.transport.address import from_url
 from django_redlock.transport.examine import Told
@@ -34,7 +36,8 @@ FACTS = admission.ServerInfo("run-0", "valkey 9.1.2", OLD, "master", promoted=Fa
 def told(number: int = 0, info: dict[str, str] | None = None, **more: Any) -> Told:
     """What a healthy node tells, or another one."""
     facts = more.pop("facts", FACTS._replace(run_id=f"run-{number}"))
-    usual = Told(facts=facts, round_trip=0.0005, ahead=0.0, age=OLD, info=INFO | (info or {}))
+    usual = Told(facts=facts, round_trip=0.0005, ahead=0.0, guard_left=0.0)
+    usual = usual._replace(info=INFO | (info or {}))
     return usual._replace(**({"config": {"save": ""}} | more))
 
 
@@ -84,6 +87,38 @@ def test_a_majority_decides(broken, health, code):
     assert result.usable == 5 - broken
 
 
+@pytest.mark.parametrize(
+    ("left", "health", "code", "votes_in"),
+    [
+        ((0, 0, 0, 9, 9), Health.OK, ReasonCode.READY, 0),
+        ((0, 0, 5, 9, 9), Health.NOT_YET, ReasonCode.NOT_YET, 5),
+        ((9, 8, 7, 6, 5), Health.NOT_YET, ReasonCode.NOT_YET, 7),
+        ((0, 0, 9, math.inf, math.inf), Health.NOT_YET, ReasonCode.NOT_YET, 9),
+        ((0, 0, math.inf, math.inf, None), Health.NOT_YET, ReasonCode.NOT_COUNTED, math.inf),
+        ((0, 0, 0, None, None), Health.DEGRADED, ReasonCode.TO_DO, 0),
+        ((0, 0, 9, None, None), Health.NOT_YET, ReasonCode.NOT_YET, 9),
+        ((0, 0, None, None, None), Health.NO_MAJORITY, ReasonCode.NOT_READY, None),
+        ((9, math.inf, None, None, None), Health.NO_MAJORITY, ReasonCode.NOT_READY, None),
+    ],
+)
+def test_who_votes_now_and_when_a_majority_will(left, health, code, votes_in):
+    """Nodes with an error never vote; the others do, some of them later."""
+    refused = Told(refusal=because(ReasonCode.CONNECTION_REFUSED))
+    nodes = [refused if each is None else told(i, guard_left=each) for i, each in enumerate(left)]
+    result = examined(*nodes)
+    assert (result.health, result.summary.code, result.votes_in) == (health, code, votes_in)
+    assert result.voting == left.count(0)
+    assert result.summary.data["votes"] == left.count(0)
+    assert result.usable == 5 - left.count(None)
+
+
+def test_the_worst_alias_is_one_that_no_time_heals():
+    """Of several the worst counts, and its exit status."""
+    assert Health.worst([Health.NOT_YET, Health.NO_MAJORITY, Health.OK]) is Health.NO_MAJORITY
+    assert Health.worst([Health.DEGRADED, Health.NOT_YET]) is Health.NOT_YET
+    assert EXIT == {"ok": 0, "degraded": 3, "no_majority": 4, "not_yet": 5}
+
+
 def test_a_warning_is_something_to_do():
     """Notes are not."""
     warned = told(info={"maxmemory": "5", "maxmemory_policy": "allkeys-lru"})
@@ -100,7 +135,8 @@ def test_a_warning_is_something_to_do():
         (told(facts=FACTS._replace(off=9.0)), Level.ERROR, ReasonCode.CLOCK_AHEAD),
         (told(facts=FACTS._replace(off=-9.0)), Level.ERROR, ReasonCode.CLOCK_BEHIND),
         (told(info={"redis_version": "6.0.16"}), Level.WARNING, ReasonCode.OLD_SERVER),
-        (told(age=5.0), Level.NOTE, ReasonCode.RESTART_GUARD),
+        (told(guard_left=66.0), Level.NOTE, ReasonCode.RESTART_GUARD),
+        (told(guard_left=math.inf), Level.NOTE, ReasonCode.UNSEEN),
         (told(round_trip=0.0051), Level.WARNING, ReasonCode.SLOW),
         (told(round_trip=0.05), Level.ERROR, ReasonCode.TOO_SLOW),
         (told(denied=("set", "del")), Level.ERROR, ReasonCode.RIGHTS_MISSING),
@@ -137,7 +173,7 @@ def test_what_is_said_of_a_node(node, level, code):
         told(info={"redis_version": "10.0"}),
         told(info={"maxmemory_policy": "allkeys-lru"}),  # without a limit nothing is evicted
         told(info={"maxmemory": "5"}),
-        told(age=71.0),
+        told(guard_left=0.0),
         told(round_trip=0.005),
         told(config={}),
         told(config={}, info={"aof_enabled": "1"}),
@@ -155,7 +191,13 @@ def test_the_same_server_twice():
     assert [node.level for node in result.nodes] == [None, None, Level.ERROR]
     (finding,) = result.nodes[2].findings
     assert finding.reason == because(ReasonCode.DUPLICATE, first="127.0.0.1:7000/0")
-    assert result.usable == 2
+    assert result.usable == result.voting == 2
+
+
+def test_the_second_address_of_a_node_that_has_no_vote():
+    """A first address by which nothing can be locked takes no vote from the second."""
+    result = examined(told(0, denied=("script|load",)), told(0), told(1))
+    assert [node.voting for node in result.nodes] == [False, True, True]
 
 
 def test_whose_clock_is_wrong():
@@ -186,7 +228,7 @@ def test_what_a_restart_forgets(size, info, config, level):
 
 def test_without_the_guard_no_clock_is_compared():
     """Nor is a young node without a vote."""
-    node = told(age=1.0, facts=FACTS._replace(off=99.0), info={"aof_enabled": "1"})
+    node = told(guard_left=None, facts=FACTS._replace(off=99.0), info={"aof_enabled": "1"})
     node = node._replace(config={"save": "", "appendfsync": "always"})
     assert found(node, guard=0.0) == []
 
@@ -209,7 +251,7 @@ def test_a_node_that_lets_everybody_in(url, noted):
 
 def test_the_worst_is_said_first():
     """And everything is said, of a node that is reached."""
-    node = told(age=1.0, round_trip=0.01, denied=("set",))
+    node = told(guard_left=70.0, round_trip=0.01, denied=("set",))
     assert [level for level, _ in found(node)] == [Level.ERROR, Level.WARNING, Level.NOTE]
 
 
@@ -235,7 +277,7 @@ DOES = re.compile(
 )
 
 
-@pytest.mark.parametrize("code", [*ACTIONS, *list(ReasonCode)[-9:]])
+@pytest.mark.parametrize("code", [*ACTIONS, *list(ReasonCode)[-10:]])
 def test_each_finding_says_what_to_do(code):
     """In its sentence, or in the action beside it."""
     data = dict.fromkeys(("milliseconds", "timeout", "enough", "seconds"), 3.0)

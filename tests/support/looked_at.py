@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from itertools import count
@@ -13,6 +15,7 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_redlock import conf
+from django_redlock.admin.page import PageQuery, look
 from django_redlock.fanout.memory.group import MemoryNodes
 from django_redlock.testing import EmbeddedNodes
 
@@ -28,6 +31,36 @@ def check(*args: str, **options: Any) -> tuple[int, str]:
 def status(*args: str, **options: Any) -> tuple[int, str]:
     """Run ``redlock_status``; the exit code and what it printed."""
     return _ran("redlock_status", *args, **options)
+
+
+def counted_votes(*, afresh: bool = True) -> tuple[int, int, int]:
+    """How many nodes of ``default`` vote: by ``redlock_check``, ``redlock_status``, the admin page.
+
+    Args:
+        afresh: whether each is asked in a process, as it were, that knows nothing of the nodes.
+    """
+    found = []
+    for ask in (_by_check, _by_status, _by_admin):
+        if afresh:
+            conf.forget()
+        found.append(ask())
+    return found[0], found[1], found[2]
+
+
+def _by_check() -> int:
+    found: int = json.loads(check("--json")[1])["aliases"]["default"]["voting"]
+    return found
+
+
+def _by_status() -> int:
+    nodes = json.loads(status("--json")[1])["aliases"]["default"]["nodes"]
+    return sum(node["voting"] for node in nodes)
+
+
+def _by_admin() -> int:
+    shown = re.search(r"\((\d+) of \d+ nodes vote", look(PageQuery(), 50)["summary"])
+    assert shown
+    return int(shown[1])
 
 
 def _ran(command: str, *args: str, **options: Any) -> tuple[int, str]:

@@ -1118,6 +1118,31 @@ def admit(pair: Pair, guard: int, uptime: int, epoch: str = "new") -> int:
     return int(answer[2])
 
 
+def test_a_look_at_the_admission_leaves_no_mark(pair):
+    """It tells what a client is told, writes nothing, and does not begin to count."""
+
+    def look(guard: int, uptime: int = 10**9) -> int:
+        before = pair.client.hgetall(FENCES)
+        pair.memory.fences = {key.decode(): int(told) for key, told in before.items()}
+        kept = dict(pair.memory.fences)
+        answer = pair.client.eval(scripts.ADMIT, 1, FENCES, NONCES[0], guard, uptime, "")
+        word, left, mark = pair.memory.admit(guard, uptime, None)
+        assert (answer[1], answer[3].decode()) == (word.encode(), mark)
+        assert left == pytest.approx(answer[2], abs=5000)
+        assert pair.client.hgetall(FENCES) == before
+        assert pair.memory.fences == kept
+        return int(answer[2])
+
+    pair.client.delete(FENCES)
+    assert look(60_000) == -1
+    pair.client.hset(FENCES, "empty", int(time.time() * 1000) - 50_000)
+    assert 9_000 < look(60_000) <= 10_000
+    assert 54_000 < look(60_000, 5_000) <= 55_000
+    assert look(50) == 0
+    pair.client.hset(FENCES, "epoch", "7")
+    assert look(60_000) == 0
+
+
 def test_admission_of_an_emptied_node_counts_from_its_discovery(pair):
     """An old node without an epoch is mistrusted for a whole guard, once."""
     pair.client.delete(FENCES)

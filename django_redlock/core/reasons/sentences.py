@@ -135,11 +135,17 @@ SENTENCES: Final = {
     ReasonCode.ADVICE_NODE: "{cause}; {action}",
     ReasonCode.EVICTS: "{policy}: with this maxmemory-policy a full node deletes locks that are "
     "held (keys deleted since its start: {evicted}); set noeviction",
-    ReasonCode.READY: "ready ({votes} of {size} nodes can vote, {needed} are needed)",
-    ReasonCode.TO_DO: "locks work, and something is to be done ({votes} of {size} nodes can vote, "
+    ReasonCode.READY: "ready ({votes} of {size} nodes vote, {needed} are needed)",
+    ReasonCode.TO_DO: "locks work, and something is to be done ({votes} of {size} nodes vote, "
     "{needed} are needed)",
     ReasonCode.NOT_READY: "too few nodes can vote, no lock can be taken ({votes} of {size} nodes "
-    "can vote, {needed} are needed)",
+    "vote, {needed} are needed)",
+    ReasonCode.NOT_YET: "not yet, no lock can be taken for {seconds:.0f} s more ({votes} of {size} "
+    "nodes vote, {needed} are needed)",
+    ReasonCode.NOT_COUNTED: "not yet, no lock can be taken until {seconds:g} s after redlock_status "
+    "has seen the new nodes ({votes} of {size} nodes vote, {needed} are needed)",
+    ReasonCode.UNSEEN: "is new or was emptied, and votes {seconds:g} s after a process has first "
+    "seen it; run redlock_status to begin the count",
     ReasonCode.IN_MEMORY: "the nodes are memory:// nodes, of which every process has its own; name "
     "servers that all processes share",
     ReasonCode.OLD_SERVER: "runs {software}; upgrade it: {oldest} is the oldest that is tested",

@@ -56,18 +56,23 @@ class MemoryNode:
         answer: list[object] = getattr(self, f"_{ask.command.value}")(ask.nonce, ask.keys, args)
         return [item.encode() if isinstance(item, str) else item for item in (ask.nonce, *answer)]
 
-    def admit(self, guard: int, uptime: int, epoch: int) -> list[object]:
-        """Answer a new connection as the script on a real node would."""
+    def admit(self, guard: int, uptime: int, epoch: int | None) -> list[object]:
+        """Answer a new connection as the script on a real node would; None: who only looks."""
         if "epoch" in self.fences:
             return ["ADMITTED", 0, str(self.fences["epoch"])]
+        if epoch is None and "empty" not in self.fences:
+            return ["ADMITTED", -1, ""]
         now = int(self.clock())
         since = self.fences.get("empty", now)
         since = min(since, now)
         if now - uptime > since + 1000:
             since = now - uptime
-        self.fences["empty"] = since
+        if epoch is not None:
+            self.fences["empty"] = since
         if now - since < guard:
             return ["ADMITTED", since + guard - now, ""]
+        if epoch is None:
+            return ["ADMITTED", 0, ""]
         self.fences["epoch"] = epoch
         return ["ADMITTED", 0, str(epoch)]
 

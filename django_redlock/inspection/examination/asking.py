@@ -40,7 +40,11 @@ def examine_nodes(aliases: Sequence[Expected]) -> list[Examination]:
     def ask(which: int, place: int) -> None:
         alias = aliases[which]
         found = examine(
-            alias.addresses[place], prefix=alias.prefix, skew=alias.skew, timeout=patience
+            alias.addresses[place],
+            prefix=alias.prefix,
+            skew=alias.skew,
+            timeout=patience,
+            guard=alias.guard,
         )
         answers.put((which, place, found))
 

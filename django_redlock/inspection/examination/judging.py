@@ -29,7 +29,7 @@ def judge(expected: Expected, told: Sequence[Told]) -> Examination:
     """Put together what was found of an alias, by what each of its nodes told."""
     offs = [each.facts.off if each.facts else 0.0 for each in told]
     ours = admission.ours_off(offs, expected.majority, expected.skew)
-    seen: dict[str, str] = {}
+    seen: dict[str, str] = {}  # by run_id, as far as a connection for locks would come
     nodes = []
     for address, each in zip(expected.addresses, told, strict=True):
         label = address.label
@@ -37,16 +37,23 @@ def judge(expected: Expected, told: Sequence[Told]) -> Examination:
         if each.info and not (address.authenticates or address.is_local):
             found.append(Finding(Level.NOTE, because(ReasonCode.EVERYBODY)))
         if each.facts is not None:
-            first = seen.setdefault(each.facts.run_id, label)
-            if first != label:
+            first = seen.get(each.facts.run_id)
+            if first is not None:
                 found.append(Finding(Level.ERROR, admission.duplicated(first)))
+            elif all(finding.level is not Level.ERROR for finding in found):
+                seen[each.facts.run_id] = label
         found.sort(key=lambda finding: ORDER.index(finding.level))
-        nodes.append(_facts(label, each, tuple(found)))
+        nodes.append(_facts(label, each, expected, tuple(found)))
     in_memory = (
         () if expected.addresses else (Finding(Level.WARNING, because(ReasonCode.IN_MEMORY)),)
     )
     return Examination(
-        expected.alias, expected.size, expected.majority, tuple(nodes), tuple(in_memory)
+        expected.alias,
+        expected.size,
+        expected.majority,
+        expected.guard,
+        tuple(nodes),
+        tuple(in_memory),
     )
 
 
@@ -107,10 +114,11 @@ def _server(
         wrong = admission.wrong_clock(facts.off, ours, expected.skew)
         yield Finding(Level.ERROR, wrong)
         return
-    left = admission.guard_left(told.age, expected.guard)
-    if left:
+    if told.guard_left == math.inf:
+        yield Finding(Level.NOTE, because(ReasonCode.UNSEEN, seconds=expected.guard))
+    elif told.guard_left:
         alone = expected.alias if expected.size == 1 else ""
-        yield Finding(Level.NOTE, admission.guarded(left, alone))
+        yield Finding(Level.NOTE, admission.guarded(told.guard_left, alone))
 
 
 def _persistence(told: Told, expected: Expected) -> Iterator[Finding]:
@@ -150,13 +158,19 @@ def _eviction(told: Told) -> Eviction | None:
         return None
 
 
-def _facts(label: str, told: Told, findings: tuple[Finding, ...]) -> NodeFacts:
+def _facts(
+    label: str, told: Told, expected: Expected, findings: tuple[Finding, ...]
+) -> NodeFacts:
     facts = told.facts
+    guard_left = told.guard_left if expected.guard else 0.0
+    wrong = any(each.level is Level.ERROR for each in findings)
     no_rights = bool(told.denied or told.keys_denied)
     return NodeFacts(
         label,
         reached=told.refusal is None,
         findings=findings,
+        voting=not wrong and guard_left == 0,
+        guard_left=guard_left,
         software=facts.software if facts else "",
         role=facts.role if facts else "",
         uptime=facts.uptime if facts else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -64,6 +65,9 @@ class NodeFacts(NamedTuple):
     Attributes:
         label: ``host:port/db``.
         reached: whether it told anything of itself.
+        voting: whether it votes now.
+        guard_left: seconds left of the restart guard; infinite: nobody has begun to count them;
+            None: it did not tell.
         software, role: as it said; "" if it did not.
         uptime: seconds, or None.
         round_trip: seconds of a small command, or None.
@@ -77,6 +81,8 @@ class NodeFacts(NamedTuple):
     label: str
     reached: bool
     findings: tuple[Finding, ...]
+    voting: bool = False
+    guard_left: float | None = None
     software: str = ""
     role: str = ""
     uptime: float | None = None
@@ -100,6 +106,7 @@ class Examination:
     Attributes:
         alias: its name.
         size, majority: how many nodes there are, and how many must vote.
+        guard: seconds of the restart guard.
         nodes: the nodes, in the order of the settings; empty if they are in memory.
         findings: about all of them together.
     """
@@ -107,6 +114,7 @@ class Examination:
     alias: str
     size: int
     majority: int
+    guard: float
     nodes: tuple[NodeFacts, ...]
     findings: tuple[Finding, ...] = ()
 
@@ -116,19 +124,46 @@ class Examination:
         return self.size - sum(node.level is Level.ERROR for node in self.nodes)
 
     @property
+    def voting(self) -> int:
+        """How many nodes vote now; nodes in memory do."""
+        return self.size - sum(not node.voting for node in self.nodes)
+
+    @property
+    def votes_in(self) -> float | None:
+        """Seconds until a majority votes by itself, 0: it does; infinite: nobody counts them yet.
+
+        None: it never will.
+        """
+        if self.voting >= self.majority:
+            return 0.0
+        left = sorted(
+            0.0 if node.voting else node.guard_left or 0.0
+            for node in self.nodes
+            if node.level is not Level.ERROR
+        )
+        return left[self.majority - 1] if len(left) >= self.majority else None
+
+    @property
     def health(self) -> Health:
         """Whether locks can be taken, and whether something is to be done."""
         if self.usable < self.majority:
             return Health.NO_MAJORITY
+        if self.voting < self.majority:
+            return Health.NOT_YET
         levels = {each.level for each in self.findings} | {node.level for node in self.nodes}
         return Health.DEGRADED if levels & {Level.WARNING, Level.ERROR} else Health.OK
 
     @property
     def summary(self) -> Reason:
-        """The health as a reason, with the nodes that can vote."""
+        """The health as a reason, with the nodes that vote."""
         codes = {
             Health.OK: ReasonCode.READY,
             Health.DEGRADED: ReasonCode.TO_DO,
             Health.NO_MAJORITY: ReasonCode.NOT_READY,
         }
-        return because(codes[self.health], votes=self.usable, size=self.size, needed=self.majority)
+        votes: dict[str, int] = {"votes": self.voting, "size": self.size, "needed": self.majority}
+        if self.health is not Health.NOT_YET:
+            return because(codes[self.health], **votes)
+        if self.votes_in == math.inf:
+            return because(ReasonCode.NOT_COUNTED, **votes, seconds=self.guard)
+        return because(ReasonCode.NOT_YET, **votes, seconds=self.votes_in)

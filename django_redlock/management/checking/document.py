@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from django_redlock.core.reasons import code_of
@@ -24,6 +25,8 @@ def _alias(found: Examination) -> dict[str, Any]:
         "health": found.health.value,
         "majority": found.majority,
         "usable": found.usable,
+        "voting": found.voting,
+        "votes_in": _rounded(found.votes_in, 3),
         "findings": list(map(_finding, found.findings)),
         "nodes": list(map(_node, found.nodes)),
     }
@@ -34,6 +37,8 @@ def _node(node: NodeFacts) -> dict[str, Any]:
     return {
         "node": node.label,
         "reached": node.reached,
+        "voting": node.voting,
+        "guard_left": _rounded(node.guard_left, 3),
         "findings": list(map(_finding, node.findings)),
         "version": node.software,
         "role": node.role,
@@ -58,4 +63,4 @@ def _finding(finding: Finding) -> dict[str, str]:
 
 
 def _rounded(number: float | None, digits: int) -> float | None:
-    return None if number is None else round(number, digits)
+    return None if number is None or math.isinf(number) else round(number, digits)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from django_redlock.core.reasons import action, describe
 from django_redlock.inspection.examination import Level
-from django_redlock.management.status.page import COLOURS, EXIT, NOTHING, Span, Table
+from django_redlock.inspection.results import Health
+from django_redlock.management.status.page import COLOURS, NOTHING, Span, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from django_redlock.inspection.examination import Examination, Finding, NodeFacts
-    from django_redlock.inspection.results import Health
     from django_redlock.management.status.page import Paragraph
 
 WELL: Final = "well"
@@ -25,7 +25,7 @@ HEADS: Final = (
 
 def worst(found: Sequence[Examination]) -> Health:
     """The health of the alias that is worst off."""
-    return max((each.health for each in found), key=EXIT.__getitem__)
+    return Health.worst(each.health for each in found)
 
 
 def page(found: Examination) -> Iterator[Paragraph | Table]:

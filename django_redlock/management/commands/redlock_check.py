@@ -24,7 +24,7 @@ class Command(BaseCommand):
     help = (
         "Ask the nodes whether they are set up for locks, and say what to do. Exit status: 0 there "
         "is nothing to do, 3 locks work and something is to be done, 4 too few nodes can vote, so "
-        "no lock can be taken."
+        "no lock can be taken, 5 a majority will vote by itself, and no lock can be taken yet."
     )
     requires_system_checks = ()  # it must run when something is wrong
 

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
     from .wanted import Wanted
 
-EXIT: Final = {Health.OK: 0, Health.DEGRADED: 3, Health.NO_MAJORITY: 4}
+EXIT: Final = {Health.OK: 0, Health.DEGRADED: 3, Health.NO_MAJORITY: 4, Health.NOT_YET: 5}
 NOTHING: Final = "-"
 COLOURS: Final = {
     Health.OK: "green",
     Health.DEGRADED: "yellow",
+    Health.NOT_YET: "yellow",
     Health.NO_MAJORITY: "red",
     LockStatus.HELD: "green",
     LockStatus.PARTIAL: "yellow",
@@ -51,7 +52,7 @@ Paragraph: TypeAlias = tuple[Span, ...]  # an empty one separates
 
 def worst(surveys: Sequence[Survey]) -> Health:
     """The health of the alias that is worst off."""
-    return max((each.health for each in surveys), key=EXIT.__getitem__)
+    return Health.worst(each.health for each in surveys)
 
 
 def page(found: Survey, wanted: Wanted) -> Iterator[Paragraph | Table]:
