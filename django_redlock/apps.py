@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.core import checks as registry
 from django.core import signals
+from django.urls import get_resolver
 
 
 class RedlockConfig(AppConfig):
@@ -45,9 +48,28 @@ def check_views(**_: Any) -> list[registry.CheckMessage]:
 
 
 def check_tasks(**_: Any) -> list[registry.CheckMessage]:
-    """Report what is wrong with ``@locked_task``, in a project that has imported Celery."""
-    if "celery" not in sys.modules:
+    """Report what is wrong with ``@locked_task``, in a project that uses Celery."""
+    with suppress(Exception):  # Django's own check raises it
+        _import_views()
+    if "celery" not in sys.modules and not _has_celery_app():
         return []
     from .celery import checks
 
     return checks.check_tasks()
+
+
+def _import_views() -> None:
+    """Import the URLs, whatever check comes first: a view may be the first to import a task."""
+    if getattr(settings, "ROOT_URLCONF", None):
+        _ = get_resolver().url_patterns
+
+
+def _has_celery_app() -> bool:
+    """Tell whether the application is where Celery's documentation puts it.
+
+    A project whose tasks beat alone sends need not import it in other processes.
+    """
+    package = (settings.SETTINGS_MODULE or "").partition(".")[0]
+    with suppress(ImportError, ValueError):  # settings that are no module, or not in a package
+        return bool(find_spec("celery") and package and find_spec(f"{package}.celery"))
+    return False

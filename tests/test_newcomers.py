@@ -64,7 +64,6 @@ def refused(found: Any) -> Any:
 
 
 class Bare(View):
-    @single_flight("x")
     def post(self, request: Any) -> HttpResponse:
         return HttpResponse("done")
 
@@ -170,7 +169,11 @@ AT_ONCE: dict[str, tuple[Callable[[], Any], str]] = {
         "retry_after must be a number of seconds, not str",
     ),
     "a class": (lambda: locked("x")(Bare), r"@method_decorator\(.*name='dispatch'\)"),
-    "a method": (lambda: ask(Bare.as_view()), r"write @method_decorator\(single_flight"),
+    "a method": (lambda: locked("x")(Bare.post), r"write @method_decorator\(single_flight"),
+    "a class of REST framework": (
+        lambda: locked(Base),
+        r"write @single_flight\(\.\.\.\) of django_redlock\.views\.rest_framework",
+    ),
     "a method inside of a transaction": (lambda: ask(Inside.as_view()), "on 'dispatch' of a class"),
     "a transaction around it": (
         lambda: ask(transaction.atomic(locked("x")(view))),

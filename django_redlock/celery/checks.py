@@ -8,12 +8,17 @@ module logs them.
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from celery import current_app
 from celery.backends.base import DisabledBackend
 from celery.signals import celeryd_after_setup, import_modules
+from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 
@@ -25,11 +30,10 @@ from .publishing.plan import Plan, plan_of
 from .redelivery import visibility_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from celery import Task
 
 E002: Final = "django_redlock.E002"
+E005: Final = "django_redlock.E005"
 W006: Final = "django_redlock.W006"
 W007: Final = "django_redlock.W007"
 W008: Final = "django_redlock.W008"
@@ -66,10 +70,14 @@ def check_tasks() -> list[checks.CheckMessage]:
     """Import the modules with tasks that a worker imports, and report what is wrong with them.
 
     E002 is for a task that has marks and cannot set them, E003 for one whose lock nobody can have,
-    W006 to W009 for what works but is risky. What a module raises, this raises.
+    E005 for a module that cannot be imported, W006 to W009 for what works but is risky.
     """
-    if _may_ask():
-        _import_tasks()
+    try:
+        _import_app()
+        if _may_ask():
+            _import_tasks()
+    except Exception as error:  # noqa: BLE001 - a module of the project may raise anything
+        return [_not_imported(error), *_found()]
     return _found()
 
 
@@ -83,6 +91,44 @@ def log_checks(**_: Any) -> None:
 celeryd_after_setup.connect(log_checks)
 
 
+def _import_app() -> None:
+    """Import the application from where Celery's documentation puts it, if nobody has yet."""
+    package = (settings.SETTINGS_MODULE or "").partition(".")[0]
+    with suppress(ValueError):
+        if package and find_spec(f"{package}.celery"):
+            import_module(f"{package}.celery")
+
+
+def _not_imported(error: Exception) -> checks.CheckMessage:
+    """Name what failed, where, and how to see the rest; not the way through Celery to it."""
+    ran = [
+        (frame.f_globals.get("__name__", "?"), line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if frame.f_code.co_name == "<module>"
+    ]
+    # The first one is a module that Celery imported: ``manage.py`` and ours have run before.
+    ran = [each for each in ran if each[0].partition(".")[0] not in {"__main__", "django_redlock"}]
+    where = f" in {ran[-1][0]}, line {ran[-1][1]}" if ran else ""
+    module = ran[0][0] if ran else getattr(error, "name", None) or "the module"
+    return checks.Error(
+        f"The tasks of the project cannot be imported, so no worker starts: "
+        f"{type(error).__name__}{where}: {error}",
+        hint=f"To see the whole traceback, import {module} in 'manage.py shell'.",
+        id=E005,
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let Celery's signals log no traceback of what they raise all the same."""
+    log = logging.getLogger("celery.utils.dispatch.signal")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
 def _import_tasks() -> None:
     loader = current_app.loader
     # Celery's part for Django first calls django.setup(), which sets up logging anew and so may
@@ -92,7 +138,8 @@ def _import_tasks() -> None:
     for receiver in own:
         import_modules.disconnect(receiver, sender=loader.app)
     try:
-        loader.import_default_modules()
+        with _quiet():
+            loader.import_default_modules()
     finally:
         for receiver in own:
             import_modules.connect(receiver, sender=loader.app)

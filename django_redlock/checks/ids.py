@@ -1,7 +1,7 @@
 """The ids of the system checks of ``REDLOCK``. They stay: projects silence checks by their ids.
 
-``celery.checks`` has E002 and W006 to W009, ``fencing`` has W010 and W011, ``views.checks`` has
-W021.
+``celery.checks`` has E002, E005 and W006 to W009, ``fencing`` has W010 and W011, ``views.checks``
+has E004, W021 and W022.
 """
 
 from __future__ import annotations

@@ -159,7 +159,11 @@ class Admission:
             wait, epoch = answer[2:]
             if wait == -1 and self._looks:
                 return math.inf, b""
-            if isinstance(wait, int) and 0 <= wait <= self._longest + 1 and isinstance(epoch, bytes):
+            if (
+                isinstance(wait, int)
+                and 0 <= wait <= self._longest + 1
+                and isinstance(epoch, bytes)
+            ):
                 return max(self._by_age, wait / 1000), epoch
         raise Refused(replies.why_none(nonce, answer))
 

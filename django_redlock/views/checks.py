@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from asgiref.sync import iscoroutinefunction
 from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, transaction
 from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 from django.urls import get_resolver
@@ -15,21 +19,27 @@ from django.utils.module_loading import import_string
 
 from django_redlock.checks.options import check_options
 
+from .decorator import DECORATES, EVERY, LOCKED, PLACED
 from .middleware import RedlockMiddleware
 from .rules import Rules, made
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+E004: Final = "django_redlock.E004"  # a single_flight where each request fails
 W021: Final = "django_redlock.W021"  # a template for refusals that cannot be loaded
+W022: Final = "django_redlock.W022"  # a key with a field that the URL does not fill
 
 
 def check_views() -> list[checks.CheckMessage]:
-    """Report E003 and W021 of the views that the URLs of the project import."""
+    """Report E003, E004, W021 and W022 of the views that the URLs of the project import."""
+    routed = []
     if getattr(settings, "ROOT_URLCONF", None):
-        _ = get_resolver().url_patterns  # imports the views; what it raises, Django's check raises
+        # It imports the views; what that raises, Django's check raises.
+        routed = [message for each in _routes(get_resolver()) for message in _of_route(each)]
     found = [message for rules in sorted(made, key=_where) for message in _of_view(rules)]
-    return found + list(_of_middleware())
+    once = {(message.id, message.msg): message for message in routed}  # of several URLs of a view
+    return [*found, *once.values(), *_of_middleware()]
 
 
 def _where(rules: Rules) -> tuple[str, int]:
@@ -42,6 +52,183 @@ def _of_view(rules: Rules) -> Iterator[checks.CheckMessage]:
     broken = f"{where} answers each request with a 500"
     yield from check_options(broken, rules.alias, rules.locks.options)
     yield from _of_template(where, rules.answers.on_refused)
+
+
+# -- how a view is placed --------------------------------------------------------------------------
+
+
+class Route(NamedTuple):
+    """A URL and its view.
+
+    Attributes:
+        path: as the project has written it.
+        view: what Django calls.
+        arguments: the names of what it is called with.
+    """
+
+    path: str
+    view: Any
+    arguments: frozenset[str]
+
+
+def _routes(
+    resolver: Any, path: str = "", arguments: frozenset[str] = frozenset()
+) -> Iterator[Route]:
+    for each in resolver.url_patterns:
+        own = each.default_kwargs if hasattr(each, "url_patterns") else each.default_args
+        names = arguments | own.keys() | each.pattern.regex.groupindex.keys()
+        if hasattr(each, "url_patterns"):
+            yield from _routes(each, f"{path}{each.pattern}", names)
+        else:
+            yield Route(f"{path}{each.pattern}", each.callback, names)
+
+
+class Found(NamedTuple):
+    """A single_flight on the way of a request.
+
+    Attributes:
+        rules: its options.
+        wrapper: the function that it has made; of a method, what method_decorator tried it with.
+        is_method: whether method_decorator has put it on a method.
+        in_atomic: whether ``transaction.atomic`` is around it.
+    """
+
+    rules: Rules
+    wrapper: Any
+    is_method: bool
+    in_atomic: bool
+
+    @property
+    def where(self) -> str:
+        """What it is, for a sentence."""
+        return f"The single_flight of {self.rules.place}"
+
+
+def _of_route(route: Route) -> Iterator[checks.CheckMessage]:
+    view = route.view
+    if DECORATES in getattr(view, "__dict__", ()):
+        yield checks.Error(
+            f"The view of the URL {route.path!r} is single_flight(...) without a view: each "
+            "request is answered with a 500.",
+            hint="Write single_flight('pay:{pk}')(view) there.",
+            id=E004,
+        )
+        return
+    cls: Any = getattr(view, "view_class", None) or getattr(view, "cls", None)
+    verbs = set(getattr(cls, "http_method_names", ()))
+    if cls is not None:
+        verbs &= set(getattr(view, "actions", None) or filter(partial(hasattr, cls), verbs))
+    functions = [view, *(getattr(cls, name, None) for name in sorted(verbs | {"dispatch"}))]
+    seen: set[int] = set()
+    for found in (each for function in functions for each in _found(function, seen)):
+        if found.is_method and _is_of_rest_framework(cls):
+            yield _broken(
+                found,
+                f"{cls.__name__} is a view of REST framework, which authenticates inside of it",
+                "Write @single_flight(...) of django_redlock.views.rest_framework on the class.",
+            )
+        else:
+            is_async = found.is_method and getattr(cls, "view_is_async", False)
+            yield from _in_transaction(route, found, is_async=is_async)
+            yield from _unnamed(route, found, verbs)
+    for locked_by in (getattr(cls, LOCKED, {}).get(EVERY),):  # REST framework's own
+        if locked_by is not None:
+            found = Found(locked_by.args[0], _takes_anything, is_method=True, in_atomic=False)
+            yield from _unnamed(route, found, verbs)
+
+
+def _takes_anything(*args: Any, **kwargs: Any) -> None:
+    """Stand for the handler of a class, of which only the URL tells what it is called with."""
+
+
+def _found(function: Any, seen: set[int], *, in_atomic: bool = False) -> Iterator[Found]:
+    """Yield each single_flight of a function, from outside, also below other decorators.
+
+    A decorator without ``functools.wraps`` has what it decorates in its closure, and the view of an
+    API of django-ninja has operations.
+    """
+    if not callable(function) or isinstance(function, type) or id(function) in seen:
+        return
+    seen.add(id(function))
+    cells = _cells(function)
+    placed = getattr(function, "__dict__", {}).get(PLACED)
+    # method_decorator makes the wrapper anew for each request, and tells of one that it has tried.
+    is_method = {"decorators", "method"} <= cells.keys()
+    if placed is not None and (is_method or placed.wrapper is function):
+        yield Found(placed.rules, placed.wrapper, is_method, in_atomic)
+    applied = [*cells.values(), *(cells["decorators"] if is_method else ())]
+    in_atomic = in_atomic or any(
+        isinstance(each, transaction.Atomic) or each is transaction.atomic for each in applied
+    )
+    # Nothing is asked for an attribute that may answer any, such as a lazy object or a mock.
+    below = [getattr(function, "__dict__", {}).get("__wrapped__")]
+    below += [function.func] if isinstance(function, partial) else []
+    for owner in cells.values():
+        if type(owner).__module__.startswith("ninja."):
+            below += [each.view_func for each in getattr(owner, "operations", ())]
+    for each in (*below, *cells.values()):
+        yield from _found(each, seen, in_atomic=in_atomic)
+
+
+def _cells(function: Any) -> dict[str, Any]:
+    """Return what a function has from the one that made it, by name."""
+    with suppress(TypeError, ValueError):  # no function of Python, or a cell that is still empty
+        return dict(inspect.getclosurevars(function).nonlocals)
+    return {}
+
+
+def _in_transaction(route: Route, found: Found, *, is_async: bool) -> Iterator[checks.CheckMessage]:
+    marks: Any = getattr(route.view, "_non_atomic_requests", ())
+    wanted = [name for name, each in connections.settings.items() if each["ATOMIC_REQUESTS"]]
+    if found.in_atomic or any(name not in marks for name in wanted):
+        opens = "transaction.atomic" if found.in_atomic else "ATOMIC_REQUESTS"
+        yield _broken(
+            found,
+            f"{opens} opens a transaction around it, so the lock would be released before the "
+            "COMMIT",
+            "Put it above transaction.atomic, and on 'dispatch' of a class; a decorator above it "
+            "needs functools.wraps. For a view of REST framework take single_flight of "
+            "django_redlock.views.rest_framework, for django-ninja non_atomic of "
+            "django_redlock.views.ninja.",
+        )
+    elif is_async or iscoroutinefunction(found.wrapper):
+        marked = frozenset(marks) | frozenset(getattr(found.wrapper, "_non_atomic_requests", ()))
+        if any(name not in marked for name in wanted):
+            yield _broken(
+                found,
+                "an async view can have no transaction of ATOMIC_REQUESTS",
+                "Write @transaction.non_atomic_requests below @single_flight.",
+            )
+
+
+def _unnamed(route: Route, found: Found, verbs: set[str]) -> Iterator[checks.CheckMessage]:
+    """Yield W022; of a function that names its arguments, its decoration has looked at the key."""
+    parameters = inspect.signature(found.wrapper).parameters.values()
+    if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        return
+    if verbs and found.rules.methods.isdisjoint(each.upper() for each in verbs):
+        return
+    missing = found.rules.locks.fields - route.arguments - {each.name for each in parameters}
+    if missing:
+        fields = ", ".join(f"{{{each}}}" for each in sorted(missing))
+        yield checks.Warning(
+            f"{found.where} has {fields} in its key, and the URL {route.path!r} has no such "
+            "argument: each request that it locks is answered 400.",
+            hint="Name an argument of the URL, or give the field a default: {pk|none}.",
+            id=W022,
+        )
+
+
+def _broken(found: Found, problem: str, hint: str) -> checks.CheckMessage:
+    text = f"{found.where} answers each request that it locks with a 500: {problem}."
+    return checks.Error(text, hint=hint, id=E004)
+
+
+def _is_of_rest_framework(cls: Any) -> bool:
+    return any(each.__module__.startswith("rest_framework.") for each in cls.__mro__)
+
+
+# -- templates -------------------------------------------------------------------------------------
 
 
 def _of_middleware() -> Iterator[checks.CheckMessage]:

@@ -12,7 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, Unpack, overload
 
 from asgiref.sync import iscoroutinefunction
 
@@ -31,9 +31,25 @@ if TYPE_CHECKING:
 
 View = Callable[..., Any]
 V = TypeVar("V", bound=View)
+DECORATES: Final = "single_flight_decorates"  # of a decorator: where a view belongs, it is none
+EVERY: Final = "*"  # of REST framework's classes: every action
+LOCKED: Final = "single_flight_rules"  # of such a class: decorators of handlers, by action
+PLACED: Final = "single_flight_placed"  # of a wrapper, and of what a decorator makes of it
 METHODS: Final = ("POST", "PUT", "PATCH", "DELETE")  # that are locked
 
 __all__ = ["IgnoreRefusals", "single_flight"]
+
+
+class Placed(NamedTuple):
+    """What a wrapper tells the system checks of itself.
+
+    Attributes:
+        rules: its options.
+        wrapper: itself; another function has this from it, by ``functools.wraps``.
+    """
+
+    rules: Rules
+    wrapper: View
 
 
 @overload
@@ -146,7 +162,11 @@ def single_flight(
     )
     locks = Locks(template, key)
     rules = Rules(template.alias, locks, verbs_of(methods), answers, wait, unlocked)
-    return functools.partial(_decorate, rules) if view is None else _decorate(rules, view)
+    if view is not None:
+        return _decorate(rules, view)
+    decorates = functools.partial(_decorate, rules)
+    decorates.__dict__[DECORATES] = True
+    return decorates
 
 
 def _decorate(rules: Rules, view: Any) -> View:
@@ -163,6 +183,13 @@ def _decorate(rules: Rules, view: Any) -> View:
             "django_redlock.views.rest_framework"
         )
         raise TypeError(msg)
+    if _is_method(view):
+        msg = (
+            f"{view.__qualname__} is a method, whose first argument is no request: write "
+            "@method_decorator(single_flight(...)); for a view of REST framework, on its class, "
+            "@single_flight(...) of django_redlock.views.rest_framework"
+        )
+        raise TypeError(msg)
     if isinstance(view, type):
         msg = (
             f"{view.__qualname__} is a class: write "
@@ -172,6 +199,7 @@ def _decorate(rules: Rules, view: Any) -> View:
     wrapped = (running.awaiting if _is_async(view) else running.blocking)(rules, view)
     if not isinstance(view, functools.partial):  # of method_decorator: made for one request
         _resolve_annotations(wrapped, view)
+        wrapped.__dict__[PLACED] = Placed(rules, wrapped)
     return wrapped
 
 
@@ -181,10 +209,20 @@ def _resolve_annotations(wrapped: Any, view: View) -> None:
         wrapped.__signature__ = inspect.signature(view, eval_str=True)
 
 
+def _is_method(view: View) -> bool:
+    """Tell whether it is a method as it stands in its class, by the name that everybody uses."""
+    if isinstance(view, functools.partial):  # of method_decorator: it has its object already
+        return False
+    with suppress(TypeError, ValueError):
+        return next(iter(inspect.signature(view).parameters), "") == "self"
+    return False
+
+
 def _of_rest_framework(view: View) -> bool:
     """Tell whether it is a view of REST framework, or a method of one."""
     bound = view.func if isinstance(view, functools.partial) else None
     cls = getattr(view, "cls", type(getattr(bound, "__self__", None)))
+    cls = view if isinstance(view, type) else cls
     return any(each.__module__.startswith("rest_framework.") for each in cls.__mro__)
 
 

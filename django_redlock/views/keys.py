@@ -78,6 +78,13 @@ class KeyTemplate:
         split = [_split(each, defaults) for each in key]
         return cls(tuple(each[0] for each in split), tuple(each[1] for each in split), defaults)
 
+    @property
+    def fields(self) -> frozenset[str]:
+        """Return the arguments of the view that it needs."""
+        optional = {name for field, _ in self.defaults.values() for name in used(f"{{{field}}}")}
+        named = {each for name in self.plain for each in used(name)}
+        return frozenset(named - optional - {"request", "client"})
+
     def reader(self, view: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
         """Return the function that makes the fields from the arguments of a call of the view.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from rest_framework.exceptions import ParseError
 from rest_framework.response import Response
@@ -23,6 +23,7 @@ from rest_framework.views import exception_handler as default_handler
 from django_redlock import transactions
 
 from . import decorator
+from .decorator import DECORATES, EVERY, LOCKED
 from .refusals import PROBLEM_TYPE, refusal_of
 from .rules import Options, Unfilled
 
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from .keys import Key
 
 T = TypeVar("T", bound="type[APIView] | Callable[..., Any]")
-
-EVERY: Final = "*"
-LOCKED: Final = "single_flight_rules"  # of a class: decorators of handlers, by action
 
 __all__ = ["exception_handler", "single_flight"]
 
@@ -76,6 +74,7 @@ def single_flight(
             function.__dict__.update(cls.dispatch.__dict__)
         return view
 
+    decorate.__dict__[DECORATES] = True
     return decorate
 
 

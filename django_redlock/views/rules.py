@@ -117,6 +117,11 @@ class Locks:
         self.is_async = iscoroutinefunction(key)
         self.names = self._lock.names if callable(key) else self._key.plain
 
+    @property
+    def fields(self) -> frozenset[str]:
+        """Which arguments of the view its key needs."""
+        return frozenset() if self._by_request or self._function else self._key.fields
+
     def reader(self, view: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function that makes the lock of a call from the arguments of the call.
 

@@ -115,8 +115,13 @@ def test_ready_means_that_a_lock_can_be_taken(new, monkeypatch, tmp_path):
     assert ran("redlock_check") == 5
     ran("redlock_status")
     with configured(new.urls, **AGED):
-        statuses = []
-        eventually(lambda: statuses.append(ran("redlock_check")) or statuses[-1] == 0, within=60)
+        statuses: list[int] = []
+
+        def is_ready() -> bool:
+            statuses.append(ran("redlock_check"))
+            return statuses[-1] == 0
+
+        eventually(is_ready, within=60)
         redlock("x").acquire().release()
     assert set(statuses) <= {0, 5}
 
@@ -140,7 +145,7 @@ class Faults:
 
     def emptied(self) -> Any:
         client = self.stack.enter_context(closing(self.aged[2].client()))
-        kept = client.hgetall(FENCES)
+        kept: Any = client.hgetall(FENCES)
         client.delete(FENCES)
         self.stack.callback(client.hset, FENCES, mapping=kept)
         self.stack.callback(client.delete, FENCES)
@@ -221,6 +226,6 @@ def test_a_node_emptied_under_a_process_that_uses_it(redlock_nodes, new):
 
 def test_a_check_that_knows_only_the_age_of_a_node_is_noticed(redlock_nodes, new):
     """What was wrong: an emptied node, old enough, was taken for one that votes."""
-    edit = Edit(examine._Talk, "_guard_left", "question.read(answer)[0]", "0.0")  # noqa: SLF001
+    edit = Edit(examine._Talk, "_guard_left", "question.read(answer)[0]", "0.0")
     with with_edits(edit), pytest.raises(AssertionError):
         test_each_place_counts_the_same(redlock_nodes, new, "emptied", guard=True)

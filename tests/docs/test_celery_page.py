@@ -171,21 +171,69 @@ def marked():
 @locked_task("short", ttl=10, renew=False)
 def short():
     pass
+
+
+@shared_task(acks_late=True, reject_on_worker_lost=True)
+@locked_task("endless", max_hold=1_000_000)
+def endless():
+    pass
+
+
+@shared_task(acks_late=True, reject_on_worker_lost=False)
+@locked_task("dropped")
+def dropped():
+    pass
+
+
+@shared_task(base=LockedTask)
+@locked_task("waited", mode="until_finished")
+def waited():
+    pass
 """
 FOUND = {
     "django_redlock.E003": "The task reports.tasks.long fails in each run",
     "django_redlock.E002": "The task reports.tasks.marked has mode='until_finished'",
     "django_redlock.W006": "The task reports.tasks.short may run for 60 s",
+    "django_redlock.W007": "The task reports.tasks.endless may hold its lock for 1e+06 s",
+    "django_redlock.W009": "The task reports.tasks.dropped has acks_late",
 }
+NO_RESULTS = {
+    "django_redlock.W008": "The task reports.tasks.waited returns the result of the first message",
+}
+# A broker that redelivers and is not asked, and no results: each check has something to say.
+ELSEWHERE = """
+CELERY_BROKER_URL = "redis://127.0.0.1:1"
+CELERY_RESULT_BACKEND = "disabled"
+"""
 
 
 def told(text: str) -> dict[str, str]:
     """Which of these a text tells, under their ids."""
     return {
         name: said
-        for name, said in FOUND.items()
+        for name, said in (FOUND | NO_RESULTS).items()
         if re.search(rf"{name}\W+{re.escape(said)}", text)
     }
+
+
+def checked(someone: Reader) -> str:
+    """What ``manage.py check``, which must fail, says; in a process of its own."""
+    command = [sys.executable, "manage.py", "check"]
+    ran = subprocess.run(
+        command, cwd=someone.home, env=someone.environment, capture_output=True, check=False
+    )
+    assert ran.returncode == 1
+    said = ran.stderr.decode()
+    assert "Traceback" not in said
+    return said
+
+
+def change(someone: Reader, file: str, old: str, new: str) -> None:
+    """Put a text in the place of another one."""
+    path = someone.home / file
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
 
 
 def test_check_finds_what_is_wrong_with_tasks_that_nobody_has_imported(someone):
@@ -193,12 +241,57 @@ def test_check_finds_what_is_wrong_with_tasks_that_nobody_has_imported(someone):
     follow(someone, IN_MEMORY)
     assert "no issues" in someone.run("python manage.py check")
     someone.write(Block("python", "reports/tasks.py", WRONG))
-    command = [sys.executable, "manage.py", "check"]
-    checked = subprocess.run(
-        command, cwd=someone.home, env=someone.environment, capture_output=True, check=False
+    someone.write(Block("python", "mysite/settings.py", ELSEWHERE))
+    change(someone, "reports/views.py", "def build(", "@single_flight(ttl=100_000)\ndef build(")
+    change(
+        someone,
+        "reports/views.py",
+        "from .tasks import build_report",
+        "from django_redlock.views import single_flight\n\nfrom .tasks import build_report",
     )
-    assert checked.returncode == 1
-    assert told(checked.stderr.decode()) == FOUND
+    said = checked(someone)
+    assert told(said) == FOUND | NO_RESULTS
+    assert re.search(r"E003\) The single_flight of reports\.views, line \d+ answers", said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("found_by", ["related_name", "imports", "include", "nobody"])
+def test_check_finds_tasks_wherever_a_worker_finds_them(someone, found_by):
+    """Under another name, by a setting, by an argument; and where no other process imports them."""
+    follow(someone, IN_MEMORY)
+    someone.write(Block("python", "reports/tasks.py", WRONG))
+    someone.write(Block("python", "mysite/settings.py", ELSEWHERE))
+    (someone.home / "reports/views.py").write_text("")
+    (someone.home / "mysite/urls.py").write_text("urlpatterns = []\n")
+    if found_by == "nobody":
+        (someone.home / IMPORT).write_text("")
+        assert told(checked(someone)) == FOUND | NO_RESULTS
+        return
+    (someone.home / "reports/tasks.py").rename(someone.home / "reports/jobs.py")
+    if found_by == "related_name":
+        change(someone, "mysite/celery.py", "tasks()", 'tasks(related_name="jobs")')
+    if found_by == "imports":
+        text = "CELERY_IMPORTS = ['reports.jobs']\n"
+        someone.write(Block("python", "mysite/settings.py", text))
+    if found_by == "include":
+        change(someone, "mysite/celery.py", '"mysite")', '"mysite", include=["reports.jobs"])')
+    said = checked(someone).replace("reports.jobs", "reports.tasks")
+    assert told(said) == FOUND | NO_RESULTS
+
+
+def test_check_names_what_keeps_the_tasks_from_being_imported(someone):
+    """One line in place of forty of Celery's, and what was imported before is checked."""
+    follow(someone, IN_MEMORY)
+    someone.write(Block("python", "reports/tasks.py", WRONG + "\nnot_there\n"))
+    (someone.home / "mysite/urls.py").write_text("urlpatterns = []\n")  # else Django's own error
+    said = " ".join(checked(someone).split())
+    assert re.search(
+        r"django_redlock\.E005\) The tasks of the project cannot be imported, so no worker starts: "
+        r"NameError in reports\.tasks, line \d+: name 'not_there' is not defined HINT: To see the "
+        r"whole traceback, import reports\.tasks in 'manage\.py shell'",
+        said,
+    )
+    assert "django_redlock.E002" in said
 
 
 def test_the_check_of_tasks_leaves_logging_alone(someone):

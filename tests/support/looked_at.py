@@ -15,7 +15,6 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_redlock import conf
-from django_redlock.admin.page import PageQuery, look
 from django_redlock.fanout.memory.group import MemoryNodes
 from django_redlock.testing import EmbeddedNodes
 
@@ -58,6 +57,8 @@ def _by_status() -> int:
 
 
 def _by_admin() -> int:
+    from django_redlock.admin.page import PageQuery, look  # it needs the apps
+
     shown = re.search(r"\((\d+) of \d+ nodes vote", look(PageQuery(), 50)["summary"])
     assert shown
     return int(shown[1])

@@ -142,8 +142,8 @@ SENTENCES: Final = {
     "vote, {needed} are needed)",
     ReasonCode.NOT_YET: "not yet, no lock can be taken for {seconds:.0f} s more ({votes} of {size} "
     "nodes vote, {needed} are needed)",
-    ReasonCode.NOT_COUNTED: "not yet, no lock can be taken until {seconds:g} s after redlock_status "
-    "has seen the new nodes ({votes} of {size} nodes vote, {needed} are needed)",
+    ReasonCode.NOT_COUNTED: "not yet, no lock can be taken until {seconds:g} s after "
+    "redlock_status has seen the new nodes ({votes} of {size} nodes vote, {needed} are needed)",
     ReasonCode.UNSEEN: "is new or was emptied, and votes {seconds:g} s after a process has first "
     "seen it; run redlock_status to begin the count",
     ReasonCode.IN_MEMORY: "the nodes are memory:// nodes, of which every process has its own; name "

@@ -158,9 +158,7 @@ def _eviction(told: Told) -> Eviction | None:
         return None
 
 
-def _facts(
-    label: str, told: Told, expected: Expected, findings: tuple[Finding, ...]
-) -> NodeFacts:
+def _facts(label: str, told: Told, expected: Expected, findings: tuple[Finding, ...]) -> NodeFacts:
     facts = told.facts
     guard_left = told.guard_left if expected.guard else 0.0
     wrong = any(each.level is Level.ERROR for each in findings)

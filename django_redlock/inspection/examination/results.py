@@ -164,6 +164,7 @@ class Examination:
         votes: dict[str, int] = {"votes": self.voting, "size": self.size, "needed": self.majority}
         if self.health is not Health.NOT_YET:
             return because(codes[self.health], **votes)
-        if self.votes_in == math.inf:
+        left = self.votes_in
+        if left is None or left == math.inf:
             return because(ReasonCode.NOT_COUNTED, **votes, seconds=self.guard)
-        return because(ReasonCode.NOT_YET, **votes, seconds=self.votes_in)
+        return because(ReasonCode.NOT_YET, **votes, seconds=left)

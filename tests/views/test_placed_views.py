@@ -1,0 +1,344 @@
+"""E004 and W022: a view whose every request fails is told by ``check``, and a good one is not."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+from django.db import transaction
+from django.http import HttpResponse
+from django.test import AsyncClient, Client
+from django.urls import include, path, re_path
+from django.utils.decorators import method_decorator
+from django.views.generic import View
+from ninja import NinjaAPI
+from rest_framework.decorators import api_view
+from rest_framework.response import Response
+from rest_framework.routers import SimpleRouter
+from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
+
+from django_redlock.apps import check_views
+from django_redlock.views import checks, rules, single_flight
+from django_redlock.views import rest_framework as drf
+from django_redlock.views.ninja import non_atomic
+
+from .test_views import memory, orders, urls  # noqa: F401 - fixtures
+
+pytestmark = pytest.mark.django_db(databases=["default"])
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No view of another test."""
+    made: Any = WeakSet()
+    for module in (checks, rules):
+        monkeypatch.setattr(module, "made", made)
+
+
+def plain(request: Any, **_: Any) -> HttpResponse:
+    """Any view."""
+    return HttpResponse("done")
+
+
+async def aplain(request: Any) -> HttpResponse:
+    """Any async view."""
+    return HttpResponse("done")
+
+
+async def amarked(request: Any) -> HttpResponse:
+    """Another one, for a decorator that marks what it gets."""
+    return HttpResponse("done")
+
+
+def unwrapped(view: Any) -> Any:
+    """A decorator as it is often written, without ``functools.wraps``."""
+
+    def called(request: Any, **found: Any) -> Any:
+        return view(request, **found)
+
+    return called
+
+
+def wrapped(view: Any) -> Any:
+    """The same with it."""
+    return functools.wraps(view)(unwrapped(view))
+
+
+def of_class(base: type, name: str, *decorators: Any, key: str = "x") -> Any:
+    """A class of views with ``post``, decorated at a method."""
+
+    def post(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        return Response() if issubclass(base, APIView) else HttpResponse("done")
+
+    made: Any = type("Pay", (base,), {"post": post, "permission_classes": ()})
+    for each in (*decorators, single_flight(key)):
+        made = method_decorator(each, name=name)(made)
+    return made.as_view()
+
+
+def of_api(*, marked: bool) -> Any:
+    """The URLs of an API of django-ninja with one operation."""
+    api = NinjaAPI(urls_namespace=f"api-{marked}-{id(object())}")
+    api.post("/")(single_flight("x")(plain_operation))
+    return non_atomic(api.urls) if marked else api.urls
+
+
+def plain_operation(request: Any) -> str:
+    """Any operation."""
+    return "done"
+
+
+def of_rest_framework(key: str) -> Any:
+    """A class of REST framework as it should be."""
+
+    @drf.single_flight(key)
+    class Pay(APIView):
+        permission_classes = ()
+
+        def post(self, request: Any, **_: Any) -> Response:
+            return Response()
+
+    return Pay.as_view()
+
+
+def routed(key: str) -> Any:
+    """The URLs of a viewset under a router: a list, and one object."""
+
+    @drf.single_flight(key, methods=["PATCH"])
+    class Orders(ViewSet):
+        permission_classes = ()
+
+        def list(self, request: Any) -> Response:
+            return Response()
+
+        def partial_update(self, request: Any, pk: str) -> Response:
+            return Response()
+
+    router = SimpleRouter()
+    router.register("orders", Orders, basename="order")
+    return include(router.urls)
+
+
+at = functools.partial(path, "")
+# What was written; whether there is ATOMIC_REQUESTS; what the check says.
+BROKEN: dict[str, tuple[Callable[[], Any], bool, str]] = {
+    "dispatch of REST framework": (
+        lambda: at(of_class(APIView, "dispatch")),
+        False,
+        "Pay is a view of REST framework, which authenticates inside",
+    ),
+    "a method of REST framework": (
+        lambda: at(of_class(APIView, "post")),
+        False,
+        "Pay is a view of REST framework, which authenticates inside",
+    ),
+    "below api_view": (
+        lambda: at(api_view(["POST"])(single_flight("x")(plain))),
+        True,
+        "ATOMIC_REQUESTS opens a transaction around it",
+    ),
+    "a decorator": (lambda: at(single_flight("x")), False, "without a view"),
+    "a decorator of REST framework": (lambda: at(drf.single_flight("x")), False, "without a view"),
+    "below transaction.atomic": (
+        lambda: at(transaction.atomic(single_flight("x")(plain))),
+        False,
+        "transaction.atomic opens a transaction around it",
+    ),
+    "below transaction.atomic, further": (
+        lambda: at(transaction.atomic(wrapped(single_flight("x")(plain)))),
+        False,
+        "transaction.atomic opens a transaction around it",
+    ),
+    "below transaction.atomic of a method": (
+        lambda: at(of_class(View, "post", transaction.atomic)),
+        True,
+        "opens a transaction around it",
+    ),
+    "a method": (
+        lambda: at(of_class(View, "post")),
+        True,
+        "ATOMIC_REQUESTS opens a transaction around it",
+    ),
+    "below a decorator that hides it": (
+        lambda: at(unwrapped(single_flight("x")(plain))),
+        True,
+        "ATOMIC_REQUESTS opens a transaction around it",
+    ),
+    "django-ninja": (
+        lambda: path("", of_api(marked=False)),
+        True,
+        "ATOMIC_REQUESTS opens a transaction around it",
+    ),
+    "async": (
+        lambda: at(single_flight("x")(aplain)),
+        True,
+        "an async view can have no transaction",
+    ),
+}
+UNNAMED: dict[str, Callable[[], Any]] = {
+    "a method": lambda: at(of_class(View, "dispatch", key="x:{pk}")),
+    "any arguments": lambda: at(single_flight("x:{pk}")(plain)),
+    "another argument": lambda: path("<int:id>", of_class(View, "dispatch", key="x:{pk}")),
+    "REST framework": lambda: at(of_rest_framework("x:{pk}")),
+}
+RIGHT: dict[str, Callable[[], Any]] = {
+    "a function": lambda: at(single_flight("x")(plain)),
+    "a decorator with wraps": lambda: at(wrapped(single_flight("x:{pk|none}")(plain))),
+    "above transaction.atomic": lambda: at(single_flight("x")(transaction.atomic(plain))),
+    "dispatch": lambda: at(of_class(View, "dispatch", key="x:{client}:{request.path}")),
+    "REST framework": lambda: at(of_rest_framework("x:{request.user.pk}")),
+    "above api_view": lambda: at(drf.single_flight("x")(api_view(["POST"])(plain_of_rest))),
+    "django-ninja": lambda: path("", of_api(marked=True)),
+    "an argument": lambda: path("<int:pk>", of_class(View, "dispatch", key="x:{pk}")),
+    "of an include": lambda: path(
+        "<int:pk>/", include([re_path("(?P<n>.)", of_class(View, "dispatch", key="x:{pk}:{n}"))])
+    ),
+    "of extra options": lambda: path("", of_class(View, "dispatch", key="x:{pk}"), {"pk": 3}),
+    "a default": lambda: at(of_class(View, "dispatch", key="x:{pk|none}")),
+    "a router": lambda: path("", routed("x:{pk}")),
+    "async": lambda: at(single_flight("x")(transaction.non_atomic_requests("orders")(amarked))),
+}
+ADDRESS = {"an argument": "/3", "of an include": "/3/4", "another argument": "/3"}
+
+
+def plain_of_rest(request: Any) -> Response:
+    """Any view of REST framework."""
+    return Response()
+
+
+def told() -> list[tuple[str, str]]:
+    """What is reported."""
+    found = check_views(app_configs=None)
+    assert all(each.hint for each in found)
+    return [(str(each.id).rpartition(".")[2], each.msg) for each in found]
+
+
+def ask(mistake: str) -> Any:
+    """The response to a request; what the view raises, this raises."""
+    address = ADDRESS.get(mistake, "/")
+    if "async" not in mistake:
+        return Client().post(address)
+    return asyncio.run(AsyncClient().post(address))
+
+
+@pytest.mark.parametrize("mistake", BROKEN)
+def test_a_view_whose_every_request_fails_is_told(mistake, request):
+    """By the check, what its request says; both in the same words of what to write."""
+    make, atomic_requests, text = BROKEN[mistake]
+    if atomic_requests:
+        request.getfixturevalue("orders")
+    with urls(make()):
+        ((number, said),) = told()
+        with pytest.raises((TypeError, RuntimeError)):
+            ask(mistake)
+    assert number == "E004"
+    assert text in said
+
+
+@pytest.mark.parametrize("mistake", UNNAMED)
+def test_a_key_that_the_url_does_not_fill_is_told(mistake):
+    """Each request would be a 400."""
+    with urls(UNNAMED[mistake]()):
+        ((number, said),) = told()
+        assert ask(mistake).status_code == 400
+    assert number == "W022"
+    assert "has {pk} in its key" in said
+
+
+@pytest.mark.parametrize("atomic_requests", [False, True])
+@pytest.mark.parametrize("how", RIGHT)
+def test_what_is_right_is_not_told(how, atomic_requests, request):
+    """And it is answered."""
+    if atomic_requests:
+        request.getfixturevalue("orders")
+    with urls(RIGHT[how]()):
+        assert told() == []
+        if how != "a router":
+            assert ask(how).status_code == 200
+
+
+PROJECT = """\
+from django.db import transaction
+from django.http import HttpResponse
+from django.urls import path
+from django.utils.decorators import method_decorator
+from rest_framework.response import Response
+from rest_framework.views import APIView
+from tests.settings import *
+
+from django_redlock.views import single_flight
+
+ROOT_URLCONF = __name__ + "_urls"
+REDLOCK = {"default": {"NODES": ["redis://10.0.0.1"]}}
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+"""
+URLS = """\
+from placed import *
+
+
+@method_decorator(single_flight("a"), name="dispatch")
+class OfRestFramework(APIView):
+    def post(self, request):
+        return Response()
+
+
+@transaction.atomic
+@single_flight("b")
+def inside(request):
+    return HttpResponse()
+
+
+@single_flight("c:{pk}")
+def unnamed(request, **kwargs):
+    return HttpResponse()
+
+
+@single_flight("d", ttl=600)
+def long(request):
+    return HttpResponse()
+
+
+urlpatterns = [
+    path("a", OfRestFramework.as_view()),
+    path("b", inside),
+    path("c", unnamed),
+    path("d", long),
+    path("e", single_flight("e")),
+]
+"""
+
+
+@pytest.mark.slow
+def test_the_command_tells_one_of_each_sort(tmp_path):
+    """In a process of its own, whose URLs nobody has imported."""
+    (tmp_path / "placed.py").write_text(PROJECT)
+    (tmp_path / "placed_urls.py").write_text(URLS)
+    ran = subprocess.run(
+        [sys.executable, "-m", "django", "check", "--settings", "placed"],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:."},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = " ".join(ran.stderr.split())
+    assert ran.returncode == 1
+    assert "Traceback" not in said
+    locks = "answers each request that it locks with a 500:"
+    for line, text in (
+        (4, f"{locks} OfRestFramework is a view of REST framework"),
+        (11, f"{locks} transaction.atomic opens a transaction around it"),
+        (16, "has {pk} in its key, and the URL 'c' has no such argument"),
+        (21, "answers each request with a 500: ttl=600 is above MAX_TTL"),
+    ):
+        assert f"The single_flight of placed_urls, line {line} {text}" in said
+    assert "E004) The view of the URL 'e' is single_flight(...) without a view" in said
+    assert re.findall(r"django_redlock\.(\w+)", said).count("E004") == 3
