@@ -211,7 +211,8 @@ def _resolve_annotations(wrapped: Any, view: View) -> None:
 
 def _is_method(view: View) -> bool:
     """Tell whether it is a method as it stands in its class, by the name that everybody uses."""
-    if isinstance(view, functools.partial):  # of method_decorator: it has its object already
+    # A partial is of method_decorator and has its object; what as_view() makes is no method.
+    if isinstance(view, functools.partial) or hasattr(view, "view_class"):
         return False
     with suppress(TypeError, ValueError):
         return next(iter(inspect.signature(view).parameters), "") == "self"
