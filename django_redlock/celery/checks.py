@@ -102,8 +102,8 @@ def _import_app() -> None:
 def _not_imported(error: Exception) -> checks.CheckMessage:
     """Name what failed, where, and how to see the rest; not the way through Celery to it."""
     ran = [
-        (frame.f_globals.get("__name__", "?"), line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
+        (frame.f_globals.get("__name__", "?"), number)
+        for frame, number in traceback.walk_tb(error.__traceback__)
         if frame.f_code.co_name == "<module>"
     ]
     # The first one is a module that Celery imported: ``manage.py`` and ours have run before.

@@ -210,7 +210,7 @@ def _resolve_annotations(wrapped: Any, view: View) -> None:
 
 
 def _is_method(view: View) -> bool:
-    """Tell whether it is a method as it stands in its class, by the name that everybody uses."""
+    """Tell whether it is a method as its class has it, by the name that everybody uses."""
     # A partial is of method_decorator and has its object; what as_view() makes is no method.
     if isinstance(view, functools.partial) or hasattr(view, "view_class"):
         return False
