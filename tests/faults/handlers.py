@@ -24,6 +24,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any
 from urllib.parse import urlsplit
 
+import redis
+
 from django_redlock import NodesUnavailable, events
 from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
@@ -103,6 +105,9 @@ class Storm:
 
     def __init__(self, urls: list[str], proxy: Proxy) -> None:
         self.proxy = proxy
+        self._clients = [redis.Redis.from_url(url) for url in urls]
+        for each in self._clients:
+            each.ping()  # their descriptors are there before the storm
         self.group: NodeGroup = group_of(urls, NODE_TIMEOUT)
         in_memory = Backend("default", MemoryNodes([MemoryNode()]), Policy(size=1))
         LockTemplate(lambda _: in_memory)("watchdog").acquire().release()  # starts its thread
@@ -158,6 +163,16 @@ class Storm:
         with self.calm() as act:
             yield act
         events.unwatch_nodes(_ignore)
+
+    @contextmanager
+    def wounded(self) -> Iterator[Callable[[], object]]:
+        """The first node has lost the lease, and the one that the handler extends: both heal."""
+        with self.lock as lease:
+            keys = [key for each in (lease, self.kept) for key in each.grant.target.keys]
+            # An extension that overtakes the grant to another node would find two without the keys.
+            eventually(lambda: all(each.exists(*keys) == len(keys) for each in self._clients))
+            self._clients[0].delete(*keys)
+            yield lease.extend
 
     @contextmanager
     def undoing(self) -> Iterator[Callable[[], object]]:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.loops import unguarded
 
+WEATHERS = ["calm", "watched", "wounded", "undoing", "stalled", "owed", "owing"]
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -28,7 +29,7 @@ def stormed(weather: str, variant: str = "") -> dict[str, Any]:
     return said
 
 
-@pytest.mark.parametrize("weather", ["calm", "watched", "undoing", "stalled", "owed", "owing"])
+@pytest.mark.parametrize("weather", WEATHERS)
 def test_a_handler_that_locks_disturbs_nothing(weather):
     """Neither it nor what it interrupts raises; nothing stays taken, locked, unwatched or open.
 
