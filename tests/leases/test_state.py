@@ -264,9 +264,7 @@ def test_a_release_proves_a_loss_unless_a_woken_waiter_explains_it(
             test_a_lease_that_is_over_is_not_revived,
         ),
         (
-            Edit(
-                LeaseState, "extended", "max(outcome.deadline, before.deadline)", "outcome[3]"
-            ),
+            Edit(LeaseState, "extended", "max(outcome.deadline, before.deadline)", "outcome[3]"),
             test_a_deadline_never_moves_back,
         ),
         (
