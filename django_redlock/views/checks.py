@@ -138,7 +138,7 @@ def _of_route(route: Route) -> Iterator[checks.CheckMessage]:
 
 
 def _takes_anything(*args: Any, **kwargs: Any) -> None:
-    """Take the place of the handler of a class, of which only the URL tells what it is called with."""
+    """Stand for the handler of a class; only its URL tells what it is called with."""
 
 
 def _found(function: Any, seen: set[int], *, in_atomic: bool = False) -> Iterator[Found]:
