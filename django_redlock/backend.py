@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from django_redlock.core.policy import check_seconds
+from django_redlock.core.policy import check_seconds, meant_seconds
 
 from .concurrency.forking import call_in_child
 from .concurrency.loops import running_loop
@@ -201,7 +201,8 @@ class Backend:
         ttl = check_seconds("ttl", ttl)
         if ttl > self.policy.max_ttl:
             msg = (
-                f"ttl={ttl:g} is above MAX_TTL ({self.policy.max_ttl:g} s) of the alias "
+                f"ttl={ttl:g}{meant_seconds(ttl)} is above MAX_TTL "
+                f"({self.policy.max_ttl:g} s) of the alias "
                 f"{self.alias!r}: lower it, or raise MAX_TTL on all processes first"
             )
             raise ValueError(msg)
@@ -218,7 +219,8 @@ class Backend:
         """
         if min_hold > self.policy.max_ttl:
             msg = (
-                f"min_hold={min_hold:g} is above MAX_TTL ({self.policy.max_ttl:g} s) of the alias "
+                f"min_hold={min_hold:g}{meant_seconds(min_hold)} is above MAX_TTL "
+                f"({self.policy.max_ttl:g} s) of the alias "
                 f"{self.alias!r}: lower it, or raise MAX_TTL on all processes first"
             )
             raise ValueError(msg)

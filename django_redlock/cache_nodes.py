@@ -8,6 +8,7 @@ from django.core.cache import InvalidCacheBackendError, caches
 from redis.cluster import RedisCluster
 from redis.sentinel import SentinelManagedConnection
 
+from .extras import needs
 from .transport.address import Address, from_options
 
 if TYPE_CHECKING:
@@ -24,10 +25,10 @@ def address_of(alias: str, options: Mapping[str, Any]) -> Address:
         ImproperlyConfigured: django-redis does not make the cache; its own text.
     """
     try:
-        from django_redis import get_redis_connection
-    except ImportError:
-        msg = "CACHE needs django-redis: pip install 'django-redlock[django-redis]'"
-        raise ValueError(msg) from None
+        with needs("CACHE", "django_redis", "django-redlock[django-redis]"):
+            from django_redis import get_redis_connection
+    except ModuleNotFoundError as error:
+        raise ValueError(str(error)) from None
     try:
         cache = caches[alias]
     except InvalidCacheBackendError:

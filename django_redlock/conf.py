@@ -20,7 +20,7 @@ from django_redlock.core.policy import Policy
 from .backend import Backend, Group
 from .cache_nodes import address_of
 from .concurrency.forking import call_in_child
-from .core.names import check_alias
+from .core.names import check_alias, did_you_mean
 from .fanout.group import NodeGroup
 from .setting_values import check_distinct, check_values
 from .transactions import in_transaction, under_lock
@@ -28,7 +28,7 @@ from .transport.address import Address, from_url
 from .transport.admission import skew_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 DEFAULTS: Final[dict[str, Any]] = {
     "NODES": (),
@@ -47,6 +47,7 @@ DEFAULTS: Final[dict[str, Any]] = {
 }
 NODE_KEYS: Final = frozenset({"URL", "USERNAME", "PASSWORD", "CACHE"})
 MEMORY: Final = "memory://"
+EXAMPLE: Final = "{'default': {'NODES': ['redis://10.0.0.1:6379/0', …]}}"
 UPTIME_STEP: Final = 1.0  # seconds: nodes report their uptime in whole ones
 
 _backends: dict[str, Backend] = {}
@@ -75,31 +76,56 @@ def aliases() -> Iterator[str]:
     """Return an iterator over the configured aliases.
 
     Raises:
-        ImproperlyConfigured: ``REDLOCK`` is missing or no dictionary.
+        ImproperlyConfigured: ``REDLOCK`` is missing or no dictionary, or has settings in the place
+            of aliases.
     """
-    return iter(_all())
+    configured = _all()
+    misplaced = [key for key in configured if _is_misplaced(configured, key)]
+    if misplaced:
+        raise _outside(misplaced)
+    return iter(configured)
 
 
 def _all() -> Mapping[str, Any]:
     configured = getattr(settings, "REDLOCK", None)
     if not isinstance(configured, dict):
-        msg = "set REDLOCK to a dictionary: {'default': {'NODES': ['redis://…', …]}}"
+        msg = f"set REDLOCK to a dictionary: {EXAMPLE}"
         raise ImproperlyConfigured(msg)
     return configured
 
 
 def _setting(alias: str) -> Mapping[str, Any]:
     configured = _all()
-    if alias not in configured:
-        known = ", ".join(map(repr, configured)) or "none"
-        msg = f"REDLOCK has no alias {alias!r}; it has: {known}"
-        if DEFAULTS.keys() & configured.keys():
-            msg = "REDLOCK has settings where aliases belong: REDLOCK = {'default': {'NODES': […]}}"
-        raise ImproperlyConfigured(msg)
+    if alias not in configured or _is_misplaced(configured, alias):
+        misplaced = [key for key in configured if _is_misplaced(configured, key)]
+        if misplaced:
+            raise _outside(misplaced)
+        raise ImproperlyConfigured(no_alias(alias, configured))
     if not isinstance(configured[alias], dict):
         msg = f"REDLOCK[{alias!r}] must be a dictionary: {{'NODES': ['redis://…', …]}}"
         raise ImproperlyConfigured(msg)
     return configured[alias]  # type: ignore[no-any-return]
+
+
+def no_alias(alias: str, known: Iterable[str]) -> str:
+    """Return what is said of an alias that there is not."""
+    has = ", ".join(map(repr, known))
+    if not has:
+        return f"REDLOCK is empty: set it to {EXAMPLE}"
+    return f"REDLOCK has no alias {alias!r}{did_you_mean(alias, known)}; it has: {has}"
+
+
+def _is_misplaced(configured: Mapping[str, Any], key: object) -> bool:
+    """Tell whether this is a setting of an alias, outside of any; an alias may have its name."""
+    return not isinstance(configured[key], dict) and str(key).upper() in DEFAULTS  # type: ignore[index]
+
+
+def _outside(keys: Sequence[object]) -> ImproperlyConfigured:
+    moved = ", ".join(f"'{str(key).upper()}': …" for key in keys)
+    return ImproperlyConfigured(
+        f"REDLOCK has settings where aliases belong, {', '.join(map(repr, keys))}: put them into "
+        f"an alias, as in REDLOCK = {{'default': {{{moved}}}}}"
+    )
 
 
 def values_of(alias: str) -> dict[str, Any]:
@@ -138,7 +164,8 @@ def make(alias: str, setting: Mapping[str, Any]) -> Backend:
     where = f"REDLOCK[{alias!r}]"
     unknown = [key for key in setting if key not in DEFAULTS]
     if unknown:
-        msg = f"{where} has unknown keys {unknown}; known are: {', '.join(DEFAULTS)}"
+        meant = "".join(did_you_mean(key, DEFAULTS) for key in unknown[:1])
+        msg = f"{where} has unknown keys {unknown}{meant}; known are: {', '.join(DEFAULTS)}"
         raise ImproperlyConfigured(msg)
     values = DEFAULTS | dict(setting)
     check_values(where, values)
@@ -214,7 +241,9 @@ def _address(node: object, options: Mapping[str, Any]) -> Address:
         raise ValueError(msg)  # noqa: TRY004 - the caller adds where and raises its own
     unknown = set(node) - NODE_KEYS
     if unknown:
-        msg = f"unknown keys {sorted(map(str, unknown))}; known are: {', '.join(sorted(NODE_KEYS))}"
+        found = sorted(map(str, unknown))
+        meant = did_you_mean(found[0], NODE_KEYS)
+        msg = f"unknown keys {found}{meant}; known are: {', '.join(sorted(NODE_KEYS))}"
         raise ValueError(msg)
     if "CACHE" in node:
         if len(node) > 1:

@@ -28,12 +28,14 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from opentelemetry import metrics, trace
-from opentelemetry.trace import Status, StatusCode
-
 from . import __version__, events
 from .concurrency.forking import reset_in_child
 from .events import Event, EventKind, NodeTiming, TaskEvent
+from .extras import needs
+
+with needs(__name__, "opentelemetry", "django-redlock[otel]"):
+    from opentelemetry import metrics, trace
+    from opentelemetry.trace import Status, StatusCode
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, Meter, MeterProvider

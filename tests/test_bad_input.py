@@ -35,6 +35,7 @@ from django_redlock import (
 )
 from django_redlock.checks import check_deployment, check_settings
 
+from .support.addresses import explained
 from .support.waiting import release_under_a_waiter
 
 NUMBERS = itertools.count()
@@ -159,9 +160,14 @@ def test_a_ttl_given_to_extend(ttl):
         lease.ensure()
 
 
+MISSPELT = r"no option 'tll' \(did you mean 'ttl'\?\); the options are: ttl, wait, .*durable$"
+
+
 def test_an_option_that_there_is_not():
-    """A misspelt option is named, beside those that there are."""
-    with pytest.raises(TypeError, match=r"no option 'tll'; the options are: ttl, wait, .*durable$"):
+    """A misspelt option is named, beside the nearest and those that there are."""
+    with pytest.raises(TypeError, match=MISSPELT):
+        redlock("name", tll=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=MISSPELT):
         redlock.using(tll=5)
 
 
@@ -339,15 +345,69 @@ def test_nodes_that_are_no_list(nodes, complaint):
     assert "s3cr3t" not in text
 
 
+OUTSIDE = r"belong, 'NODES', 'TTL': put .* REDLOCK = {'default': {'NODES': …, 'TTL': …}}$"
+
+
 def test_settings_without_an_alias():
-    """Settings where the aliases belong are told where they go, and not quoted."""
+    """Settings where the aliases belong are told where they go, and not quoted; so by the check."""
     setting = {"NODES": [f"redis://:{SECRET}@a"], "TTL": 30}
     with (
         override_settings(REDLOCK=setting),
-        pytest.raises(ImproperlyConfigured, match=r"aliases belong: REDLOCK = {'default'") as error,
+        pytest.raises(ImproperlyConfigured, match=OUTSIDE) as error,
     ):
         redlock("name").acquire()
     assert "s3cr3t" not in str(error.value)
+    with override_settings(REDLOCK=setting):
+        (message,) = check_settings()
+    assert (message.id, message.msg) == ("django_redlock.E001", str(error.value))
+
+
+def test_a_setting_beside_an_alias():
+    """It would count for nothing: the check says so, and an alias may have its name."""
+    with override_settings(REDLOCK={"default": memory(), "ttl": 5}):
+        redlock("name").acquire().release()
+        (message,) = check_settings()
+    assert "{'default': {'TTL': …}}" in message.msg
+    with override_settings(REDLOCK={"default": memory(), "OPTIONS": memory()}):
+        redlock.using("OPTIONS")("name").acquire().release()
+        assert check_settings() == []
+
+
+def test_settings_that_are_empty():
+    """An empty REDLOCK is told as that, with what to write."""
+    with (
+        override_settings(REDLOCK={}),
+        pytest.raises(ImproperlyConfigured, match=r"^REDLOCK is empty: set it to {'default': {'N"),
+    ):
+        redlock("name").acquire()
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [
+        ({"TLL": 5}, "did you mean 'TTL'?"),
+        ({"nodes": 5}, "did you mean 'NODES'?"),
+        ({"NODE_TIMEOUTS": 5}, "did you mean 'NODE_TIMEOUT'?"),
+        ({"NODES": [{"URI": "redis://a"}]}, "did you mean 'URL'?"),
+        ({"NODES": [{"URL": "redis://a", "PASWORD": "s3cr3t"}]}, "did you mean 'PASSWORD'?"),
+        ({"NODES": ["redis://a"], "OPTIONS": {"ssl_ca_cert": 5}}, "'ssl_ca_cert'; correct OPTIONS"),
+        ({"NODES": ["redis://a"], "OPTIONS": {"pasword": 5}}, "did you mean 'password'?"),
+        ({"NODES": ["rediss://a"], "OPTIONS": {"ssl_ca_cert": 5}}, "mean 'ssl_ca_certs'?"),
+        ({"TTL": 30_000}, "ttl=30000 (it is in seconds: did you mean 30?) is above MAX_TTL"),
+    ],
+    ids=str,
+)
+def test_a_misspelt_setting(setting, meant):
+    """The nearest one is named; a mistake like no other is not guessed at."""
+    assert meant in refusal(**setting)
+    assert "did you mean" not in refusal(XYZ=1)
+
+
+@pytest.mark.parametrize("seconds", [600, 3600, 61])
+def test_a_ttl_that_is_no_milliseconds(seconds):
+    """Nothing is guessed of what may be meant in seconds."""
+    with pytest.raises(ValueError, match=rf"^ttl={seconds} is above"):
+        redlock("name", ttl=seconds).acquire()
 
 
 @pytest.mark.parametrize("drift", ["1%", None, True, -0.01, 1, float("nan")])
@@ -580,6 +640,10 @@ def test_an_unknown_alias():
     """An alias that is not configured is refused, and those that are get listed."""
     with pytest.raises(ImproperlyConfigured, match=r"'payments'.*'default'"):
         redlocks["payments"]
+    with pytest.raises(
+        ImproperlyConfigured, match=r"'defualt' \(did you mean 'default'\?\); it has"
+    ):
+        redlock.using("defualt")("name").acquire()
     with pytest.raises(ImproperlyConfigured, match="payments"):
         redlock.using("payments")("name").acquire()
     with pytest.raises(ImproperlyConfigured, match="no alias ''"):  # an empty variable, say
@@ -776,7 +840,7 @@ def test_e001():
         (message,) = check_settings()
     assert message.id == "django_redlock.E001"
     assert "REDLOCK['broken']" in message.msg
-    assert message.hint
+    assert explained(message.hint)
     assert "s3cr3t" not in f"{message!r} {message}"
     with override_settings(REDLOCK=None):
         assert [each.id for each in check_settings()] == ["django_redlock.E001"]
@@ -789,7 +853,7 @@ def test_w001():
         with override_settings(REDLOCK={"default": {"NODES": [node]}}):
             (message,) = check_settings()
         assert message.id == "django_redlock.W001"
-        assert message.hint
+        assert explained(message.hint)
         assert "s3cr3t" not in f"{message!r} {message}"
     good = {"URL": "redis://a/0", "PASSWORD": "s3cr3t"}
     with override_settings(REDLOCK={"default": {"NODES": [good]}}):
@@ -816,7 +880,7 @@ def test_w003():
     for message in (missing, empty):
         assert message.id == "django_redlock.W003"
         assert "REDLOCK" in message.msg
-        assert message.hint
+        assert explained(message.hint)
     with override_settings(REDLOCK={"payments": memory()}):
         assert check_settings() == []
 
@@ -829,7 +893,7 @@ def test_w004():
         assert "W004" not in {each.id for each in check_settings()}
     assert message.id == "django_redlock.W004"
     assert "REDLOCK['default']['NODES']" in message.msg
-    assert message.hint
+    assert explained(message.hint)
     with override_settings(REDLOCK=None):
         assert check_deployment() == []
 
@@ -846,7 +910,7 @@ def test_w005():
             (message,) = check_deployment()
         assert message.id == "django_redlock.W005"
         assert "REDLOCK['default']['RESTART_GUARD']" in message.msg
-        assert message.hint
+        assert explained(message.hint)
 
 
 CHECKED = {

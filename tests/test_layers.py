@@ -21,6 +21,7 @@ PACKAGE = Path(django_redlock.__file__).parent
 
 # From the ground up. A name is a module of the root, or a folder with all that is in it.
 FLOORS = (
+    "extras",
     "core",
     "concurrency",
     "transport",

@@ -8,20 +8,28 @@ them in a real request, under ATOMIC_REQUESTS.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import uuid
 from collections.abc import Callable, Iterator
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from celery import shared_task
-from django.db import transaction
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import AnonymousUser, User
+from django.db import models, transaction
 from django.http import HttpResponse
 from django.test import AsyncClient, Client, override_settings
 from django.urls import path
 from django.utils.decorators import method_decorator
+from django.utils.functional import SimpleLazyObject
 from django.views.generic import View
 
-from django_redlock import redlock
+from django_redlock import current_lease, redlock
+from django_redlock.celery import LockedTask, locked_task
 from django_redlock.views import RedlockMiddleware, rest_framework, single_flight
 
 from .views.test_rest_framework import Base
@@ -31,6 +39,7 @@ from .views.test_views import in_transaction, memory, orders, urls  # noqa: F401
 untyped: Any = redlock
 locked: Any = single_flight
 rest_locked: Any = rest_framework.single_flight
+untyped_task: Any = locked_task
 
 pytestmark = pytest.mark.django_db(databases=["default"])
 
@@ -42,6 +51,12 @@ def view(request: Any, pk: int = 0) -> HttpResponse:
 
 async def aview(request: Any) -> HttpResponse:
     """Any async view."""
+    return HttpResponse("done")
+
+
+@transaction.non_atomic_requests(using="orders")
+async def aview_without_transactions(request: Any) -> HttpResponse:
+    """An async view without transactions."""
     return HttpResponse("done")
 
 
@@ -84,6 +99,21 @@ async def blocking_in_a_task() -> None:
         pass
 
 
+def lazy_user() -> SimpleLazyObject:
+    """What ``request.user`` is."""
+    return SimpleLazyObject(lambda: User(pk=7, username="ada"))
+
+
+@redlock("user:{user}")
+def of_a_user(user: Any) -> None:
+    """Run under a lock of a user."""
+
+
+@redlock("invoice:{invoice.pk}")
+def of_an_invoice(invoice: Any) -> None:
+    """Run under a lock of an invoice."""
+
+
 def without_nodes() -> None:
     """Take a lock without ``REDLOCK``."""
     with override_settings(REDLOCK=None):
@@ -108,6 +138,60 @@ AT_ONCE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: asyncio.run(blocking_in_a_task()),
         "use 'async with', or aacquire",
     ),
+    "a blocking lock that shall not wait": (
+        lambda: untyped("x").acquire(False),
+        r"try_acquire\(\) returns None where",
+    ),
+    "an alias by keyword": (lambda: untyped("x", alias="a"), r"redlock\.using\('payments'\)"),
+    "a user as a name": (lambda: untyped(User(pk=7)), r"not User: .*f'user:{user\.pk}'"),
+    "request.user as a name": (lambda: untyped(lazy_user()), r"f'user:{user\.pk}'"),
+    "nobody as a name": (lambda: untyped(AnonymousUser()), r"f'user:{user\.pk}'"),
+    "a user among names": (lambda: untyped(["a", lazy_user()]), r"f'user:{user\.pk}'"),
+    "a user in a name": (lambda: of_a_user(User(pk=7)), r"{user} .* is a User, .* {user\.pk}"),
+    "a lazy user in a name": (lambda: of_a_user(lazy_user()), r"is a User, .* write {user\.pk}"),
+    "nobody in a name": (lambda: of_a_user(AnonymousUser()), r"or {client} in the key of a view"),
+    "users in a name": (lambda: of_a_user([User(pk=7)]), "a list of model instances"),
+    "a query in a name": (lambda: of_a_user(User.objects.all()), "a QuerySet of model instances"),
+    "an object in a name": (lambda: of_a_user(object()), "whose text is its address"),
+    "an invoice that is not saved": (
+        lambda: of_an_invoice(User()),
+        r"{invoice\.pk} in a lock's name is None, because the User is not saved",
+    ),
+    "the text of what is not saved": (
+        lambda: redlock(f"log:{models.Model.__str__(LogEntry())}").acquire(),
+        "is not saved, and all such would share one lock",
+    ),
+    "request.user in a key": (
+        lambda: ask(with_user(locked("x:{request.user}")(view))),
+        r"{request\.user} in a lock's name is a User, .* write {request\.user\.pk}",
+    ),
+    "request.user in a key, or a default": (
+        lambda: ask(with_user(locked("x:{request.user|none}")(view))),
+        r"{request\.user} in a lock's name is a User",
+    ),
+    "request.user in the key of an async view": (
+        lambda: aask(awith_user(locked("x:{request.user}")(aview_without_transactions))),
+        r"write {request\.user\.pk}",
+    ),
+    "a key that makes a user": (
+        lambda: ask(with_user(locked(key=lambda request: request.user)(view))),
+        r"key= must return a str.*f'pay:{request\.user\.pk}'",
+    ),
+    "a key that makes the text of what is not saved": (
+        lambda: ask(locked(key=lambda request: "log:Order object (None)")(view)),
+        "what key= returned has a model instance in it that is not saved",
+    ),
+    "an invoice as the only argument of a task": (
+        lambda: locked_task(lambda invoice: None)(User(pk=7)),
+        r'no key can be made of a User: .*"invoice:{invoice\.pk}"',
+    ),
+    "a misspelt field": (
+        lambda: locked("x:{requst.user.pk}")(view),
+        r"\(did you mean 'request'\?\)",
+    ),
+    "a misspelt option of a view": (lambda: locked("x", on_refuse=view), "mean 'on_refused'"),
+    "a misspelt option of a task": (lambda: untyped_task("x", on_conflicts=1), "'on_conflict'"),
+    "milliseconds": (lambda: untyped("x", ttl=5000).acquire(), "in seconds: did you mean 5?"),
     "a text that is no handle": (lambda: redlock.adopt("x"), "not a handle"),
     "a field that there is not": (
         lambda: locked("x:{user}")(view),
@@ -214,6 +298,90 @@ AT_ONCE: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "no nodes at all": (without_nodes, r"set REDLOCK to a dictionary: \{'default'"),
 }
+
+
+def with_user(found: Any) -> Any:
+    """A view whose request has a user, as behind Django's middleware."""
+
+    @functools.wraps(found)
+    def called(request: Any) -> Any:
+        request.user = lazy_user()
+        return found(request)
+
+    return called
+
+
+def awith_user(found: Any) -> Any:
+    """The same of an async view."""
+
+    @functools.wraps(found)
+    async def called(request: Any) -> Any:
+        request.user = lazy_user()
+        return await found(request)
+
+    return called
+
+
+# What locks of other clients are given, and the option that is meant; "" where there is none.
+FOREIGN = {
+    "redis-py": {"timeout": "wait=", "sleep": "wait=", "blocking": "wait=", "thread_local": ""},
+    "redis-py, waiting": {"blocking_timeout": "wait=", "raise_on_release_error": "on_lost="},
+    "django-redis": {"version": "in the name", "client": "REDLOCK"},
+    "python-redis-lock": {"expire": "ttl=", "auto_renewal": "renew=", "id": "", "strict": ""},
+    "redlock-py": {"retry_count": "wait=", "retry_delay": "wait=", "connection_list": "REDLOCK"},
+    "pottery": {"masters": "REDLOCK", "auto_release_time": "ttl=", "num_extensions": "max_hold="},
+    "sherlock": {"lock_name": "first", "namespace": "KEY_PREFIX", "retry_interval": "wait="},
+    "aioredlock": {"lock_timeout": "ttl=", "retry_delay_min": "wait=", "lock_identifier": ""},
+    "celery-once": {"keys": "fields", "graceful": "on_conflict=", "unlock_before_run": "mode="},
+    "celery-singleton": {"unique_on": "fields", "raise_on_duplicate": "on_duplicate="},
+    "SET": {"ex": "ttl=", "px": "milliseconds", "nx": ""},
+}
+CALLS: dict[str, Callable[..., Any]] = {
+    "redlock": lambda **given: untyped("x", **given),
+    "using": untyped.using,
+    "acquire": lambda **given: untyped("x").acquire(**given),
+    "aacquire": lambda **given: asyncio.run(untyped("x").aacquire(**given)),
+    "single_flight": lambda **given: locked("x", **given),
+    "of REST framework": lambda **given: rest_locked("x", **given),
+    "locked_task": lambda **given: untyped_task("x", **given),
+    "LockedTask": lambda **given: type(
+        "Own", (LockedTask,), {"lock": {"key": "x", **given}, "run": view}
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("client", FOREIGN)
+def test_what_is_said_of_another_clients_keyword(client, call):
+    """Each call that takes options says what is written here instead."""
+    for keyword, meant in FOREIGN[client].items():
+        with pytest.raises(TypeError, match=rf"has no option '{keyword}': ") as error:
+            CALLS[call](**{keyword: 5})
+        said, _, options = str(error.value).rpartition("; the options are: ")
+        assert (meant or "leave it out") in said
+        assert "wait" in options
+
+
+def test_a_timeout_of_acquire_is_a_wait():
+    """It is so of threading and pottery; of redlock() it may be either."""
+    for call in "acquire", "aacquire":
+        with pytest.raises(TypeError, match="no option 'timeout': write wait=, in seconds"):
+            CALLS[call](timeout=5)
+    with pytest.raises(TypeError, match=r"write ttl=.*; or write wait="):
+        CALLS["redlock"](timeout=5)
+
+
+@pytest.mark.parametrize("value", [7, "7", None, uuid.uuid4(), Decimal("7.50"), date(2026, 1, 1)])
+def test_what_may_be_in_a_name(value, memory):  # noqa: F811
+    """What is its own identity is a field as before; None, too, where no instance lacks its key."""
+
+    @redlock("x:{value}:{value!s:>3}")
+    def named(value: Any) -> Any:
+        return current_lease().name  # type: ignore[union-attr]
+
+    assert named(value) == f"x:{value}:{value!s:>3}"
+    assert untyped("x:{user.pk}")(lambda user: current_lease().name)(AnonymousUser()) == "x:None"  # type: ignore[union-attr]
+    assert untyped("x:{user.pk}")(lambda user: current_lease().name)(lazy_user()) == "x:7"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("mistake", AT_ONCE)

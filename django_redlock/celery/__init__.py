@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from django_redlock.core.errors import DuplicateTask
+from django_redlock.extras import needs
 
-from . import checks  # noqa: F401 - a worker logs them
-from .decorator import LockedTask, Skipped, locked_task
+with needs(__name__, "celery", "django-redlock[celery]"):
+    from . import checks  # noqa: F401 - a worker logs them
+    from .decorator import LockedTask, Skipped, locked_task
 
 __all__ = ["DuplicateTask", "LockedTask", "Skipped", "locked_task"]

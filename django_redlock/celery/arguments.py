@@ -18,6 +18,8 @@ from enum import Enum
 from pathlib import PurePath
 from uuid import UUID
 
+from django_redlock.core.names import is_record
+
 TEXTUAL = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
 
 
@@ -89,8 +91,9 @@ def _tagged(value: object, text: str) -> str:
 
 
 def _refuse(value: object) -> str:
+    example = "invoice:{invoice.pk}" if is_record(value) else "report:{report_id}"
     msg = (
-        f"no key can be made of a {type(value).__qualname__}: "
-        'name the arguments that matter, as in "report:{report_id}"'
+        f"no key can be made of a {value.__class__.__qualname__}: "
+        f'name the arguments that matter, as in "{example}"'
     )
     raise TypeError(msg)

@@ -23,6 +23,7 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import conf
+from django_redlock.checks.ids import documented
 from django_redlock.checks.options import check_options
 
 from .decorator import LockedTask
@@ -152,7 +153,7 @@ def _may_ask() -> bool:
 
 def _found() -> list[checks.CheckMessage]:
     found = [message for task, plan in _plans() for message in _impossible(task, plan)]
-    return found + [message for locked in _locked() for message in _look_at(locked)]
+    return documented([*found, *(each for locked in _locked() for each in _look_at(locked))])
 
 
 def _plans() -> Iterator[tuple[Task, Plan]]:

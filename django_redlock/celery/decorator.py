@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
 from celery import Task
 from celery.contrib.django.task import DjangoTask
@@ -24,6 +24,7 @@ from celery.exceptions import Ignore
 
 from django_redlock import redlock
 from django_redlock.core.errors import LockTaken, NodesUnavailable
+from django_redlock.locks.habits import refuse_keywords, without_unknown
 
 from . import options as choices
 from .autoretry import retried_inside
@@ -69,6 +70,7 @@ def locked_task(
     queue_ttl: float | None = None,
     using: str | None = None,
 ) -> Callable[[F], F]: ...
+@without_unknown
 def locked_task(
     key: Any = None,
     *,
@@ -84,6 +86,7 @@ def locked_task(
     on_duplicate: OnDuplicate | None = None,
     queue_ttl: float | None = None,
     using: str | None = None,
+    **unknown: Never,
 ) -> Any:
     """Run the body of a task under a lock; write it below ``@shared_task`` or ``@app.task``.
 
@@ -121,6 +124,8 @@ def locked_task(
         TypeError: the decorated object is a task already, or not a plain function.
         ValueError: an option makes no sense; the text says which.
     """
+    if unknown:
+        refuse_keywords("locked_task", unknown, inspect.signature(locked_task).parameters)
     options = choices.check(
         mode=mode,
         on_conflict=on_conflict,

@@ -29,6 +29,7 @@ from .ids import (
     W018,
     W019,
     W020,
+    W023,
 )
 from .settings import check_settings
 
@@ -49,6 +50,7 @@ __all__ = [
     "W018",
     "W019",
     "W020",
+    "W023",
     "check_deployment",
     "check_settings",
 ]

@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import conf
 
-from .ids import W004, W005
+from .ids import W004, W005, documented
 from .network import check_network
 from .timing import check_guard
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @checks.register(checks.Tags.security, deploy=True)
 def check_deployment(**_: Any) -> list[checks.CheckMessage]:
     """Report what tests and development may do, and a deployment should not."""
-    return [message for alias in _usable_aliases() for message in _check_alias(alias)]
+    return documented(message for alias in _usable_aliases() for message in _check_alias(alias))
 
 
 def _check_alias(alias: str) -> Iterator[checks.CheckMessage]:

@@ -41,7 +41,7 @@ def _problem(alias: str, options: Options) -> str:
     except ImproperlyConfigured:
         return ""
     if known and alias not in known:
-        return f"REDLOCK has no alias {alias!r}; it has: {', '.join(map(repr, known))}"
+        return conf.no_alias(alias, known)
     with suppress(ImproperlyConfigured):
         backend = conf.backend(alias)
         try:

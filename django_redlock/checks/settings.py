@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django_redlock import conf
 
 from .caches import shared_databases
-from .ids import E001, W003
+from .ids import E001, W003, documented
 from .nodes import check_nodes
 from .timing import check_timing
 
@@ -26,6 +26,10 @@ def check_settings(**_: Any) -> list[checks.CheckMessage]:
     Missing settings are no error: a command that takes no lock, such as ``collectstatic``, needs
     none.
     """
+    return documented(_found())
+
+
+def _found() -> list[checks.CheckMessage]:
     if getattr(settings, "REDLOCK", {}) == {}:
         return [_missing()]
     found: list[checks.CheckMessage] = []
@@ -53,12 +57,12 @@ def _missing() -> checks.CheckMessage:
     return checks.Warning(
         "The app django_redlock is installed, and REDLOCK names no nodes: every lock raises "
         "ImproperlyConfigured.",
-        hint="Set REDLOCK = {'default': {'NODES': ['redis://10.0.0.1:6379/0', …]}}.",
+        hint=f"Set REDLOCK = {conf.EXAMPLE}.",
         id=W003,
     )
 
 
 def _error(error: ImproperlyConfigured) -> checks.CheckMessage:
     return checks.Error(
-        str(error), hint="See 'Settings' in the documentation of django-redlock.", id=E001
+        str(error), hint="Correct what it names; commands that take no lock stop, too.", id=E001
     )

@@ -15,7 +15,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .reasons import Reason, by_node, code_of, describe
+from .reasons import (
+    LOOK_FURTHER,
+    Reason,
+    ReasonCode,
+    because,
+    by_node,
+    code_of,
+    describe,
+    is_of_set_up,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +90,12 @@ class LockTaken(RedlockError):  # noqa: N818 - the contract's name: a result, no
         self.retry_after = retry_after
         self.holder = holder
 
+    def explain(self, **more: str) -> None:
+        """Add what the one who asked has found out; it belongs to the reason's data from now on."""
+        self.data = {**self.data, **more}
+        self.reason = describe(because(ReasonCode(self.code), **self.data))
+        self.args = (self.reason,)
+
 
 class NodesUnavailable(RedlockError):  # noqa: N818 - the contract's name
     """No majority of the nodes could be asked, so it is unknown whether the name is free.
@@ -120,8 +135,14 @@ for _error in (RedlockError, LockTaken, NodesUnavailable, DuplicateTask, LeaseLo
 
 
 def why_not(votes: Sequence[Vote]) -> list[str]:
-    """Return why nodes did not agree, or were not heard, as sentences; equal reasons together."""
-    return by_node([(vote.node, vote.reason) for vote in votes if vote.reason], len(votes))
+    """Return why nodes did not agree, or were not heard, as sentences; equal reasons together.
+
+    Where a node is not set up as the settings say, the last one says who tells more.
+    """
+    said = by_node([(vote.node, vote.reason) for vote in votes if vote.reason], len(votes))
+    if any(is_of_set_up(vote.reason) for vote in votes):
+        said.append(LOOK_FURTHER)
+    return said
 
 
 def _rebuild(kind: type[RedlockError], state: dict[str, Any]) -> RedlockError:

@@ -7,10 +7,11 @@ the text; a digest then replaces it. Nothing is normalised: two spellings are tw
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import string
 import unicodedata
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import inspect
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 LONGEST: Final = 512  # bytes
 MOST: Final = 128  # names in one lock
 READABLE: Final = 80  # characters kept before a digest
+UNSAVED: Final = " object (None)"  # how Django writes a model instance that has no primary key yet
+OF_UNSAVED: Final = (
+    "has a model instance in it that is not saved, and all such would share one lock: save it "
+    "first, and write its primary key, as in f'invoice:{invoice.pk}'"
+)
 
 
 def check_names(name: object) -> tuple[str, ...]:
@@ -34,7 +40,9 @@ def check_names(name: object) -> tuple[str, ...]:
         names = name
     else:
         msg = f"a lock's name must be a str or a list of str, not {type(name).__name__}"
-        if callable(name):
+        if is_record(name):
+            msg += ": write its primary key into a text, as in f'user:{user.pk}'"
+        elif callable(name):
             msg += ": a decorator has a name, as in @redlock('report:{year}')"
         raise TypeError(msg)
     if not 1 <= len(names) <= MOST:
@@ -44,6 +52,8 @@ def check_names(name: object) -> tuple[str, ...]:
     for each in names:
         if not isinstance(each, str):
             msg = f"a lock's name must be a str, not {type(each).__name__}"
+            if is_record(each):
+                msg += ": write its primary key into a text, as in f'user:{user.pk}'"
             raise TypeError(msg)
         text = str(each)  # an enum's member is one text in an f-string and may hold another
         checked.append(text)
@@ -52,6 +62,80 @@ def check_names(name: object) -> tuple[str, ...]:
             msg = f"the lock name {each[:READABLE]!r} {reason}"
             raise ValueError(msg)
     return tuple(checked)
+
+
+def is_record(value: object) -> bool:
+    """Tell whether this is a model instance, or a user without a primary key; also a lazy one.
+
+    The core knows no Django, so it goes by what all models have. ``AnonymousUser`` is no model.
+    """
+    kind = getattr(value, "__class__", object)  # type() is that of the wrapper
+    if isinstance(value, type) or not hasattr(kind, "pk"):
+        return False
+    return hasattr(kind, "_meta") or (hasattr(kind, "is_anonymous") and value.pk is None)  # type: ignore[attr-defined]
+
+
+def refuse_record(field: str, value: object, owner: object = None) -> None:
+    """Refuse a field whose text is no identity.
+
+    That of a model instance is what its ``__str__`` makes: it may change while the lock is held,
+    and two instances may share it. All instances that are not saved share the primary key None.
+
+    Args:
+        field: as it is written.
+        value: of the field.
+        owner: what has the field as its attribute.
+
+    Raises:
+        NoIdentity: the value is a model instance, several, the primary key of an unsaved one, or
+            an object whose text is its address.
+    """
+    kind = value.__class__.__name__
+    if value is None:
+        if hasattr(owner, "_meta") and is_record(owner):
+            why = f"None, because the {owner.__class__.__name__} is not saved: save it first"
+            raise NoIdentity(field, why)
+    elif is_record(value):
+        why = f"a {kind}, whose text may change, and be that of others: write {{{field}.pk}}"
+        if value.pk is None:  # type: ignore[attr-defined]
+            why += ", or {client} in the key of a view, which tells anonymous visitors apart"
+        raise NoIdentity(field, why)
+    elif _has_records(value):
+        why = f"a {kind} of model instances, whose text may change: write their primary keys"
+        raise NoIdentity(field, why)
+    elif _is_addressed(value):
+        why = f"a {kind}, whose text is its address in this process: write what identifies it"
+        raise NoIdentity(field, why)
+
+
+class NoIdentity(Exception):  # noqa: N818 - internal: it leaves this package as a TypeError
+    """The text of a field's value cannot tell what is locked."""
+
+    def __init__(self, field: str, why: str) -> None:
+        super().__init__(f"{{{field}}} in a lock's name is {why}")
+
+
+def _has_records(value: object) -> bool:
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(is_record, value))
+    return hasattr(type(value), "as_manager")  # a QuerySet, whose text is cut off besides
+
+
+def _is_addressed(value: object) -> bool:
+    """Tell whether the text of an object is that of ``object``: its class and its address."""
+    kind = type(value)
+    return (
+        kind.__str__ is object.__str__
+        and kind.__repr__ is object.__repr__
+        and kind.__format__ is object.__format__
+    )
+
+
+def did_you_mean(misspelt: object, known: Iterable[str]) -> str:
+    """Return a question with the known one that this is like, or ""; capitals do not count."""
+    by_capitals = {each.upper(): each for each in known}
+    near = difflib.get_close_matches(str(misspelt).upper(), by_capitals, n=1)
+    return f" (did you mean {by_capitals[near[0]]!r}?)" if near else ""
 
 
 def check_alias(alias: object) -> None:
@@ -68,10 +152,15 @@ def check_alias(alias: object) -> None:
 def check_no_fields(names: Sequence[str]) -> None:
     """Refuse braces outside a decorator: a forgotten ``f`` would lock one name for all.
 
+    So would the text of a model instance that is not saved.
+
     Raises:
-        ValueError: a name has a brace.
+        ValueError: a name has a brace, or is that of such an instance.
     """
     for name in names:
+        if UNSAVED in name:
+            msg = f"the lock name {name!r} {OF_UNSAVED}"
+            raise ValueError(msg)
         if "{" in name or "}" in name:
             msg = (
                 f"the lock name {name!r} has braces, which only a decorator fills in; "
@@ -102,7 +191,8 @@ def _check_parameters(
     for field in fields:
         if field is not None and root(field) not in signature.parameters:
             known = ", ".join(signature.parameters) or "none"
-            msg = f"the lock name {name!r} uses {{{field}}}; the parameters are: {known}"
+            meant = did_you_mean(root(field), signature.parameters)
+            msg = f"the lock name {name!r} uses {{{field}}}{meant}; the parameters are: {known}"
             raise ValueError(msg)
 
 
@@ -147,14 +237,32 @@ def root(field: str) -> str:
     return field.replace("[", ".").split(".", 1)[0]
 
 
+class _Filler(string.Formatter):
+    """Fills in fields as ``str.format_map`` does, and looks at each value before it is text."""
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
+        found = super().get_field(field_name, args, kwargs)
+        owner = None
+        if found[0] is None and "." in field_name:
+            owner, _ = super().get_field(field_name.rpartition(".")[0], args, kwargs)
+        refuse_record(field_name, found[0], owner)
+        return found
+
+
+_filler: Final = _Filler()
+
+
 def fill(template: str, arguments: Mapping[str, object]) -> str:
     """Return a decorator's name for one call; with a digest where the text cannot be a name.
 
     Raises:
+        TypeError: the text of a value is no identity: a model instance, say.
         ValueError: an argument lacks what a field names, or has no such format.
     """
     try:
-        name = template.format_map(arguments)
+        name = _filler.vformat(template, (), arguments)
+    except NoIdentity as error:
+        raise TypeError(str(error)) from None
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         msg = f"the lock name {template!r} cannot be filled: {_unfilled(template, arguments)}"
         raise ValueError(msg) from error

@@ -137,6 +137,20 @@ class Policy:
         )
 
 
+def looks_like_milliseconds(seconds: float) -> bool:
+    """Tell whether somebody may have written milliseconds: thousands, and no hours."""
+    if not 1000 <= seconds < math.inf:  # noqa: PLR2004 - a second has as many
+        return False
+    return seconds % 1000 == 0 and (seconds % 3600 != 0 or seconds >= 1e6)  # noqa: PLR2004
+
+
+def meant_seconds(seconds: float) -> str:
+    """Return a question, if this looks like milliseconds that are given as seconds; else ""."""
+    if looks_like_milliseconds(seconds):
+        return f" (it is in seconds: did you mean {seconds / 1000:g}?)"
+    return ""
+
+
 def check_seconds(
     what: str,
     seconds: float,

@@ -6,6 +6,7 @@ No decisions: ``acquire``, ``hold`` and ``wait`` make them.
 from __future__ import annotations
 
 import enum
+import hashlib
 import re
 import zlib
 from collections.abc import Callable, Generator, Sequence
@@ -273,6 +274,11 @@ class Grant(NamedTuple):
     old: str = ""
     unswapped: frozenset[int] = frozenset()
     label: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Return the digest by which votes tell this holder."""
+        return hashlib.sha1(self.nonce.encode(), usedforsecurity=False).hexdigest()[:16]
 
 
 T = TypeVar("T")

@@ -8,6 +8,8 @@ from django.apps import apps
 from django.core import checks
 from django.db import connections, router
 
+from django_redlock.core.reasons import CHECKS
+
 from .field import fences_of
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ def check_found_rows(**_: Any) -> list[checks.CheckMessage]:
         checks.Warning(
             f"DATABASES[{alias!r}]['OPTIONS']['client_flag'] lacks CLIENT.FOUND_ROWS: an update of "
             "fenced rows that changes nothing counts none, and raises StaleFence.",
-            hint="Remove client_flag: Django sets FOUND_ROWS. Or write CLIENT.FOUND_ROWS | ….",
+            hint="Remove client_flag: Django sets FOUND_ROWS. Or write CLIENT.FOUND_ROWS | …. "
+            f"See {CHECKS}w011",
             id=W011,
         )
         for alias in _fenced_databases()

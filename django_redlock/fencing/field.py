@@ -21,6 +21,8 @@ from django.db.models.signals import class_prepared, pre_save
 from django.db.models.sql import InsertQuery
 from django.utils.translation import gettext_lazy as _
 
+from django_redlock.core.reasons import CHECKS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -122,7 +124,8 @@ class FenceField(models.BigIntegerField):  # type: ignore[type-arg] # not at run
             found.append(
                 checks.Warning(
                     f"{self.model._meta.label} has more than one FenceField: {', '.join(names)}.",
-                    hint="Remove all but one, or name one in each fenced(…, field=…).",
+                    hint="Remove all but one, or name one in each fenced(…, field=…). "
+                    f"See {CHECKS}w010",
                     obj=self,
                     id=W010,
                 )

@@ -8,12 +8,16 @@ newest number of a context does not come back from the tasks that it starts, but
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import itertools
+import threading
 import weakref
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
-from django_redlock.core.errors import LeaseLost
+from django_redlock.concurrency.loops import running_loop
+from django_redlock.core.errors import LeaseLost, LockTaken
+from django_redlock.core.protocol import Answer
 from django_redlock.core.reasons import ReasonCode, because
 
 if TYPE_CHECKING:
@@ -22,7 +26,14 @@ if TYPE_CHECKING:
     from .lease import Lease
 
 Stack: TypeAlias = "tuple[weakref.ref[Lease], ...]"
+# The running code: a task, or a thread by its number. A context may be copied to others.
+Runner: TypeAlias = "weakref.ref[asyncio.Task[object]] | int"
 _stack: contextvars.ContextVar[Stack] = contextvars.ContextVar("redlock_leases", default=())
+# Who took a lease last in this context, and what the context had before that one's first: a word
+# for each lease would make all of them larger.
+_last: contextvars.ContextVar[tuple[Runner, Stack]] = contextvars.ContextVar(
+    "redlock_last", default=(0, ())
+)
 _numbers = itertools.count(1)
 _newest: contextvars.ContextVar[int] = contextvars.ContextVar("redlock_newest", default=0)
 
@@ -49,12 +60,49 @@ def push(lease: Lease) -> None:
     stack = _stack.get()
     if stack and (not len(stack) & (len(stack) - 1) or not _is_held(stack[-1]())):
         stack = tuple(each for each in stack if _is_held(each()))
+    runner = _runner()
+    if _last.get()[0] != runner:
+        _last.set((runner, stack))
     _stack.set((*stack, weakref.ref(lease)))
     number = next(_numbers)
     _newest.set(number)
     shared = _shared.get()
     if shared is not None:
         shared.number = number
+
+
+def _runner() -> Runner:
+    loop = running_loop()
+    task = None if loop is None else asyncio.current_task(loop)
+    return threading.get_ident() if task is None else weakref.ref(task)
+
+
+def explain_reentry(taken: LockTaken) -> None:
+    """Say so in the error, if the holder is a lease of the running code itself.
+
+    A node tells a digest of the holder, so no other lease of the same name is taken for it.
+    """
+    stack = _stack.get()
+    if not stack or taken.code != ReasonCode.HELD:
+        return
+    holders = {vote.owner for vote in taken.votes if vote.answer is Answer.NO}
+    asked = (taken.name,) if isinstance(taken.name, str) else taken.name
+    for reference in reversed(stack):
+        lease = reference()
+        if not _is_held(lease) or lease.grant.owner not in holders:
+            continue
+        for name in asked:
+            if name in lease.names:
+                taken.explain(reentered=name, by=_taken_by(reference))
+                return
+
+
+def _taken_by(reference: weakref.ref[Lease]) -> str:
+    """Return who took a lease of this context; where that is not sure, what is true anyhow."""
+    runner, (last, before) = _runner(), _last.get()
+    if runner != last or any(reference is each for each in before):
+        return "this very process, in the code around this one or that started it,"
+    return f"this very process and {'thread' if isinstance(runner, int) else 'task'}"
 
 
 def now() -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from django_redlock import events
 from django_redlock.core import hold
-from django_redlock.core.errors import NodesUnavailable, RedlockError
+from django_redlock.core.errors import LockTaken, NodesUnavailable, RedlockError
 from django_redlock.events import Event, EventKind, VoteCount
 from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
@@ -58,6 +58,8 @@ def holding(
         if grant is not None:
             yield from hold.release(backend.policy, grant)
         elif isinstance(error, RedlockError) and options.foreign is None:
+            if isinstance(error, LockTaken):
+                context.explain_reentry(error)
             _tell_refusal(backend, error, began, quiet=bool(options.quiet))
         raise
     return lease

@@ -10,7 +10,7 @@ its ``__exit__`` has begun, the lease is renewed no more (``leases.with_blocks``
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, TypeVar, overload
 
 from django_redlock.core import acquire
 from django_redlock.core.errors import LeaseLost, LockTaken
@@ -22,7 +22,7 @@ from .atomic import AtomicLock
 from .callables import arguments_of, await_under, is_async, run_under
 from .durability import refuse_or_warn
 from .exits import ByHand, aleave, close, leave
-from .habits import FromOtherClients
+from .habits import BLOCKING, FromOtherClients, refuse_keywords, without_unknown
 from .holding import holding
 from .looking import alook_at, look_at
 from .options import Options
@@ -84,7 +84,8 @@ class Lock(FromOtherClients):
 
     # -- acquiring ------------------------------------------------------------------------------
 
-    def acquire(self, wait: float | None = None) -> Lease:
+    @without_unknown
+    def acquire(self, wait: float | None = None, **unknown: Never) -> Lease:
         """Take the lock.
 
         Args:
@@ -102,10 +103,15 @@ class Lock(FromOtherClients):
             SynchronousOnlyOperation: an event loop runs in this thread; without Django it
                 is a RuntimeError.
         """
+        if unknown:
+            refuse_keywords("acquire", unknown, ["wait"])
         return self._acquire(wait)
 
-    async def aacquire(self, wait: float | None = None) -> Lease:
+    @without_unknown
+    async def aacquire(self, wait: float | None = None, **unknown: Never) -> Lease:
         """Take the lock as ``acquire`` does, in a task. A cancelled task leaves nothing taken."""
+        if unknown:
+            refuse_keywords("aacquire", unknown, ["wait"])
         return await self._aacquire(wait)
 
     def try_acquire(self) -> Lease | None:
@@ -147,6 +153,8 @@ class Lock(FromOtherClients):
             refuse_or_warn(self, durable=bool(options.durable), decorated=self._decorated)
         if wait is None:
             wait = backend.wait if options.wait is None else options.wait
+        elif isinstance(wait, bool):  # acquire(False), as of threading and redis-py
+            raise TypeError(f"wait must be a number of seconds, not bool: {BLOCKING}")
         else:
             check_seconds("wait", wait, zero=True, endless=True)
         steps = acquire.acquire(

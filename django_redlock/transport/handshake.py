@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import secrets
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hiredis import ReplyError
 
 from django_redlock.core.policy import boottime, microseconds, milliseconds
+from django_redlock.core.reasons import ReasonCode
 
 from . import admission
 from .connection import Connection
@@ -60,7 +62,7 @@ def open_connection(
         start = time.monotonic()
         sent, asked = microseconds(), boottime()
         send(connection, ("TIME",), ("INFO", "server"), ("INFO", "replication"))
-        clock = admission.clock_of(_answer(heard, list))
+        clock = _clock(heard)
         round_trip = time.monotonic() - start
         look = admission.Look(clock, sent / 1e6, microseconds() / 1e6, asked, boottime())
         facts = admission.parse(_answer(heard, bytes) + b"\n" + _answer(heard, bytes))
@@ -166,6 +168,23 @@ class Admission:
             ):
                 return max(self._by_age, wait / 1000), epoch
         raise Refused(replies.why_none(nonce, answer))
+
+
+def _clock(heard: BoundedSocket) -> float:
+    """Return the node's wall clock.
+
+    A Sentinel has no TIME, and is known by its INFO, which was asked for at the same time.
+    """
+    answer = heard.answer()
+    if not isinstance(answer, ReplyError):
+        return admission.clock_of(answer)
+    refusal = complaint(answer)
+    if refusal.code is ReasonCode.ERROR:
+        with suppress(OSError):  # it may have closed the connection after its error
+            info = heard.answer()
+            if isinstance(info, bytes):
+                admission.parse(info)
+    raise Refused(refusal)
 
 
 def _number(heard: BoundedSocket) -> int:

@@ -17,6 +17,7 @@ from django.template.loader import get_template
 from django.urls import get_resolver
 from django.utils.module_loading import import_string
 
+from django_redlock.checks.ids import documented
 from django_redlock.checks.options import check_options
 
 from .decorator import DECORATES, EVERY, LOCKED, PLACED
@@ -39,7 +40,7 @@ def check_views() -> list[checks.CheckMessage]:
         routed = [message for each in _routes(get_resolver()) for message in _of_route(each)]
     found = [message for rules in sorted(made, key=_where) for message in _of_view(rules)]
     once = {(message.id, message.msg): message for message in routed}  # of several URLs of a view
-    return [*found, *once.values(), *_of_middleware()]
+    return documented([*found, *once.values(), *_of_middleware()])
 
 
 def _where(rules: Rules) -> tuple[str, int]:

@@ -12,12 +12,13 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, TypeVar, Unpack, overload
 
 from asgiref.sync import iscoroutinefunction
 
 from django_redlock import redlock
 from django_redlock.core.policy import check_seconds
+from django_redlock.locks.habits import refuse_keywords, without_unknown
 
 from . import running
 from .refusals import RETRY_AFTER, RetryAfter
@@ -81,6 +82,7 @@ def single_flight(
 def single_flight(*, key: Key | None, **options: Unpack[Options]) -> Callable[[V], V]: ...
 
 
+@without_unknown
 def single_flight(
     first: View | Names | None = None,
     /,
@@ -99,6 +101,7 @@ def single_flight(
     on_refused: OnRefused = None,
     on_unavailable: str = "refuse",
     fail_open: bool | None = None,
+    **unknown: Never,
 ) -> View:
     """Run one of several equal requests at a time; refuse the others at once.
 
@@ -140,6 +143,8 @@ def single_flight(
     Raises:
         TypeError, ValueError: an argument makes no sense, or nothing can fill a field.
     """
+    if unknown:
+        refuse_keywords("single_flight", unknown, ("key", *Options.__annotations__))
     if wait is not None:
         check_seconds("wait", wait, zero=True)
     answers = Answers(status, retry_after, on_refused)

@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote
 
-from django_redlock.core.names import check_fields, used
+from django_redlock.core.names import (
+    OF_UNSAVED,
+    UNSAVED,
+    NoIdentity,
+    check_fields,
+    is_record,
+    refuse_record,
+    used,
+)
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -147,7 +155,13 @@ def _found(field: str, values: Mapping[str, Any], default: str) -> Any:
         found, _ = string.Formatter().get_field(field, (), values)
     except (AttributeError, LookupError, TypeError, ValueError):
         return default
-    return default if found is None else found
+    if found is None:
+        return default
+    try:
+        refuse_record(field, found)
+    except NoIdentity as error:
+        raise TypeError(str(error)) from None
+    return found
 
 
 def _check(names: Sequence[str], parameters: Sequence[inspect.Parameter]) -> None:
@@ -162,12 +176,17 @@ def check_result(names: Any) -> list[str]:
     """Return the names that a key function made.
 
     Raises:
-        TypeError: it returned no text, nor a list of texts.
+        TypeError: it returned no text, nor a list of texts, or that of an unsaved model instance.
         ValueError: a text is empty, or the list is: all such requests would share one lock.
     """
     found = [names] if isinstance(names, str) else names
     if not isinstance(found, list | tuple) or not all(isinstance(each, str) for each in found):
         msg = f"key= must return a str, or a list of str, not {type(names).__name__}"
+        if is_record(names):
+            msg += ": write its primary key into a text, as in f'pay:{request.user.pk}'"
+        raise TypeError(msg)
+    if any(UNSAVED in name for name in found):
+        msg = f"what key= returned {OF_UNSAVED}"
         raise TypeError(msg)
     if not found or not all(found):
         msg = "key= returned an empty name"

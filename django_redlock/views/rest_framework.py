@@ -15,17 +15,19 @@ import functools
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from rest_framework.exceptions import ParseError
-from rest_framework.response import Response
-from rest_framework.views import APIView, set_rollback
-from rest_framework.views import exception_handler as default_handler
-
 from django_redlock import transactions
+from django_redlock.extras import needs
 
 from . import decorator
 from .decorator import DECORATES, EVERY, LOCKED
 from .refusals import PROBLEM_TYPE, refusal_of
 from .rules import Options, Unfilled
+
+with needs(__name__, "rest_framework", "djangorestframework"):
+    from rest_framework.exceptions import ParseError
+    from rest_framework.response import Response
+    from rest_framework.views import APIView, set_rollback
+    from rest_framework.views import exception_handler as default_handler
 
 if TYPE_CHECKING:
     from .keys import Key

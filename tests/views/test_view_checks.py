@@ -21,6 +21,7 @@ from django_redlock.checks import options
 from django_redlock.checks.ids import E003
 from django_redlock.views import RedlockMiddleware, checks, rest_framework, rules, single_flight
 from tests.simulation.mutants import Edit, with_edits
+from tests.support.addresses import explained
 
 from .test_rest_framework import Base
 
@@ -45,8 +46,10 @@ def view(request: Any) -> HttpResponse:
 
 
 def told() -> list[CheckMessage]:
-    """What is reported."""
-    return check_views(app_configs=None)
+    """What is reported; each hint has an address."""
+    found = check_views(app_configs=None)
+    assert all(explained(each.hint) for each in found)
+    return found
 
 
 def test_nothing_to_report():

@@ -10,9 +10,22 @@ reason      a code with its data; makes its sentence, and puts equal reasons of 
 from __future__ import annotations
 
 from .codes import ReasonCode
-from .reason import Reason, action, because, by_node, code_of, describe, is_silent, printable
+from .reason import (
+    Reason,
+    action,
+    because,
+    by_node,
+    code_of,
+    describe,
+    is_of_set_up,
+    is_silent,
+    printable,
+)
+from .sentences import CHECKS, LOOK_FURTHER
 
 __all__ = [
+    "CHECKS",
+    "LOOK_FURTHER",
     "Reason",
     "ReasonCode",
     "action",
@@ -20,6 +33,7 @@ __all__ = [
     "by_node",
     "code_of",
     "describe",
+    "is_of_set_up",
     "is_silent",
     "printable",
 ]

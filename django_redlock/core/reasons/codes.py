@@ -32,6 +32,8 @@ class ReasonCode(enum.StrEnum):
     CERTIFICATE_NEEDED = "certificate_needed"
     WEB_SERVER = "web_server"
     NOT_A_NODE = "not_a_node"
+    SENTINEL = "sentinel"
+    PERHAPS_SENTINEL = "perhaps_sentinel"
     STRANGE_INFO = "strange_info"
     STRANGE_TIME = "strange_time"
     NO_SUCH_DATABASE = "no_such_database"

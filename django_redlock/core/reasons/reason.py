@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 from .codes import ReasonCode
-from .sentences import ACTIONS, BRIEF, IF_EMPTY, MORE, SENTENCES, SILENT
+from .sentences import ACTIONS, BRIEF, IF_EMPTY, MORE, SENTENCES, SET_UP, SILENT
 
 Datum: TypeAlias = "str | float | Reason"
 SECONDS: Final = frozenset({"seconds", "ahead", "behind"})  # data by which reasons do not differ
@@ -68,6 +68,11 @@ def action(reason: Reason) -> str:
 def is_silent(reason: Reason | str | None) -> bool:
     """Tell whether perhaps no server runs at the address of a node with this reason."""
     return not isinstance(reason, Reason) or reason.code in SILENT
+
+
+def is_of_set_up(reason: Reason | str | None) -> bool:
+    """Tell whether the settings or the server have to be corrected before this node can vote."""
+    return isinstance(reason, Reason) and reason.code in SET_UP
 
 
 def _shown(name: str, datum: Datum) -> Datum:

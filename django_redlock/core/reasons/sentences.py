@@ -9,6 +9,14 @@ from typing import Final
 
 from .codes import ReasonCode
 
+DOCS: Final = "https://django-redlock.readthedocs.io/en/latest/"
+RIGHTS: Final = f"{DOCS}reference/settings.html#an-acl-user-for-the-nodes"
+CHECKS: Final = f"{DOCS}reference/settings.html#"  # and the number of a system check
+SERVERS: Final = (
+    "name the servers that hold the locks in NODES, as in redis://10.0.0.1:6379/0: independent "
+    "masters, no replicas"
+)
+
 SENTENCES: Final = {
     ReasonCode.DOWN: "down",
     ReasonCode.CONNECTION_REFUSED: "connection refused",
@@ -39,6 +47,8 @@ SENTENCES: Final = {
     "OPTIONS['ssl_certfile'] and OPTIONS['ssl_keyfile']",
     ReasonCode.WEB_SERVER: "is a web server, not Redis or Valkey; correct host and port in NODES",
     ReasonCode.NOT_A_NODE: "answers, but not as Redis or Valkey; correct host and port in NODES",
+    ReasonCode.SENTINEL: f"is a Sentinel, which holds no locks; {SERVERS}",
+    ReasonCode.PERHAPS_SENTINEL: f"has no command SELECT, so it is probably a Sentinel; {SERVERS}",
     ReasonCode.STRANGE_INFO: "its INFO is not that of a Redis or Valkey server",
     ReasonCode.STRANGE_TIME: "its TIME is not that of a Redis or Valkey server",
     ReasonCode.NO_SUCH_DATABASE: "has no database of that number; correct it in NODES",
@@ -71,8 +81,7 @@ SENTENCES: Final = {
     ReasonCode.READ_ONLY: "READONLY: is a replica",
     ReasonCode.CANNOT_SAVE: "MISCONF: cannot save to disk and refuses writes",
     ReasonCode.TOO_FEW_REPLICAS: "NOREPLICAS: has too few replicas and refuses writes",
-    ReasonCode.NO_PERMISSION: "NOPERM: the user lacks a right; see the ACL line in the "
-    "documentation",
+    ReasonCode.NO_PERMISSION: f"NOPERM: the user lacks a right; see the ACL line in {RIGHTS}",
     ReasonCode.TOO_MANY_CLIENTS: "has as many clients as it allows",
     ReasonCode.ERROR: "answered with an error: {text}",
     ReasonCode.UNREADABLE_ERROR: "answered with an error that is no text",
@@ -154,7 +163,7 @@ SENTENCES: Final = {
     ReasonCode.TOO_SLOW: "a round trip takes {milliseconds:.1f} ms, more than NODE_TIMEOUT "
     "({timeout:g} s), so its replies come too late; raise NODE_TIMEOUT to {enough:g} or more",
     ReasonCode.RIGHTS_MISSING: "the user may not run {commands}; give it the rights of the ACL "
-    "line in the documentation",
+    f"line in {RIGHTS}",
     ReasonCode.KEYS_DENIED: "the user may not use the keys under KEY_PREFIX; give it the rule "
     "~{prefix}*",
     ReasonCode.EVERYBODY: "asks for no password, so all who reach it can take and delete locks; "
@@ -215,6 +224,44 @@ SILENT: Final = frozenset(
         ReasonCode.NOT_WAITED_FOR,
     }
 )
+# Something is wrong with the settings or the server, and one reply does not show all of it.
+SET_UP: Final = frozenset(
+    {
+        ReasonCode.CONNECTING,
+        ReasonCode.CONNECT_TIMEOUT,
+        ReasonCode.CONNECT_FAILED,
+        ReasonCode.CONNECT_RAISED,
+        ReasonCode.NOT_TLS,
+        ReasonCode.PERHAPS_NOT_TLS,
+        ReasonCode.TLS,
+        ReasonCode.PERHAPS_TLS,
+        ReasonCode.UNTRUSTED,
+        ReasonCode.OTHER_HOST,
+        ReasonCode.EXPIRED,
+        ReasonCode.CERTIFICATE_NEEDED,
+        ReasonCode.WEB_SERVER,
+        ReasonCode.NOT_A_NODE,
+        ReasonCode.SENTINEL,
+        ReasonCode.PERHAPS_SENTINEL,
+        ReasonCode.STRANGE_INFO,
+        ReasonCode.STRANGE_TIME,
+        ReasonCode.NO_SUCH_DATABASE,
+        ReasonCode.UNSENDABLE,
+        ReasonCode.LOGIN_REFUSED,
+        ReasonCode.NO_PASSWORD_THERE,
+        ReasonCode.PASSWORD_NEEDED,
+        ReasonCode.CLUSTER,
+        ReasonCode.REPLICA,
+        ReasonCode.PROMOTED,
+        ReasonCode.DUPLICATE,
+        ReasonCode.WRONG_TYPE,
+        ReasonCode.NO_PERMISSION,
+        ReasonCode.ERROR,
+        ReasonCode.UNREADABLE_ERROR,
+        ReasonCode.NOT_THE_PROTOCOL,
+    }
+)
+LOOK_FURTHER: Final = "run manage.py redlock_check to see what each node needs"
 # Without the data that a table shows beside it.
 BRIEF: Final = {
     ReasonCode.NO_ANSWER: "no answer",
@@ -229,5 +276,7 @@ BRIEF: Final = {
 MORE: Final = {
     "only_node_of": " (if this single node's locks only save work, set 'RESTART_GUARD': False in "
     "REDLOCK[{only_node_of!r}])",
+    "reentered": "; {by} holds {reentered!r} already, and a lock is not re-entrant: take it once, "
+    "around all that needs it, and check it inside by assert_locked({reentered!r})",
 }
 IF_EMPTY: Final = {"holder": "somebody", "text": "no text"}

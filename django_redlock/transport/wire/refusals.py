@@ -44,6 +44,8 @@ TOLD: Final = {
     "No route to host": ReasonCode.NO_ROUTE,
     "max number of clients reached": ReasonCode.TOO_MANY_CLIENTS,
     "DB index is out of range": ReasonCode.NO_SUCH_DATABASE,
+    "unknown command 'SELECT'": ReasonCode.PERHAPS_SENTINEL,
+    "unknown command `SELECT`": ReasonCode.PERHAPS_SENTINEL,  # Redis 6
     "Authentication required": ReasonCode.PASSWORD_NEEDED,
     "invalid username-password pair": ReasonCode.LOGIN_REFUSED,
     "without any password configured": ReasonCode.NO_PASSWORD_THERE,

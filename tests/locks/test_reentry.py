@@ -1,0 +1,147 @@
+"""A second attempt by the code that has the name already: LockTaken, and it says so."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.test import override_settings
+
+from django_redlock import LockTaken, redlock
+from django_redlock.testing import taken
+
+THREAD = "this very process and thread holds 'name' already"
+TASK = "this very process and task holds 'name' already"
+AROUND = "this very process, in the code around this one or that started it, holds 'name' already"
+
+
+@pytest.fixture(params=["in memory", "real"])
+def nodes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Nodes in memory, and real ones."""
+    alias = {"NODES": ["memory://a", "memory://b", "memory://c"]}
+    if request.param == "real":
+        alias = request.getfixturevalue("patient_nodes").settings(
+            MAX_TTL=60, RESTART_GUARD=False, NODE_TIMEOUT=20
+        )
+    with override_settings(REDLOCK={"default": alias}):
+        yield
+
+
+pytestmark = pytest.mark.usefixtures("nodes")
+
+
+def said(name: str | list[str] = "name", **options: Any) -> str:
+    """What an attempt by blocking calls is told; it is the same error for programs."""
+    with pytest.raises(LockTaken) as error:
+        redlock(name, **options).acquire()
+    assert error.value.code == "held"
+    assert error.value.holder
+    again = pickle.loads(pickle.dumps(error.value))  # noqa: S301 - our own
+    assert (str(again), again.data) == (str(error.value), error.value.data)
+    return str(error.value)
+
+
+async def asaid(name: str | list[str] = "name") -> str:
+    """The same in a task."""
+    with pytest.raises(LockTaken) as error:
+        await redlock(name).aacquire()
+    return str(error.value)
+
+
+def in_a_thread(ask: Callable[[], str]) -> str:
+    """What another thread is told."""
+    told: list[str] = []
+    thread = threading.Thread(target=lambda: told.append(ask()))
+    thread.start()
+    thread.join()
+    return told[0]
+
+
+def test_the_same_thread():
+    """With what to write in its place; also after a wait, and from an inner block."""
+    with redlock("name"), redlock("inner"):
+        assert f"; {THREAD}, and a lock is not re-entrant" in said()
+        assert "assert_locked('name')" in said(wait=0.01)
+        with pytest.raises(LockTaken) as error:
+            redlock("name").acquire()
+        assert error.value.data["reentered"] == "name"
+    redlock("name").acquire().release()
+
+
+def test_one_name_of_a_list():
+    """The one that is held is named, in both directions."""
+    with redlock("name"):
+        assert THREAD in said(["another", "name"])
+    with redlock(["another", "name"]):
+        assert THREAD in said("name")
+        assert THREAD in said(["name", "third"])
+
+
+def test_a_lease_of_another_is_not_ours():
+    """Of another thread, of somebody else, and what this one has had or holds besides."""
+    with redlock("name"):
+        assert "re-entrant" not in in_a_thread(said)
+    with taken("name"), redlock("other"):
+        assert "re-entrant" not in said()
+        assert "re-entrant" not in said(["name", "free"])
+    lease = redlock("name").acquire()
+    handle = lease.handle()
+    adopted: list[Any] = []
+    thread = threading.Thread(target=lambda: adopted.append(redlock.adopt(handle)))
+    thread.start()
+    thread.join()
+    assert "re-entrant" not in said()
+    adopted[0].release()
+
+
+def test_the_same_task():
+    """By ``async with``; a task that it has started is told that it is not its own."""
+
+    async def body() -> tuple[str, str, str]:
+        async with redlock("name"):
+            started = asyncio.create_task(asaid())
+            return await asaid(), await started, await sync_to_async(said)()
+
+    own, of_a_child, in_a_thread_of_it = asyncio.run(body())
+    assert TASK in own
+    assert AROUND in of_a_child
+    assert AROUND in in_a_thread_of_it
+
+
+def test_a_task_beside_is_not_told():
+    """One that was started before has no such lease."""
+
+    async def body() -> str:
+        held = asyncio.Event()
+
+        async def beside() -> str:
+            await held.wait()
+            return await asaid()
+
+        task = asyncio.create_task(beside())
+        async with redlock("name"):
+            held.set()
+            return await task
+
+    assert "re-entrant" not in asyncio.run(body())
+
+
+def test_a_child_that_holds_another_lock():
+    """Its own lease is its own, and its parent's is not."""
+
+    async def child() -> tuple[str, str]:
+        async with redlock("mine"):
+            return await asaid("mine"), await asaid("name")
+
+    async def body() -> tuple[str, str]:
+        async with redlock("name"):
+            return await asyncio.create_task(child())
+
+    mine, parents = asyncio.run(body())
+    assert "this very process and task holds 'mine'" in mine
+    assert AROUND in parents
