@@ -139,7 +139,7 @@ def _of_route(route: Route) -> Iterator[checks.CheckMessage]:
 
 
 def _takes_anything(*args: Any, **kwargs: Any) -> None:
-    """Stand for the handler of a class; only its URL tells what it is called with."""
+    """Take the place of a class's handler: only its URL tells what that is called with."""
 
 
 def _found(function: Any, seen: set[int], *, in_atomic: bool = False) -> Iterator[Found]:
