@@ -20,6 +20,7 @@ from tests.docs.test_docs import PROJECT
 from tests.docs.test_promises_page import names_in
 
 MAKEFILE = (ROOT / "Makefile").read_text()
+REPOSITORY = f"{PROJECT['urls']['Source']}.git"
 PROMPTS = {"$", "nodes>"}
 SHELL = {"cd", "mkdir", ".", "celery", "gunicorn"}  # run by the tests of their pages
 OF_A_NODE = {"kill", "pause", "resume", "restart"}  # methods of EmbeddedNodes
@@ -37,6 +38,7 @@ def wrong(line: str) -> str:
     if program.endswith(("python", "python3")):
         return _of_python(arguments)
     check = {"make": _of_make, "pip": _of_pip, "django-admin": _of_django, "manage.py": _of_django}
+    check["git"] = _of_git
     check["redlock_status"] = lambda words: _of_django(["redlock_status", *words])
     if program == "make":
         return _of_make([*arguments, variables.get("ARGS", "")])
@@ -99,11 +101,20 @@ def _help(module: str) -> str:
     return ended.stdout
 
 
+def _of_git(words: list[str]) -> str:
+    return "" if words == ["clone", REPOSITORY] else f"git {' '.join(words)}"
+
+
 def _of_pip(words: list[str]) -> str:
     if words[0] != "install":
         return f"pip {words[0]}"
     for word in words[1:]:
-        name, _, extras = word.rstrip("]").partition("[")
+        word, _, source = word.partition("git+")  # noqa: PLW2901 - what is before the address
+        if source and source != REPOSITORY:
+            return f"no repository {source}"
+        name, _, extras = word.removesuffix(" @ ").rstrip("]").partition("[")
+        if source and not name:
+            continue
         known = PROJECT["optional-dependencies"]
         if name == PROJECT["name"]:
             missing = [each for each in extras.split(",") if each and each not in known]

@@ -210,6 +210,37 @@ def test_the_readme_is_short():
     assert len(README.read_text().split()) <= 700
 
 
+EXPLAINED = ["node", "vote", "lease", "fence"]
+
+
+def unexplained(text: str) -> list[str]:
+    """The words of the trade that a text uses before it has said, in bold, what they are."""
+    prose = re.sub(r"\]\([^)]*\)", "]", text)
+    first = {word: re.search(rf"(\**)\b{word}s?\b", prose, re.IGNORECASE) for word in EXPLAINED}
+    return [word for word, found in first.items() if found and found[1] != "**"]
+
+
+def test_the_readme_explains_its_words_first():
+    """Who has never heard of Redlock meets no lease, node, vote or fence before its explanation."""
+    text = README.read_text()
+    assert all(f"**{word}" in text for word in EXPLAINED)
+    assert unexplained(text) == []
+    assert unexplained("Five nodes, **nodes**, **vote**. [A lease](https://fence).") == [
+        "node",
+        "lease",
+    ]
+
+
+def test_the_readme_tells_what_state_the_project_is_in():
+    """Version and state are those of the package, and nothing is on the index before a release."""
+    first = README.read_text().split("\n\n")[1]
+    released = re.search(r"^## \[\d", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    (state,) = [each for each in PROJECT["classifiers"] if each.startswith("Development Status")]
+    assert first.startswith(f"{PROJECT['version']}, {state.rpartition(' ')[2].lower()}")
+    for page in (README, INSTALL):
+        assert ("not yet on the package index" in page.read_text()) == (not released)
+
+
 def test_the_readme_runs(tmp_path):
     """Every Python block of the README runs as pasted, in one project, from top to bottom."""
     with reader(tmp_path, "mysite.test_settings") as someone:

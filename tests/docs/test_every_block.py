@@ -62,6 +62,10 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/how-to/migrate.md": {
         "python": "tests/interop/test_migration_page.py::test_before_and_after"
     },
+    "docs/how-to/operate.md": {
+        "python": "tests/docs/test_operate_page.py"
+        "::test_another_prefix_excludes_nobody_and_both_locks_do"
+    },
     "docs/how-to/other-clients.md": {
         "python": "tests/interop/test_other_clients_page.py::test_an_example_of_the_page",
         "js": "tests/interop/test_other_clients_page.py::test_an_example_of_the_page",
@@ -200,6 +204,10 @@ def test_each_command_of_a_page_exists(page):
         "manage.py redlock_status --limit many",
         "pip install 'django-redlock[no-such-extra]'",
         "pip install no-such-package",
+        "pip install git+https://github.com/django-redlock/no-such-repository.git",
+        "pip install 'django-redlock[no-such-extra] @ "
+        "git+https://github.com/django-redlock/django-redlock.git'",
+        "git clone https://github.com/django-redlock/no-such-repository.git",
         ".venv/bin/python -m pytest tests/docs/test_docs.py::test_no",
         "python -m tools.no_such_tool",
         "python no-such-file.py",

@@ -134,6 +134,7 @@ PROSE = {
     },
     "docs/how-to/long-jobs.md": {"**held**"},
     "docs/how-to/deployment.md": {"Exit status", "The node keeps"},
+    "docs/how-to/operate.md": {"What you see"},
     "docs/how-to/testing.md": {"At the end of the test"},
     "docs/how-to/transactions.md": {"The block"},
     "docs/how-to/views.md": {"Server"},

@@ -1,0 +1,308 @@
+"""The procedures of "Operate the nodes" on real nodes, and what goes wrong without them."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from functools import partial
+from io import StringIO
+from itertools import combinations
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import override_settings
+
+from django_redlock import LockTaken, NodesUnavailable, conf, redlock, redlocks
+from django_redlock.core import completion, marks
+from django_redlock.core.reasons import ReasonCode
+from django_redlock.leases.lease import Lease
+from django_redlock.locks.template import LockTemplate
+from django_redlock.testing import EmbeddedNodes
+from tests.docs.test_docs import PASSWORD, ROOT, acl_rules
+from tests.docs.test_pasted_pages import examples
+from tests.support.servers import redis_version
+from tests.support.waiting import eventually
+
+OPERATE = ROOT / "docs/how-to/operate.md"
+PATIENT: dict[str, Any] = {"NODE_TIMEOUT": 10, "MAX_TTL": 60, "RESTART_GUARD": False}
+PREFIX = "shop:redlock:"  # the new one of the page
+
+
+def client(setting: dict[str, Any]) -> LockTemplate:
+    """A process with these settings, as far as nodes can tell."""
+    backend = conf.make("default", setting)
+    return LockTemplate(lambda _: backend)
+
+
+def status(*arguments: str) -> tuple[int, str]:
+    """Run `redlock_status`; its exit status, and what it prints."""
+    out = StringIO()
+    try:
+        call_command("redlock_status", *arguments, stdout=out, no_color=True)
+    except SystemExit as ended:
+        return int(ended.code or 0), out.getvalue()
+    return 0, out.getvalue()
+
+
+def under_guard(lock: LockTemplate) -> bool:
+    """Whether no majority votes, because nodes are under the restart guard."""
+    try:
+        lock("guarded").try_acquire()
+    except NodesUnavailable as error:
+        return any(vote.code == ReasonCode.RESTART_GUARD for vote in error.votes)
+    return False
+
+
+def has(nodes: EmbeddedNodes, place: int, name: str) -> bool:
+    """Whether a node has the key of a lock."""
+    with closing(nodes[place].client()) as admin:
+        return bool(admin.exists(f"redlock:lock:{name}"))
+
+
+def delete(nodes: EmbeddedNodes, name: str, *places: int) -> None:
+    """Delete the key by hand, as the page shows it."""
+    for place in places:
+        with closing(nodes[place].client()) as admin:
+            admin.execute_command("DEL", f"redlock:lock:{name}")
+
+
+# -- another list of nodes ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[EmbeddedNodes]:
+    """Four nodes: A, B and C, and D that comes later."""
+    with EmbeddedNodes(4) as nodes:
+        yield nodes
+
+
+def listing(nodes: EmbeddedNodes, letters: str) -> LockTemplate:
+    """A process with a list of nodes."""
+    return client(PATIENT | {"NODES": [nodes.urls["ABCD".index(letter)] for letter in letters]})
+
+
+def held_by_a_majority(
+    nodes: EmbeddedNodes, letters: str, missing: tuple[str, ...], name: str
+) -> Lease:
+    """A lease of a process with a list that others kept from some of its nodes."""
+    for letter in missing:
+        with closing(nodes["ABCD".index(letter)].client()) as admin:
+            admin.set(f"redlock:lock:{name}", "foreign", px=60_000)
+    lease = listing(nodes, letters)(name, renew=False).acquire()
+    delete(nodes, name, *map("ABCD".index, missing))
+    return lease
+
+
+def gets_it(nodes: EmbeddedNodes, letters: str, name: str) -> bool:
+    """Whether a process with this list gets the name."""
+    return listing(nodes, letters)(name).try_acquire() is not None
+
+
+def test_an_exchanged_node_lets_two_in(four):
+    """As the page says: one on A and B by the old list, one on C and D by the new one."""
+    lease = held_by_a_majority(four, "ABC", ("C",), "exchanged")
+    assert gets_it(four, "BCD", "exchanged")
+    lease.ensure()
+
+
+@pytest.mark.parametrize(("old", "new"), [("ABC", "ABCD"), ("ABCD", "BCD")])
+def test_an_added_and_a_removed_node_let_nobody_in(four, old, new):
+    """Whichever majority has it, a process with the list of the next step does not, and back."""
+    for mine, others in [(old, new), (new, old)]:
+        for number in range(len(mine)):
+            for missing in combinations(mine, number):
+                if len(mine) - number <= len(mine) // 2:
+                    continue
+                name = f"{mine}-{others}-{''.join(missing)}"
+                held_by_a_majority(four, mine, missing, name)
+                assert not gets_it(four, others, name)
+
+
+# -- restarts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_restarts_one_after_the_other_keep_a_lease():
+    """Step by step as the page says, at the same address and with an empty server each time."""
+    with EmbeddedNodes(3) as nodes:
+        settings = nodes.settings(MAX_TTL=6)
+        with override_settings(REDLOCK={"default": settings}):
+            lease = redlock("held").acquire()
+            for place in range(2):  # a majority has forgotten it then
+                nodes.restart(place)
+                assert "restart guard" in eventually(partial(degraded), within=60)
+                assert not lease.lost
+                eventually(lambda: status()[0] == 0, within=60, every=0.1)
+                eventually(partial(has, nodes, place, "held"), within=60)
+            lease.ensure()
+            lease.release()
+
+
+def degraded() -> str:
+    """What `redlock_status` prints while a node does not vote."""
+    code, printed = status()
+    return printed if code == 3 else ""
+
+
+@pytest.mark.slow
+def test_restarts_at_once_lose_the_lease():
+    """Without the pauses a majority has forgotten it; the holder is told, by its deadline."""
+    told: list[Lease] = []
+    with EmbeddedNodes(3) as nodes:
+        settings = nodes.settings(MAX_TTL=6)
+        with override_settings(REDLOCK={"default": settings}):
+            lease = redlock("held", on_lost=told.append).acquire()
+            fence = lease.fence
+            nodes.restart(0)
+            nodes.restart(1)
+            eventually(lambda: lease.lost, within=60)
+            eventually(lambda: told == [lease], within=60)
+            with redlock("held", wait=60) as later:
+                assert later.fence > fence
+
+
+# -- the key prefix -------------------------------------------------------------------------------
+
+
+def rule(nodes: EmbeddedNodes) -> None:
+    """Make the user of the reference on each node."""
+    for node in nodes:
+        with closing(node.client()) as admin:
+            rules = acl_rules()
+            if (7, 0) <= redis_version(node) < (7, 2):
+                rules.remove("+client|setinfo")
+            admin.execute_command("ACL SETUSER", "redlock", *rules)
+
+
+@pytest.mark.slow
+def test_another_prefix_excludes_nobody_and_both_locks_do():
+    """The page's steps: rights, a count that one command starts, and a release that takes both."""
+    files = examples(OPERATE)
+    with EmbeddedNodes(3) as nodes, ExitStack() as stack:
+        default = nodes.settings(MAX_TTL=6)
+        rule(nodes)
+        default["NODES"] = [
+            {"URL": url, "USERNAME": "redlock", "PASSWORD": PASSWORD} for url in nodes.urls
+        ]
+        names: dict[str, Any] = {"REDLOCK": {"default": default}}
+        exec(files["mysite/settings.py"], names)  # noqa: S102 - our own page
+        aliases = names["REDLOCK"]
+        assert aliases["next"]["KEY_PREFIX"] == PREFIX
+        exec(files["billing/prefixes.py"], names)  # noqa: S102 - our own page
+        stack.enter_context(override_settings(REDLOCK=aliases))
+
+        lease = redlock("x").acquire()
+        with pytest.raises(NodesUnavailable):  # no right to these keys
+            redlocks["next"]("x").try_acquire()
+        allow(nodes)
+        eventually(lambda: under_guard(redlocks["next"]), within=60)  # a refused login is remembered
+        assert status("--alias", "default")[0] == 0
+        eventually(lambda: status("--alias", "next")[0] == 0, within=60, every=0.1)
+        with redlocks["next"]("x") as second:  # two holders of one name
+            lease.ensure()
+            assert second.fence > lease.fence
+
+        with names["both"]("y") as both:
+            assert redlock("y").try_acquire() is None
+            assert redlocks["next"]("y").try_acquire() is None
+            assert both.fence > lease.fence
+        redlock("y").acquire().release()
+
+
+def allow(nodes: EmbeddedNodes) -> None:
+    """Give the user the new keys, by the page's own command."""
+    page = OPERATE.read_text()
+    command = f"ACL SETUSER redlock ~{PREFIX}*"
+    assert f"`{command}`" in page
+    for node in nodes:
+        with closing(node.client()) as admin:
+            admin.execute_command(*command.split())
+
+
+def test_the_settings_of_the_next_prefix():
+    """The page's settings file takes those of the project, with another prefix."""
+    begin, _, text = examples(OPERATE)["mysite/next_settings.py"].partition("import *\n")
+    assert begin.endswith("from mysite.settings ")
+    names: dict[str, Any] = {"REDLOCK": {"default": {"NODES": ["memory://a"]}}}
+    exec(text, names)  # noqa: S102 - our own page
+    assert conf.make("default", names["REDLOCK"]["default"]).policy.prefix == PREFIX
+
+
+def test_what_remains_of_a_prefix(patient_nodes):
+    """The keys without an expiry that the page deletes are all that locks and tasks leave."""
+    with redlock("x"), pytest.raises(LockTaken):
+        redlock("x").acquire(wait=0.01)
+    backend = conf.backend("default")
+    key = marks.mark_key(backend.policy, "sync", ["x"])
+    backend.run(marks.publish(backend.policy, key, task="sync", ttl=60, task_id="id-1"))
+    lease = redlock.using(label="host:1(sync):id-1", renew=False)("run:sync:1").acquire()
+    lease.disown()
+    backend.run(completion.complete(backend.policy, lease.grant, life=60))
+    with redlock("y"), closing(patient_nodes[0].client()) as admin:
+        keys = list(admin.scan_iter("redlock:*", count=1000))
+        left = {key.decode() for key in keys if admin.ttl(key) < 0}
+    (command,) = re.findall(r"`redis-cli DEL (redlock:f[^`]*)`", OPERATE.read_text())
+    assert left == set(command.split())
+
+
+# -- MAX_TTL --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_process_with_the_smaller_max_ttl_grants_a_longer_lock_again():
+    """Its guard is over before the lock is; a process that knows the larger one still waits."""
+    with EmbeddedNodes(3) as nodes:
+        small = nodes.settings()  # MAX_TTL is 2
+        large = small | {"MAX_TTL": 600, "TTL": 600}
+        long = client(large | {"RESTART_GUARD": False})("report", renew=False).acquire()
+        for place in range(3):
+            nodes.restart(place)
+        client(small)("report", wait=60).acquire()
+        long.ensure()
+        assert under_guard(client(large))
+
+
+@pytest.mark.slow
+def test_nodes_that_are_younger_than_the_larger_guard_have_no_vote():
+    """So look at their uptime before MAX_TTL is raised."""
+    with EmbeddedNodes(3) as nodes:
+        small = nodes.settings()
+        client(small)("x", wait=60).acquire().release()
+        assert under_guard(client(small | {"MAX_TTL": 600}))
+
+
+# -- a lock that is stuck -------------------------------------------------------------------------
+
+
+def test_the_status_names_the_holder(patient_nodes):
+    """Host and process."""
+    with redlock("stuck"):
+        assert f"{socket.gethostname()}:{os.getpid()}" in status("stuck")[1]
+
+
+def test_a_key_that_is_deleted_by_hand_lets_a_second_holder_in(patient_nodes):
+    """At once; and the first one, which is not renewed, believes that it has the lock."""
+    lease = redlock("stuck", renew=False).acquire()
+    delete(patient_nodes, "stuck", *range(len(patient_nodes)))
+    with redlock("stuck") as second:
+        lease.ensure()
+        assert second.fence > lease.fence
+
+
+@pytest.mark.usefixtures("often")
+def test_the_holder_is_told_of_a_deleted_key_by_its_renewal(patient_nodes):
+    """Where all nodes lost it; on a minority the renewal puts it back."""
+    told: list[Lease] = []
+    with redlock("kept") as kept:
+        delete(patient_nodes, "kept", 0, 1)
+        eventually(lambda: has(patient_nodes, 0, "kept") and has(patient_nodes, 1, "kept"))
+        kept.ensure()
+    lease = redlock("stuck", on_lost=told.append).acquire()
+    for place in range(len(patient_nodes)):  # another holder has it before the next renewal
+        with closing(patient_nodes[place].client()) as admin:
+            admin.set("redlock:lock:stuck", "foreign", px=60_000)
+    eventually(lambda: lease.lost and told == [lease])
