@@ -205,8 +205,7 @@ def test_each_command_of_a_page_exists(page):
         "pip install 'django-redlock[no-such-extra]'",
         "pip install no-such-package",
         "pip install git+https://github.com/django-redlock/no-such-repository.git",
-        "pip install 'django-redlock[no-such-extra] @ "
-        "git+https://github.com/django-redlock/django-redlock.git'",
+        "pip install 'django-redlock[none] @ git+https://github.com/django-redlock/django-redlock.git'",
         "git clone https://github.com/django-redlock/no-such-repository.git",
         ".venv/bin/python -m pytest tests/docs/test_docs.py::test_no",
         "python -m tools.no_such_tool",

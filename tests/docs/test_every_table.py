@@ -83,6 +83,11 @@ COMPARED: dict[str, dict[str, str]] = {
     "docs/how-to/transactions.md": {
         "`redlock(name, durable=…)`": f"{OF_CALLS}::test_what_durable_does",
     },
+    "docs/how-to/troubleshooting.md": {
+        "You read": "tests/docs/test_troubleshooting_page.py"
+        "::test_each_text_of_the_page_is_said_by_a_test",
+        "You see": "tests/docs/test_troubleshooting_page.py::test_what_celery_shows",
+    },
     "docs/how-to/views.md": {
         "Key": f"{OF_CALLS}::test_the_keys_of_the_views_page_are_names",
         "Option": f"{OF_SETTINGS}::test_the_options_of_a_view",

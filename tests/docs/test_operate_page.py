@@ -199,7 +199,9 @@ def test_another_prefix_excludes_nobody_and_both_locks_do():
         with pytest.raises(NodesUnavailable):  # no right to these keys
             redlocks["next"]("x").try_acquire()
         allow(nodes)
-        eventually(lambda: under_guard(redlocks["next"]), within=60)  # a refused login is remembered
+        eventually(
+            lambda: under_guard(redlocks["next"]), within=60
+        )  # a refused login is remembered
         assert status("--alias", "default")[0] == 0
         eventually(lambda: status("--alias", "next")[0] == 0, within=60, every=0.1)
         with redlocks["next"]("x") as second:  # two holders of one name
