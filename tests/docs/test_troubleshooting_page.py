@@ -13,12 +13,14 @@ from contextvars import Context
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import HttpResponse
 from django.test import RequestFactory, override_settings
 
 from django_redlock import LockTaken, assert_locked, redlock
 from django_redlock.celery import LockedTask, locked_task
+from django_redlock.core.reasons import ReasonCode, because, describe
 from django_redlock.errors import DuplicateTask
 from django_redlock.fencing import RemoteHolder, fenced
 from django_redlock.fencing.field import Token
@@ -222,7 +224,7 @@ def without(count: int, call: Callable[[], tuple[int, str]]) -> str:
     return call()[1]
 
 
-def checked(well: int) -> str:
+def checked(well: int, **options: Any) -> str:
     """What `redlock_check` prints of three nodes, of which so many are there."""
     with ExitStack() as stack:
         urls = [f"redis://127.0.0.1:{number + 1}" for number in range(3 - well)]
@@ -230,7 +232,10 @@ def checked(well: int) -> str:
             node = stack.enter_context(closing(EmbeddedNode()))
             node.start()
             urls.append(node.url)
-        stack.enter_context(override_settings(REDLOCK={"default": {"NODES": urls} | PATIENT}))
+        stack.enter_context(
+            override_settings(REDLOCK={"default": {"NODES": urls} | PATIENT | options})
+        )
+        status()  # where the nodes are new, their seconds count from here on
         return check()[1]
 
 
@@ -264,9 +269,14 @@ SAID: dict[str, Callable[[], Any]] = {
     "asks for a password": with_a_password,
     "refuses the username or password": lambda: with_a_password(PASSWORD="wrong"),
     "the user lacks a right": a_user_without_rights,
+    # A real one: tests/transport/test_refusals.py::test_a_sentinel.
+    "is a Sentinel, which holds no locks": lambda: describe(because(ReasonCode.SENTINEL)),
     "is the same server as …": one_server_twice,
     "… of … nodes answered; held until its deadline": extended_in_an_outage,
     "held by … on … of … nodes": lambda: [redlock("x").acquire() for _ in range(2)],
+    "this very process and thread holds … already": lambda: [
+        redlock("x").acquire() for _ in range(2)
+    ],
     "its time ran out": lost,
     "the lease was lost": lambda: lost().ensure(),
     "a majority does not have it any more": deleted,
@@ -278,6 +288,9 @@ SAID: dict[str, Callable[[], Any]] = {
     "REDLOCK has no alias …": lambda: configured({"other": {"NODES": ["redis://a"]}}),
     "ttl=… is above MAX_TTL": lambda: redlock("x", ttl=600).acquire(),
     "has braces, which only a decorator fills in": lambda: redlock("invoice:{pk}").acquire(),
+    "is a …, whose text may change, and be that of others": lambda: single_flight("x:{user}")(
+        lambda request, user: None
+    )(RequestFactory().post("/"), User(pk=1)),
     "You cannot take a lock by blocking calls from an async context": lambda: asyncio.run(
         blocking()
     ),
@@ -295,6 +308,7 @@ SAID: dict[str, Callable[[], Any]] = {
     "no majority, no lock can be taken (…": lambda: without(3, status),
     "locks work, and something is to be done (…": lambda: checked(2),
     "too few nodes can vote, no lock can be taken (…": lambda: checked(1),
+    "not yet, no lock can be taken for … s more (…": lambda: checked(3, RESTART_GUARD=True),
 }
 OF_A_DESK: dict[str, Callable[[Any], Any]] = {
     "… is sent unmarked: no majority of the nodes has marked it": lambda desk: an_outage(
