@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 from urllib.error import HTTPError
 
@@ -21,10 +22,12 @@ from django.test import override_settings
 
 from django_redlock import redlock
 from django_redlock.testing import EmbeddedNode
+from tests.docs.tables import codes, table
 from tests.docs.test_docs import ROOT, Block, Reader, blocks, reader
 from tests.support.waiting import eventually
 
 PAGE = ROOT / "docs/how-to/celery.md"
+DEEP = re.DOTALL | re.MULTILINE
 IMPORT = "mysite/__init__.py"  # by which a web process comes to know the Celery app
 IN_MEMORY = """\
 REDLOCK = {"default": {"NODES": ["memory://a", "memory://b", "memory://c"]}}
@@ -61,16 +64,24 @@ def commands() -> list[str]:
     return [line.removeprefix("$ ") for text in consoles for line in text.splitlines()]
 
 
+def written(page: Path) -> list[Block]:
+    """The examples of a page, those in its lists too."""
+    text = re.sub(r"^ *```python\n.*?^ *```$", lambda m: dedent(m[0]), page.read_text(), flags=DEEP)
+    return [
+        Block("python", named[1] if (named := re.match(r"# (\S+\.py)\n", each)) else "", each)
+        for each in re.findall(r"^```python\n(.*?)^```$", text, DEEP)
+    ]
+
+
 def follow(someone: Reader, settings: str, *, without: str = "") -> None:
     """Make the project of the page: its commands, its files, and the addresses of one's own."""
     for command in commands():
         if command.startswith(("django-admin", "python manage.py")):
             someone.run(command)
-    for block in blocks(PAGE):
-        if block.language == "python":
-            assert block.file, "an example without a file would run nowhere"
-            if block.file != without:
-                someone.write(block)
+    for block in written(PAGE):
+        assert block.file, "an example without a file would run nowhere"
+        if block.file != without:
+            someone.write(block)
     someone.write(Block("python", "mysite/settings.py", settings))
 
 
@@ -103,28 +114,26 @@ for task, name in [(tasks.import_shop, "import:3"), (tasks.export_shop, "export:
         assert task(3)["skipped"]
 assert tasks.build_index(3) == "index 3"
 
-for task, result in [(tasks.sync_account, "account 3"), (tasks.refresh, "fresh 3")]:
-    assert task(3) == result
+assert tasks.sync_account(3) == "account 3"
 first = tasks.sync_account.delay(3)
 assert not first.duplicate
 second = tasks.sync_account.delay(3)
 assert (second.duplicate, second.id) == (True, first.id)
-tasks.refresh.delay(3)
-assert tasks.refresh.delay(3).startswith("already asked for: ")
 
 from django.test import RequestFactory
 from reports import views
 assert views.clear(RequestFactory().get("/"), 3).status_code == 200
 assert not tasks.sync_account.delay(3).duplicate
 
-with held("report:7"):
-    results = ["a", tasks.build_report(7), {"b": 1}]
-assert tasks.summarise(results) == ["a", {"b": 1}]
-
 assert tasks.count_stock("A-1") is None
 with held("stock:A-1"):
     assert refused(lambda: tasks.count_stock("A-1"))
-assert tasks.send_invoice(5) is None
+
+from django.conf import settings
+(entry,) = settings.CELERY_BEAT_SCHEDULE.values()
+nightly = tasks.nightly.app.tasks[entry["task"]]
+assert nightly.apply().get() == "the nightly report"
+assert nightly.apply().get()["skipped"]  # of the other beat, a moment later
 print("done")
 """)
     assert someone.seen.endswith("done\n")
@@ -150,6 +159,47 @@ thread.join()
 print(*found[0])
 """)
     assert someone.seen.endswith("mysite memory://\n")
+
+
+def test_what_one_wants_is_what_is_written(someone):
+    """Each row of the first table is a task that is accepted; what it is for is what happens."""
+    follow(someone, IN_MEMORY)
+    rows = table("docs/how-to/celery.md", "I want").rows
+    wishes = [[code for code in codes(row[1]) if code.startswith("@")] for row in rows]
+    someone.type(BEFORE)
+    someone.type(WISHES.replace("WISHES", repr(wishes)))
+    assert someone.seen.endswith("done\n")
+
+
+WISHES = """\
+import re
+from celery import shared_task
+from django_redlock.celery import LockedTask, locked_task
+
+made = []
+for number, written in enumerate(WISHES):
+    fields = re.findall(r"{(\\w+)}", written[-1])
+    lines = written if "shared_task" in written[0] else ["@shared_task", *written]
+    exec("\\n".join([*lines, f"def wish_{number}({', '.join(fields)}): return 'done'"]))
+    made.append(locals()[f"wish_{number}"])
+dropped, later, failing, once, again, nightly, kept, unlocked, hanging = made
+
+with held("report:3"):
+    assert dropped(3)["skipped"]
+    assert refused(lambda: later(3)) and refused(lambda: failing(3))
+for task in (once, again):
+    first = task.delay(3)
+    assert (first.duplicate, task.delay(3).duplicate, first.id) == (False, True, task.delay(3).id)
+with held("refresh:3"):
+    assert refused(lambda: again(3))
+assert nightly() == "done" and nightly()["skipped"]
+assert kept.acks_late and kept.reject_on_worker_lost and kept(3) == "done"
+from django_redlock.testing import unavailable
+with unavailable():
+    assert unlocked(3) == "done"
+assert hanging(3) == "done"
+print("done")
+"""
 
 
 # -- what is wrong with a task --------------------------------------------------------------------
@@ -345,7 +395,7 @@ def addresses(patient_nodes: Any) -> Iterator[str]:
 def program(someone: Reader, command: str, ready: str) -> Iterator[re.Match[str]]:
     """Start a command of the page, and wait until its output says that it is ready."""
     name, *words = command.split()
-    log = someone.home / f"{name}.log"
+    log = someone.home / f"{'beat' if 'beat' in words else name}.log"
 
     def said() -> Any:
         return re.search(ready, log.read_text())
@@ -379,8 +429,14 @@ def program(someone: Reader, command: str, ready: str) -> Iterator[re.Match[str]
 
 def worker(someone: Reader) -> Any:
     """The worker of the page."""
-    (command,) = (each for each in commands() if each.startswith("celery "))
+    (command,) = (each for each in commands() if each.startswith("celery -A mysite worker"))
     return program(someone, command, r"celery@\S+ ready")
+
+
+def beat(someone: Reader) -> Any:
+    """The beat of the page; it keeps its times in a file beside manage.py."""
+    (command,) = (each for each in commands() if each.startswith("celery -A mysite beat"))
+    return program(someone, command, r"beat: Starting")
 
 
 def web(someone: Reader) -> Any:
@@ -406,6 +462,21 @@ def result_of(site: str, task: str) -> Any:
     return eventually(partial(finished, site, task), within=LONG, every=0.05)["result"]
 
 
+NOW = """
+CELERY_BEAT_SCHEDULE["nightly"]["schedule"] = 1.0
+"""
+
+
+@pytest.mark.slow
+def test_the_beat_of_the_page_starts_its_task_once_in_a_minute(someone, addresses):
+    """Its first message runs. Those of the seconds after it, as of another beat, do not."""
+    follow(someone, addresses + NOW)
+    log = someone.home / "celery.log"
+    with worker(someone), beat(someone):
+        eventually(lambda: log.read_text().count("'skipped': True") > 1, within=LONG, every=0.05)
+        assert log.read_text().count("'the nightly report'") == 1
+
+
 @pytest.mark.slow
 def test_a_view_of_the_page_sends_and_its_worker_works(someone, addresses):
     """The page's files, worker and web server: what a view sends is done, locked, and shown."""
@@ -425,7 +496,7 @@ def test_without_the_import_of_the_app_the_view_is_a_500(someone, addresses):
     """A web process that never imports the Celery app looks for a broker that is not there."""
     follow(someone, addresses, without=IMPORT)
     tasks = someone.home / "reports/tasks.py"
-    texts = [each.text for each in blocks(PAGE) if each.file == "reports/tasks.py"]
+    texts = [each.text for each in written(PAGE) if each.file == "reports/tasks.py"]
     tasks.write_text("\n".join(text for text in texts if "mysite.celery" not in text))
     with web(someone) as listening, pytest.raises(HTTPError) as failed:
         ask(f"{listening[1]}/reports/7/build")

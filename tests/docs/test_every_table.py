@@ -44,6 +44,7 @@ COMPARED: dict[str, dict[str, str]] = {
     },
     "docs/how-to/asyncio.md": {"In a thread": f"{OF_CALLS}::test_the_calls_of_threads_and_tasks"},
     "docs/how-to/celery.md": {
+        "I want": "tests/docs/test_celery_page.py::test_what_one_wants_is_what_is_written",
         "`on_conflict`": f"{OF_SETTINGS}::test_the_choices_of_a_task",
         "`on_unavailable`": f"{OF_SETTINGS}::test_the_choices_of_a_task",
         "`mode`": f"{OF_SETTINGS}::test_the_choices_of_a_task",
@@ -130,13 +131,15 @@ PROSE = {
     "docs/how-to/asyncio.md": {"Cancelled"},
     "docs/how-to/fencing.md": {"the lock alone", "SQLite"},  # figures of one play
     "docs/how-to/celery.md": {
-        "These are one key",
         "What happens",
         "A message is delivered again, and its first run",
+    },
+    "docs/reference/celery-failures.md": {
+        "What happens",
         "what needs no second run",
-        "You have",
         "10,000 messages, one play",
     },
+    "docs/how-to/migrate.md": {"You have"},
     "docs/how-to/long-jobs.md": {"**held**"},
     "docs/how-to/deployment.md": {"Exit status", "The node keeps"},
     "docs/how-to/operate.md": {"What you see"},

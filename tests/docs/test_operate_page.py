@@ -188,9 +188,9 @@ def test_another_prefix_excludes_nobody_and_both_locks_do():
         default["NODES"] = [
             {"URL": url, "USERNAME": "redlock", "PASSWORD": PASSWORD} for url in nodes.urls
         ]
-        names: dict[str, Any] = {"REDLOCK": {"default": default}}
+        names: dict[str, Any] = {}
         exec(files["mysite/settings.py"], names)  # noqa: S102 - our own page
-        aliases = names["REDLOCK"]
+        aliases = {alias: shown | default for alias, shown in names["REDLOCK"].items()}
         assert aliases["next"]["KEY_PREFIX"] == PREFIX
         exec(files["billing/prefixes.py"], names)  # noqa: S102 - our own page
         stack.enter_context(override_settings(REDLOCK=aliases))
@@ -227,8 +227,8 @@ def allow(nodes: EmbeddedNodes) -> None:
 
 def test_the_settings_of_the_next_prefix():
     """The page's settings file takes those of the project, with another prefix."""
-    begin, _, text = examples(OPERATE)["mysite/next_settings.py"].partition("import *\n")
-    assert begin.endswith("from mysite.settings ")
+    begin, _, text = examples(OPERATE)["mysite/next_settings.py"].partition("import REDLOCK\n")
+    assert begin.endswith("from mysite.settings import *\nfrom mysite.settings ")
     names: dict[str, Any] = {"REDLOCK": {"default": {"NODES": ["memory://a"]}}}
     exec(text, names)  # noqa: S102 - our own page
     assert conf.make("default", names["REDLOCK"]["default"]).policy.prefix == PREFIX
