@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import FloatRect, Page, sync_playwright
 from rich.console import Console, RenderableType
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
@@ -38,6 +38,7 @@ GUARDED_SECONDS = 1.5  # how old the new node is in the pictures
 CROWD_SECONDS = 14.0
 KILL_AT = 8.0
 WIDTH, HEIGHT = 1100, 420
+BELOW = 24  # pixels below the last element of a picture that shows a part of a page
 TERMINAL, TERMINAL_HEIGHT = 120, 40
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Leslie", "Nancy", "Tony", "Frances")
@@ -147,14 +148,19 @@ def photograph(page: Page, scheme: str, site: str) -> None:
     order(page, site)
     page.goto(site)
     take(page, f"site-{scheme}")
+    take(page, f"orders-{scheme}", until=".columns")
     page.goto(f"{site}shows/1/")
     take(page, f"show-{scheme}")
 
 
-def take(page: Page, name: str) -> None:
-    """Write a page's picture."""
-    path = PICTURES / f"{name}.png"
-    page.screenshot(path=path, full_page=True, caret="hide")
+def take(page: Page, name: str, until: str = "") -> None:
+    """Write a page's picture; down to the end of an element, if one is named."""
+    path, clip = PICTURES / f"{name}.png", None
+    if until:
+        box = page.locator(until).first.bounding_box()
+        assert box is not None
+        clip = FloatRect(x=0, y=0, width=WIDTH, height=box["y"] + box["height"] + BELOW)
+    page.screenshot(path=path, full_page=True, clip=clip, caret="hide")
     tell(path)
 
 
