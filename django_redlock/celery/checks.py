@@ -96,7 +96,9 @@ def _import_app() -> None:
     """Import the application from where Celery's documentation puts it, if nobody has yet."""
     package = (settings.SETTINGS_MODULE or "").partition(".")[0]
     with suppress(ValueError):
-        if package and find_spec(f"{package}.celery"):
+        found = find_spec(package) if package else None
+        # A settings.py without a package around it has no module beside it that is the project's.
+        if found and found.submodule_search_locations and find_spec(f"{package}.celery"):
             import_module(f"{package}.celery")
 
 

@@ -170,9 +170,17 @@ class Storm:
         with self.lock as lease:
             keys = [key for each in (lease, self.kept) for key in each.grant.target.keys]
             # An extension that overtakes the grant to another node would find two without the keys.
-            eventually(lambda: all(each.exists(*keys) == len(keys) for each in self._clients))
+            eventually(lambda: self._all_have(keys, lease), every=0.1)
             self._clients[0].delete(*keys)
             yield lease.extend
+
+    def _all_have(self, keys: list[str], lease: Lease) -> bool:
+        """Whether each node has the leases; one that was being connected gets them now."""
+        if all(each.exists(*keys) == len(keys) for each in self._clients):
+            return True
+        lease.extend()
+        self.kept.extend()
+        return False
 
     @contextmanager
     def undoing(self) -> Iterator[Callable[[], object]]:

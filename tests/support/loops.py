@@ -47,8 +47,7 @@ def group_of(urls: Sequence[str], timeout: float = 0.5) -> NodeGroup:
 
 def template(group: NodeGroup, *, ttl: float = 30, kind: type[Backend] = Backend) -> LockTemplate:
     """What calls itself ``redlock`` over a group; not renewed, so every key counts."""
-    policy = Policy(size=len(group.nodes), max_ttl=max(ttl, 60.0))
-    backend = kind("default", group, policy, ttl=ttl, renew=False)
+    backend = kind("default", group, Policy(size=len(group.nodes)), ttl=ttl, renew=False)
     return LockTemplate(lambda _: backend, "default", Options())
 
 
