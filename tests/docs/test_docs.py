@@ -281,6 +281,31 @@ def test_the_installation_runs(tmp_path):
         assert "no issues" in someone.run("python manage.py check")
 
 
+def test_what_migrate_does(tmp_path):
+    """Locks work before it; it makes no table, and the two permissions of the admin page."""
+    with reader(tmp_path, "mysite.test_settings") as someone:
+        _follow(someone, INSTALL)
+        _follow(someone, TESTING)
+        someone.run("python manage.py migrate --check", codes=(1,))
+        someone.type("""\
+from django_redlock import redlock
+from django.core.management import call_command
+from django.db import connection
+
+def tables():
+    return {name for name in connection.introspection.table_names() if "redlock" in name}
+
+with redlock("before"):
+    print(tables())
+call_command("migrate", verbosity=0)
+from django.contrib.auth.models import Permission
+found = Permission.objects.filter(content_type__app_label="django_redlock")
+print(tables(), *sorted(found.values_list("codename", flat=True)))
+""")
+        assert someone.seen.endswith("set()\nset() release_lock view_lock\n")
+        someone.run("python manage.py migrate --check")
+
+
 def test_a_row_refuses_as_the_page_says(tmp_path):
     """The models of the page about fencing add what is added, and refuse a lower fence."""
     with reader(tmp_path, "mysite.test_settings") as someone:
