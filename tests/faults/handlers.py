@@ -75,16 +75,22 @@ def at_each_point(
 ) -> int:
     """Run the errand, as a signal handler does, at each point of an act; return their number."""
     for number in itertools.count(1):
+        if sys.version_info >= (3, 12):  # tracers hear of instructions from the second call on
+            prepare()
+            _run(Handler(0, errand), act)
         prepare()
-        handler = Handler(number, errand)
-        handler.start()
-        try:
-            act()
-        finally:
-            handler.stop()
-        if not handler.at:
+        if not _run(Handler(number, errand), act).at:
             return number - 1
     raise AssertionError
+
+
+def _run(handler: Handler, act: Callable[[], object]) -> Handler:
+    handler.start()
+    try:
+        act()
+    finally:
+        handler.stop()
+    return handler
 
 
 class Closed(Afterwards):
