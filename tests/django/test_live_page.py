@@ -134,7 +134,7 @@ def test_focus_selection_and_scrolling_outlive_a_refresh(visit, size):  # noqa: 
     with elsewhere(LONG, ttl=60):
         visitor = visit(size)
         page = visitor.page
-        scroller = page.locator(".redlock-long", has_text=LONG)
+        scroller = page.locator(".redlock-long[tabindex]", has_text=LONG)  # the script has begun
         scroller.focus()
         scroller.evaluate(
             """element => {
