@@ -49,6 +49,10 @@ class Skipped(dict[str, Any]):
         super().__init__(skipped=True, reason=reason, retry_after=retry_after)
 
 
+class PutOff(Ignore):  # type: ignore[misc] # Celery has no types
+    """A copy comes back later, under the number and the task id of its message."""
+
+
 def label(task: Task | None) -> str | None:
     """Make the owner label of a run, ``host:process(task):task_id``; None: there is no task id."""
     if task is None or task.request.id is None:
@@ -185,7 +189,7 @@ def _defer(
 
     Raises:
         Retry: the message is sent; Celery acknowledges the old one and keeps chord and chain open.
-        Ignore: the same, silently.
+        PutOff: the same, silently.
         Reject: the message could not be sent, and the broker still has the old one.
     """
     request = task.request
@@ -217,7 +221,7 @@ def _defer(
     if silently:
         told = (task.name, request.id, pause, refusal)
         logger.info("%s[%s] is a copy and comes back in %.1f s: %s", *told)
-        raise Ignore("this copy comes back later")
+        raise PutOff("this copy comes back later")
     raise Retry(exc=refusal, when=pause, sig=message)
 
 

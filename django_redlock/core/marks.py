@@ -135,7 +135,7 @@ def unmark(
 
     Args:
         to: the nodes that may have it; None: all.
-        whose: "anybody's" removes the mark whatever its nonce.
+        whose: a task id removes its mark whatever the nonce, and "anybody's" any mark.
     """
     return Request(
         Command.UNMARK,
@@ -148,9 +148,11 @@ def unmark(
     )
 
 
-def remove(policy: Policy, key: str, nonce: str = "") -> Steps[Sequence[Vote]]:
-    """Remove the mark of a nonce, or without one whatever mark is there; return the votes."""
-    whose = "" if nonce else "anybody's"
+def remove(
+    policy: Policy, key: str, nonce: str = "", *, task_id: str = ""
+) -> Steps[Sequence[Vote]]:
+    """Remove the mark of a nonce or of a task id, or without both any mark; return the votes."""
+    whose = task_id or ("" if nonce else "anybody's")
     ask = unmark(policy, key, nonce or policy.nonce(), whose=whose)
     return (yield from insist(ask))
 

@@ -11,7 +11,8 @@ import os
 import signal
 from typing import Any
 
-from celery import Task
+from celery import Task, current_task
+from celery.signals import before_task_publish
 
 from django_redlock import signals
 from django_redlock.celery import LockedTask, locked_task
@@ -30,6 +31,16 @@ if "TEST_TELL" in os.environ:
     for _called in ("task_skipped", "task_deferred", "task_finished_before"):
         _receiver = functools.partial(tell, called=_called)
         getattr(signals, _called).connect(_receiver, weak=False)
+
+
+def die(**_: Any) -> None:
+    """Kill this process: it has marked the message that it puts off, and sends it never."""
+    if current_task and not current_task.request.delivery_info.get("redelivered"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if "TEST_DIES_BEFORE_SENDING" in os.environ:
+    before_task_publish.connect(die)
 
 
 @app.task(bind=True, base=LockedTask)
@@ -67,6 +78,14 @@ def soon(self: Task, key: str) -> str:
 def late(self: Task, key: str) -> str:
     """Work whose message stays with the broker until it is done."""
     return until_told(self, key)
+
+
+@app.task(bind=True, base=LockedTask, acks_late=True, reject_on_worker_lost=True)
+@locked_task("marked:{key}", mode="until_started", on_conflict="retry")
+def rejecting(self: Task, key: str) -> str:
+    """Work whose message goes back to the broker when its process is killed."""
+    with noted(self, key):
+        return "done"
 
 
 @app.task(bind=True, base=LockedTask, max_retries=1)

@@ -10,6 +10,7 @@ import pytest
 from celery import chain, chord, group
 from celery.exceptions import TaskRevokedError
 
+from django_redlock import redlock
 from django_redlock.core.quorum import majority_of
 from tests.simulation.mutants.edits import Edit, with_edits
 from tests.support.waiting import eventually
@@ -34,6 +35,14 @@ def marks_of(site: Site, key: str) -> int:
     return sum(client.exists(*names) > 0 for client in site.nodes)
 
 
+def nonces(site: Site, key: str) -> set[str]:
+    """The nonces of the marks of messages with this key."""
+    found = [
+        client.get(f"redlock:mark:{marked.rejecting.name}:marked:{key}") for client in site.nodes
+    ]
+    return {str(value).partition(":")[0] for value in found if value}
+
+
 def unmarked(site: Site, key: str) -> None:
     """Wait until no node has a mark: who takes it away waits for a majority of them."""
     eventually(lambda: marks_of(site, key) == 0, within=GET, what=f"no mark of {key}")
@@ -54,6 +63,7 @@ TASKS = (
     marked.soon,
     marked.quick,
     marked.late,
+    marked.rejecting,
     marked.retrying,
     marked.failing,
 )
@@ -176,6 +186,23 @@ def test_a_redelivered_message_runs_without_its_mark(site):
         site.end_run(key)
         assert result.get(timeout=GET) == "done"
     unmarked(site, key)
+
+
+def test_a_child_killed_before_it_puts_a_message_off_leaves_no_mark(site):
+    """It has marked the message that it was to send anew; the broker delivers the old one again.
+
+    That one has another nonce in its header. It must remove the mark of the message that was never
+    sent, for else nothing runs for this key until ``queue_ttl`` is over.
+    """
+    key, queue = new_key(), new_key()
+    with redlock(f"marked:{key}"), site.worker(1, queue, TEST_DIES_BEFORE_SENDING="1"):
+        first = marked.rejecting.apply_async((key,), queue=queue)
+        (nonce,) = nonces(site, key)
+        eventually(lambda: nonces(site, key) not in ({nonce}, set()), within=GET)  # and is killed
+    with site.worker(1, queue):
+        assert first.get(timeout=GET) == "done"
+        unmarked(site, key)
+        assert sent(marked.rejecting, key, queue).get(timeout=GET) == "done"
 
 
 def test_a_killed_child_is_no_reason_to_send_twice(site):

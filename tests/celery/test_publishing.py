@@ -120,7 +120,9 @@ def test_while_a_run_holds_the_lock_the_mode_decides(desk, mode):
 def test_the_mark_is_gone_before_the_lock_is(desk, monkeypatch):
     """Removing it takes long: a message that is sent after the run is not left out for the run."""
     task, remove, free = sync(desk, lambda self: "done"), Mark.remove, [1]
-    monkeypatch.setattr(Mark, "remove", lambda mark: eventually(lambda: not free) and remove(mark))
+    monkeypatch.setattr(
+        Mark, "remove", lambda mark, **_: eventually(lambda: not free) and remove(mark)
+    )
     task.delay(7)
     message = desk.only()
     release = Latch.wait
@@ -826,11 +828,11 @@ RULES: dict[str, tuple[Edit, Callable[..., object]]] = {
         test_a_failed_publish_removes_its_mark,
     ),
     "a body begins before the mark is gone": (
-        Edit(Carried, "replaced_by_lock", "mark.remove()\n        yield", "pass\n        yield"),
+        Edit(Carried, "replaced_by_lock", "mark.remove(task_id=self._copy_of)\n", "pass\n"),
         lambda desk: test_while_a_run_holds_the_lock_the_mode_decides(desk, "until_started"),
     ),
     "what is skipped keeps its mark": (
-        Edit(Carried, "drop", "mark.remove()", "pass"),
+        Edit(Carried, "drop", "mark.remove(", "dict("),
         lambda desk: test_a_message_that_ends_without_the_lock_removes_its_mark(desk, "skip"),
     ),
     "a run of another task is in the way": (

@@ -191,10 +191,15 @@ def test_what_no_worker_ever_had_is_no_fault_of_the_lock():
     last = sent(7, 22.0, probe=True, duplicate=True, **never)
     doctored = [first, second, last, line("left", 30.0, **mark)]
     assert broken(*doctored) == []
-    taken = line("taken", 10.5, **never)
-    assert broken(*doctored, taken) == sorted(
-        ["a mark that is left", "a message without effect", "stuck for longer than a ttl"]
+    taken, all_three = (
+        line("taken", 10.5, **never),
+        sorted(["a mark that is left", "a message without effect", "stuck for longer than a ttl"]),
     )
+    assert broken(*doctored, taken) == all_three
+    put_off = line("put off", 10.6, times=1, **never)
+    assert broken(*doctored, taken, put_off) == []  # what was sent for later never came
+    came = line("taken", 10.7, times=1, **never)
+    assert broken(*doctored, taken, put_off, came) == all_three
 
 
 def test_a_history_is_read_as_it_was_written(tmp_path):

@@ -282,7 +282,9 @@ class Walk:
             self.heal: 12,
             self.release: 14,
             self.mark: 12,
-            lambda: self.pair.unmark(self.nonce, self.names[0], rng.choice(["", "", "any"])): 6,
+            lambda: self.pair.unmark(
+                self.nonce, self.names[0], rng.choice(["", "", "anybody's", *IDS])
+            ): 6,
             lambda: self.pair.look(self.names[0], self.ttl): 12,
             lambda: self.pair.claim(self.names[0]): 6,
             lambda: self.pair.rest(self.nonce, self.names, self.ttl): 5,
@@ -1065,11 +1067,15 @@ def test_marks_tell_attempts_apart(pair):
     assert pair.mark(NONCES[2], "a", ["b"], "me") == [NONCES[2].encode(), b"TAKEN", b"other-1", b""]
 
 
-def test_a_mark_is_removed_by_its_nonce_or_by_an_operator(pair):
-    """Another nonce removes nothing, unless any mark is meant."""
+def test_a_mark_is_removed_by_its_nonce_its_id_or_by_an_operator(pair):
+    """Another nonce removes nothing, unless the task id is that of the mark or any is meant."""
     pair.mark(NONCES[0], "a", [], "me")
     assert pair.unmark(NONCES[1], "a")[1] == b"GONE"
     assert pair.unmark(NONCES[0], "a")[1] == b"UNMARKED"
+    pair.mark(NONCES[0], "a", [], "me")
+    assert pair.unmark(NONCES[0], "a", "m")[1] == b"GONE"
+    assert pair.unmark(NONCES[0], "a", "me-2")[1] == b"GONE"
+    assert pair.unmark(NONCES[1], "a", "me")[1] == b"UNMARKED"
     pair.mark(NONCES[0], "a", [], "me")
     assert pair.unmark(NONCES[1], "a", "anybody's")[1] == b"UNMARKED"
     assert pair.unmark(NONCES[1], "a", "anybody's")[1] == b"GONE"

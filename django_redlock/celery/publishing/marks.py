@@ -20,6 +20,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django_redlock import conf
 from django_redlock.celery.identity import short_id, short_name
 from django_redlock.celery.options import UNTIL_FINISHED
+from django_redlock.celery.redelivery import PutOff, is_copy
 from django_redlock.concurrency.forking import reset_in_child
 from django_redlock.concurrency.latches import Latch
 from django_redlock.concurrency.threads import WorkerThreads
@@ -42,8 +43,11 @@ class Mark(NamedTuple):
     key: str
     nonce: str
 
-    def remove(self) -> None:
+    def remove(self, *, task_id: str = "") -> None:
         """Remove it, if it is there; a node that does not answer is asked again in the background.
+
+        Args:
+            task_id: removes any mark with this task id, whatever its nonce.
 
         A node that cannot be asked for longer than MAX_TTL keeps the mark until it expires.
         """
@@ -54,7 +58,8 @@ class Mark(NamedTuple):
             return
         if not self.key.startswith(f"{backend.policy.prefix}mark:"):
             return  # no key of this kind is ours to delete
-        votes = backend.run(core.remove(backend.policy, self.key, self.nonce))
+        whose = short_id(task_id) if task_id else ""
+        votes = backend.run(core.remove(backend.policy, self.key, self.nonce, task_id=whose))
         heard = sum(vote.answer is not Answer.UNKNOWN for vote in votes)
         if heard < backend.policy.majority:
             logger.warning(
@@ -132,11 +137,18 @@ class Marking:
 
 
 class Carried:
-    """The mark that the message of a run has brought, if any."""
+    """The mark that the message of a run has brought, if any.
 
-    def __init__(self, mark: Mark | None, mode: str) -> None:
+    Args:
+        copy_of: the task id of a message that may have had an earlier run. That run may have marked
+            a message anew, to put it off, and died before it sent it. The broker delivers the old
+            message again, with the old nonce; and nobody else knows of the new mark.
+    """
+
+    def __init__(self, mark: Mark | None, mode: str, *, copy_of: str = "") -> None:
         self._mark = mark
         self._mode = mode
+        self._copy_of = copy_of
 
     @contextmanager
     def replaced_by_lock(self) -> Iterator[None]:
@@ -149,21 +161,25 @@ class Carried:
         mark, self._mark = self._mark, None
         if mark is None or self._mode != UNTIL_FINISHED:
             if mark is not None:
-                mark.remove()
+                mark.remove(task_id=self._copy_of)
             yield
             return
         removed = Latch()
-        _background.threads.do("marks", partial(_remove, mark, removed), most=MOST)
+        _background.threads.do("marks", partial(_remove, mark, self._copy_of, removed), most=MOST)
         try:
             yield
         finally:
             removed.wait(LONGEST_WAIT)
 
-    def drop(self) -> None:
-        """Remove the mark, of a message that ends without the lock."""
+    def drop(self, *, only_own: bool = False) -> None:
+        """Remove the mark, of a message that ends without the lock.
+
+        Args:
+            only_own: whether the mark of another nonce stays, also where this message is a copy.
+        """
         mark, self._mark = self._mark, None
         if mark is not None:
-            mark.remove()
+            mark.remove(task_id="" if only_own else self._copy_of)
 
 
 @contextmanager
@@ -172,10 +188,11 @@ def carried(task: Task | None, mode: str) -> Iterator[Carried]:
 
     A message that was sent again for later, or goes back to the broker, keeps it.
     """
-    mark = None
+    mark, copy_of = None, ""
     if task is not None and not (task.request.called_directly or task.request.is_eager):
         mark = mark_in(task.request.headers)
-    brought = Carried(mark, mode)
+        copy_of = task.request.id if is_copy(task) else ""
+    brought = Carried(mark, mode, copy_of=copy_of)
     try:
         yield brought
     except Retry:
@@ -183,6 +200,9 @@ def carried(task: Task | None, mode: str) -> Iterator[Carried]:
     except Reject as error:
         if not error.requeue:
             brought.drop()
+        raise
+    except PutOff:
+        brought.drop(only_own=True)  # the run that it has met may have sent a retry
         raise
     except BaseException:
         brought.drop()
@@ -205,9 +225,9 @@ class _Background:
 _background: Final = _Background()
 
 
-def _remove(mark: Mark, removed: Latch) -> None:
+def _remove(mark: Mark, task_id: str, removed: Latch) -> None:
     try:
-        mark.remove()
+        mark.remove(task_id=task_id)
     finally:
         removed.set()
 

@@ -219,7 +219,12 @@ class MemoryNode:
 
     def _unmark(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
         index, mark = keys
-        if not (self._mine(mark, f"{nonce}:") or (args[0] and self.get(mark) is not None)):
+        whose, value = args[0], self.get(mark)
+        found = MARK.fullmatch(value or "")
+        owner, task_id = found.groups() if found else ("", "")
+        if value is None or not (
+            whose == "anybody's" or (task_id == whose if whose else owner == nonce)
+        ):
             return ["GONE"]
         self.keys.pop(mark, None)
         self.marks.pop(mark[len(index) :], None)

@@ -5,7 +5,8 @@ SIGKILL stays. Times are those of the monotonic clock, which all processes of a 
 
     rig       ttl, majority, seed           how it is played
     sent      key, number, id, before, at, duplicate, probe
-    taken     id                            a worker has the message
+    taken     id, times                     a worker has the message, which was put off so often
+    put off   id, times                     a worker has sent the message for later
     begin     key, number, run, fence, pid, group, at
     end       key, run, pid, at             of the body
     returned  key, run, pid, at             the lock is released, and the result is stored

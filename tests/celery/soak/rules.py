@@ -176,9 +176,11 @@ def stuck(history: History) -> list[dict[str, Any]]:
 
 
 def vanished(history: History) -> set[str]:
-    """Return the task ids of the messages that were sent and that no worker has ever had."""
-    ids = {message["id"] for message in history.told("sent") if not message["duplicate"]}
-    return ids - {line["id"] for line in history.told("taken")}
+    """Return the task ids of messages that were sent, or put off, and that no worker then had."""
+    sent = {(message["id"], 0) for message in history.told("sent") if not message["duplicate"]}
+    sent |= {(line["id"], line["times"]) for line in history.told("put off")}
+    taken = {(line["id"], line.get("times", 0)) for line in history.told("taken")}
+    return {task_id for task_id, _ in sent - taken}
 
 
 # -- rules ----------------------------------------------------------------------------------------

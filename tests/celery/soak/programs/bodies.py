@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from celery import Celery
-from celery.signals import task_received, worker_ready
+from celery.signals import after_task_publish, task_received, worker_ready
 
 from tests.celery.soak.history import Notebook
 
@@ -65,7 +65,19 @@ def returned(key: str, run: str) -> None:
 @task_received.connect
 def taken(request: Any = None, **_: object) -> None:
     """Say that a worker has a message, and the broker knows that it does."""
-    notebook.write("taken", id=request.id)
+    notebook.write("taken", id=request.id, times=times_put_off(request.request_dict))
+
+
+@after_task_publish.connect
+def published(headers: Any = None, **_: object) -> None:
+    """Say that a message which a worker puts off is with the broker."""
+    if times := times_put_off(headers):
+        notebook.write("put off", id=headers["id"], times=times)
+
+
+def times_put_off(headers: Any) -> int:
+    """How often the message came back; only this package puts messages off."""
+    return int((headers.get("redlock") or {}).get("deferred", 0))
 
 
 @worker_ready.connect

@@ -48,7 +48,7 @@ def unrecorded(lease: Lease, life: float) -> bool:
     return True
 
 
-def stay(mark: Mark) -> None:
+def stay(mark: Mark, **_: str) -> None:
     """Broken: a mark that is not removed."""
 
 
