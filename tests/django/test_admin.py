@@ -81,11 +81,14 @@ class Reader(HTMLParser):
         self.rows: list[list[str]] = []
         self.words = ""
         self._cell = False
+        self._hidden = 0  # how many spans are open from one that is hidden
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, tuple(sorted(name for name, _ in attrs))))
         self.links += [value for name, value in attrs if name == "href" and value and tag == "a"]
+        if tag == "span" and (self._hidden or ("hidden", None) in attrs):
+            self._hidden += 1
         if tag == "tr":
             self.rows.append([])
         if tag in {"td", "th"}:
@@ -93,12 +96,16 @@ class Reader(HTMLParser):
             self.rows[-1].append("")
 
     def handle_endtag(self, tag):
+        if tag == "span" and self._hidden:
+            self._hidden -= 1
         if tag in {"td", "th"}:
             self._cell = False
         if tag == "div" and self._cell and self.rows[-1][-1]:
             self.rows[-1][-1] += "\n"
 
     def handle_data(self, data):
+        if self._hidden:
+            return
         self.words += data
         if self._cell:
             self.rows[-1][-1] += data
