@@ -19,7 +19,6 @@ from celery.states import SUCCESS
 from django_redlock.backend import LABEL_BYTES, process_label
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.core.policy import LONGEST
-from django_redlock.core.protocol import Answer
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import TaskOutcome
 from django_redlock.leases import context
@@ -127,7 +126,7 @@ def handle_conflict(
 
 def _meets_run(refusal: Refusal) -> bool:
     """Return True if a node has the run name: an earlier run of the message lives."""
-    return any(vote.answer is Answer.NO and vote.which == 0 for vote in refusal.votes)
+    return any(vote.private for vote in refusal.votes)
 
 
 def is_copy(task: Task | None) -> bool:

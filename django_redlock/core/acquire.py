@@ -31,10 +31,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from . import wait as waiting
+from .commands import Acquire, Raise
 from .errors import LeaseLost, LockTaken, NodesUnavailable
 from .hold import give_back, undo
 from .policy import Policy, milliseconds
-from .protocol import Answer, Command, Grant, LockKeys, Request, Sleep, Steps, Vote
+from .protocol import Answer, Grant, LockKeys, Sleep, Steps, Vote
 from .quorum import (
     NO,
     YES,
@@ -201,22 +202,17 @@ def attempt(
     opener = f"{target.private}:{wakeup}" if wakeup and woken >= target.private else ""
     try:
         start = policy.clock()
-        votes = yield Request(
-            Command.GRANT,
+        votes = yield Acquire(
             nonce,
-            (target.fences, target.held, target.waits, *target.keys),
-            (
-                policy.wall(),
-                _micro(policy.slack),
-                milliseconds(ttl),
-                label,
-                old,
-                opener,
-                milliseconds(waiting.NEWS) if patient else 0,
-                *target.fields,
-                *target.names,
-            ),
             counting(_rule(old, thorough=thorough), policy.majority),
+            target,
+            wish=policy.wall(),
+            slack=_micro(policy.slack),
+            ttl=milliseconds(ttl),
+            label=label,
+            old=old,
+            opener=opener,
+            waits=milliseconds(waiting.NEWS) if patient else 0,
             first=queue,
             worth=worth,
             thorough=thorough,
@@ -273,7 +269,7 @@ def _token(
     A grant acknowledges its own number. When a majority granted but no number has a majority, the
     largest is the token, and the nodes below are raised to it. A record allows no token.
     """
-    numbers = {i: vote.number for i, vote in enumerate(votes) if vote.answer is YES}
+    numbers = {i: vote.fence for i, vote in enumerate(votes) if vote.answer is YES}
     if len(numbers) < policy.majority or has_record(votes):
         return None, votes
     token, agreeing = commonest(list(numbers.values()))
@@ -282,12 +278,11 @@ def _token(
     token = max(numbers.values())
     below = {i: number for i, number in numbers.items() if number < token}
     agreeing = len(numbers) - len(below)
-    raised = yield Request(
-        Command.RAISE,
+    raised = yield Raise(
         nonce,
-        (target.fences, *target.keys),
-        (token, *target.fields),
         lambda votes: agreeing + count(votes).yes >= policy.majority,
+        target,
+        token,
         to=frozenset(below),
         each=below,
     )

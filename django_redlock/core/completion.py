@@ -25,9 +25,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .commands import Complete
 from .hold import insist
 from .policy import Policy, milliseconds
-from .protocol import Command, Grant, Request, Steps, Vote, Votes
+from .protocol import Grant, Steps, Vote, Votes
 from .quorum import count, counting
 
 if TYPE_CHECKING:
@@ -53,14 +54,12 @@ def complete(policy: Policy, grant: Grant, *, life: float) -> Steps[Sequence[Vot
         life: seconds after which the nodes forget the records; not bounded by MAX_TTL, for they
             are no leases.
     """
-    target = grant.target
-    ask = Request(
-        Command.COMPLETE,
+    ask = Complete(
         grant.nonce,
-        (target.held, *target.keys),
-        (milliseconds(life), *target.names),
         counting(recorded_or_not, policy.majority),
-        grant.touched,
+        grant.target,
+        milliseconds(life),
+        to=grant.touched,
         lasts=policy.max_ttl,
     )
     return (yield from insist(ask))

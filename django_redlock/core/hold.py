@@ -22,17 +22,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from .commands import Extend, Extension, Heal, Release, Rest, Return
 from .errors import LeaseLost, NodesUnavailable
 from .policy import Policy, milliseconds
-from .protocol import Answer, Command, Grant, Request, Steps, Vote
+from .protocol import Answer, Grant, Request, Steps, Vote
 from .quorum import (
     all_heard,
     counting,
-    free_of,
     heard,
     kept_or_not,
     majority_denies,
-    outcomes_of,
     some_unheard,
 )
 from .reasons import ReasonCode, because
@@ -67,15 +66,8 @@ def give_back(
     policy: Policy, target: LockKeys, nonce: str, old: str, touched: frozenset[int]
 ) -> Request:
     """Return the request of an adopter without a majority: the giver's handle is good again."""
-    return Request(
-        Command.RETURN,
-        nonce,
-        target.keys,
-        (old,),
-        counting(heard, policy.majority),
-        touched,
-        lasts=policy.max_ttl,
-    )
+    decided = counting(heard, policy.majority)
+    return Return(nonce, decided, target, old, to=touched, lasts=policy.max_ttl)
 
 
 def undo(
@@ -87,7 +79,7 @@ def undo(
     touched: frozenset[int] | None = None,
     reserve: float = 0.0,
     wake: Container[int] | None = None,
-) -> Request:
+) -> Release:
     """Return the request that deletes the keys of ``nonce``, and wakes the next waiters.
 
     Args:
@@ -95,16 +87,13 @@ def undo(
         reserve: seconds for which a name that has a waiter is kept for it; never a private one.
         wake: the indices of the names whose waiter is woken; None is all of them.
     """
-    flags = "2" * target.private + "1" * (len(target.names) - target.private)
-    if wake is not None:
-        flags = "".join([flag if i in wake else "0" for i, flag in enumerate(flags)])
-    return Request(
-        Command.RELEASE,
+    return Release(
         nonce,
-        (target.held, target.waits, *target.keys, *target.queues),
-        (milliseconds(reserve), flags, *target.names),
         counting(heard, policy.majority),
-        to,
+        target,
+        milliseconds(reserve),
+        wake,
+        to=to,
         first=target.queue_place(policy.size),
         touched=touched,
         lasts=policy.max_ttl,
@@ -123,20 +112,13 @@ def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Seq
     """
     rest = milliseconds(grant.since + min_hold - policy.clock())
     target, touched = grant.target, grant.touched
-    ask = hand_over(policy, target, grant.nonce, touched)
+    ask: Request = hand_over(policy, target, grant.nonce, touched)
     if rest > 0:
-        ask = Request(
-            Command.REST,
-            grant.nonce,
-            (target.held, *target.keys),
-            (rest, *target.names),
-            counting(heard, policy.majority),
-            touched,
-            lasts=policy.max_ttl,
-        )
+        decided, lasts = counting(heard, policy.majority), policy.max_ttl
+        ask = Rest(grant.nonce, decided, target, rest, to=touched, lasts=lasts)
     try:
         votes: Sequence[Vote] = yield ask
-        if votes[ask.first].number:  # the node of the queue has woken a waiter
+        if votes[ask.first].woken:  # the node of the queue has woken a waiter
             policy.handed_over.note(target.names, grant.since, policy.clock())
         if grant.unswapped:  # the giver's key would stay there for its ttl
             yield undo(policy, target, grant.old, grant.unswapped, wake=())
@@ -278,25 +260,17 @@ def _over(leases: Sequence[Holding], now: float) -> dict[int, Outcome]:
 
 
 def _extension(policy: Policy, asked: Sequence[tuple[Grant, float]]) -> Request:
-    keys = [asked[0][0].target.held]
-    args: list[str | int] = []
-    for grant, ttl in asked:
-        names = grant.target.names
-        keys += grant.target.keys
-        args += [grant.nonce, milliseconds(ttl), len(names), *names]
-    return Request(
-        Command.EXTEND,
+    return Extend(
         policy.nonce(),
-        tuple(keys),
-        tuple(args),
         partial(kept_or_not, majority=policy.majority),
+        [Extension(grant.nonce, grant.target, milliseconds(ttl)) for grant, ttl in asked],
         worth=some_unheard,  # a node that is a little late may say that names are free
     )
 
 
 def _kept(votes: Sequence[Vote], count: int) -> list[int]:
     """Return how many nodes kept each of the leases."""
-    heard = [outcomes_of(vote) for vote in votes if vote.answer is Answer.YES]
+    heard = [vote.result.kept for vote in votes if vote.answer is Answer.YES]
     return list(map(sum, zip(*heard, strict=True))) if heard else [0] * count
 
 
@@ -305,7 +279,7 @@ def _free(votes: Sequence[Vote]) -> dict[int, frozenset[int]]:
     found: dict[int, list[int]] = {}
     for node, vote in enumerate(votes):
         if vote.answer is Answer.YES:
-            for place in free_of(vote):
+            for place in vote.result.free:
                 found.setdefault(place, []).append(node)
     return {place: frozenset(nodes) for place, nodes in found.items()}
 
@@ -316,7 +290,7 @@ def _told(votes: Sequence[Vote], place: int) -> list[Vote]:
         vote
         if vote.answer is not Answer.YES
         else Vote(vote.node, Answer.YES)
-        if outcomes_of(vote)[place]
+        if vote.result.kept[place]
         else Vote(vote.node, Answer.NO, reason=because(ReasonCode.GONE))
         for vote in votes
     ]
@@ -380,13 +354,13 @@ def _heal(
 
 
 def _healing(lease: Holding, grant: Grant, places: frozenset[int], ttl: float) -> Request:
-    target = grant.target
-    return Request(
-        Command.HEAL,
+    return Heal(
         grant.nonce,
-        (target.fences, target.held, *target.keys),
-        (grant.fence, milliseconds(ttl), grant.label, *target.fields, *target.names),
         all_heard,
-        places,
+        grant.target,
+        fence=grant.fence,
+        ttl=milliseconds(ttl),
+        label=grant.label,
+        to=places,
         still=partial(lease.has, grant),
     )

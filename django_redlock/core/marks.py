@@ -27,10 +27,11 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from .commands import ANYBODYS, Mark, Unmark
 from .hold import insist
 from .names import shortened
 from .policy import Policy, milliseconds
-from .protocol import Command, Request, Sleep, Steps, Vote, Votes
+from .protocol import Sleep, Steps, Vote, Votes
 from .quorum import NO, count, counting, heard
 
 if TYPE_CHECKING:
@@ -97,12 +98,15 @@ def publish(
         nonce, touched = policy.nonce(), policy.everyone()
         begun(nonce)
         try:
-            votes = yield Request(
-                Command.MARK,
+            votes = yield Mark(
                 nonce,
-                (policy.marks, key, *locks),
-                (max(1, milliseconds(ttl)), task, task_id),
                 counting(marked_or_not, policy.majority),
+                policy.marks,
+                key,
+                locks,
+                ttl=max(1, milliseconds(ttl)),
+                task=task,
+                task_id=task_id,
                 worth=is_refused,
             )
             touched = frozenset(i for i, vote in enumerate(votes) if _may_have(vote))
@@ -129,30 +133,28 @@ def publish(
 
 
 def unmark(
-    policy: Policy, key: str, nonce: str, to: frozenset[int] | None = None, *, whose: str = ""
-) -> Request:
+    policy: Policy,
+    key: str,
+    nonce: str,
+    to: frozenset[int] | None = None,
+    *,
+    whose: str = "",
+) -> Unmark:
     """Return the request that removes the mark of ``nonce``, as releases remove locks.
 
     Args:
         to: the nodes that may have it; None: all.
-        whose: a task id removes its mark whatever the nonce, and "anybody's" any mark.
+        whose: a task id, to remove its mark whatever the nonce; ANYBODYS: to remove any mark.
     """
-    return Request(
-        Command.UNMARK,
-        nonce,
-        (policy.marks, key),
-        (whose,),
-        counting(heard, policy.majority),
-        to,
-        lasts=policy.max_ttl,
-    )
+    decided, lasts = counting(heard, policy.majority), policy.max_ttl
+    return Unmark(nonce, decided, policy.marks, key, whose, to=to, lasts=lasts)
 
 
 def remove(
     policy: Policy, key: str, nonce: str = "", *, task_id: str = ""
 ) -> Steps[Sequence[Vote]]:
     """Remove the mark of a nonce or of a task id, or without both any mark; return the votes."""
-    whose = task_id or ("" if nonce else "anybody's")
+    whose = task_id or ("" if nonce else ANYBODYS)
     ask = unmark(policy, key, nonce or policy.nonce(), whose=whose)
     return (yield from insist(ask))
 

@@ -9,11 +9,21 @@ import enum
 import hashlib
 import re
 import zlib
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+)
 
 from .reasons import Reason, code_of, describe
 
+T = TypeVar("T")
 NONCE: Final = re.compile(r"[0-9a-f]{32}")  # what ``Policy.nonce`` makes
 
 
@@ -37,9 +47,7 @@ class Vote(NamedTuple):
     Attributes:
         node: the node's label, ``host:port/db``; never with a password.
         answer: YES, NO or UNKNOWN.
-        number: the grant number, with a YES to a grant; how many names a survey looked at; where
-            the next page of an index begins, 0 at its end; for how many names a release found
-            a waiter.
+        fence: the grant number that the node gave, with a YES to ``Acquire``.
         left: seconds until the key on the node expires, 0 when there is none; None: never.
         holder: the owner label in the key for which the node refused; the other task
             id where a mark was refused.
@@ -47,19 +55,23 @@ class Vote(NamedTuple):
         which: the index of the refused name.
         reason: why it is not a YES, where more is known than that.
         sent: whether the node may have received the command at all.
-        data: what a reading command returned.
+        private: whether the refused name is one of the package's own.
+        woken: for how many names a release found a waiter.
+        result: what a node says to a request that reads, and to ``Extend``; see its class.
     """
 
     node: str
     answer: Answer
-    number: int = 0
+    fence: int = 0
     left: float | None = None
     holder: str = ""
     owner: str = ""
     which: int = 0
     reason: Reason | None = None
     sent: bool = True
-    data: Sequence[object] = ()
+    private: bool = False
+    woken: int = 0
+    result: Any = None
 
     @property
     def code(self) -> str:
@@ -106,18 +118,28 @@ UNDO: Final = frozenset(
 )
 # An undo must not overtake these.
 TAKING: Final = frozenset({Command.GRANT, Command.HEAL, Command.MARK})
+# Their last argument is the node's epoch, as it was when the connection was opened.
+WITH_EPOCH: Final = frozenset({Command.GRANT, Command.HEAL})
 
 
-class Request(NamedTuple):
-    """A request to the nodes.
+@dataclass_transform(frozen_default=True)
+def message(cls: type[T]) -> type[T]:
+    """Make a class of messages: fields that are never set again.
+
+    That is for mypy to see. At run time a frozen dataclass costs three times as much to make, and
+    each lock makes two.
+    """
+    return dataclass(slots=True)(cls)
+
+
+@message
+class Request:
+    """A request to the nodes; each command has a class of its own in ``commands``.
 
     Attributes:
-        command: what to do.
         nonce: of the attempt; every reply echoes it.
-        keys, args: as the script's head comment lists them (without the nonce).
         decided: called with the votes after each reply; True ends the waiting.
         to: indices of the nodes to ask; None is all of them.
-        each: one more last argument for each asked node, by its index.
         first: index of the node to be written to first; the others follow in order.
         worth: called with the votes once they are decided; True while it is worth waiting for more,
             for about as long again. A request in ``UNDO`` always waits so for the prompt nodes.
@@ -127,21 +149,56 @@ class Request(NamedTuple):
         lasts: of a request in ``UNDO``, seconds after which the nodes have dropped the keys anyway.
         thorough: whether one reply may decide against a majority; so ``decided`` is asked always.
         still: called right before a heal is written; False: the lease is over, and nothing is sent.
+        each: one more last argument for each asked node, by its index.
     """
 
-    command: Command
+    command: ClassVar[Command]
+    done: ClassVar[bytes]  # the outcome in a reply that is a YES
+    usual: ClassVar[str] = ""  # what nearly every reply about one name is, behind the nonce
+
     nonce: str
-    keys: tuple[str, ...]
-    args: tuple[str | int, ...]
     decided: Callable[[Votes], bool]
+    _: KW_ONLY
     to: frozenset[int] | None = None
-    each: dict[int, int] | None = None
     first: int = 0
     worth: Callable[[Votes], bool] | None = None
     touched: frozenset[int] | None = None
     lasts: float = 0.0
     thorough: bool = False
     still: Callable[[], bool] | None = None
+    each: Mapping[int, int] | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return the keys, as the script's head comment lists them."""
+        raise NotImplementedError
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """Return the arguments behind the nonce, without the last one that is a node's own."""
+        raise NotImplementedError
+
+    @property
+    def count(self) -> int:
+        """Return how many names, or leases, it is about: a reply tells of no more."""
+        return 1
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        """Return the vote in a reply of a node; None: it makes no sense.
+
+        Args:
+            node: its label.
+            reply: a list that begins with the nonce and an outcome; the rest may be anything.
+        """
+        raise NotImplementedError
+
+    def usual_reply(self) -> bytes:
+        """Return the bytes of nearly every reply; to ``Acquire``, how they begin."""
+        return f"*3\r\n${len(self.nonce)}\r\n{self.nonce}\r\n{self.usual}".encode()
+
+    def later(self, seconds: float) -> Request:  # noqa: ARG002 - ``Rest`` needs it
+        """Return an undo as it is sent when so many seconds have passed."""
+        return self
 
 
 class Sleep(NamedTuple):
@@ -281,6 +338,5 @@ class Grant(NamedTuple):
         return hashlib.sha1(self.nonce.encode(), usedforsecurity=False).hexdigest()[:16]
 
 
-T = TypeVar("T")
 Effect: TypeAlias = Request | Sleep | JoinQueue | BlockOnNode | LeaveQueue
 Steps: TypeAlias = Generator[Effect, Any, T]  # sent what the effect's docstring says

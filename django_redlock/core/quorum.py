@@ -10,7 +10,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .protocol import Answer, Vote, Votes
 from .reasons import ReasonCode
@@ -210,7 +210,7 @@ def heard(votes: Votes, majority: int) -> bool:
 def kept_or_not(votes: Votes, majority: int) -> bool:
     """Tell whether each lease's outcome is clear: kept, denied by a majority, or unknown."""
     unheard = votes.count(None)
-    heard = [outcomes_of(vote) for vote in votes if vote is not None and vote.answer is Answer.YES]
+    heard = [vote.result.kept for vote in votes if vote is not None and vote.answer is YES]
     if not heard:
         return unheard < majority
     for yes in map(sum, zip(*heard, strict=True)):
@@ -227,16 +227,6 @@ def majority_denies(votes: Sequence[Vote], majority: int) -> bool:
         if vote.answer is NO:
             denials += 1
     return denials >= majority
-
-
-def outcomes_of(vote: Vote) -> Sequence[int]:
-    """Return what a node's YES says of each lease: 1 kept, 0 gone."""
-    return cast("Sequence[int]", vote.data[0])
-
-
-def free_of(vote: Vote) -> Sequence[int]:
-    """Return the indices of the leases that are gone in a node's YES because names are free."""
-    return cast("Sequence[int]", vote.data[1])
 
 
 def some_unheard(votes: Votes) -> bool:

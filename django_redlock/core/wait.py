@@ -25,16 +25,15 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from .commands import Claim, Look
 from .hold import wake_next
 from .policy import milliseconds
 from .protocol import (
     NONCE,
     Answer,
     BlockOnNode,
-    Command,
     JoinQueue,
     LeaveQueue,
-    Request,
     Sleep,
     Vote,
     Waiter,
@@ -102,15 +101,13 @@ def claim(policy: Policy, target: LockKeys, refusal: LockTaken) -> Steps[str]:
     """
     which = waited_for(refusal)
     place = _order(policy, target, which, refusal.votes)[0]
-    votes = yield Request(
-        Command.CLAIM,
+    votes = yield Claim(
         policy.nonce(),
-        (target.queues[which],),
-        (),
         lambda votes: votes[place] is not None,
-        frozenset({place}),
+        target.queues[which],
+        to=frozenset({place}),
     )
-    return _wakeup_in(str(votes[place].data[0])) if votes[place].answer is Answer.YES else ""
+    return _wakeup_in(votes[place].result) if votes[place].answer is Answer.YES else ""
 
 
 def waited_for(refusal: LockTaken) -> int:
@@ -182,13 +179,13 @@ def _look(
     policy: Policy, target: LockKeys, which: int, order: list[int]
 ) -> Steps[dict[int, float | None]]:
     """Return the seconds until the key is gone, by node: 0 there is none, None never."""
-    votes = yield Request(
-        Command.LOOK,
+    votes = yield Look(
         policy.nonce(),
-        (target.waits, target.keys[which]),
-        (milliseconds(NEWS), target.names[which]),
         counting(_heard, policy.majority),
-        policy.everyone(),
+        target,
+        which,
+        milliseconds(NEWS),
+        to=policy.everyone(),
         worth=partial(_first_unheard, places=order),
         first=order[0] if order else 0,
     )

@@ -8,8 +8,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
+from django_redlock.core.commands import Acquire, Release
 from django_redlock.core.protocol import Answer, Vote
-from django_redlock.transport.pending import GRANT, RELEASE, PendingReply, asked
+from django_redlock.transport.pending import PendingReply
 from django_redlock.transport.wire import replies
 
 from .votes import LEAST_LINGER, OVER, VoteCollector
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from .votes import Hear, Verdict
 
 YES: Final = Answer.YES  # an enum's member costs five times a name
-FREED: Final = replies.DONE[RELEASE]
 NOTHING: Final = ()  # what no reply equals
 
 
@@ -99,8 +99,10 @@ class TaskCollector(VoteCollector):
         self.answered: asyncio.Future[list[Vote]] | None = answered
         self.driver = driver
         self.command: Command = request.command
-        self.said: object = [self.nonce, FREED, 0] if self.command is RELEASE else NOTHING
+        self.said: object = NOTHING
         self._number = 0  # in ``said``, of a grant
+        if isinstance(request, Release):
+            self.said = [self.nonce, request.done, 0]
 
     # -- in the stream of each connection -------------------------------------------------------
 
@@ -111,9 +113,10 @@ class TaskCollector(VoteCollector):
 
     def vote_in(self, label: str, answer: object) -> Vote | None:
         """Return the vote in a reply of the node with this label; None: it is to something else."""
-        vote = replies.vote(label, self.command, self.nonce, answer, asked(self.request))
-        if self.said is NOTHING and vote and vote.answer is YES and self.command is GRANT:
-            self._number, self.said = vote.number, answer
+        request = self.request
+        vote = replies.vote(request, label, self.nonce, answer)
+        if self.said is NOTHING and vote and vote.answer is YES and isinstance(request, Acquire):
+            self._number, self.said = vote.fence, answer
         return vote
 
     def alone(self) -> PendingReply:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from django_redlock.core.protocol import Answer, Command
+from django_redlock.core.commands import Memory
+from django_redlock.core.protocol import Answer
+from django_redlock.core.quorum import all_heard
 from django_redlock.core.reasons import Reason, ReasonCode, because
-
-from . import polling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,14 +48,13 @@ def threat(told: Sequence[Eviction | None]) -> Reason | None:
 
 def ask(backend: Backend, to: frozenset[int]) -> Steps[tuple[Eviction | None, ...]]:
     """Ask these nodes what they do when their memory is full; None: a node did not tell."""
-    votes = yield polling.request(backend, Command.MEMORY, to=to)
+    policy = backend.policy
+    votes = yield Memory(policy.nonce(), all_heard, f"{policy.prefix}held", to=to)
     return tuple(map(_told, votes))
 
 
 def _told(vote: Vote) -> Eviction | None:
     if vote.answer is not Answer.YES:
         return None
-    limit, policy, evicted = vote.data
-    if not (isinstance(limit, int) and isinstance(policy, bytes) and isinstance(evicted, int)):
-        return None
+    limit, policy, evicted = vote.result
     return Eviction(policy.decode("ascii", "replace"), limit, evicted)

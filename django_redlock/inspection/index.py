@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from django_redlock.core.commands import Index, Page
 from django_redlock.core.names import LONGEST
-from django_redlock.core.protocol import Answer, Command
-
-from . import polling
+from django_redlock.core.protocol import Answer
+from django_redlock.core.quorum import all_heard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,8 +57,8 @@ def search(backend: Backend, matches: Callable[[str], bool], to: frozenset[int])
     names: list[str] = []
 
     def ask(size: int, begin: dict[int, int]) -> Request:
-        to = frozenset(begin)
-        return polling.request(backend, Command.INDEX, (size,), to=to, each=begin)
+        held, to = f"{backend.policy.prefix}held", frozenset(begin)
+        return Index(backend.policy.nonce(), all_heard, held, size, to=to, each=begin)
 
     def take(_: int, listed: Sequence[object]) -> None:
         found = {name for name in listed if isinstance(name, bytes)} - seen
@@ -94,10 +94,11 @@ def read(
             if vote.answer is not Answer.YES:
                 lost[place] = vote
                 continue
-            take(place, vote.data)
-            if vote.number > start or (vote.number and size < LARGEST):
-                after[place] = vote.number
-            elif vote.number:
+            page: Page = vote.result
+            take(place, page.rows)
+            if page.after > start or (page.after and size < LARGEST):
+                after[place] = page.after
+            elif page.after:
                 complete = False
         stuck = any(number == begin[place] for place, number in after.items())
         begin, size = after, LARGEST if stuck else PAGE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from django_redlock.core.commands import DIGITS, LABEL, Survey, as_text, seconds_left
 from django_redlock.core.names import LONGEST
-from django_redlock.core.protocol import Answer, Command
-from django_redlock.transport.wire.listings import as_text, seconds_left
-from django_redlock.transport.wire.replies import DIGITS, LABEL
+from django_redlock.core.protocol import Answer
+from django_redlock.core.quorum import all_heard
 
 from . import index, polling
 
@@ -60,7 +60,7 @@ class Lookup:
     def at_the_index(self) -> Steps[None]:
         """Enter the held names that the indexes list, the first due first."""
         self.votes = yield from polling.hear(self._backend, self._request(()))
-        self.more = any(vote.number > self._limit for vote in self.votes)
+        self.more = any(vote.result and vote.result.looked_at > self._limit for vote in self.votes)
         self._enter(range(len(self.votes)))
         self.table = dict(sorted(self.table.items())[: self._limit])
         yield from self._look_up(_incomplete(self.table, len(polling.heard(self.votes))))
@@ -105,8 +105,9 @@ class Lookup:
     ) -> Request:
         most = self._limit if most is None else most
         # One more than the limit, so that a node with exactly so many is not called truncated.
-        args: tuple[str | int, ...] = (f"{self._backend.policy.prefix}lock:", most + 1, *names)
-        return polling.request(self._backend, Command.SURVEY, args, to=to)
+        policy = self._backend.policy
+        held, prefix = f"{policy.prefix}held", f"{policy.prefix}lock:"
+        return Survey(policy.nonce(), all_heard, held, prefix, most + 1, names, to=to)
 
     def _add(self, names: Sequence[str]) -> None:
         self.table |= {name.encode(): [None] * len(self.votes) for name in names}
@@ -136,7 +137,7 @@ def _is_utf8(name: bytes) -> bool:
 def _cells(vote: Vote) -> Iterator[tuple[bytes, Cell]]:
     """Yield the names and cells of a node's reply."""
     item: Any
-    for item in vote.data:
+    for item in vote.result.rows if vote.result else ():
         name, owner, milliseconds, number, label = item
         yield (
             name,

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from django_redlock.core.protocol import Answer, Command, Request
+from django_redlock.core.commands import Heal
+from django_redlock.core.protocol import Answer
+from django_redlock.core.quorum import all_heard
 from django_redlock.core.reasons import ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_redlock.backend import Backend
-    from django_redlock.core.protocol import Steps, Vote, Votes
+    from django_redlock.core.protocol import Request, Steps, Vote
     from django_redlock.transport.node import NodeStatus
 
 AGAIN: Final = 2  # times that nodes which were only too slow are asked again
-
-
-def request(
-    backend: Backend,
-    command: Command,
-    args: tuple[str | int, ...] = (),
-    *,
-    to: frozenset[int] | None = None,
-    each: dict[int, int] | None = None,
-    index: str = "held",
-) -> Request:
-    """Make a request about an index of names; it is over when all nodes have replied."""
-    policy = backend.policy
-    keys = (f"{policy.prefix}{index}",)
-    return Request(command, policy.nonce(), keys, args, _all_replied, to, each)
 
 
 def hear(backend: Backend, ask: Request) -> Steps[list[Vote]]:
@@ -42,7 +30,7 @@ def hear(backend: Backend, ask: Request) -> Steps[list[Vote]]:
         if not to:
             break
         patient = patient and to is not slow  # waiting for connections once more is enough
-        again = yield ask._replace(nonce=backend.policy.nonce(), to=to)
+        again = yield replace(ask, nonce=backend.policy.nonce(), to=to)
         votes = [again[i] if i in to else vote for i, vote in enumerate(votes)]
     return votes
 
@@ -54,8 +42,7 @@ def any_emptied(backend: Backend, to: frozenset[int]) -> Steps[bool]:
     nothing, and is refused by it as every grant is; its connection is closed then.
     """
     policy = backend.policy
-    keys = (f"{policy.prefix}fences", f"{policy.prefix}held")
-    ask = Request(Command.HEAL, policy.nonce(), keys, (0, 0, ""), _all_replied, to)
+    ask = Heal(policy.nonce(), all_heard, policy.target(()), fence=0, ttl=0, label="", to=to)
     votes = yield ask
     return any(votes[i].code == ReasonCode.EMPTIED for i in to)
 
@@ -63,10 +50,6 @@ def any_emptied(backend: Backend, to: frozenset[int]) -> Steps[bool]:
 def heard(votes: Sequence[Vote]) -> frozenset[int]:
     """Return the places of the nodes that replied."""
     return frozenset(i for i, vote in enumerate(votes) if vote.answer is Answer.YES)
-
-
-def _all_replied(ballot: Votes) -> bool:
-    return None not in ballot
 
 
 def _worth_another_try(

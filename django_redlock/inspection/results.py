@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from django_redlock.core.commands import as_text
 from django_redlock.core.protocol import Answer
 from django_redlock.core.reasons import (
     Reason,
@@ -17,7 +18,6 @@ from django_redlock.core.reasons import (
     is_silent,
     printable,
 )
-from django_redlock.transport.wire.listings import as_text
 
 from . import eviction
 from .lookup import Cell

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from django_redlock.core.commands import MOST_NUMBER
 from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.quorum import majority_of
 from django_redlock.core.reasons import ReasonCode, because, printable
-from django_redlock.transport.wire.listings import MOST_NUMBER
 
 from .results import LockStatus
 from .survey import LIMIT, surveying

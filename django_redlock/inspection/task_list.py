@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from django_redlock.transport.wire.listings import as_text
+from django_redlock.core.commands import as_text
 
 DIGEST: Final = re.compile("[0-9a-f]{64}").fullmatch  # in place of the name of a task
 

@@ -13,9 +13,9 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+from django_redlock.core.commands import Tasks, seconds_left
 from django_redlock.core.names import LONGEST
-from django_redlock.core.protocol import Command
-from django_redlock.transport.wire.listings import seconds_left
+from django_redlock.core.quorum import all_heard
 
 from . import index, polling
 from .lookup import BATCH
@@ -84,12 +84,11 @@ class _Reader:
 
     def _read(self, which: str, pages: int) -> Steps[bool]:
         """Enter an index; return whether it was read to its end."""
-        prefix = self._prefix(which)
+        prefix, policy = self._prefix(which), self._backend.policy
 
         def ask(size: int, begin: dict[int, int]) -> Request:
-            to, args = frozenset(begin), (prefix, size)
-            tasks = Command.TASKS
-            return polling.request(self._backend, tasks, args, to=to, each=begin, index=which)
+            to, key = frozenset(begin), f"{policy.prefix}{which}"
+            return Tasks(policy.nonce(), all_heard, key, prefix, size, to=to, each=begin)
 
         # The index of held names has records for a moment, in the reply of a node that is late.
         kinds = {"held": b"lock", "marks": b"mark", "records": b"done"}
@@ -117,15 +116,17 @@ class _Reader:
         self._table = {key: cells for key, cells in self._table.items() if cells}
 
     def _look_up(self, which: str, names: list[bytes], *, finished: bool) -> Steps[None]:
-        args: tuple[str | int, ...] = (self._prefix(which), 0, *map(bytes.decode, names))
-        votes = yield polling.request(self._backend, Command.TASKS, args, to=self._to)
+        policy, prefix = self._backend.policy, self._prefix(which)
+        texts = [name.decode() for name in names]
+        held = f"{policy.prefix}held"
+        votes = yield Tasks(policy.nonce(), all_heard, held, prefix, names=texts, to=self._to)
         self._to = polling.heard(votes)
         marks, asked = which == "marks", frozenset(names)
         for key in self._table:
             if key.name in asked and (key.kind == b"mark") == marks:
                 self._table[key] = {}
         for place in self._to:
-            rows: Sequence[Any] = votes[place].data
+            rows: Sequence[Any] = votes[place].result.rows
             self._enter(place, (row for row in rows if finished or row[1] != b"done"))
 
     def _prefix(self, which: str) -> str:

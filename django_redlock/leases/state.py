@@ -235,9 +235,9 @@ class LeaseState:
         """
         if not majority_denies(votes, self._policy.majority):
             return False
-        waited = any(vote.number for vote in votes)
+        waited = any(vote.woken for vote in votes)
         return not any(
-            (vote.number and (vote.answer is Answer.YES or had.answer is not Answer.YES))
+            (vote.woken and (vote.answer is Answer.YES or had.answer is not Answer.YES))
             or (waited and vote.answer is Answer.UNKNOWN and vote.sent)
             for vote, had in zip(votes, self.grant.votes, strict=False)
         )

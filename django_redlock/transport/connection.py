@@ -23,7 +23,8 @@ import hiredis
 
 from django_redlock.concurrency.farewells import Farewell
 from django_redlock.concurrency.one_step import drain
-from django_redlock.core.protocol import UNDO, Answer, Vote
+from django_redlock.core.commands import EMPTIED
+from django_redlock.core.protocol import UNDO, WITH_EPOCH, Answer, Vote
 
 from . import admission
 from .backlog import has_room
@@ -125,7 +126,7 @@ class Connection:
     def put(self, owed: Owed) -> bool:
         """Queue a request, to be sent by ``flush``; return False if there is no room for it."""
         packed, size = owed.packed, len(owed.packed)
-        if owed.command in replies.WITH_EPOCH:
+        if owed.command in WITH_EPOCH:
             packed = packed[: -len(NO_EPOCH)] + self.epoch
         with self._writing:
             return self._note((owed,), packed, size)
@@ -266,8 +267,8 @@ class Connection:
         if vote is None:
             self.close(replies.why_none(owed.nonce, answer))
             vote = Vote(self.label, Answer.UNKNOWN, reason=self.fault)
-        if vote.reason is replies.EMPTIED:
-            self.close(replies.EMPTIED)
+        if vote.reason is EMPTIED:
+            self.close(EMPTIED)
         if vote.answer is Answer.UNKNOWN:
             self._not_undone(owed)
         owed.hear(self.place, vote)

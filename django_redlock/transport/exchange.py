@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from django_redlock.core.protocol import Command
+from django_redlock.core.commands import YES, freed, number_in, waking_reply
+from django_redlock.core.protocol import Command, Vote
 
 from .pending import NO_EPOCH, pack
-from .wire.replies import granted_number, usual_reply, waking_reply
 
 if TYPE_CHECKING:
     from django_redlock.core.protocol import Request
@@ -80,7 +80,7 @@ class Exchange:
         self.size = len(packed)
         if self.size > LARGEST:
             return False
-        self.usual = usual_reply(request.command, request.nonce)
+        self.usual = request.usual_reply()
         self._way = way = lent.way(request.first)
         self.missing = way.places
         if lent.late:  # a node that hangs would cost each request a moment
@@ -107,9 +107,9 @@ class Exchange:
         self.read()
         return True
 
-    def number_at(self, place: int) -> int:
-        """Return the number in the reply of a node that replied as usual."""
-        return self.number if self.grants else int(place in self.woke)
+    def vote_at(self, place: int, label: str) -> Vote:
+        """Return the vote of a node that replied as usual."""
+        return Vote(label, YES, self.number) if self.grants else freed(label, place in self.woke)
 
     def leave(self) -> None:
         """Let the set expect what the nodes have not replied."""
@@ -134,7 +134,7 @@ class Exchange:
                     continue
             if data == usual:
                 heard.append(place)
-            elif self.grants and not heard and (number := granted_number(data, usual)):
+            elif self.grants and not heard and (number := number_in(data, usual)):
                 self.number, self.usual = number, data
                 usual = data
                 heard.append(place)

@@ -19,7 +19,8 @@ from django.test import override_settings
 from django_redlock import conf, redlock
 from django_redlock.concurrency import farewells
 from django_redlock.concurrency.farewells import Farewell, gone
-from django_redlock.core.protocol import Command, Request
+from django_redlock.core.commands import Unmark
+from django_redlock.core.protocol import Command
 from django_redlock.fanout.group import NodeGroup
 from django_redlock.fanout.memory.node import MemoryNode
 from django_redlock.leases.lease import Lease
@@ -233,7 +234,7 @@ def test_a_handler_keeps_an_undo_while_another_is_carried_out(node, broken, monk
     if broken:
         put(size_last, UndoQueue, "_remove", monkeypatch)
     undos = [
-        Asker(Request(Command.RELEASE, f"{number:032x}", ("key",), (), bool, lasts=60.0), 0.0)
+        Asker(Unmark(f"{number:032x}", bool, "marks", "key", lasts=60.0), 0.0)
         for number in range(3)
     ]
     queue, sizes = UndoQueue(node), list[bool]()

@@ -21,7 +21,7 @@ from django_redlock.core.protocol import Request
 from django_redlock.fanout.memory.group import MemoryNodes
 from django_redlock.fanout.memory.node import MemoryNode
 from django_redlock.testing.embedded import EmbeddedNodes
-from tests.simulation.mutants import Edit, with_edits
+from tests.simulation.mutants import Edit, Patch, nodes, with_edits
 from tests.support.waiting import eventually
 
 from . import test_contracts
@@ -324,15 +324,15 @@ def _blocked(nodes: EmbeddedNodes) -> int:
     [
         (Edit(MemoryNode, "_release", 'if waited and flag != "0":', "if False:"), "wakes_whoever"),
         (
-            Edit(MemoryNode, "_grant", "if waits:", "if False:"),
+            Patch(MemoryNode, "_grant", nodes.noting_no_waiter),
             "wakes_whoever",
         ),
         (
-            Edit(MemoryNode, "_release", 'if waited and reserve and flag != "2":', "if False:"),
+            Edit(MemoryNode, "_release", 'if waited and ask.reserve and flag != "2":', "if False:"),
             "reservation_for_nobody",
         ),
         (
-            Edit(MemoryNode, "_claim", "self.wakeups.pop(keys[0]", "dict().pop(keys[0]"),
+            Edit(MemoryNode, "_claim", "self.wakeups.pop(ask.queue", "dict().pop(ask.queue"),
             "reservation",
         ),
     ],

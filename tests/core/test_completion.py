@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from django_redlock.core import acquire, completion, quorum, refusals
+from django_redlock.core.commands import Acquire, Release
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.core.protocol import Answer, Grant, LeaveQueue, Request, Steps, Wakeup
 from django_redlock.core.reasons import ReasonCode
@@ -64,7 +65,7 @@ def test_a_copy_that_ends_leaves_nothing_taken():
     undo = table.asked[-1]
     assert table.commands == ["grant", "release"]
     assert undo.touched == frozenset({0, 2})
-    assert undo.args[1] == "21"  # the run name is woken for, and would not be reserved
+    assert undo.flags == "21"  # the run name is woken for, and would not be reserved
     assert table.waited == []
 
 
@@ -79,18 +80,18 @@ def waiting_for(which: int) -> Steps[Grant]:
     return steps
 
 
-def woken_for(which: int, then: object) -> tuple[Request, Any]:
+def woken_for(which: int, then: object) -> tuple[Acquire, Any]:
     """What a copy asks that waits for one of its names and is woken, and what it asks then."""
     steps = waiting_for(which)
     woken = steps.send(Wakeup("d" * 32))
-    assert isinstance(woken, Request)
+    assert isinstance(woken, Acquire)
     return woken, steps.send([vote(i, then)._replace(which=1) for i in range(3)])
 
 
 def test_a_wake_up_for_the_key_opens_no_run_name():
     """The nodes are told that the first name is private."""
     woken, _ = woken_for(1, NO)
-    assert woken.args[5] == f"1:{'d' * 32}"
+    assert woken.opener == f"1:{'d' * 32}"
 
 
 def test_a_wake_up_for_the_run_name_opens_nothing():
@@ -99,15 +100,16 @@ def test_a_wake_up_for_the_run_name_opens_nothing():
     Only the next waiter for the run name, which was free, is woken.
     """
     woken, undo = woken_for(0, KEPT)
-    assert woken.args[5] == ""
-    assert (undo.command, undo.args[:2], undo.nonce) == ("release", (0, "20"), woken.nonce)
+    assert woken.opener == ""
+    assert (undo.command, undo.reserve, undo.nonce) == ("release", 0, woken.nonce)
+    assert undo.flags == "20"
 
 
 def test_a_wake_up_that_opens_the_key_from_the_run_name_is_caught():
     """Broken: any wake-up is carried. The copy would take the key from a holder or a waiter."""
     with with_edits(Edit(acquire, "attempt", "if wakeup and woken >= target.private", "if wakeup")):
         woken, _ = woken_for(0, KEPT)
-    assert woken.args[5] != ""
+    assert woken.opener != ""
 
 
 @pytest.mark.parametrize(("which", "woken"), [(0, "20"), (1, "01")])
@@ -116,8 +118,8 @@ def test_a_wake_up_that_is_passed_on_stays_in_its_queue(which, woken):
     steps = waiting_for(which)
     assert isinstance(steps.throw(KeyboardInterrupt()), LeaveQueue)
     undo = steps.send("d" * 32)
-    assert isinstance(undo, Request)
-    assert (undo.command, undo.nonce, undo.args[:2]) == ("release", "d" * 32, (0, woken))
+    assert isinstance(undo, Release)
+    assert (undo.nonce, undo.reserve, undo.flags) == ("d" * 32, 0, woken)
 
 
 def decided(ask: Request, *answers: object) -> bool:
@@ -198,8 +200,7 @@ def test_the_record_is_written_to_all_nodes_that_may_have_the_name():
     votes = table.talk(completion.complete(table.policy, grant, life=3660), 1)
     (ask,) = table.asked[1:]
     assert (ask.command, to(ask), ask.nonce) == ("complete", {0, 1, 2, 3}, grant.nonce)
-    assert ask.args == (3_660_000, "run")
-    assert ask.keys == (grant.target.held, *grant.target.keys)
+    assert (ask.life, ask.target) == (3_660_000, grant.target)
     assert ask.lasts == table.policy.max_ttl
     assert [each.answer for each in votes].count(Answer.YES) == 4
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from django_redlock.core import acquire, hold
+from django_redlock.core.commands import Extension, Kept
 from django_redlock.core.driver import run
 from django_redlock.core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
 from django_redlock.core.policy import Policy
@@ -76,7 +77,7 @@ GONE = Held(owner="")  # there is no key
 
 
 def vote(i: int, wakeup: object, command: Command = Command.GRANT) -> Vote:
-    """What a scripted word means: a number is a YES with that number.
+    """What a scripted word means: a number is a YES with that number, of waiters for a release.
 
     To an extension, a text of 1 and 0 says which tenancies are kept, 2 of which the names are free
     there; else it is all or none.
@@ -87,13 +88,13 @@ def vote(i: int, wakeup: object, command: Command = Command.GRANT) -> Vote:
     if isinstance(wakeup, str) and wakeup.strip("012") == "":
         kept = [int(each == "1") for each in wakeup]
         free = [place for place, each in enumerate(wakeup) if each == "2"]
-        return Vote(label, Answer.YES, data=(kept, free))
+        return Vote(label, Answer.YES, result=Kept(kept, free))
     if isinstance(wakeup, Seen | Found | int):
         told = wakeup.left if isinstance(wakeup, Seen) else None
-        found = (wakeup.wakeup,) if isinstance(wakeup, Found) else ()
-        return Vote(
-            label, Answer.YES, wakeup if isinstance(wakeup, int) else 0, left=told, data=found
-        )
+        found = wakeup.wakeup if isinstance(wakeup, Found) else None
+        number = wakeup if isinstance(wakeup, int) else 0
+        counted = {"woken" if command is Command.RELEASE else "fence": number}
+        return Vote(label, Answer.YES, left=told, result=found, **counted)  # type: ignore[arg-type]
     if isinstance(wakeup, Held):
         return Vote(label, Answer.NO, left=wakeup.left, holder=wakeup.holder, owner=wakeup.owner)
     if isinstance(wakeup, Recorded):
@@ -198,7 +199,7 @@ class Table:
         return [heard or vote(i, LOST) for i, heard in enumerate(ballot)]
 
     @property
-    def asked(self) -> list[Request]:
+    def asked(self) -> list[Any]:
         """The questions, in order."""
         return [effect for effect in self.effects if isinstance(effect, Request)]
 
@@ -298,8 +299,8 @@ def test_all_nodes_are_asked_and_told_the_wish() -> None:
     table.talk(table.acquire("a", "b", "a"), 7)
     (ask,) = table.asked
     assert ask.to is None
-    assert ask.args[:5] == (5, 5_000_000, 10_000, "me", "")
-    assert ask.args[-2:] == ("a", "b")
+    assert (ask.wish, ask.slack, ask.ttl) == (5, 5_000_000, 10_000)
+    assert (ask.label, ask.old, ask.target.names) == ("me", "", ("a", "b"))
 
 
 # -- raising ----------------------------------------------------------------------------------
@@ -311,7 +312,7 @@ def test_only_lower_nodes_are_raised_each_by_its_own_number() -> None:
     grant = table.talk(table.acquire(), [4, 6, LOST], 0)
     ask = table.asked[1]
     assert ask.command is Command.RAISE
-    assert (grant.fence, ask.args[0]) == (6, 6)
+    assert (grant.fence, ask.token) == (6, 6)
     assert (to(ask), ask.each) == ({0}, {0: 4})
     assert ask.nonce == table.asked[0].nonce == grant.nonce
 
@@ -401,7 +402,7 @@ def test_a_failed_attempt_is_undone_where_it_may_have_been_granted(
         table.talk(table.acquire(), *[answers, 0] * 4, Found())
     grant, release = table.asked[:2]
     assert (grant.command, release.command) == (Command.GRANT, Command.RELEASE)
-    assert (to(release), release.args[:2]) == (nodes, (0, "1" if wakes else "0"))
+    assert (to(release), release.reserve, release.flags) == (nodes, 0, "1" if wakes else "0")
     assert release.nonce == grant.nonce
 
 
@@ -732,21 +733,10 @@ def test_one_question_prolongs_many_each_with_an_outcome_of_its_own() -> None:
     steps = hold.extend_many(table.policy, table.held(*grants), [20, 20, 30, 20])
     kept, over, lost, unknown = table.talk(steps, ["100", "101", LOST])
     (ask,) = table.asked
-    assert ask.keys == ("redlock:held", *(f"redlock:lock:{name}" for name in "ade"))
-    assert ask.args == (
-        "0" * 32,
-        20_000,
-        1,
-        "a",
-        "2" * 32,
-        30_000,
-        1,
-        "d",
-        "3" * 32,
-        20_000,
-        1,
-        "e",
-    )
+    assert ask.leases == [
+        Extension(grants[i].nonce, targets[i], ttl)
+        for i, ttl in ((0, 20_000), (2, 30_000), (3, 20_000))
+    ]
     assert kept.deadline == pytest.approx(100 + 20 - 0.2 - 0.002)
     assert [type(each) for each in (over, lost, unknown)] == [
         LeaseLost,
@@ -793,7 +783,7 @@ def test_a_lease_grows_back_where_its_names_are_free(
     ask = table.asked[1]
     assert to(ask) == {place for place, each in enumerate(said) if each == FREE}
     assert ask.nonce == grant.nonce
-    assert ask.args == (7, 20_000, "me", *grant.target.fields, *grant.target.names)
+    assert (ask.fence, ask.ttl, ask.label, ask.target) == (7, 20_000, "me", grant.target)
 
 
 def test_a_lease_that_is_kept_grows_back_too() -> None:
@@ -965,7 +955,7 @@ def test_adopting_swaps_the_value() -> None:
     """The adopter gets a fresh nonce and token; the nodes are told the old nonce."""
     table = Table(3)
     grant = table.talk(adopt(table), [8, 8, NO])
-    assert table.asked[0].args[4] == "e" * 32
+    assert table.asked[0].old == "e" * 32
     assert (grant.nonce != "e" * 32, grant.fence, grant.deadline > 109) == (True, 8, True)
 
 
@@ -984,7 +974,7 @@ def test_adopting_without_nodes_is_unavailable() -> None:
         table.talk(adopt(table), [8, LOST, UNSENT])
     assert to(table.asked[1]) == {0, 1}
     assert table.asked[1].nonce == table.asked[0].nonce
-    assert (table.commands[1], table.asked[1].args) == ("return", ("e" * 32,))
+    assert (table.commands[1], table.asked[1].old) == ("return", "e" * 32)
 
 
 def test_adopters_that_split_the_nodes_give_back_and_try_again() -> None:
@@ -1054,7 +1044,8 @@ def test_a_release_goes_to_all_nodes() -> None:
     table.talk(hold.release(table.policy, grant))
     release = table.asked[-1]
     assert (release.command, to(release)) == (Command.RELEASE, {0, 1, 2, 3, 4})
-    assert release.args == (50, "1", "a")  # reserve it for 50 ms if somebody waits; wake them
+    # Reserve it for 50 ms if somebody waits; wake them.
+    assert (release.reserve, release.flags) == (50, "1")
 
 
 def test_nodes_unheard_at_the_decision_are_released_too() -> None:
@@ -1069,7 +1060,7 @@ def test_a_minimal_hold_rests_for_the_remainder() -> None:
     grant = table.grant()
     table.now = 101.0
     table.talk(hold.release(table.policy, grant, min_hold=4.0))
-    assert (table.commands, table.asked[-1].args) == (["rest"], (3000, "a"))
+    assert (table.commands, table.asked[-1].rest) == (["rest"], 3000)
     table.now = 104.0
     table.talk(hold.release(table.policy, grant, min_hold=4.0))
     assert table.commands == ["rest", "release"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from django_redlock.core import marks
+from django_redlock.core.commands import ANYBODYS
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Command, Request, Sleep, Vote
 from django_redlock.fanout.memory.node import MemoryNode
@@ -46,7 +47,7 @@ def test_a_mark_is_one_request_to_all_nodes():
     assert (ask.command, ask.to) == (Command.MARK, None)
     marks = "redlock:marks", "redlock:mark:sync:account:1"
     assert ask.keys == (*marks, "redlock:lock:account:1")
-    assert ask.args == (60_000, "sync", "me")
+    assert (ask.ttl, ask.task, ask.task_id) == (60_000, "sync", "me")
     assert (outcome.nonce, outcome.certain, outcome.duplicate_of) == (ask.nonce, True, "")
 
 
@@ -77,7 +78,7 @@ def test_a_duplicate_takes_back_what_it_set():
     assert publish(table, [OTHER, 1, OTHER, LOST, OTHER]).duplicate_of == "other"
     mark, undo = table.asked
     assert (undo.command, undo.nonce, undo.keys) == (Command.UNMARK, mark.nonce, mark.keys)
-    assert (to(undo), undo.args) == ({1, 3}, ("",))
+    assert (to(undo), undo.whose) == ({1, 3}, "")
 
 
 @pytest.mark.parametrize(
@@ -148,8 +149,8 @@ def test_removing_is_heard_and_repeated_when_interrupted():
     table.talk(marks.remove(table.policy, "redlock:mark:x", "f" * 32))
     table.talk(marks.remove(table.policy, "redlock:mark:x"))
     own, any_ = table.asked
-    assert (own.nonce, own.args) == ("f" * 32, ("",))
-    assert (any_.nonce != own.nonce, any_.args) == (True, ("anybody's",))
+    assert (own.nonce, own.whose) == ("f" * 32, "")
+    assert (any_.nonce != own.nonce, any_.whose) == (True, ANYBODYS)
     steps = marks.remove(table.policy, "redlock:mark:x", "f" * 32)
     ask = next(steps)
     assert steps.throw(KeyboardInterrupt()) == ask
@@ -317,7 +318,7 @@ class Publisher:
 
     def _arrive(self, i: int, ask: Request) -> None:
         answer = self.world.nodes[i].eval(ask)
-        vote = replies.vote("", ask.command, ask.nonce.encode(), answer)
+        vote = replies.vote(ask, "", ask.nonce.encode(), answer)
         if ask is self._ask and self.waiting and self.world.rng.random() > self.world.lost:
             self._votes[i] = vote
             if ask.decided(self._votes) or None not in self._votes:

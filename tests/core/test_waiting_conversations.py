@@ -13,6 +13,7 @@ import pytest
 from django_redlock.backend import Backend
 from django_redlock.core import acquire, hold
 from django_redlock.core import wait as waiting
+from django_redlock.core.commands import Acquire
 from django_redlock.core.errors import LockTaken
 from django_redlock.core.policy import HEAD_START, HandOver
 from django_redlock.core.protocol import (
@@ -36,14 +37,14 @@ IN_VAIN = [Seen(9.0), Wakeup()]
 WOKEN = [Seen(9.0), Wakeup(WORD)]
 
 
-def grants(table: Table) -> list[Request]:
+def grants(table: Table) -> list[Acquire]:
     """The attempts."""
     return [ask for ask in table.asked if ask.command is Command.GRANT]
 
 
-def carried(ask: Request) -> str:
+def carried(ask: Acquire) -> str:
     """The word that an attempt carries, behind the number of private names."""
-    return str(ask.args[5])
+    return ask.opener
 
 
 def place(table: Table, name: str = "a") -> int:
@@ -62,7 +63,7 @@ def test_who_was_refused_stands_without_another_look() -> None:
     (block,) = table.blocks
     assert block.place == place(table)
     assert block.seconds == pytest.approx(0.301)
-    assert grants(table)[0].args[6] == 1500  # milliseconds for which that is noted
+    assert grants(table)[0].waits == 1500  # milliseconds for which that is noted
 
 
 def test_names_spread_over_the_nodes() -> None:
@@ -162,7 +163,7 @@ def test_of_several_names_the_one_that_was_refused_is_waited_for() -> None:
     assert isinstance(line, JoinQueue)
     assert line.ticket.queue == "redlock:queue:b"
     look = steps.send(True)
-    assert (look.keys[1], look.args[1], to(look)) == ("redlock:lock:b", "b", set(range(5)))
+    assert (look.target.names[look.which], to(look)) == ("b", set(range(5)))
     for _ in range(2):
         look = steps.send([vote(i, wakeup) for i, wakeup in enumerate(looked)])
         if isinstance(look, BlockOnNode):
@@ -201,7 +202,7 @@ def test_a_word_that_is_not_used_is_passed_on() -> None:
         table = Table(3)
         table.talk(table.acquire(wait=5), NO, Wakeup(WORD), answer, 0, *_until_granted(answer))
         release = table.asked[2]
-        assert (release.command, release.args[1]) == (Command.RELEASE, "1")
+        assert (release.command, release.flags) == (Command.RELEASE, "1")
         assert release.nonce == table.asked[1].nonce  # as a word, it opens what we may have left
 
 
@@ -232,13 +233,13 @@ def test_of_several_names_only_the_owned_one_is_left_to_its_owner(
     steps.send(refusals[0])
     steps.send(True)
     ask = steps.send(Wakeup(WORD))
-    assert (ask.command, ask.args[5]) == (Command.GRANT, CARRIED)
+    assert (ask.command, ask.opener) == (Command.GRANT, CARRIED)
     then = steps.send(refusals[1])
     if woken is None:
         assert isinstance(then, JoinQueue)
     else:
         assert (then.command, then.nonce, to(then)) == (Command.RELEASE, ask.nonce, {0, 1, 2})
-        assert then.args == (0, woken, "a", "b", "c")
+        assert (then.reserve, then.flags, then.target) == (0, woken, ask.target)
         assert isinstance(steps.send([vote(i, NO) for i in range(3)]), JoinQueue)
 
 
@@ -256,7 +257,7 @@ def test_a_late_word_that_is_of_no_use_is_passed_on() -> None:
     with pytest.raises(LockTaken):
         table.talk(table.acquire(wait=0.5), NO, Wakeup(), KEPT)
     assert table.commands == ["grant", "grant", "release"]
-    assert table.asked[-1].args[:2] == (0, "1")
+    assert (table.asked[-1].reserve, table.asked[-1].flags) == (0, "1")
 
 
 # -- time ---------------------------------------------------------------------------------------
@@ -367,7 +368,7 @@ def test_a_release_that_a_woken_waiter_overtook_is_no_loss(
     assert isinstance(ask, Request)
     assert ask.command is Command.RELEASE
     with pytest.raises(StopIteration):
-        steps.send([vote(i, wakeup)._replace(number=n) for i, (wakeup, n) in enumerate(said)])
+        steps.send([vote(i, wakeup)._replace(woken=n) for i, (wakeup, n) in enumerate(said)])
     assert lease.lost is lost
 
 
@@ -399,7 +400,7 @@ def test_a_claimed_word_is_tried_once() -> None:
     with pytest.raises(LockTaken):
         table.talk(table.acquire(), KEPT, Found(WORD), KEPT, 0)
     assert table.commands == ["grant", "claim", "grant", "release"]
-    assert table.asked[-1].args[:2] == (0, "1")
+    assert (table.asked[-1].reserve, table.asked[-1].flags) == (0, "1")
 
 
 def test_what_a_minority_keeps_is_not_claimed() -> None:
@@ -466,7 +467,7 @@ def test_who_is_interrupted_leaves_the_line_and_passes_the_turn_on(
         if wakeup == WORD:
             ask = steps.send(wakeup)
             assert (ask.command, ask.nonce, to(ask)) == (Command.RELEASE, WORD, {0, 1, 2})
-            assert ask.args[:2] == (0, "1")
+            assert (ask.reserve, ask.flags) == (0, "1")
             answer = [vote(i, 0) for i in range(3)]
         with pytest.raises(error) as caught:
             steps.send(answer)
@@ -484,7 +485,7 @@ def test_who_is_interrupted_with_the_word_in_hand_wakes_the_next() -> None:
         grant.nonce,
         {0, 1, 2},
     )
-    assert release.args[:2] == (0, "1")
+    assert (release.reserve, release.flags) == (0, "1")
 
 
 def test_who_is_interrupted_while_undoing_with_the_word_wakes_the_next() -> None:
@@ -494,7 +495,8 @@ def test_who_is_interrupted_while_undoing_with_the_word_wakes_the_next() -> None
     first = steps.send([vote(i, KEPT) for i in range(3)])
     assert (first.command, to(first)) == (Command.RELEASE, {0, 1, 2})
     again = steps.throw(KeyboardInterrupt())
-    assert (again.command, to(again), again.args[:2]) == (Command.RELEASE, {0, 1, 2}, (0, "1"))
+    assert (again.command, to(again)) == (Command.RELEASE, {0, 1, 2})
+    assert (again.reserve, again.flags) == (0, "1")
 
 
 @pytest.mark.parametrize("reach", WAITERS)
@@ -640,7 +642,7 @@ def test_others_have_no_head_start(woken: object, name: str, wait: float) -> Non
             lambda: test_of_several_names_only_the_owned_one_is_left_to_its_owner(0, 0, None),
         ),
         (
-            Edit(hold, "release", "if votes[ask.first].number:", "if False:"),
+            Edit(hold, "release", "if votes[ask.first].woken:", "if False:"),
             test_who_has_woken_a_waiter_leaves_it_a_head_start,
         ),
         (

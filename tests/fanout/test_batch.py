@@ -15,6 +15,7 @@ import pytest
 from django_redlock import events
 from django_redlock.core import hold
 from django_redlock.core.acquire import attempt
+from django_redlock.core.commands import freed
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Request, Vote
 from django_redlock.fanout import collectors
@@ -29,7 +30,6 @@ from django_redlock.fanout.votes import Verdict
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.transport.connection import Connection
 from django_redlock.transport.pending import parts
-from django_redlock.transport.wire.replies import freed
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.loops import connect, group_of, keys_on, soon, template, unguarded
 

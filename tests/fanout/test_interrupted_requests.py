@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from django_redlock.core.quorum import all_heard
 from django_redlock.fanout.blocking.request import BlockingRequest
 from django_redlock.fanout.group import NodeGroup
 from django_redlock.testing import EmbeddedNodes
@@ -24,7 +27,7 @@ FOR_NONE = Edit(BlockingRequest, "give_back", "self.collector.keep_unanswered()"
 def interrupted(three: EmbeddedNodes, *, by_set: bool) -> NodeGroup:
     """Interrupt a release that has something to undo on one node, and was sent to all."""
     group = group_of(three.urls, LONG)
-    group.ask(grant()._replace(to=LAST, decided=lambda votes: None not in votes))
+    group.ask(replace(grant(), to=LAST, decided=all_heard))
     connected(group)
 
     def interrupt(*_: object) -> bool:
@@ -36,7 +39,7 @@ def interrupted(three: EmbeddedNodes, *, by_set: bool) -> NodeGroup:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, waits, interrupt)
         with pytest.raises(Interruption):
-            group.ask(release()._replace(touched=LAST))
+            group.ask(replace(release(), touched=LAST))
     return group
 
 

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from django_redlock.core import marks
+from django_redlock.core.commands import Mark
 from django_redlock.core.policy import Policy
-from django_redlock.core.protocol import Command, Request
+from django_redlock.core.protocol import Request
 from django_redlock.core.quorum import NO, YES, counting
 from django_redlock.fanout.blocking.sets import ConnectionSets
 from django_redlock.fanout.blocking.threads import Threads
@@ -30,8 +31,8 @@ NONCE = "0123456789abcdef" * 2
 
 def mark(nonce: str = NONCE, task_id: str = "one") -> Request:
     """A mark as the algorithm asks for it."""
-    args = 60_000, "send", task_id
-    return Request(Command.MARK, nonce, (POLICY.marks, KEY), args, counting(marks.marked_or_not, 2))
+    decided = counting(marks.marked_or_not, 2)
+    return Mark(nonce, decided, POLICY.marks, KEY, (), 60_000, "send", task_id)
 
 
 def marked(nodes: EmbeddedNodes) -> list[bool]:

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from django_redlock import LockTaken
-from django_redlock.core.protocol import Answer, Command, Request
+from django_redlock.core.commands import Complete
+from django_redlock.core.protocol import Answer, Request
 from django_redlock.core.quorum import counting, heard
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.fanout.blocking.sets import ConnectionSets
@@ -22,8 +23,7 @@ from tests.support.waiting import eventually
 
 def complete() -> Request:
     """A completion record as the algorithm asks for it."""
-    keys, args = (TARGET.held, *TARGET.keys), (60_000, "name")
-    return Request(Command.COMPLETE, NONCE, keys, args, counting(heard, 2), lasts=60.0)
+    return Complete(NONCE, counting(heard, 2), TARGET, 60_000, lasts=60.0)
 
 
 def recorded(nodes: EmbeddedNodes) -> bool:

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -16,7 +17,7 @@ import pytest
 from django_redlock import events
 from django_redlock.core.hold import undo
 from django_redlock.core.protocol import Answer, Command, Vote
-from django_redlock.fanout.blocking.request import BlockingRequest
+from django_redlock.core.quorum import all_heard
 from django_redlock.fanout.blocking.sets import ConnectionSets
 from django_redlock.fanout.blocking.threads import Threads
 from django_redlock.leases.lease import Lease
@@ -64,7 +65,8 @@ def told(votes: list[Vote]) -> list[tuple[Any, ...]]:
     return [
         (
             vote.answer,
-            vote.number > 0,
+            vote.fence > 0,
+            vote.woken,
             vote.left and 1,
             vote.holder,
             vote.owner,
@@ -96,7 +98,7 @@ def test_an_odd_reply_has_the_vote_that_it_has_one_by_one(oddity, request_, thre
             connected(group)
             if not by_set:
                 sets_of(group).close()
-            request = request_._replace(decided=lambda votes: None not in votes)
+            request = replace(request_, decided=lambda votes: None not in votes)
             votes.append(told(group.ask(request)))
             group.ask(release())
             group.close()
@@ -113,10 +115,8 @@ def freed_with_a_waiter(
         gone: whether a node has lost the key.
     """
     group = group_of(three.urls, LONG)
-    args = grant().args
-    waiting = grant("f" * 32)._replace(args=(*args[:6], 1500, *args[7:]))
-    for request in (grant(), waiting):
-        group.ask(request._replace(decided=lambda votes: None not in votes))
+    for request in (grant(), replace(grant("f" * 32), waits=1500)):
+        group.ask(replace(request, decided=all_heard))
     sets_of(group).close()
     own = [connected(group)] if by_set else []
     if gone:
@@ -134,7 +134,7 @@ def freed_with_a_waiter(
     for node in three:
         with closing(node.client()) as client:
             client.delete(TARGET.queues[0], TARGET.waits, *TARGET.keys)
-    return [(vote.answer, vote.number) for vote in votes], whole
+    return [(vote.answer, vote.woken) for vote in votes], whole
 
 
 WOKEN = [(Answer.YES, 1)] * 3
@@ -158,7 +158,7 @@ def test_a_release_that_wakes_a_waiter_where_a_node_has_lost_the_key(three):
     [
         (Edit(Exchange, "read", "data == waking_reply(usual)", "False"), False),
         (Edit(Threads, "_votes", "freed(self.nodes[place].label, 1)", "votes[place]"), False),
-        (Edit(BlockingRequest, "take_over", "exchange.number_at(place)", "exchange.number"), True),
+        (Edit(Exchange, "vote_at", "place in self.woke", "False"), True),
     ],
     ids=["not-known", "not-counted", "not-taken-over"],
 )

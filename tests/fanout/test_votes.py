@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from django_redlock.core.protocol import Answer, Command, Request, Vote
+from django_redlock.core.commands import Acquire, Release
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Answer, Request, Vote
 from django_redlock.core.quorum import counting, granted_or_not
 from django_redlock.core.reasons import Reason, ReasonCode, because
 from django_redlock.fanout.collectors import TaskCollector, ThreadCollector
@@ -31,6 +33,7 @@ from django_redlock.fanout.votes import (
 from tests.simulation.mutants import Edit, with_edits
 
 TIMEOUT = 1.0
+TARGET = Policy(size=5).target(["name"])
 START = 100.0
 DOWN, SLOW, GUARD = (
     because(ReasonCode.DOWN),
@@ -100,18 +103,13 @@ class Clock:
 def grant(**facts: Any) -> Request:
     """A request that a majority of five decides."""
     decided = counting(granted_or_not, 3)
-    return Request(Command.GRANT, "1" * 32, ("a", "b", "c", "lock"), (), decided, **facts)
+    return Acquire("1" * 32, decided, TARGET, 0, 0, 0, "", **facts)
 
 
 def release(**facts: Any) -> Request:
     """A request that undoes; clear once three have answered."""
-    return Request(
-        Command.RELEASE,
-        "1" * 32,
-        ("held", "waits", "lock", "queue"),
-        (),
-        lambda votes: sum(vote is not None for vote in votes) >= 3,
-        **facts,
+    return Release(
+        "1" * 32, lambda votes: sum(vote is not None for vote in votes) >= 3, TARGET, **facts
     )
 
 
@@ -174,7 +172,7 @@ def test_of_a_few_votes_nothing_is_asked() -> None:
         calls.append(1)
         return False
 
-    one = collector(grant()._replace(decided=never))
+    one = collector(replace(grant(), decided=never))
     asked(one)
     for place in range(2):
         vote(one, place)

@@ -28,8 +28,9 @@ import redis
 
 from django_redlock import NodesUnavailable, events
 from django_redlock.backend import Backend
+from django_redlock.core.commands import Release
 from django_redlock.core.policy import Policy
-from django_redlock.core.protocol import Command, Request
+from django_redlock.core.protocol import Command
 from django_redlock.fanout.group import NodeGroup
 from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
 from django_redlock.leases.lease import Lease
@@ -193,10 +194,10 @@ class Storm:
         """Each node has something to undo, which goes before the next request."""
         with self.lock as lease:
             self._one_by_one()
+            target = Policy(size=1).target(["n"])
             for node in self.group.nodes:
                 for number in range(2):
-                    keys, args = ("h", "w", "k", "q"), (0, "", "n")
-                    undo = Request(Command.RELEASE, f"{number:032x}", keys, args, bool, lasts=TTL)
+                    undo = Release(f"{number:032x}", bool, target, lasts=TTL)
                     node.undos.add(Asker(undo, time.monotonic()))
             yield lease.extend
 

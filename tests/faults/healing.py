@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 from unittest import mock
@@ -61,7 +62,7 @@ class Rush:
         def counted(*args: Any) -> Request:
             self.healed += 1
             request = healing(*args)
-            return request._replace(still=partial(self._overtaken, request.still))
+            return replace(request, still=partial(self._overtaken, request.still))
 
         self._stack.enter_context(mock.patch.object(hold, "_healing", counted))
         return self

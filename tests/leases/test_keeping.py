@@ -15,6 +15,7 @@ from django.test import override_settings
 from django_redlock import LockTaken, conf, redlock
 from django_redlock.core import acquire, completion, hold
 from django_redlock.core.hold import insist, wake_next
+from django_redlock.core.protocol import LockKeys
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import Event, EventKind, subscribe, unsubscribe
 from django_redlock.fanout.memory.group import MemoryNodes
@@ -22,7 +23,8 @@ from django_redlock.fanout.memory.node import MemoryNode
 from django_redlock.inspection import survey
 from django_redlock.leases.keeping import keep, record
 from django_redlock.leases.lease import Lease
-from tests.simulation.mutants import Edit, with_edits
+from tests.simulation.mutants import with_edits
+from tests.simulation.mutants.edits import Edit, Patch
 from tests.support.replays import note_broken
 from tests.support.waiting import eventually
 
@@ -190,8 +192,12 @@ def test_nothing_is_recorded_where_the_name_is_somebody_elses(nodes):
 def test_a_record_that_overwrites_is_caught(nodes):
     """Broken: the record is written although the name is another run's, which loses it."""
     first, second = lost(nodes)
-    edit = Edit(MemoryNode, "_complete", 'if self._mine(key, f"{nonce}:"):', "if key in self.keys:")
-    with with_edits(edit):
+
+    def anybodys(self: MemoryNode, target: LockKeys, _: str) -> Iterator[tuple[str, str]]:
+        names = zip(target.keys, target.names, strict=True)
+        return ((key, name) for key, name in names if key in self.keys)
+
+    with with_edits(Patch(MemoryNode, "_own", lambda _: anybodys)):
         assert record(first, LIFE)
     second.release()
     assert code_of_a_copy() == ReasonCode.RECORDED

@@ -20,8 +20,9 @@ MOST_BYTES = 2048  # of a held, renewed lease, without its connections
 MEASURE = """
 import asyncio, gc, json, sys, time, tracemalloc
 from django_redlock.backend import Backend
+from django_redlock.core.commands import Kept
 from django_redlock.core.policy import Policy
-from django_redlock.core.protocol import NONCE, Answer, Command, Vote
+from django_redlock.core.protocol import Answer, Command, Vote
 from django_redlock.leases.schedule import Chunk
 from django_redlock.locks.template import LockTemplate
 
@@ -31,10 +32,10 @@ LABELS = [f"127.0.0.1:700{i}/0" for i in range(5)]
 
 class Nodes:
     def ask(self, ask):
-        kept = ()
+        kept = None
         if ask.command is Command.EXTEND:
-            kept = [1] * sum(bool(NONCE.fullmatch(str(each))) for each in ask.args), ()
-        return [Vote(label, Answer.YES, 5, data=kept) for label in LABELS]
+            kept = Kept([1] * ask.count, ())
+        return [Vote(label, Answer.YES, 5, result=kept) for label in LABELS]
 
     def aask(self, ask):
         answered = asyncio.get_running_loop().create_future()

@@ -49,7 +49,7 @@ class Held:
 
 def votes(*answers: Answer, waiters: int = 0) -> list[Vote]:
     """Votes of nodes that had so many waiters."""
-    return [Vote(f"node{i}", answer, waiters) for i, answer in enumerate(answers)]
+    return [Vote(f"node{i}", answer, woken=waiters) for i, answer in enumerate(answers)]
 
 
 def denied(*answers: Answer) -> LeaseLost:

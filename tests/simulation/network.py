@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from django_redlock.core.protocol import TAKING, UNDO, Answer, Command, Request, Vote
+from django_redlock.core.protocol import TAKING, UNDO, WITH_EPOCH, Answer, Command, Request, Vote
 from django_redlock.core.reasons import Reason, ReasonCode, because
 from django_redlock.fanout.memory.group import MemoryNode
-from django_redlock.transport.pending import asked
 from django_redlock.transport.wire import replies as answers
 
 from .boots import Clock, Handshakes
@@ -246,8 +245,7 @@ class Network:
 
     def _vote(self, i: int, ask: Request, answer: list[object]) -> Vote:
         label = self.nodes[i].label
-        about = asked(ask)
-        found = answers.vote(label, ask.command, ask.nonce.encode(), answer, about)
+        found = answers.vote(ask, label, ask.nonce.encode(), answer)
         return found or Vote(label, Answer.UNKNOWN, reason=answers.ANOTHER)
 
     def _reach(
@@ -272,7 +270,7 @@ class Network:
         if node.life != channel.life or not node.up:
             self._excuse(ask)  # the connection died with the process
             return
-        last = channel.epoch if ask.command in answers.WITH_EPOCH else (ask.each or {}).get(i)
+        last = channel.epoch if ask.command in WITH_EPOCH else (ask.each or {}).get(i)
         answer = node.memory.eval(ask, last)
         if answer[1] == b"EMPTY":
             channel.epoch = None  # look again, on a new connection

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from django_redlock.core.commands import Acquire, Release
 from django_redlock.core.policy import Policy
-from django_redlock.core.protocol import Command, Request
 from django_redlock.core.quorum import counting, granted_or_not, heard
 from django_redlock.fanout.blocking.sets import ConnectionSets
 from django_redlock.fanout.group import NodeGroup
@@ -19,19 +19,14 @@ NONCE = "0123456789abcdef" * 2
 TARGET = Policy(size=3).target(["name"])
 
 
-def grant(nonce: str = NONCE, wish: int = 10**15) -> Request:
+def grant(nonce: str = NONCE, wish: int = 10**15) -> Acquire:
     """A grant as the algorithm asks for it."""
-    keys = TARGET.fences, TARGET.held, TARGET.waits, *TARGET.keys
-    args: tuple[str | int, ...] = (wish, 10**12, 30_000, "label", "", "", 0)
-    args += (*TARGET.fields, *TARGET.names)
-    return Request(Command.GRANT, nonce, keys, args, counting(granted_or_not, 2))
+    return Acquire(nonce, counting(granted_or_not, 2), TARGET, wish, 10**12, 30_000, "label")
 
 
-def release(nonce: str = NONCE) -> Request:
+def release(nonce: str = NONCE) -> Release:
     """A release as the algorithm asks for it."""
-    keys = TARGET.held, TARGET.waits, *TARGET.keys, *TARGET.queues
-    decided = counting(heard, 2)
-    return Request(Command.RELEASE, nonce, keys, (50, "1", "name"), decided, lasts=60.0)
+    return Release(nonce, counting(heard, 2), TARGET, 50, lasts=60.0)
 
 
 def sets_of(group: NodeGroup) -> ConnectionSets:

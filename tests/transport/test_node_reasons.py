@@ -13,6 +13,8 @@ import pytest
 
 from django_redlock import NodesUnavailable
 from django_redlock.concurrency import threads as background
+from django_redlock.core.commands import Acquire
+from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, BlockOnNode, Command, Vote, Waiter
 from django_redlock.core.reasons import Reason, ReasonCode, because
 from django_redlock.fanout.group import NodeGroup
@@ -179,7 +181,8 @@ def test_a_node_that_is_listed_twice(nodes):
 
 def test_a_node_that_was_emptied():
     """It says so to a process that knew it before."""
-    vote = replies.vote("a", Command.GRANT, b"0" * 32, [b"0" * 32, b"EMPTY"])
+    request = Acquire("0" * 32, bool, Policy(size=3).target(["a"]), 0, 0, 0, "")
+    vote = replies.vote(request, "a", b"0" * 32, [b"0" * 32, b"EMPTY"])
     assert vote == Vote("a", Answer.UNKNOWN, reason=because(ReasonCode.EMPTIED), sent=False)
 
 

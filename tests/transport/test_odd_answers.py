@@ -12,7 +12,9 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import hiredis
 import pytest
@@ -22,6 +24,19 @@ from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable
+from django_redlock.core import commands
+from django_redlock.core.commands import (
+    COMMANDS,
+    Acquire,
+    Extend,
+    Extension,
+    Index,
+    NamesRequest,
+    Release,
+    Return,
+    Survey,
+    Tasks,
+)
 from django_redlock.core.hold import Alone, extend_many
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import (
@@ -34,7 +49,6 @@ from django_redlock.core.protocol import (
     Waiter,
     Wakeup,
 )
-from django_redlock.core.quorum import free_of, outcomes_of
 from django_redlock.core.reasons import ReasonCode, describe
 from django_redlock.inspection.survey import survey
 from django_redlock.locks.template import LockTemplate
@@ -44,12 +58,11 @@ from django_redlock.transport.address import from_url
 from django_redlock.transport.attempt import ConnectAttempt
 from django_redlock.transport.connection import Connection
 from django_redlock.transport.handshake import open_connection
-from django_redlock.transport.pending import Asker, PendingReply, asked, pack
+from django_redlock.transport.pending import Asker, PendingReply, pack
 from django_redlock.transport.wire import replies as answers
 from django_redlock.transport.wire import resp
 from django_redlock.transport.wire.faults import CLOSED
 from django_redlock.transport.wire.refusals import Refused, why_unreached
-from tests.simulation.mutants import Edit, with_edits
 from tests.support.loops import group_of, template, unguarded
 from tests.support.waiting import eventually
 
@@ -88,31 +101,29 @@ patiently = hypothesis(
 
 def _ask(command: Command) -> Request:
     """A question as the algorithm asks it, about one name or one tenancy."""
-    keys, args = {
-        Command.GRANT: ((TARGET.fences, TARGET.held, TARGET.waits, *TARGET.keys), (1, 1, 1)),
-        Command.RAISE: ((TARGET.fences, *TARGET.keys), (1, 1, 1)),
-        Command.EXTEND: ((TARGET.held, *TARGET.keys), (NONCE, 1, 1, "name")),
-        Command.HEAL: ((TARGET.fences, TARGET.held, *TARGET.keys), (1, 1, "", 1, "name")),
-        Command.RELEASE: (
-            (TARGET.held, TARGET.waits, *TARGET.keys, *TARGET.queues),
-            (0, "1", "name"),
-        ),
-        Command.REST: ((TARGET.held, *TARGET.keys), (1, "name")),
-        Command.COMPLETE: ((TARGET.held, *TARGET.keys), (1, "name")),
-        Command.RETURN: (TARGET.keys, (NONCE,)),
-        Command.INDEX: ((TARGET.held,), (1, 0)),
-        Command.MEMORY: ((TARGET.held,), ()),
-        Command.LOOK: ((TARGET.waits, *TARGET.keys), (1, "name")),
-        Command.CLAIM: (TARGET.queues, ()),
-        Command.SURVEY: ((TARGET.held,), ("redlock:lock:", 10, "name")),
-        Command.TASKS: ((TARGET.held,), ("redlock:lock:", 0, "name")),
-        Command.MARK: (("redlock:marks", "redlock:mark:t:name", *TARGET.keys), (1, "t", "id")),
-        Command.UNMARK: (("redlock:marks", "redlock:mark:t:name"), ("",)),
-    }[command]
-    return Request(command, NONCE, tuple(keys), tuple(args), lambda _: True)
+    fields: dict[Command, tuple[Any, ...]] = {
+        Command.GRANT: (TARGET, 1, 1, 1, ""),
+        Command.RAISE: (TARGET, 1),
+        Command.EXTEND: ([Extension(NONCE, TARGET, 1)],),
+        Command.HEAL: (TARGET, 1, 1, ""),
+        Command.RELEASE: (TARGET,),
+        Command.REST: (TARGET, 1),
+        Command.COMPLETE: (TARGET, 1),
+        Command.RETURN: (TARGET, NONCE),
+        Command.INDEX: (TARGET.held, 1),
+        Command.MEMORY: (TARGET.held,),
+        Command.LOOK: (TARGET, 0, 1),
+        Command.CLAIM: (TARGET.queues[0],),
+        Command.SURVEY: (TARGET.held, "redlock:lock:", 10, ("name",)),
+        Command.TASKS: (TARGET.held, "redlock:lock:", 0, ("name",)),
+        Command.MARK: ("redlock:marks", "redlock:mark:t:name", TARGET.keys, 1, "t", "id"),
+        Command.UNMARK: ("redlock:marks", "redlock:mark:t:name"),
+    }
+    return KINDS[command](NONCE, lambda _: True, *fields[command])
 
 
-WORDS = {word: command for command, word in answers.DONE.items()}
+KINDS = {kind.command: kind for kind in COMMANDS}
+WORDS: dict[object, Command] = {kind.done: kind.command for kind in COMMANDS}
 
 
 def about(oddity: Oddity) -> Command:
@@ -264,7 +275,7 @@ def test_a_loop_takes_no_new_connection_that_has_ended():
 
 ATOMS = st.none() | st.booleans() | st.integers() | st.binary(max_size=40) | st.floats()
 ERROR = st.builds(hiredis.ReplyError, st.text())
-KNOWN = st.sampled_from([*answers.DONE.values(), b"GONE", b"HELD", b"EMPTY", NONCE.encode()])
+KNOWN = st.sampled_from([*WORDS, b"GONE", b"HELD", b"EMPTY", NONCE.encode()])
 FITTING = st.sampled_from(
     [0, 1, -1, -2, b"", b"0" * 16, b"5", b"1790000000123457", 2**63, -(2**63)]
 )
@@ -273,20 +284,36 @@ VALUES = st.recursive(
     lambda each: st.lists(each, max_size=5) | st.dictionaries(st.binary(max_size=3), each),
     max_leaves=20,
 )
-COMMANDS = st.sampled_from(list(Command))
+ANY_COMMAND = st.sampled_from(list(Command))
 REPLIES = VALUES | st.lists(VALUES, max_size=6).map(lambda rest: [NONCE.encode(), *rest])
 
 
 @pytest.mark.slow
 @patiently
-@given(command=COMMANDS, answer=REPLIES, asked=st.integers(1, 3), word=KNOWN | st.none())
+@given(command=ANY_COMMAND, answer=REPLIES, asked=st.integers(1, 3), word=KNOWN | st.none())
 def test_any_answer_is_a_sound_vote_or_none(command, answer, asked, word):
     """Whatever is answered, nothing is raised, and every part of a vote is within its range."""
     if word and isinstance(answer, list):
         answer = [NONCE.encode(), word, *answer[2:]]
-    vote = answers.vote("node", command, NONCE.encode(), answer, asked)
+    if command in KINDS:
+        request = of_many(command, asked)
+        vote = answers.vote(request, "node", NONCE.encode(), answer)
+    else:
+        vote = answers.plain_vote(command, "node", NONCE.encode(), answer)
     if vote is not None:
         sound(command, vote, asked)
+
+
+def of_many(command: Command, count: int) -> Request:
+    """A request about so many names, leases or rows, where its command can be about many."""
+    request = _ask(command)
+    if isinstance(request, Extend):
+        return replace(request, leases=[*request.leases] * count)
+    if isinstance(request, NamesRequest):
+        return replace(request, target=Policy(size=3).target([f"name{i}" for i in range(count)]))
+    if isinstance(request, Survey | Tasks):
+        return replace(request, names=[f"name{i}" for i in range(count)])
+    return replace(request, most=count) if isinstance(request, Index) else request
 
 
 def sound(command: Command, vote: Vote, asked: int) -> None:
@@ -300,18 +327,22 @@ def sound(command: Command, vote: Vote, asked: int) -> None:
     if vote.answer is not Answer.YES:
         return
     if command is Command.GRANT:
-        assert 1 <= vote.number <= 2**53
+        assert 1 <= vote.fence <= 2**53
     elif command is Command.EXTEND:
-        kept, free = outcomes_of(vote), free_of(vote)
+        kept, free = vote.result
         assert len(kept) == asked
         assert set(kept) <= {0, 1}
         assert len(set(free)) == len(free)
         assert not any(kept[each] for each in free)
     elif command in {Command.CLAIM, Command.BLOCK}:
-        assert isinstance(vote.data[0], str)
-    elif command in {Command.RELEASE, Command.SURVEY}:
-        assert 0 <= vote.number <= asked
-        assert len(vote.data) <= asked
+        assert isinstance(vote.result, str)
+    elif command is Command.RELEASE:
+        assert 0 <= vote.woken <= asked
+    elif command is Command.SURVEY:
+        assert 0 <= vote.result.looked_at <= asked
+        assert len(vote.result.rows) <= asked
+    elif command in {Command.INDEX, Command.TASKS}:
+        assert len(vote.result.rows) <= asked
 
 
 @pytest.mark.parametrize("name", [name for name in ECHOED if "2 MB" not in name])
@@ -321,25 +352,19 @@ def test_an_answer_of_the_wrong_shape_is_no_vote(name):
     reader.feed(b"*%d\r\n" % (1 + len(ECHOED[name])) + b"$32\r\n" + NONCE.encode() + b"\r\n")
     reader.feed(b"".join(ECHOED[name]))
     answer = reader.gets()
-    for command in answers.DONE:
-        assert answers.vote("node", command, NONCE.encode(), answer) is None
+    for command in KINDS:
+        assert answers.vote(_ask(command), "node", NONCE.encode(), answer) is None
 
 
-def test_a_question_says_how_many_it_is_about():
-    """Names, or tenancies, however many names each of them has."""
+def test_a_request_says_how_many_it_is_about():
+    """Names, or leases, however many names each of them has; or rows of a list."""
     many = Policy(size=3).target(["a", "b", "c"])
-    tenancies = (NONCE, 1, 2, "a", "b", NONCE, 1, 1, "c")
-    keys = (many.held, *many.keys)
-    decided = _ask(Command.GRANT).decided
-    assert [asked(_ask(command)) for command in answers.DONE] == [1] * len(answers.DONE)
-    assert asked(Request(Command.EXTEND, NONCE, keys, tenancies, decided)) == 2
-    grant = (many.fences, many.held, many.waits, *many.keys)
-    assert asked(Request(Command.GRANT, NONCE, grant, (), decided)) == 3
-    release = (many.held, many.waits, *many.keys, *many.queues)
-    assert asked(Request(Command.RELEASE, NONCE, release, (), decided)) == 3
-    assert asked(Request(Command.RETURN, NONCE, many.keys, (NONCE,), decided)) == 3
-    index = Request(Command.SURVEY, NONCE, (many.held,), ("redlock:lock:", 1001), decided)
-    assert asked(index) == 1001
+    assert [_ask(command).count for command in KINDS] == [1] * len(KINDS)
+    leases = [Extension(NONCE, target, 1) for target in (many, TARGET)]
+    assert Extend(NONCE, bool, leases).count == 2
+    assert Acquire(NONCE, bool, many, 1, 1, 1, "").count == 3
+    assert Release(NONCE, bool, many).count == Return(NONCE, bool, many, NONCE).count == 3
+    assert Survey(NONCE, bool, many.held, "redlock:lock:", 1001).count == 1001
 
 
 def extended_by(answer: list[object]) -> object:
@@ -350,7 +375,7 @@ def extended_by(answer: list[object]) -> object:
     ask = next(steps)
     assert isinstance(ask, Request)
     nonce = ask.nonce.encode()
-    vote = answers.vote("a", ask.command, nonce, [nonce, *answer], asked(ask))
+    vote = answers.vote(ask, "a", nonce, [nonce, *answer])
     lost = [Vote(node, Answer.UNKNOWN) for node in "abc"]
     with pytest.raises(StopIteration) as end:
         steps.send([vote or lost[0], *lost[1:]])
@@ -365,8 +390,7 @@ def test_one_node_has_one_vote_on_an_extension():
 
 def test_a_node_with_five_votes_is_noticed():
     """The check above fails if what a node says of a tenancy may be more than 1."""
-    edit = Edit(answers, "_are_outcomes", "is_count(each, 1)", "is_count(each, 5)")
-    with with_edits(edit):
+    with mock.patch.object(commands, "is_outcome", lambda item: commands.is_count(item, 5)):
         assert isinstance(extended_by([b"KEPT", [5], []]), Grant)
         with pytest.raises(AssertionError):
             test_one_node_has_one_vote_on_an_extension()

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from django_redlock.concurrency.farewells import gone, settle
-from django_redlock.core.protocol import TAKING, Answer, Command, Vote
+from django_redlock.core.protocol import TAKING, Command
 from django_redlock.fanout.collectors import ThreadCollector
 from django_redlock.fanout.votes import LINGER, LISTEN, OVER, PATIENCE
 from django_redlock.transport.wire.faults import TAKES_NO_MORE
@@ -74,8 +74,7 @@ class BlockingRequest:
             connection.in_set = False
             self._have(place, connection)
         for place in exchange.heard:
-            number = exchange.number_at(place)
-            collector.votes[place] = Vote(self.nodes[place].label, Answer.YES, number)
+            collector.votes[place] = exchange.vote_at(place, self.nodes[place].label)
         for place, pending in collector.owed(self.mine, exchange.start).items():
             connection = self.mine[place]
             if not connection.owed:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 from django_redlock import events
 from django_redlock.concurrency.one_step import first
 from django_redlock.concurrency.threads import WorkerThreads
+from django_redlock.core.commands import Claim, Complete
 from django_redlock.core.protocol import UNDO, Command, Request
 from django_redlock.core.quorum import majority_of
 from django_redlock.transport.connection_set import ConnectionSet
@@ -42,12 +43,12 @@ if TYPE_CHECKING:
 
 LOOK_EVERY: Final = 0.01  # seconds, at nodes that are left out
 BY_SET: Final = frozenset({Command.GRANT, Command.RELEASE, Command.MARK, Command.UNMARK})
-NOBODYS: Final = Request(Command.LOOK, "", (), (), bool)  # of a set that no request can claim now
+NOBODYS: Final = Claim("", bool, "")  # of a set that no request can claim now
 
 
 def is_record_of_one(request: Request) -> bool:
     """Return True if a completion record for one name is to be written."""
-    return request.command is Command.COMPLETE and len(request.keys) == len(("held", "lock"))
+    return isinstance(request, Complete) and request.count == 1
 
 
 class ConnectionSets:

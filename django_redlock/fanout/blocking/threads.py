@@ -14,12 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from django_redlock.concurrency.farewells import gone, settle
+from django_redlock.core.commands import freed
 from django_redlock.core.protocol import UNDO, Answer, Vote
 from django_redlock.core.quorum import majority_of
 from django_redlock.fanout.votes import LEAST_LINGER
 from django_redlock.transport.exchange import Exchange
 from django_redlock.transport.pending import Asker
-from django_redlock.transport.wire.replies import freed
 
 from .request import BlockingRequest
 from .sets import ConnectionSets

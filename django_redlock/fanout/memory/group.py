@@ -11,7 +11,6 @@ from django_redlock.core.protocol import Answer, Request, Vote
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.fanout.waiting.waiters import Waiters
 from django_redlock.transport.node import NodeStatus
-from django_redlock.transport.pending import asked
 from django_redlock.transport.wire.replies import ANOTHER, vote
 
 from .node import MemoryNode
@@ -67,7 +66,7 @@ class MemoryNodes:
         if i in self.down:
             return Vote(label, Answer.UNKNOWN, reason=DOWN, sent=False)
         answer = self.nodes[i].eval(ask, ask.each[i] if ask.each else None)
-        found = vote(label, ask.command, ask.nonce.encode(), answer, asked(ask))
+        found = vote(ask, label, ask.nonce.encode(), answer)
         return found or Vote(label, Answer.UNKNOWN, reason=ANOTHER)
 
     def states(self) -> list[NodeStatus]:

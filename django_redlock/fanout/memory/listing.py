@@ -9,6 +9,8 @@ from .values import DONE, MARK, NEXT, TASK, VALUE, digest, label_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from django_redlock.core.commands import Index, Survey, Tasks
+
 LONGEST_ID: Final = 64  # characters
 MOST_RECORDS: Final = 10_000  # in the index of records
 
@@ -34,39 +36,39 @@ def latest(records: Mapping[str, float], now: int) -> dict[str, float]:
     return {name: due for due, name in left[-MOST_RECORDS:]}
 
 
-def survey(node: Node, args: list[str]) -> list[object]:
+def survey(node: Node, ask: Survey) -> list[object]:
     """Describe held locks."""
-    prefix, limit, names = args[0], int(args[1]), args[2:]
+    names = ask.names
     if not names:
         due = sorted((due, name) for name, due in node.held.items() if due >= node.clock())
-        names = [name for _, name in due[:limit]]
+        names = [name for _, name in due[: ask.limit]]
     found = []
     for name in names:
-        value = node.get(f"{prefix}{name}")
+        value = node.get(f"{ask.prefix}{name}")
         if value is not None and value != NEXT and not DONE.fullmatch(value):
             match = VALUE.fullmatch(value)
             owner, number = match.groups()[:2] if match else (value, "")
             label = label_in(value)
             told = digest(owner)
-            left = node.pttl(f"{prefix}{name}")
+            left = node.pttl(f"{ask.prefix}{name}")
             found.append([name.encode(), told.encode(), left, number.encode(), label.encode()])
     return ["FOUND", found, len(names)]
 
 
-def index(node: Node, args: list[str]) -> list[object]:
+def index(node: Node, ask: Index, start: int) -> list[object]:
     """List one page of the index of held names."""
-    names, after = _page(node, node.held, int(args[0]), int(args[1]))
+    names, after = _page(node, node.held, ask.most, start)
     return ["LISTED", [name.encode() for name in names], after]
 
 
-def tasks(node: Node, key: str, args: list[str]) -> list[object]:
+def tasks(node: Node, ask: Tasks, start: int) -> list[object]:
     """List tasks: a page of an index, or those of some names."""
-    prefix, most, names, after = args[0], int(args[1]), args[2:], 0
+    prefix, names, after = ask.prefix, ask.names, 0
     kind = prefix.split(":")[-2][-4:]
-    if most:
+    if ask.most:
         by_key = {"held": node.held, "marks": node.marks, "records": node.records}
-        entries = next(each for ending, each in by_key.items() if key.endswith(ending))
-        names, after = _page(node, entries, most, int(args[2]))
+        entries = next(each for ending, each in by_key.items() if ask.index.endswith(ending))
+        names, after = _page(node, entries, ask.most, start)
     rows = []
     for name in names:
         found = _task(kind, node.get(f"{prefix}{name}") or "")

@@ -8,19 +8,38 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from django_redlock.concurrency.one_step import drain
-from django_redlock.core.protocol import Request
-from django_redlock.transport.wire.replies import WITH_EPOCH
+from django_redlock.core.commands import ANYBODYS
+from django_redlock.core.protocol import WITH_EPOCH, LockKeys, Request
 
 from . import listing
 from .listing import latest
-from .values import DONE, MARK, NEXT, RUN, VALUE, WAKEUP, digest, label_in, owner_of
+from .values import DONE, MARK, NEXT, RUN, WAKEUP, digest, label_in, owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from django_redlock.core.commands import (
+        Acquire,
+        Claim,
+        Complete,
+        Extend,
+        Extension,
+        Heal,
+        Index,
+        Look,
+        Mark,
+        Memory,
+        Raise,
+        Release,
+        Rest,
+        Return,
+        Survey,
+        Tasks,
+        Unmark,
+    )
 
 
 class MemoryNode:
@@ -52,9 +71,10 @@ class MemoryNode:
         """Answer a request as the script on a real node would."""
         if last is None and ask.command in WITH_EPOCH:
             last = self.fences.get("epoch")  # the asker's connection was admitted
-        args = [str(arg) for arg in ask.args] + ([] if last is None else [str(last)])
-        answer: list[object] = getattr(self, f"_{ask.command.value}")(ask.nonce, ask.keys, args)
-        return [item.encode() if isinstance(item, str) else item for item in (ask.nonce, *answer)]
+        carry_out: Callable[..., list[object]] = getattr(self, f"_{ask.command.value}")
+        more = () if last is None else (last,)
+        reply = [ask.nonce, *carry_out(ask, *more)]
+        return [item.encode() if isinstance(item, str) else item for item in reply]
 
     def admit(self, guard: int, uptime: int, epoch: int | None) -> list[object]:
         """Answer a new connection as the script on a real node would; None: who only looks."""
@@ -76,9 +96,9 @@ class MemoryNode:
         self.fences["epoch"] = epoch
         return ["ADMITTED", 0, str(epoch)]
 
-    def _was_emptied(self, epoch: str) -> bool:
+    def _was_emptied(self, epoch: object) -> bool:
         """Tell whether it lost its keys after a connection with this epoch was admitted."""
-        return "epoch" not in self.fences or epoch != str(self.fences["epoch"])
+        return "epoch" not in self.fences or str(epoch) != str(self.fences["epoch"])
 
     # -- a dictionary with expiry ---------------------------------------------------------------
 
@@ -106,169 +126,156 @@ class MemoryNode:
 
     # -- the scripts ----------------------------------------------------------------------------
 
-    def _grant(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        wish, slack, ttl = int(args[0]), int(args[1]), int(args[2])
-        label, old, waits = args[3], args[4], int(args[6])
-        woken = WAKEUP.fullmatch(args[5])
-        private, wakeup = (int(woken[1]), woken[2]) if woken else (0, "")
-        locks, count = keys[3:], len(keys) - 3
-        fields, names = args[7 : 7 + count], args[7 + count : 7 + 2 * count]
-        if self._was_emptied(args[-1]):
+    def _grant(self, ask: Acquire, epoch: object = "") -> list[object]:
+        target = ask.target
+        if self._was_emptied(epoch):
             return ["EMPTY"]
-        for which, key in enumerate(locks):
+        woken = WAKEUP.fullmatch(ask.opener)
+        private, wakeup = (int(woken[1]), woken[2]) if woken else (0, "")
+        for which, key in enumerate(target.keys):
             value = self.get(key)
-            if old and value is None:
+            if ask.old and value is None:
                 return ["GONE"]
             opener = wakeup if which >= private else ""
-            if value is not None and not _yields(value, old, opener):
-                if waits:
-                    self.waits[names[which]] = int(self.clock()) + waits
+            if value is not None and not _yields(value, ask.old, opener):
+                if ask.waits:
+                    self.waits[target.names[which]] = int(self.clock()) + ask.waits
                 refused = "DONE" if DONE.fullmatch(value) else "HELD"
                 return [refused, self.pttl(key), label_in(value), owner_of(value), which]
-        now = self.clock()
+        now, fields = self.clock(), [str(field) for field in target.fields]
         number = max(
-            min(wish, int(now * 1000) + slack),
+            min(ask.wish, int(now * 1000) + ask.slack),
             *(self.fences.get(field, 0) + 1 for field in fields),
         )
         self.held = {name: due for name, due in self.held.items() if due > int(now)}
-        for key, field, name in zip(locks, fields, names, strict=True):
+        for key, field, name in zip(target.keys, fields, target.names, strict=True):
             self.fences[field] = number
-            self._set(key, f"{nonce}:{number}:{label}", ttl)
-            self.held[name] = int(now) + ttl
+            self._set(key, f"{ask.nonce}:{number}:{ask.label}", ask.ttl)
+            self.held[name] = int(now) + ask.ttl
         return ["GRANTED", str(number)]
 
-    def _raise(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        token, fields, number = int(args[0]), args[1:-1], int(args[-1])
-        if number > token or not all(self._mine(key, f"{nonce}:{number}:") for key in keys[1:]):
+    def _raise(self, ask: Raise, number: int) -> list[object]:
+        beginning = f"{ask.nonce}:{number}:"
+        if number > ask.token or not all(self._mine(key, beginning) for key in ask.target.keys):
             return ["GONE"]
-        for field in fields:
-            self.fences[field] = max(self.fences.get(field, 0), token)
-        return ["RAISED", str(token)]
+        for field in map(str, ask.target.fields):
+            self.fences[field] = max(self.fences.get(field, 0), ask.token)
+        return ["RAISED", str(ask.token)]
 
-    def _extend(self, _: str, keys: Sequence[str], args: list[str]) -> list[object]:
+    def _extend(self, ask: Extend) -> list[object]:
         kept: list[int] = []
         free: list[int] = []
-        locks, wakeups = iter(keys[1:]), iter(args)
-        for nonce in wakeups:
-            ttl, count = int(next(wakeups)), int(next(wakeups))
-            names, mine = list(islice(wakeups, count)), list(islice(locks, count))
-            prolonged = self._prolong(nonce, mine, names, ttl)
-            if not prolonged and self._free_or_mine(mine, nonce):
+        for lease in ask.leases:
+            prolonged = self._prolong(lease)
+            if not prolonged and self._free_or_mine(lease.target.keys, lease.nonce):
                 free.append(len(kept))
             kept.append(prolonged)
         return ["KEPT", kept, free]
 
-    def _prolong(self, nonce: str, keys: list[str], names: list[str], ttl: int) -> int:
-        if not all(self._mine(key, f"{nonce}:") for key in keys):
+    def _prolong(self, lease: Extension) -> int:
+        keys, ttl = lease.target.keys, lease.ttl
+        if not all(self._mine(key, f"{lease.nonce}:") for key in keys):
             return 0
-        for key, name in zip(keys, names, strict=True):
+        for key, name in zip(keys, lease.target.names, strict=True):
             if 0 <= self.pttl(key) < ttl:
                 self._set(key, self.keys[key][0], ttl)
                 self.held[name] = int(self.clock()) + ttl
         return 1
 
-    def _heal(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        fence, ttl, label = int(args[0]), int(args[1]), args[2]
-        locks, count = keys[2:], len(keys) - 2
-        fields, names = args[3 : 3 + count], args[3 + count : 3 + 2 * count]
-        if self._was_emptied(args[-1]):
+    def _heal(self, ask: Heal, epoch: object = "") -> list[object]:
+        target = ask.target
+        if self._was_emptied(epoch):
             return ["EMPTY"]
-        if not self._free_or_mine(locks, nonce):
+        if not self._free_or_mine(target.keys, ask.nonce):
             return ["GONE"]
-        for key, field, name in zip(locks, fields, names, strict=True):
-            self.fences[field] = max(self.fences.get(field, 0), fence)
+        fields = map(str, target.fields)
+        for key, field, name in zip(target.keys, fields, target.names, strict=True):
+            self.fences[field] = max(self.fences.get(field, 0), ask.fence)
             value = self.get(key)
-            if value is None or 0 <= self.pttl(key) < ttl:
-                self._set(key, value or f"{nonce}:{fence}:{label}", ttl)
-                self.held[name] = int(self.clock()) + ttl
-        return ["HEALED", count]
+            if value is None or 0 <= self.pttl(key) < ask.ttl:
+                self._set(key, value or f"{ask.nonce}:{ask.fence}:{ask.label}", ask.ttl)
+                self.held[name] = int(self.clock()) + ask.ttl
+        return ["HEALED", ask.count]
 
-    def _release(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        reserve, wake, names = int(args[0]), args[1], args[2:]
-        told, woken = "GONE", 0
-        locks, queues = keys[2 : 2 + len(names)], keys[2 + len(names) :]
-        for lock, queue, name, flag in zip(locks, queues, names, wake, strict=True):
+    def _release(self, ask: Release) -> list[object]:
+        target, nonce = ask.target, ask.nonce
+        outcome, woken = "GONE", 0
+        rows = zip(target.keys, target.queues, target.names, ask.flags, strict=True)
+        for lock, queue, name, flag in rows:
             waited = self.waits.get(name, 0) > int(self.clock())
             if self._mine(lock, f"{nonce}:"):
                 self.keys.pop(lock, None)
-                if waited and reserve and flag != "2":
-                    self._set(lock, NEXT, reserve)
+                if waited and ask.reserve and flag != "2":
+                    self._set(lock, NEXT, ask.reserve)
                 self.held.pop(name, None)
-                told = "FREED"
+                outcome = "FREED"
             if waited and flag != "0":
                 woken += 1
                 self._push(queue, nonce, max(self.pttl(lock), 1000))
-        return [told, woken]
+        return [outcome, woken]
 
-    def _mark(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        ttl, task, task_id = int(args[0]), args[1], args[2]
-        index, mark, *locks = keys
+    def _mark(self, ask: Mark) -> list[object]:
+        mark, task_id = ask.mark, ask.task_id
         found = MARK.fullmatch(self.get(mark) or "")
         owner, other = (digest(found[1]), found[2]) if found else ("", task_id)
-        for key in locks:
+        for key in ask.locks:
             found = RUN.search(self.get(key) or "")
-            if found and found[1] == task and other == task_id:
+            if found and found[1] == ask.task and other == task_id:
                 owner, other = "", found[2]
         if other != task_id:
             return ["TAKEN", other, owner]
-        self._set(mark, f"{nonce}:{task_id}", ttl)
+        self._set(mark, f"{ask.nonce}:{task_id}", ask.ttl)
         now = int(self.clock())
         self.marks = {name: due for name, due in self.marks.items() if due > now}
-        self.marks[mark[len(index) :]] = now + ttl
+        self.marks[mark[len(ask.index) :]] = now + ask.ttl
         return ["MARKED", 1]
 
-    def _unmark(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        index, mark = keys
-        whose, value = args[0], self.get(mark)
+    def _unmark(self, ask: Unmark) -> list[object]:
+        mark, whose, value = ask.mark, ask.whose, self.get(ask.mark)
         found = MARK.fullmatch(value or "")
         owner, task_id = found.groups() if found else ("", "")
         if value is None or not (
-            whose == "anybody's" or (task_id == whose if whose else owner == nonce)
+            whose == ANYBODYS or (task_id == whose if whose else owner == ask.nonce)
         ):
             return ["GONE"]
         self.keys.pop(mark, None)
-        self.marks.pop(mark[len(index) :], None)
+        self.marks.pop(mark[len(ask.index) :], None)
         return ["UNMARKED", 1]
 
-    def _look(self, _: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        now = int(self.clock())
+    def _look(self, ask: Look) -> list[object]:
+        now, target = int(self.clock()), ask.target
         self.waits = {name: due for name, due in self.waits.items() if due > now}
-        self.waits[args[1]] = now + int(args[0])
-        return ["LOOKED", self.pttl(keys[1])]
+        self.waits[target.names[ask.which]] = now + ask.waits
+        return ["LOOKED", self.pttl(target.keys[ask.which])]
 
-    def _rest(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        rest, resting = int(args[0]), 0
-        for key, name in zip(keys[1:], args[1:], strict=True):
-            if self._mine(key, f"{nonce}:"):
-                match = VALUE.fullmatch(self.keys[key][0])
-                self._set(key, f"rest::{match[3] if match else ''}", rest)
-                self.held[name] = int(self.clock()) + rest
-                resting += 1
+    def _rest(self, ask: Rest) -> list[object]:
+        resting = 0
+        for key, name in self._own(ask.target, ask.nonce):
+            self._set(key, f"rest::{label_in(self.keys[key][0])}", ask.rest)
+            self.held[name] = int(self.clock()) + ask.rest
+            resting += 1
         return ["RESTING", resting] if resting else ["GONE"]
 
-    def _return(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
+    def _return(self, ask: Return) -> list[object]:
         returned = 0
-        for key in keys:
-            if self._mine(key, f"{nonce}:"):
-                value, expiry = self.keys[key]
-                self.keys[key] = (args[0] + value[len(nonce) :], expiry)
-                returned += 1
+        for key, _ in self._own(ask.target, ask.nonce):
+            value, expiry = self.keys[key]
+            self.keys[key] = (ask.old + value[len(ask.nonce) :], expiry)
+            returned += 1
         return ["RETURNED", returned] if returned else ["GONE"]
 
-    def _complete(self, nonce: str, keys: Sequence[str], args: list[str]) -> list[object]:
+    def _complete(self, ask: Complete) -> list[object]:
         recorded = 0
-        for key, name in zip(keys[1:], args[1:], strict=True):
-            if self._mine(key, f"{nonce}:"):
-                match = VALUE.fullmatch(self.keys[key][0])
-                self._set(key, f"done::{match[3] if match else ''}", int(args[0]))
-                self.held.pop(name, None)
-                self.records[name] = int(self.clock()) + int(args[0])
-                recorded += 1
+        for key, name in self._own(ask.target, ask.nonce):
+            self._set(key, f"done::{label_in(self.keys[key][0])}", ask.life)
+            self.held.pop(name, None)
+            self.records[name] = int(self.clock()) + ask.life
+            recorded += 1
         self.records = latest(self.records, int(self.clock()))
         return ["RECORDED", recorded] if recorded else ["GONE"]
 
-    def _claim(self, _: str, keys: Sequence[str], __: list[str]) -> list[object]:
-        wakeup, expiry = self.wakeups.pop(keys[0], ("", 0.0))
+    def _claim(self, ask: Claim) -> list[object]:
+        wakeup, expiry = self.wakeups.pop(ask.queue, ("", 0.0))
         return ["CLAIMED", wakeup if self.clock() < expiry else ""]
 
     # -- queues ---------------------------------------------------------------------------------
@@ -294,17 +301,23 @@ class MemoryNode:
 
     # -- reading, for the command and the pages ---------------------------------------------------
 
-    def _survey(self, _: str, __: Sequence[str], args: list[str]) -> list[object]:
-        return listing.survey(self, args)
+    def _survey(self, ask: Survey) -> list[object]:
+        return listing.survey(self, ask)
 
-    def _index(self, _: str, __: Sequence[str], args: list[str]) -> list[object]:
-        return listing.index(self, args)
+    def _index(self, ask: Index, start: int) -> list[object]:
+        return listing.index(self, ask, start)
 
-    def _tasks(self, _: str, keys: Sequence[str], args: list[str]) -> list[object]:
-        return listing.tasks(self, keys[0], args)
+    def _tasks(self, ask: Tasks, start: int = 0) -> list[object]:
+        return listing.tasks(self, ask, start)
 
-    def _memory(self, _: str, __: Sequence[str], ___: list[str]) -> list[object]:
+    def _memory(self, _: Memory) -> list[object]:
         return ["MEMORY", [0, b"noeviction", 0]]
+
+    def _own(self, target: LockKeys, nonce: str) -> Iterator[tuple[str, str]]:
+        """Yield the keys that have this nonce, with their names."""
+        for key, name in zip(target.keys, target.names, strict=True):
+            if self._mine(key, f"{nonce}:"):
+                yield key, name
 
     def _free_or_mine(self, keys: Sequence[str], nonce: str) -> bool:
         values = [self.get(key) for key in keys]

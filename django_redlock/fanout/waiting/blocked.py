@@ -120,7 +120,7 @@ class BlockedConnection(Place):
         if self.vote is None:
             return None
         if self.vote.answer is Answer.YES:
-            return Wakeup(wakeup=str(self.vote.data[0]))
+            return Wakeup(wakeup=self.vote.result)
         return Wakeup(broken=self.vote.answer is Answer.UNKNOWN)
 
     def wait(self, seconds: float) -> None:

@@ -42,7 +42,7 @@ import hashlib
 from importlib import resources
 from typing import Final
 
-from django_redlock.core.protocol import Command
+from django_redlock.core.commands import COMMANDS
 
 
 def _read(name: str) -> str:
@@ -56,27 +56,7 @@ def _read(name: str) -> str:
 
 ADMIT: Final = _read("admit")
 
-TEXT: Final = {
-    each: _read(each.name.lower())
-    for each in (
-        Command.GRANT,
-        Command.RAISE,
-        Command.EXTEND,
-        Command.HEAL,
-        Command.RELEASE,
-        Command.REST,
-        Command.RETURN,
-        Command.MARK,
-        Command.UNMARK,
-        Command.COMPLETE,
-        Command.LOOK,
-        Command.CLAIM,
-        Command.SURVEY,
-        Command.INDEX,
-        Command.TASKS,
-        Command.MEMORY,
-    )
-}
+TEXT: Final = {each.command: _read(each.command.value) for each in COMMANDS}
 
 DIGEST: Final = {
     command: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()

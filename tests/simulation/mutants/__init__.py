@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .edits import Edit, Mutant, broken, hunt, with_edits
+from .edits import Edit, Mutant, Patch, broken, hunt, with_edits
 from .fencing import FENCES, GUARD
 from .holding import HOLD, LEASE, VOTES
 from .renewing import RENEWAL
@@ -19,4 +19,4 @@ from .waiting import WAITING
 
 MUTANTS: Final = (*VOTES, *LEASE, *HOLD, *NONCE, *UNDO, *GUARD, *FENCES, *WAITING, *RENEWAL)
 
-__all__ = ["MUTANTS", "Edit", "Mutant", "broken", "hunt", "with_edits"]
+__all__ = ["MUTANTS", "Edit", "Mutant", "Patch", "broken", "hunt", "with_edits"]

@@ -1,7 +1,7 @@
-"""How a broken variant is made: edits of the source of functions, while a block runs.
+"""How a broken variant is made: functions that behave otherwise, while a block runs.
 
-An edit replaces a text that occurs exactly once in a function, so a mutant that no longer fits
-the code fails loudly instead of testing nothing.
+A patch puts another function in the place of one. An edit replaces a text in the source of a
+function, which must be there exactly once: a mutant that no longer fits fails loudly.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +30,15 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
+class Patch:
+    """The function ``name`` of ``owner`` becomes what ``make`` returns for it."""
+
+    owner: Any
+    name: str
+    make: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Mutant:
     """A broken rule.
 
@@ -45,7 +54,7 @@ class Mutant:
     does: str
     profile: str
     worlds: int
-    edits: tuple[Edit, ...]
+    edits: tuple[Edit | Patch, ...]
     real: str = ""
 
     @property
@@ -60,8 +69,9 @@ class Mutant:
 def mutant(
     name: str, does: str, where: str, worlds: int, *edits: tuple[Any, ...], real: str = ""
 ) -> Mutant:
-    """A mutant, with its edits as plain tuples."""
-    return Mutant(name, does, where, worlds, tuple(Edit(*edit) for edit in edits), real)
+    """A mutant, with its edits and patches as plain tuples."""
+    changes = tuple(Edit(*each) if len(each) > 3 else Patch(*each) for each in edits)
+    return Mutant(name, does, where, worlds, changes, real)
 
 
 def broken(mutant: Mutant) -> AbstractContextManager[None]:
@@ -70,10 +80,12 @@ def broken(mutant: Mutant) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def with_edits(*edits: Edit) -> Iterator[None]:
-    """Run the block with the edited functions in the places of the real ones."""
+def with_edits(*changes: Edit | Patch) -> Iterator[None]:
+    """Run the block with the changed functions in the places of the real ones."""
     sources: dict[tuple[Any, str], str] = {}
-    for edit in edits:
+    for edit in changes:
+        if isinstance(edit, Patch):
+            continue
         place = edit.owner, edit.name
         source = sources.get(place) or _source(vars(edit.owner)[edit.name])
         if source.count(edit.old) != 1:
@@ -85,6 +97,12 @@ def with_edits(*edits: Edit) -> Iterator[None]:
             setattr(owner, name, _compiled(name, source, original))
             note_broken(name)
             stack.callback(setattr, owner, name, original)
+        for each in changes:
+            if isinstance(each, Patch):
+                original = vars(each.owner)[each.name]
+                setattr(each.owner, each.name, each.make(original))
+                note_broken(each.name)
+                stack.callback(setattr, each.owner, each.name, original)
         yield
 
 

@@ -10,6 +10,7 @@ from django_redlock.transport import admission
 from tests.simulation.client import Client
 from tests.simulation.network import SimNode
 
+from . import nodes
 from .edits import mutant
 
 GUARDED: Final = (
@@ -38,12 +39,7 @@ GUARD: Final = (
         "A node that was emptied while it ran votes at once.",
         "restarts",
         80,
-        (
-            MemoryNode,
-            "_was_emptied",
-            '"epoch" not in self.fences or epoch != str(self.fences["epoch"])',
-            "False",
-        ),
+        (MemoryNode, "_was_emptied", lambda _: lambda self, epoch: False),
         (SimNode, "votes", ' and "epoch" in self.memory.fences', ""),
     ),
     mutant(
@@ -73,7 +69,7 @@ GUARD: Final = (
         "Nodes believe a client's wall clock, however far ahead it is.",
         "ahead",
         200,
-        (MemoryNode, "_grant", "min(wish, int(now * 1000) + slack)", "wish"),
+        (MemoryNode, "_grant", nodes.believing_any_clock),
     ),
 )
 
@@ -130,26 +126,20 @@ FENCES: Final = (
         "A raise is acknowledged and does not lift the counter.",
         "wishless",
         100,
-        (
-            MemoryNode,
-            "_raise",
-            "max(self.fences.get(field, 0), token)",
-            "self.fences.get(field, 0)",
-        ),
+        (MemoryNode, "_raise", nodes.raising_nothing),
     ),
     mutant(
         "raise-without-compare",
         "A raise is acknowledged for a name that somebody else has.",
         "clockless",
         200,
-        (MemoryNode, "_raise", "number > token or not all", "False and not all"),
+        (MemoryNode, "_raise", nodes.raising_anything),
     ),
     mutant(
         "no-grant-number",
         "The value has no grant number, so a raise confirms what a repeated grant brought back.",
         "clockless",
         1500,
-        (MemoryNode, "_raise", "number > token or not", "not"),
-        (MemoryNode, "_raise", 'f"{nonce}:{number}:"', 'f"{nonce}:"'),
+        (MemoryNode, "_raise", nodes.raising_any_grant),
     ),
 )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
 
 from django_redlock.core import acquire, hold, policy
+from django_redlock.core.commands import COMMANDS, Acquire, Extend
 from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Request, Vote
 from django_redlock.fanout.memory.group import MemoryNode
-from django_redlock.transport.wire import replies as answers
+from django_redlock.transport.wire import replies
 from tests.simulation.client import Client
 
+from . import nodes
 from .edits import mutant
 
 STEADY: Final = (
@@ -17,16 +23,38 @@ STEADY: Final = (
     "::test_a_lease_is_measured_by_a_clock_that_nobody_sets_and_that_does_not_sleep"
 )
 
-TAKES_AGAIN: Final = """\
-for key in keys:
-        if self.get(key) is None:
-            self._set(key, f"{nonce}:0:", ttl)
-    if not all(self._mine(key, f"{nonce}:") for key in keys):"""
 
-WRITES_AND_GOES_ON: Final = """\
-        if not old and value is None:
-            self._set(key, f"{nonce}:0:{label}", ttl)
-        if old and value is None:"""
+def asking_a_majority(real: type[Acquire]) -> Callable[..., Acquire]:
+    """Ask only as many nodes as are needed."""
+
+    def request(nonce: str, decided: partial[bool], *fields: Any, **named: Any) -> Acquire:
+        to = frozenset(range(decided.keywords["majority"]))
+        return real(nonce, decided, *fields, **named, to=to)
+
+    return request
+
+
+def any_reply(real: Callable[..., Vote | None]) -> Callable[..., Vote | None]:
+    """Take a reply to another request for one to this."""
+    return lambda request, node, nonce, reply: real(request, node, (reply or [nonce])[0], reply)
+
+
+def any_outcome(real: Callable[..., Vote | None]) -> Callable[..., Vote | None]:
+    """Take the outcome of any other command for the one of this."""
+    outcomes = {kind.done for kind in COMMANDS}
+
+    def vote(request: Request, node: str, nonce: bytes, reply: list[Any]) -> Vote | None:
+        if reply[1] in outcomes:
+            reply = [reply[0], request.done, *reply[2:]]
+        return real(request, node, nonce, reply)
+
+    return vote
+
+
+def extending_by_a_lease_s_nonce(real: Callable[..., Extend]) -> Callable[..., Extend]:
+    """Send an extension by the nonce of its first lease."""
+    return lambda policy, asked: replace(real(policy, asked), nonce=asked[0][0].nonce)
+
 
 VOTES: Final = (
     mutant(
@@ -49,48 +77,36 @@ VOTES: Final = (
         "Only as many nodes are asked as are needed.",
         "minority",
         20,
-        (
-            acquire,
-            "attempt",
-            "            first=queue,",
-            "            frozenset(range(policy.majority)), first=queue,",
-        ),
+        (acquire, "Acquire", asking_a_majority),
     ),
     mutant(
         "some-names",
         "Of several names, a node looks at the first only.",
         "crowded",
         60,
-        (MemoryNode, "_grant", "in enumerate(locks):", "in enumerate(locks[:1]):"),
+        (MemoryNode, "_grant", nodes.looking_at_the_first_name),
     ),
     mutant(
         "writes-as-it-goes",
         "Of several names, a node takes the first before it looks at the second.",
         "crowded",
         20,
-        (
-            MemoryNode,
-            "_grant",
-            "        if old and value is None:",
-            WRITES_AND_GOES_ON,
-        ),
+        (MemoryNode, "_grant", nodes.writing_as_it_goes),
     ),
     mutant(
         "any-answer",
         "The answer to another question counts, too.",
         "slipping",
         600,  # it takes 90 worlds in the mean
-        (answers, "vote", " or answer[0] != nonce", ""),
+        (replies, "vote", any_reply),
     ),
     mutant(
         "any-word",
         "The answer to another question of the same lease counts.",
         "slipping",
         2000,
-        (answers, "vote", "answer[1] == DONE[command]", "answer[1] in DONE.values()"),
-        (hold, "_extension", "policy.nonce()", "asked[0][0].nonce"),
-        (hold, "outcomes_of", "vote.data[0]", "(vote.data or ((1,),))[0]"),
-        (hold, "free_of", "vote.data[1]", "(vote.data or ((1,), ()))[1]"),
+        (replies, "vote", any_outcome),
+        (hold, "_extension", extending_by_a_lease_s_nonce),
     ),
     mutant(
         "hasty-refusal",
@@ -246,12 +262,7 @@ LEASE: Final = (
         "An extension brings back a key that is gone.",
         "rough",
         250,  # it takes 50 worlds in the mean
-        (
-            MemoryNode,
-            "_prolong",
-            'if not all(self._mine(key, f"{nonce}:") for key in keys):',
-            TAKES_AGAIN,
-        ),
+        (MemoryNode, "_prolong", nodes.taking_again),
     ),
     mutant(
         "revives",
@@ -261,11 +272,6 @@ LEASE: Final = (
         (hold, "_over", "if now >= lease.grant.deadline", "if False"),
         (hold, "extend_many", " and now < leases[i].grant.deadline", ""),
         (hold, "_outcome", "if now >= grant.deadline:", "if False:"),
-        (
-            MemoryNode,
-            "_prolong",
-            'if not all(self._mine(key, f"{nonce}:") for key in keys):',
-            TAKES_AGAIN,
-        ),
+        (MemoryNode, "_prolong", nodes.taking_again),
     ),
 )

@@ -122,7 +122,7 @@ RENEWAL: Final = (
         "A renewal puts no lease back on a node that has lost it.",
         "rolling",
         20,
-        (hold, "_free", "for place in free_of(vote):", "for place in ():"),
+        (hold, "_free", lambda _: lambda votes: {}),
     ),
     mutant(
         "heals-what-is-over",

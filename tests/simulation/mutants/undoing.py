@@ -9,6 +9,7 @@ from django_redlock.fanout.memory import node as memory_node
 from django_redlock.fanout.memory.group import MemoryNode
 from tests.simulation.network import Network
 
+from . import nodes
 from .edits import mutant
 
 ONE_FOR_ALL: Final = """\
@@ -66,7 +67,7 @@ NONCE: Final = (
         "An adopter without a majority gives the giver's nonce to keys that are not its own.",
         "handovers",
         100,
-        (MemoryNode, "_return", 'self._mine(key, f"{nonce}:")', "self.get(key) is not None"),
+        (MemoryNode, "_return", nodes.returning_anything),
     ),
     mutant(
         "deletes-anything",
@@ -92,13 +93,7 @@ NONCE: Final = (
         "A release with `min_hold` replaces the key without comparing the nonce.",
         "tenacious",
         150,
-        (MemoryNode, "_rest", 'self._mine(key, f"{nonce}:")', "self.get(key) is not None"),
-        (
-            MemoryNode,
-            "_rest",
-            "match = VALUE.fullmatch(self.keys[key][0])",
-            "match, rest = None, 1",
-        ),
+        (MemoryNode, "_rest", nodes.resting_anything),
     ),
 )
 

@@ -11,6 +11,7 @@ from django_redlock.fanout.memory.group import MemoryNode
 from django_redlock.fanout.waiting.local_queue import LocalQueue
 from tests.simulation import places
 
+from . import nodes
 from .edits import mutant
 
 WAITING: Final = (
@@ -30,7 +31,7 @@ WAITING: Final = (
             MemoryNode,
             "_release",
             'if waited and flag != "0":',
-            'if told == "FREED" and waited and flag != "0":',
+            'if outcome == "FREED" and waited and flag != "0":',
         ),
     ),
     mutant(
@@ -38,15 +39,15 @@ WAITING: Final = (
         "Neither a refusal nor a look notes that somebody waits.",
         "queued",
         10,
-        (MemoryNode, "_grant", "if waits:", "if False:"),
-        (MemoryNode, "_look", "self.waits[args[1]] = now + int(args[0])", "pass"),
+        (MemoryNode, "_grant", nodes.noting_no_waiter),
+        (MemoryNode, "_look", nodes.looking_only),
     ),
     mutant(
         "looks-before-it-is-noted",
         "A refusal does not note that somebody waits, and passes for a look.",
         "queued",
         20,
-        (MemoryNode, "_grant", "if waits:", "if False:"),
+        (MemoryNode, "_grant", nodes.noting_no_waiter),
     ),
     mutant(
         "jumps-the-queue",
@@ -81,24 +82,14 @@ WAITING: Final = (
         "A name that is kept for somebody counts as granted.",
         "queued",
         20,
-        (
-            MemoryNode,
-            "_grant",
-            "if waits:",
-            'if value == NEXT:\n                return ["GRANTED", "1"]\n            if waits:',
-        ),
+        (MemoryNode, "_grant", nodes.granting_what_is_reserved),
     ),
     mutant(
         "keeps-it-longer",
         "Each refusal keeps the name for longer.",
         "queued-dying",
         150,
-        (
-            MemoryNode,
-            "_grant",
-            "if waits:",
-            "if value == NEXT:\n                self._set(key, NEXT, 2000)\n            if waits:",
-        ),
+        (MemoryNode, "_grant", nodes.reserving_for_longer),
     ),
     mutant(
         "swallows-the-word",

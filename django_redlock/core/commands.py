@@ -1,0 +1,794 @@
+"""The requests to the nodes, a class for each command: what it asks, and what a reply means.
+
+A command is one script of ``transport/wire/lua``. Its class packs the keys and the arguments for
+that script; the node in memory carries out the same object without packing it. Fields are in the
+node's units: milliseconds, and microseconds for grant numbers.
+
+``read`` makes a ``Vote`` of a reply. A node may be broken, or not be one at all. So nothing of a
+reply is used before its type and its range have been checked: one node must have one vote,
+whatever it sends, and no caller may see an error that is about a reply's form.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeGuard
+
+from .policy import milliseconds
+from .protocol import Answer, Command, LockKeys, Request, Vote, message
+from .reasons import Reason, ReasonCode, because
+
+# An enum's member costs five times a name.
+YES: Final = Answer.YES
+NO: Final = Answer.NO
+EMPTIED: Final = because(ReasonCode.EMPTIED)
+GONE: Final = because(ReasonCode.GONE)
+RECORDED: Final = because(ReasonCode.RECORDED)
+
+DIGITS: Final = 16  # of a grant number
+LABEL: Final = 200  # characters of an owner label; another client may write more
+MOST_NUMBER: Final = 2**53  # to which a node's counters are exact
+LONGEST_LEFT: Final = 10**14  # milliseconds, 3,000 years; longer is told as that
+OWNER: Final = re.compile(rb"(?:[0-9a-f]{16})?").fullmatch  # "": the name is reserved
+TASK_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}").fullmatch  # in a mark
+ROW: Final = 5  # items that a survey or a list of tasks returns for a name
+TASK_KINDS: Final = frozenset({b"mark", b"lock", b"done"})
+
+
+# -- the parts of a reply ---------------------------------------------------------------------
+
+
+def is_count(item: object, most: int) -> TypeGuard[int]:
+    """Return True if this is a number from 0 to ``most``."""
+    return isinstance(item, int) and 0 <= item <= most
+
+
+def is_pttl(item: object) -> TypeGuard[int]:
+    """Return True if this is what a node says of how long a key lasts."""
+    return isinstance(item, int) and item >= -2  # noqa: PLR2004 - what Redis says without a key
+
+
+def seconds_left(pttl: int) -> float | None:
+    """Return the seconds until a key is gone; None: it never is."""
+    return None if pttl == -1 else min(max(0, pttl), LONGEST_LEFT) / 1000
+
+
+def as_text(found: bytes) -> str:
+    """Return bytes that any client may have written, as text."""
+    return found.decode("utf-8", "backslashreplace")
+
+
+def is_bytes(item: object) -> TypeGuard[bytes]:
+    """Return True if this is a text as nodes send it."""
+    return isinstance(item, bytes)
+
+
+def grant_number(item: object) -> int:
+    """Return a grant number; 0 if this is none."""
+    if isinstance(item, bytes) and len(item) <= DIGITS and item.isdigit():
+        number = int(item)
+        return number if number <= MOST_NUMBER else 0
+    return 0
+
+
+def wakeup_vote(node: str, item: object) -> Vote | None:
+    """Return a vote with what was found in a queue, as text."""
+    return Vote(node, YES, result=item.decode("ascii", "replace")) if is_bytes(item) else None
+
+
+def _gone(node: str, reply: list[Any]) -> Vote | None:
+    """Return the vote of a node on which the key is missing or somebody else's."""
+    return Vote(node, NO, reason=GONE) if reply[1:] == [b"GONE"] else None
+
+
+def _emptied(node: str, reply: list[Any]) -> Vote | None:
+    """Return the vote of a node that lost its data and was not admitted since."""
+    if reply[1:] != [b"EMPTY"]:
+        return None
+    return Vote(node, Answer.UNKNOWN, reason=EMPTIED, sent=False)
+
+
+def _counted(node: str, request: Request, reply: list[Any]) -> Vote | None:
+    """Return the vote in a reply that is a number of keys, or GONE."""
+    if reply[1] != request.done:
+        return _gone(node, reply)
+    fits = len(reply) == 3 and is_count(reply[2], request.count)  # noqa: PLR2004 - nonce, outcome, it
+    return Vote(node, YES) if fits else None
+
+
+@message
+class NamesRequest(Request):
+    """A request about the names of one lock."""
+
+    target: LockKeys
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.target.held, *self.target.keys)
+
+    @property
+    def count(self) -> int:
+        return len(self.target.names)
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        return _counted(node, self, reply)
+
+
+# -- taking -----------------------------------------------------------------------------------
+
+
+@message
+class Acquire(NamesRequest):
+    """Grant all names to the nonce, or none.
+
+    A YES has the ``fence``. A refusal has ``left``, ``holder``, ``owner``, ``which`` and
+    ``private``.
+
+    Attributes:
+        wish: the caller's wall clock, for the grant number.
+        slack: by how much that may be ahead of the node's.
+        old: the nonce to be adopted, or "".
+        opener: ``p:nonce`` of the lease that is over and has woken the caller, or "": it opens no
+            name before the one at ``p``.
+        waits: for how long the node believes that the caller waits if it is refused; 0: it does
+            not wait.
+    """
+
+    command = Command.GRANT
+    done = b"GRANTED"
+    usual = "$7\r\nGRANTED\r\n$16\r\n"  # and a number
+
+    wish: int
+    slack: int
+    ttl: int
+    label: str
+    old: str = ""
+    opener: str = ""
+    waits: int = 0
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        target = self.target
+        return (target.fences, target.held, target.waits, *target.keys)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        target = self.target
+        return (
+            str(self.wish),
+            str(self.slack),
+            str(self.ttl),
+            self.label,
+            self.old,
+            self.opener,
+            str(self.waits),
+            *[str(field) for field in target.fields],
+            *target.names,
+        )
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        outcome, items = reply[1], reply[2:]
+        if outcome == self.done:
+            number = grant_number(items[0]) if len(items) == 1 else 0
+            return Vote(node, YES, number) if number else None
+        if outcome in (b"HELD", b"DONE"):  # a node may have sent what has no hash
+            return self._refused(node, items, None if outcome == b"HELD" else RECORDED)
+        return _gone(node, reply) or _emptied(node, reply)
+
+    def _refused(self, node: str, items: list[Any], reason: Reason | None) -> Vote | None:
+        if len(items) != 4:  # noqa: PLR2004 - as unpacked below
+            return None
+        left, label, owner, which = items
+        if not (
+            is_pttl(left)
+            and is_bytes(label)
+            and is_bytes(owner)
+            and OWNER(owner)
+            and is_count(which, self.count - 1)
+        ):
+            return None
+        return Vote(
+            node,
+            NO,
+            left=seconds_left(left),
+            holder=as_text(label)[:LABEL],
+            owner=owner.decode("ascii"),
+            which=which,
+            reason=reason,
+            private=which < self.target.private,
+        )
+
+
+def number_in(data: bytes, beginning: bytes) -> int:
+    """Return the number in a whole reply to ``Acquire`` that begins so; 0: it is another reply."""
+    end = len(beginning) + DIGITS
+    if len(data) != end + 2 or data[end:] != b"\r\n" or not data.startswith(beginning):
+        return 0
+    return grant_number(data[end - DIGITS : end])
+
+
+@message
+class Raise(NamesRequest):
+    """Raise the fence counters of the names to the token that the majority needs.
+
+    Attributes:
+        each: the number that each node gave with its grant.
+    """
+
+    command = Command.RAISE
+    done = b"RAISED"
+
+    token: int
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.target.fences, *self.target.keys)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (str(self.token), *[str(field) for field in self.target.fields])
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        if reply[1] != self.done:
+            return _gone(node, reply)
+        fits = len(reply) == 3 and grant_number(reply[2])  # noqa: PLR2004 - nonce, outcome, number
+        return Vote(node, YES) if fits else None
+
+
+# -- holding ----------------------------------------------------------------------------------
+
+
+class Extension(NamedTuple):
+    """One lease of those that a request extends."""
+
+    nonce: str
+    target: LockKeys
+    ttl: int
+
+
+class Kept(NamedTuple):
+    """What a node says of the leases that a request extends.
+
+    Attributes:
+        kept: for each lease 1 if it was extended, 0 if it is gone.
+        free: the indices of those that are gone since their names are free there.
+    """
+
+    kept: Sequence[int]
+    free: Sequence[int]
+
+
+@message
+class Extend(Request):
+    """Prolong many leases, each with all its keys or none; the result is ``Kept``.
+
+    Attributes:
+        leases: at least one.
+    """
+
+    command = Command.EXTEND
+    done = b"KEPT"
+
+    leases: Sequence[Extension]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        keys = [self.leases[0].target.held]
+        for lease in self.leases:
+            keys += lease.target.keys
+        return tuple(keys)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        argv: list[str] = []
+        for nonce, target, ttl in self.leases:
+            argv += [nonce, str(ttl), str(len(target.names)), *target.names]
+        return tuple(argv)
+
+    @property
+    def count(self) -> int:
+        return len(self.leases)
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        if reply[1] != self.done or len(reply) != 4:  # noqa: PLR2004 - as unpacked below
+            return None
+        _, _, kept, free = reply
+        count = self.count
+        # A node with five votes on a lease would be a majority: the ones are added up.
+        if not (isinstance(kept, list) and len(kept) == count and all(map(is_outcome, kept))):
+            return None
+        if not (isinstance(free, list) and all(is_count(each, count - 1) for each in free)):
+            return None
+        if any(kept[each] for each in free) or len(set(free)) != len(free):
+            return None
+        return Vote(node, YES, result=Kept(kept, free))
+
+
+def is_outcome(item: object) -> bool:
+    """Return True if this is what a node may say of one lease: 1 kept, or 0 gone."""
+    return is_count(item, 1)
+
+
+@message
+class Heal(NamesRequest):
+    """Put a lease back on nodes where its names are free."""
+
+    command = Command.HEAL
+    done = b"HEALED"
+
+    fence: int
+    ttl: int
+    label: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.target.fences, self.target.held, *self.target.keys)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        target = self.target
+        fields = [str(field) for field in target.fields]
+        return (str(self.fence), str(self.ttl), self.label, *fields, *target.names)
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        return _counted(node, self, reply) or _emptied(node, reply)
+
+
+# -- undoing ----------------------------------------------------------------------------------
+
+
+@message
+class Release(NamesRequest):
+    """Free each key that has this nonce, and wake the next waiters; a vote tells how many.
+
+    Attributes:
+        reserve: for how long a name that has a waiter is kept for it; never a private one.
+        wake: the indices of the names whose waiter is woken; None is all of them.
+    """
+
+    command = Command.RELEASE
+    done = b"FREED"
+    usual = "$5\r\nFREED\r\n:0\r\n"
+
+    reserve: int = 0
+    wake: Container[int] | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        target = self.target
+        return (target.held, target.waits, *target.keys, *target.queues)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (str(self.reserve), self.flags, *self.target.names)
+
+    @property
+    def flags(self) -> str:
+        """Return a digit for each name: 0 wake nobody, 1 wake, 2 wake and never reserve."""
+        target, wake = self.target, self.wake
+        flags = "2" * target.private + "1" * (len(target.names) - target.private)
+        if wake is None:
+            return flags
+        return "".join([flag if i in wake else "0" for i, flag in enumerate(flags)])
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        if len(reply) != 3 or not is_count(reply[2], self.count):  # noqa: PLR2004 - as below
+            return None
+        _, outcome, woken = reply
+        if outcome == self.done:
+            return freed(node, woken)
+        return Vote(node, NO, reason=GONE, woken=woken) if outcome == b"GONE" else None
+
+
+@functools.lru_cache(maxsize=1024)  # one for many releases, as ``quorum.counting``
+def freed(node: str, woken: int) -> Vote:
+    """Return the vote of a node that released, with for how many names it found a waiter."""
+    return Vote(node, YES, woken=woken)
+
+
+def waking_reply(usual: bytes) -> bytes:
+    """Return the reply to a release that woke one waiter, by that of one which woke nobody."""
+    return usual[: -len(b"0\r\n")] + b"1\r\n"
+
+
+@message
+class Rest(NamesRequest):
+    """Release the names, which stay taken for a while: for a lock with ``min_hold``."""
+
+    command = Command.REST
+    done = b"RESTING"
+
+    rest: int
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (str(self.rest), *self.target.names)
+
+    def later(self, seconds: float) -> Request:
+        return replace(self, rest=max(1, self.rest - milliseconds(seconds)))
+
+
+@message
+class Return(NamesRequest):
+    """Give the keys of an adopter that got no majority back to ``old``, the giver's nonce."""
+
+    command = Command.RETURN
+    done = b"RETURNED"
+
+    old: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.target.keys
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (self.old,)
+
+
+@message
+class Complete(NamesRequest):
+    """Turn the names of a lease into records that its work is done, for ``life``."""
+
+    command = Command.COMPLETE
+    done = b"RECORDED"
+    usual = "$8\r\nRECORDED\r\n:1\r\n"
+
+    life: int
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (str(self.life), *self.target.names)
+
+
+# -- marking queued tasks ---------------------------------------------------------------------
+
+
+@message
+class Mark(Request):
+    """Mark a queued task, unless another message of the same task waits, or one runs.
+
+    A refusal has the other id as ``holder``, and as ``owner`` a digest of the attempt that set the
+    mark; "": that task runs.
+
+    Attributes:
+        index: the key of the index of marks.
+        mark: the key of the mark.
+        locks: the keys of locks in which a run of ``task`` counts as well.
+    """
+
+    command = Command.MARK
+    done = b"MARKED"
+    usual = "$6\r\nMARKED\r\n:1\r\n"
+
+    index: str
+    mark: str
+    locks: Sequence[str]
+    ttl: int
+    task: str
+    task_id: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.index, self.mark, *self.locks)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (str(self.ttl), self.task, self.task_id)
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        outcome, items = reply[1], reply[2:]
+        if outcome == self.done:
+            return Vote(node, YES) if len(items) == 1 and is_count(items[0], 1) else None
+        if outcome != b"TAKEN" or len(items) != 2:  # noqa: PLR2004 - as unpacked below
+            return None
+        other, owner = items
+        if not (is_bytes(other) and is_bytes(owner) and TASK_ID(other) and OWNER(owner)):
+            return None
+        return Vote(node, NO, holder=other.decode("ascii"), owner=owner.decode("ascii"))
+
+
+ANYBODYS: Final = "anybody's"  # no task id is written so
+
+
+@message
+class Unmark(Request):
+    """Remove the mark of this nonce.
+
+    Attributes:
+        whose: a task id, to remove its mark whatever the nonce; ANYBODYS: to remove any mark.
+    """
+
+    command = Command.UNMARK
+    done = b"UNMARKED"
+    usual = "$8\r\nUNMARKED\r\n:1\r\n"
+
+    index: str
+    mark: str
+    whose: str = ""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.index, self.mark)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (self.whose,)
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        return _counted(node, self, reply)
+
+
+# -- waiting ----------------------------------------------------------------------------------
+
+
+@message
+class Look(Request):
+    """Tell how long a name is still taken, and note that it has a waiter; a vote has ``left``.
+
+    Attributes:
+        which: the index of the name.
+        waits: for how long the node believes that.
+    """
+
+    command = Command.LOOK
+    done = b"LOOKED"
+
+    target: LockKeys
+    which: int
+    waits: int
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.target.waits, self.target.keys[self.which])
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (str(self.waits), self.target.names[self.which])
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        if reply[1] != self.done or len(reply) != 3:  # noqa: PLR2004 - nonce, outcome, pttl
+            return None
+        return Vote(node, YES, left=seconds_left(reply[2])) if is_pttl(reply[2]) else None
+
+
+@message
+class Claim(Request):
+    """Take the wake-up that no waiter has taken from a queue; the result is its text, or ""."""
+
+    command = Command.CLAIM
+    done = b"CLAIMED"
+
+    queue: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.queue,)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return ()
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        if reply[1] != self.done or len(reply) != 3:  # noqa: PLR2004 - nonce, outcome, wake-up
+            return None
+        return wakeup_vote(node, reply[2])
+
+
+# -- reading, for people ----------------------------------------------------------------------
+
+
+class Found(NamedTuple):
+    """Held locks, as a node lists them.
+
+    Attributes:
+        rows: each a name, a digest of the owner, the pttl, the grant number or b"", the label.
+        looked_at: at how many names the node has looked.
+    """
+
+    rows: list[Any]
+    looked_at: int
+
+
+class Page(NamedTuple):
+    """A page of an index.
+
+    Attributes:
+        rows: names; or for ``Tasks`` a name, the kind of the value, task, id and pttl each.
+        after: where the next page begins; 0: there is none.
+    """
+
+    rows: list[Any]
+    after: int
+
+
+class MemoryLimit(NamedTuple):
+    """What a node does when its memory is full.
+
+    Attributes:
+        limit: bytes that it may use; 0: without a limit.
+        policy: the name of its policy.
+        evicted: keys evicted since it was started.
+    """
+
+    limit: int
+    policy: bytes
+    evicted: int
+
+
+@message
+class Survey(Request):
+    """Describe held locks; the result is ``Found``.
+
+    Attributes:
+        held: the key of the index.
+        prefix: of the keys of locks.
+        limit: of the names in the index that are looked at.
+        names: to look at in place of the index.
+    """
+
+    command = Command.SURVEY
+    done = b"FOUND"
+
+    held: str
+    prefix: str
+    limit: int
+    names: Sequence[str] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.held,)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (self.prefix, str(self.limit), *self.names)
+
+    @property
+    def count(self) -> int:
+        return len(self.names) or self.limit
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        if reply[1] != self.done or len(reply) != 4:  # noqa: PLR2004 - as unpacked below
+            return None
+        _, _, rows, looked_at = reply
+        if not (is_count(looked_at, self.count) and _are_rows(rows, self.count, _is_lock)):
+            return None
+        return Vote(node, YES, result=Found(rows, looked_at))
+
+
+@message
+class Index(Request):
+    """List one page of the index of held names; the result is a ``Page``.
+
+    Attributes:
+        most: names on a page.
+        each: the milliseconds at which each node's page begins.
+    """
+
+    command = Command.INDEX
+    done = b"LISTED"
+
+    held: str
+    most: int
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.held,)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (str(self.most),)
+
+    @property
+    def count(self) -> int:
+        return self.most
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        return _page(node, self, reply, is_bytes)
+
+
+@message
+class Tasks(Request):
+    """List tasks that wait, run or have finished; the result is a ``Page``.
+
+    Attributes:
+        index: the key of the index of which a page is read.
+        prefix: of the keys that the names in it belong to.
+        most: names on a page; 0: ``names`` are looked up instead.
+        each: the milliseconds at which each node's page begins, for pages.
+    """
+
+    command = Command.TASKS
+    done = b"TASKS"
+
+    index: str
+    prefix: str
+    most: int = 0
+    names: Sequence[str] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.index,)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (self.prefix, str(self.most), *self.names)
+
+    @property
+    def count(self) -> int:
+        return len(self.names) or self.most
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        return _page(node, self, reply, _is_task)
+
+
+@message
+class Memory(Request):
+    """Tell what the node does when its memory is full; the result is a ``MemoryLimit``."""
+
+    command = Command.MEMORY
+    done = b"MEMORY"
+
+    held: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.held,)
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return ()
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        if reply[1] != self.done or len(reply) != 3:  # noqa: PLR2004 - nonce, outcome, a list
+            return None
+        items = reply[2]
+        if not (isinstance(items, list) and len(items) == 3):  # noqa: PLR2004 - as unpacked
+            return None
+        limit, policy, evicted = items
+        fits = is_count(limit, MOST_NUMBER) and is_count(evicted, MOST_NUMBER)
+        if not (fits and is_bytes(policy)):
+            return None
+        return Vote(node, YES, result=MemoryLimit(limit, policy, evicted))
+
+
+def _page(
+    node: str, request: Request, reply: list[Any], fits: Callable[[object], bool]
+) -> Vote | None:
+    if reply[1] != request.done or len(reply) != 4:  # noqa: PLR2004 - as unpacked below
+        return None
+    _, _, rows, after = reply
+    if not (is_count(after, MOST_NUMBER) and _are_rows(rows, request.count, fits)):
+        return None
+    return Vote(node, YES, result=Page(rows, after))
+
+
+def _are_rows(rows: object, most: int, fits: Callable[[object], bool]) -> bool:
+    return isinstance(rows, list) and len(rows) <= most and all(map(fits, rows))
+
+
+def _is_lock(row: object) -> bool:
+    if not (isinstance(row, list) and len(row) == ROW):
+        return False
+    name, owner, left, number, label = row
+    texts = is_bytes(name) and is_bytes(owner) and is_bytes(number) and is_bytes(label)
+    if not (texts and is_pttl(left)):
+        return False
+    return OWNER(owner) is not None and (number == b"" or number.isdigit())
+
+
+def _is_task(row: object) -> bool:
+    if not (isinstance(row, list) and len(row) == ROW):
+        return False
+    name, kind, task, task_id, left = row
+    texts = all(isinstance(each, bytes) for each in (name, kind, task, task_id))
+    return texts and TASK_ID(task_id) is not None and kind in TASK_KINDS and is_pttl(left)
+
+
+COMMANDS: Final[Sequence[type[Request]]] = (
+    *(Acquire, Raise, Extend, Heal, Release, Rest, Return, Complete),
+    *(Mark, Unmark, Look, Claim, Survey, Index, Tasks, Memory),
+)
