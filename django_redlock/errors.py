@@ -1,8 +1,4 @@
-"""Re-export the errors of this package, which ``core.errors`` defines.
-
-``_rebuild`` is here for pickles of an earlier version, such as stored Celery results: they name it
-as the function of this module that makes the error.
-"""
+"""Re-export the errors of this package, which ``core.errors`` defines."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from .core.errors import (
     LockTaken,
     NodesUnavailable,
     RedlockError,
-    _rebuild,
 )
 from .locks.durability import LockInTransactionWarning
 
@@ -23,5 +18,4 @@ __all__ = [
     "LockTaken",
     "NodesUnavailable",
     "RedlockError",
-    "_rebuild",
 ]

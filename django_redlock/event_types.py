@@ -29,12 +29,12 @@ class VoteCount(NamedTuple):
 
     Attributes:
         yes, no: how many nodes voted so.
-        lost: how many votes are unknown, also since a majority made it needless to wait.
+        unknown: how many votes are unknown, also since a majority made it needless to wait.
     """
 
     yes: int
     no: int
-    lost: int
+    unknown: int
 
     @classmethod
     def of(cls, votes: Sequence[Vote]) -> VoteCount:

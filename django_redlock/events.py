@@ -31,10 +31,7 @@ __all__ = [
     "Event",
     "EventKind",
     "EventLease",
-    "Figure",
-    "Kind",
     "NodeTiming",
-    "Tally",
     "TaskEvent",
     "TaskOutcome",
     "VoteCount",
@@ -56,7 +53,6 @@ __all__ = [
 ]
 
 logger: Final = logging.getLogger("django_redlock")
-Kind, Tally, Figure = EventKind, VoteCount, NodeTiming  # their names in earlier versions
 
 LEVELS: Final = {
     EventKind.ACQUIRED: logging.DEBUG,

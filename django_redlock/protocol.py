@@ -1,4 +1,4 @@
-"""Re-export ``Vote`` and ``Answer``, which earlier versions had here; ``core`` defines them."""
+"""The public place of ``Vote`` and ``Answer``; ``core`` defines them."""
 
 from __future__ import annotations
 

@@ -327,9 +327,9 @@ def test_each_event_is_one_record_with_its_facts(caplog):
         assert 0 < record.redlock_seconds < 10
     acquired, refused, _ = caplog.records
     assert acquired.redlock_fence == lease.fence
-    assert acquired.redlock_votes == {"yes": 5, "no": 0, "lost": 0}
+    assert acquired.redlock_votes == {"yes": 5, "no": 0, "unknown": 0}
     assert refused.redlock_fence is None
-    assert refused.redlock_votes == {"yes": 0, "no": 5, "lost": 0}
+    assert refused.redlock_votes == {"yes": 0, "no": 5, "unknown": 0}
     assert f"fence={lease.fence}" in acquired.message
 
 

@@ -1,4 +1,30 @@
-"""Leave a record that the work of a lease is done, which others meet who want the name.
+"""Marks and completion records: a task's message is sent once, and its work is done once.
+
+Marks
+=====
+
+A publisher marks a queued task, so that a second message for the same work is known before it is
+sent. A mark is a key with an expiry, in which the publisher leaves the id of its task. A node sets
+it unless another id has it, or a run of the same task with another id holds one of the locks. The
+majority of the nodes decides:
+
+    set        a majority has set it: the message is the only one
+    duplicate  a majority names one and the same other id: that message waits or runs
+    unmarked   neither
+
+A publisher sends its message in every case but the second. So it must be sure that the message of
+the other id is sent, too. It is, because the nodes name not only the id, but also which attempt set
+the mark: one attempt of the other publisher was carried out by a majority, and such a publisher
+sends, whether it has heard of that majority or lacks votes. It tries again only where its attempt
+surely has no majority. Marks of two attempts must not be added up: each may be a minority's, and
+taken back. A lock with that id, on any node, proves that the message was sent. Hence of several
+publishers at once at least one sends, and what the others are told is the id of a sent message.
+
+A mark is no lease: it guards nothing, has no token, and may last for longer than MAX_TTL. A node
+that restarts empty has forgotten its marks, and nothing waits for them: one message more is sent.
+
+Completion records
+==================
 
 A message queue delivers a message again that was not acknowledged in time. The copy must not run
 if the work is done, and must run if the first run died. So a run holds, beside the key that it
@@ -23,16 +49,183 @@ What no order covers: a crash after the work and before the record. Then the cop
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from .commands import Complete
+from .commands import ANYBODYS, Complete, Mark, Unmark
 from .hold import insist
+from .names import shortened
 from .policy import Policy, milliseconds
-from .protocol import Grant, Steps, Vote, Votes
-from .quorum import count, counting
+from .protocol import Grant, Sleep, Steps, Vote, Votes
+from .quorum import NO, count, counting, heard
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+SPLITS: Final = 3  # retries after a split
+
+
+# -- marks ------------------------------------------------------------------------------------
+
+
+class Outcome(NamedTuple):
+    """What became of an attempt to mark.
+
+    Attributes:
+        nonce: of the mark that may be on some nodes, to remove it by; "" where there is none.
+        certain: whether a majority has set it.
+        duplicate_of: the id that a majority names; "" where there is none.
+        votes: on the last request.
+    """
+
+    nonce: str = ""
+    certain: bool = False
+    duplicate_of: str = ""
+    votes: Sequence[Vote] = ()
+
+
+def mark_key(policy: Policy, task: str, names: Sequence[str]) -> str:
+    """Return the key of the mark for calls of a task that lock these names, in whatever order.
+
+    The task is part of it: two tasks may lock one name, and neither is a duplicate of the other.
+    """
+    name, *others = sorted(set(names))
+    if others:
+        digest = hashlib.sha256(json.dumps([name, *others]).encode()).hexdigest()
+        name = f"{name}+{len(others)}~{digest}"
+    task = task.replace("%", "%25").replace(":", "%3A")  # no task is the beginning of another
+    return f"{policy.prefix}mark:{shortened(f'{task}:{name}')}"
+
+
+def publish(
+    policy: Policy,
+    key: str,
+    locks: Sequence[str] = (),
+    *,
+    task: str,
+    task_id: str,
+    ttl: float,
+    begun: Callable[[str], object] = bool,
+) -> Steps[Outcome]:
+    """Set the mark, and tell whether the message is a duplicate.
+
+    A mark of the same id is replaced, and a run with the same id is no obstacle. Where publishers
+    split the nodes, and all of them are heard, each takes its part back and tries again soon.
+
+    Args:
+        key: of the mark, from ``mark_key``.
+        locks: keys of locks in which a run of ``task`` counts as well; none: runs do not count.
+        task: as in the owner label of a run, ``…(task):task_id``.
+        task_id: 1 to 64 of the characters ``A-Z a-z 0-9 _ . -``.
+        ttl: seconds until the mark expires.
+        begun: called with the nonce of each attempt before it is sent, for a publisher that is
+            interrupted when the outcome is on its way to it.
+    """
+    votes: Sequence[Vote] = ()
+    for tries in range(SPLITS + 1):
+        nonce, touched = policy.nonce(), policy.everyone()
+        begun(nonce)
+        try:
+            votes = yield Mark(
+                nonce,
+                counting(marked_or_not, policy.majority),
+                policy.marks,
+                key,
+                locks,
+                ttl=max(1, milliseconds(ttl)),
+                task=task,
+                task_id=task_id,
+                worth=is_refused,
+            )
+            touched = frozenset(i for i, vote in enumerate(votes) if _may_have(vote))
+            if count(votes).yes >= policy.majority:
+                return Outcome(nonce, certain=True, votes=votes)
+            other, naming = named(votes)
+            is_duplicate = naming >= policy.majority
+            if not is_duplicate and len(touched) >= policy.majority:
+                return Outcome(nonce, votes=votes)
+            if touched:
+                yield unmark(policy, key, nonce, touched)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield unmark(policy, key, nonce, touched)
+            raise
+        if is_duplicate:
+            return Outcome(duplicate_of=other, votes=votes)
+        if not _is_split(votes, policy.majority):
+            break
+        if tries < SPLITS:
+            yield Sleep(policy.uniform(0.001, 0.01) * (tries + 1))
+    return Outcome(votes=votes)
+
+
+def unmark(
+    policy: Policy,
+    key: str,
+    nonce: str,
+    to: frozenset[int] | None = None,
+    *,
+    whose: str = "",
+) -> Unmark:
+    """Return the request that removes the mark of ``nonce``, as releases remove locks.
+
+    Args:
+        to: the nodes that may have it; None: all.
+        whose: a task id, to remove its mark whatever the nonce; ANYBODYS: to remove any mark.
+    """
+    decided, lasts = counting(heard, policy.majority), policy.max_ttl
+    return Unmark(nonce, decided, policy.marks, key, whose, to=to, lasts=lasts)
+
+
+def remove(
+    policy: Policy, key: str, nonce: str = "", *, task_id: str = ""
+) -> Steps[Sequence[Vote]]:
+    """Remove the mark of a nonce or of a task id, or without both any mark; return the votes."""
+    whose = task_id or ("" if nonce else ANYBODYS)
+    ask = unmark(policy, key, nonce or policy.nonce(), whose=whose)
+    return (yield from insist(ask))
+
+
+def marked_or_not(votes: Votes, majority: int) -> bool:
+    """Tell whether the outcome is clear: set, a duplicate, or neither can be any more."""
+    yes, no, rest = count(votes)
+    most = max(yes, named(votes)[1]) if no else yes
+    return most >= majority or most + rest < majority
+
+
+def is_refused(votes: Votes) -> bool:
+    """Tell whether some nodes may have set a mark that most refuse: one less to take back."""
+    return None in votes and named(votes)[1] > 0
+
+
+def named(votes: Votes) -> tuple[str, int]:
+    """Return the id that most nodes name, and how many do; "" and 0 where no node names any.
+
+    Of the marks of one id, those of one attempt count; a run counts with any of them.
+    """
+    refusals = [vote for vote in votes if vote is not None and vote.answer is NO]
+    marks = Counter((vote.holder, vote.owner) for vote in refusals if vote.owner)
+    runs = Counter(vote.holder for vote in refusals if not vote.owner)
+    ids = dict(runs)
+    for (other, _), naming in marks.items():
+        ids[other] = max(ids.get(other, 0), naming + runs[other])
+    return max(ids.items(), key=lambda each: each[1], default=("", 0))
+
+
+def _may_have(vote: Vote) -> bool:
+    return vote.sent and vote.answer is not NO
+
+
+def _is_split(votes: Sequence[Vote], majority: int) -> bool:
+    """Tell whether publishers have split the nodes: a majority replied, and not one way."""
+    yes, no, _ = count(votes)
+    return yes + no >= majority
+
+
+# -- completion records -----------------------------------------------------------------------
 
 
 def split(grant: Grant) -> tuple[Grant, Grant]:

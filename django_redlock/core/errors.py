@@ -147,5 +147,5 @@ def why_not(votes: Sequence[Vote]) -> list[str]:
 
 def _rebuild(kind: type[RedlockError], state: dict[str, Any]) -> RedlockError:
     error = kind.__new__(kind, state["reason"])
-    error.__dict__.update({"code": "", "data": {}} | state)  # an earlier version stored neither
+    error.__dict__.update(state)
     return error

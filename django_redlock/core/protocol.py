@@ -33,12 +33,6 @@ class Answer(enum.Enum):
     YES = "yes"
     NO = "no"
     UNKNOWN = "unknown"
-    LOST = UNKNOWN  # its name in earlier versions
-
-    @classmethod
-    def _missing_(cls, value: object) -> Answer | None:
-        """Read the value in errors that an earlier version stored."""
-        return cls.UNKNOWN if value == "lost" else None
 
 
 class Vote(NamedTuple):

@@ -105,7 +105,7 @@ ORDER: Final = (*STATES.values(), TaskState.UNCLEAR, TaskState.PARTIAL)
 
 
 def _of_mark(name: bytes) -> tuple[str, str]:
-    """Return the task and what it locks, as ``core.marks.mark_key`` has written them."""
+    """Return the task and what it locks, as ``core.completion.mark_key`` has written them."""
     task, _, locked = as_text(name).partition(":")
     return task.replace("%3A", ":").replace("%25", "%"), locked
 

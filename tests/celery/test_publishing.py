@@ -28,7 +28,7 @@ from django_redlock.celery.checks import check_tasks
 from django_redlock.celery.publishing import messages
 from django_redlock.celery.publishing.marks import HEADER, Carried, Mark, Marking, mark_in
 from django_redlock.concurrency.latches import Latch
-from django_redlock.core import marks as core
+from django_redlock.core import completion as core
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.fanout.memory.node import MemoryNode
 from django_redlock.leases import context
@@ -836,7 +836,7 @@ RULES: dict[str, tuple[Edit, Callable[..., object]]] = {
         lambda desk: test_a_message_that_ends_without_the_lock_removes_its_mark(desk, "skip"),
     ),
     "a run of another task is in the way": (
-        Edit(MemoryNode, "_mark", "found[1] == task and", ""),
+        Edit(MemoryNode, "_mark", "found[1] == ask.task and", ""),
         test_another_task_and_another_key_are_no_duplicates,
     ),
     "the lock is no mark": (

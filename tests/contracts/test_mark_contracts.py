@@ -13,7 +13,7 @@ import pytest
 from django.test import override_settings
 
 from django_redlock import conf, redlock
-from django_redlock.core import marks
+from django_redlock.core import completion
 from django_redlock.testing import EmbeddedNodes
 from tests.support.waiting import eventually
 
@@ -41,7 +41,7 @@ class Marker:
         self.backend = conf.backend("default")
         self.policy = self.backend.policy
         self.name = uuid.uuid4().hex
-        self.key = marks.mark_key(self.policy, "sync", [self.name])
+        self.key = completion.mark_key(self.policy, "sync", [self.name])
 
     def _run(self, steps: Any) -> Any:
         if not self.looped:
@@ -52,16 +52,18 @@ class Marker:
 
         return asyncio.run(carried_out())
 
-    def publish(self, task_id: str, ttl: float = 60.0) -> marks.Outcome:
+    def publish(self, task_id: str, ttl: float = 60.0) -> completion.Outcome:
         """Mark a task."""
         locks = self.policy.target([self.name]).keys
-        steps = marks.publish(self.policy, self.key, locks, task="sync", task_id=task_id, ttl=ttl)
-        found: marks.Outcome = self._run(steps)
+        steps = completion.publish(
+            self.policy, self.key, locks, task="sync", task_id=task_id, ttl=ttl
+        )
+        found: completion.Outcome = self._run(steps)
         return found
 
     def remove(self, nonce: str = "") -> None:
         """Remove a mark."""
-        self._run(marks.remove(self.policy, self.key, nonce))
+        self._run(completion.remove(self.policy, self.key, nonce))
 
 
 @NODES
@@ -115,7 +117,7 @@ def test_of_many_publishers_at_once_the_others_are_told_of_one_that_is_sent(kind
     for _ in range(5):
         barrier = threading.Barrier(8)
 
-        def one(number: int, barrier: threading.Barrier = barrier) -> marks.Outcome:
+        def one(number: int, barrier: threading.Barrier = barrier) -> completion.Outcome:
             barrier.wait(30)
             return marker.publish(f"id-{number}")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from django_redlock.core import marks
+from django_redlock.core import completion
 from django_redlock.core.commands import ANYBODYS
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Command, Request, Sleep, Vote
@@ -26,13 +26,13 @@ THIRD = Held(holder="third", owner="b" * 16)
 RUNS = Held(holder="other", owner="")
 
 
-def publish(table: Table, *answers: object, **options: Any) -> marks.Outcome:
+def publish(table: Table, *answers: object, **options: Any) -> completion.Outcome:
     """Mark a task; what came of it."""
-    key = marks.mark_key(table.policy, "sync", ["account:1"])
-    steps = marks.publish(
+    key = completion.mark_key(table.policy, "sync", ["account:1"])
+    steps = completion.publish(
         table.policy, key, **{"task": "sync", "task_id": "me", "ttl": 60.0, **options}
     )
-    found: marks.Outcome = table.talk(steps, *answers)
+    found: completion.Outcome = table.talk(steps, *answers)
     return found
 
 
@@ -117,7 +117,7 @@ def test_a_split_that_stays_is_sent_unmarked():
     table = Table(size=3)
     outcome = publish(table, *[[1, OTHER, THIRD], 0] * 9)
     assert (outcome.nonce, outcome.certain, outcome.duplicate_of) == ("", False, "")
-    assert table.commands == ["mark", "unmark"] * (marks.SPLITS + 1)
+    assert table.commands == ["mark", "unmark"] * (completion.SPLITS + 1)
     assert sum(table.waited) < 0.1
 
 
@@ -132,8 +132,8 @@ def test_marks_of_two_attempts_are_not_added_up():
 def test_an_interrupted_mark_is_taken_back_everywhere():
     """After an exception nobody knows where the mark was set."""
     table = Table()
-    key = marks.mark_key(table.policy, "sync", ["a"])
-    steps = marks.publish(table.policy, key, task="sync", task_id="me", ttl=1)
+    key = completion.mark_key(table.policy, "sync", ["a"])
+    steps = completion.publish(table.policy, key, task="sync", task_id="me", ttl=1)
     mark = next(steps)
     undo = steps.throw(KeyboardInterrupt())
     assert isinstance(mark, Request)
@@ -146,12 +146,12 @@ def test_an_interrupted_mark_is_taken_back_everywhere():
 def test_removing_is_heard_and_repeated_when_interrupted():
     """By its nonce, or whatever mark is there."""
     table = Table()
-    table.talk(marks.remove(table.policy, "redlock:mark:x", "f" * 32))
-    table.talk(marks.remove(table.policy, "redlock:mark:x"))
+    table.talk(completion.remove(table.policy, "redlock:mark:x", "f" * 32))
+    table.talk(completion.remove(table.policy, "redlock:mark:x"))
     own, any_ = table.asked
     assert (own.nonce, own.whose) == ("f" * 32, "")
     assert (any_.nonce != own.nonce, any_.whose) == (True, ANYBODYS)
-    steps = marks.remove(table.policy, "redlock:mark:x", "f" * 32)
+    steps = completion.remove(table.policy, "redlock:mark:x", "f" * 32)
     ask = next(steps)
     assert steps.throw(KeyboardInterrupt()) == ask
     with pytest.raises(KeyboardInterrupt):
@@ -163,7 +163,7 @@ def test_a_mark_has_a_key_for_each_task_and_set_of_names():
     policy = Policy(size=3)
 
     def key(task: str, *names: str) -> str:
-        return marks.mark_key(policy, task, names)
+        return completion.mark_key(policy, task, names)
 
     assert key("t", "b", "a", "a") == key("t", "a", "b")
     different = [
@@ -195,7 +195,7 @@ def test_listening_stops_exactly_when_no_answer_can_change_the_outcome(size):
     ]
 
     def outcome(ballot: list[Vote]) -> str:
-        other, naming = marks.named(ballot)
+        other, naming = completion.named(ballot)
         yes = sum(vote.answer is Answer.YES for vote in ballot)
         return "set" if yes >= majority else other if naming >= majority else "neither"
 
@@ -204,7 +204,7 @@ def test_listening_stops_exactly_when_no_answer_can_change_the_outcome(size):
             rest = itertools.combinations_with_replacement(words, size - known)
             ends = {outcome([*heard, *each]) for each in rest}
             ballot = [*heard, *[None] * (size - known)]
-            assert marks.marked_or_not(ballot, majority) == (len(ends) == 1), heard
+            assert completion.marked_or_not(ballot, majority) == (len(ends) == 1), heard
 
 
 # -- many publishers ------------------------------------------------------------------------------
@@ -268,11 +268,11 @@ class Publisher:
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
-        self.outcome: marks.Outcome | None = None
+        self.outcome: completion.Outcome | None = None
         self.waiting = False
         self._ask: Request | None = None
         self._votes: list[Vote | None] = []
-        self._steps = marks.publish(
+        self._steps = completion.publish(
             world.policy, world.KEY, [world.LOCK], task="sync", task_id=name, ttl=60.0
         )
 
@@ -326,7 +326,7 @@ class Publisher:
 
     def _run(self) -> None:
         assert self.outcome is not None
-        ask = marks.unmark(self.world.policy, self.world.KEY, self.outcome.nonce or "0" * 32)
+        ask = completion.unmark(self.world.policy, self.world.KEY, self.outcome.nonce or "0" * 32)
         value = f"{'f' * 32}:1:host:1(sync):{self.name}"
         for i, node in enumerate(self.world.nodes):
             if self.world.rng.random() < 0.8:
@@ -365,25 +365,25 @@ def test_a_publisher_that_is_left_out_is_left_out_for_a_message_that_is_sent():
 
 BROKEN = {
     "a minority that names another leaves a publisher out": Edit(
-        marks, "publish", "naming >= policy.majority", "naming >= 1"
+        completion, "publish", "naming >= policy.majority", "naming >= 1"
     ),
     "refusals of several others are added up": Edit(
-        marks,
+        completion,
         "named",
         'return max(ids.items(), key=lambda each: each[1], default=("", 0))',
         'return (refusals[0].holder if refusals else "", len(refusals))',
     ),
     "marks of several attempts are added up": Edit(
-        marks,
+        completion,
         "named",
         "ids[other] = max(ids.get(other, 0), naming + runs[other])",
         "ids[other] = ids.get(other, 0) + naming",
     ),
     "who may have a majority tries again": Edit(
-        marks, "publish", "len(touched) >= policy.majority", "len(touched) > policy.size"
+        completion, "publish", "len(touched) >= policy.majority", "len(touched) > policy.size"
     ),
     "an unanswered node counts as one that did not set it": Edit(
-        marks, "_may_have", "vote.answer is not NO", "vote.answer.value == 'yes'"
+        completion, "_may_have", "vote.answer is not NO", "vote.answer.value == 'yes'"
     ),
 }
 

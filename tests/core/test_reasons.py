@@ -32,10 +32,8 @@ from django_redlock import (
     redlock,
 )
 from django_redlock.core import acquire, hold
-from django_redlock.core.errors import _rebuild, why_not
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import Reason, ReasonCode, because, by_node, describe
-from django_redlock.core.reasons.sentences import BRIEF, IF_EMPTY, MORE, SENTENCES
 from django_redlock.events import NodeTiming
 from django_redlock.inspection import Health, Survey
 from django_redlock.inspection.eviction import Eviction
@@ -65,7 +63,7 @@ def fields(sentence: str) -> set[str]:
 
 def sample(code: ReasonCode) -> Reason:
     """A reason with some data."""
-    needed = fields(SENTENCES[code])
+    needed = fields(code.sentence)
     return because(code, **{name: SAMPLE.get(name, f"<{name}>") for name in sorted(needed)})
 
 
@@ -82,25 +80,14 @@ def test_each_code_has_a_sentence(code):
     assert re.fullmatch("[a-z]+(_[a-z]+)*", code.value)
     assert code.value == code.name.lower()
     data = sample(code).data | SAMPLE
-    assert BRIEF.get(code, "").format_map(data).isprintable()
+    assert code.brief.format_map(data).isprintable()
     assert describe(Reason(code, tuple(data.items())), brief=True).isprintable()
-
-
-def test_the_table_has_nothing_else():
-    """No sentence without a code, and none for two."""
-    assert set(SENTENCES) == set(ReasonCode)
-    assert len(set(SENTENCES.values())) == len(SENTENCES)
-    assert set(BRIEF) <= set(SENTENCES)
-    used = set().union(*map(fields, SENTENCES.values()))
-    assert set(IF_EMPTY) <= used
-    assert not used & set(MORE)
 
 
 def test_each_code_is_given_and_tested():
     """The package makes a reason of each code, and a test sees it made."""
     package = Path(django_redlock.__file__).parent
-    table = package / "core/reasons"
-    told = [path for path in package.rglob("*.py") if table not in path.parents]
+    told = [path for path in package.rglob("*.py") if path != package / "core/reasons.py"]
     for sources in (told, list((ROOT / "tests").rglob("test_*.py"))):
         text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
         named = set(re.findall(r"ReasonCode\.([A-Z_]+)\b", text))
@@ -110,7 +97,7 @@ def test_each_code_is_given_and_tested():
 def test_the_page_lists_each_code():
     """Each once, with its sentence as it is."""
     rows = re.findall(r"^\| `([a-z_]+)` \| (.+?) \|", PAGE.read_text(), re.MULTILINE)
-    plain = {code.value: re.sub(r"\{(\w+)[^}]*\}", r"*\1*", SENTENCES[code]) for code in ReasonCode}
+    plain = {code.value: re.sub(r"\{(\w+)[^}]*\}", r"*\1*", code.sentence) for code in ReasonCode}
     assert sorted(rows) == sorted(plain.items())
 
 
@@ -163,19 +150,6 @@ def test_a_fact_tells_its_code_and_its_sentence(made):
     fact = made("a", *more, reason=because(ReasonCode.NO_ANSWER, seconds=0.5))
     assert (fact.code, fact.why) == ("no_answer", "no answer for 0.50 s")
     assert (made("a", *more).code, made("a", *more).why) == ("", "")
-
-
-def test_what_an_earlier_version_stored_can_be_read():
-    """There, a vote had a sentence in this place, and an error had no code."""
-    vote = Vote("a", Answer.UNKNOWN, 0, None, "", "", 0, "down", True)  # type: ignore[arg-type]
-    assert (vote.why, vote.code) == ("down", "")
-    assert why_not([vote, vote._replace(node="b"), vote._replace(reason=None)]) == [
-        "2 of 3 nodes: down (a, b)"
-    ]
-    state = {"reason": "why", "name": "name", "votes": (vote,)}
-    error = _rebuild(NodesUnavailable, state)
-    assert (error.reason, error.code, error.data) == ("why", "", {})
-    assert str(error) == "'name': why; a: down"
 
 
 # -- errors ---------------------------------------------------------------------------------------

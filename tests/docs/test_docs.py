@@ -28,9 +28,8 @@ from redis.exceptions import ResponseError
 
 from django_redlock import LeaseLost, LockTaken, checks, conf, current_lease, redlock
 from django_redlock.celery import checks as task_checks
-from django_redlock.core import completion, marks
-from django_redlock.core.reasons import CHECKS
-from django_redlock.core.reasons.sentences import SENTENCES
+from django_redlock.core import completion
+from django_redlock.core.reasons import CHECKS, ReasonCode
 from django_redlock.events import LEVELS
 from django_redlock.fencing import checks as fence_checks
 from django_redlock.fencing import field as fence_field
@@ -531,14 +530,14 @@ def test_addresses_in_texts_of_the_package_lead_somewhere():
     """Of hints of checks, reasons, and whatever else refers to a page; each check has a section."""
     package = ROOT / "django_redlock"
     named = {each for path in package.rglob("*.py") for each in addresses(path.read_text())}
-    named |= {each for sentence in SENTENCES.values() for each in addresses(sentence)}
+    named |= {each for code in ReasonCode for each in addresses(code.sentence)}
     every = vars(checks) | vars(task_checks) | vars(fence_field) | vars(fence_checks)
     every |= vars(view_checks)
     numbers = {name.lower() for name in every if re.fullmatch(r"[EW]\d+", name)}
     named |= {f"{CHECKS}{number}" for number in numbers}
     assert len(named) > len(numbers) > 20
     assert [each for each in named if leads_nowhere(each.removesuffix("#"))] == []
-    assert not any("in the documentation" in sentence for sentence in SENTENCES.values())
+    assert not any("in the documentation" in code.sentence for code in ReasonCode)
 
 
 @pytest.mark.parametrize("address", ["no-page.html", "install.html#no-heading"])
@@ -939,9 +938,9 @@ def test_the_acl_line_suffices_for_tasks(confined):
     """With the rights of the reference tasks are marked, recorded and listed, with all indexes."""
     with override_settings(REDLOCK={"default": alias(confined)}):
         backend = conf.backend("default")
-        key = marks.mark_key(backend.policy, "sync", ["acl:task"])
+        key = completion.mark_key(backend.policy, "sync", ["acl:task"])
         run = redlock.using(label="host:1(sync):id-1", renew=False)
-        publish = partial(marks.publish, backend.policy, key, task="sync", ttl=60)
+        publish = partial(completion.publish, backend.policy, key, task="sync", ttl=60)
         with closing(confined[0].client()) as admin:
             for number in range(3000):
                 backend.run(publish(task_id="id-1"))
@@ -954,7 +953,7 @@ def test_the_acl_line_suffices_for_tasks(confined):
             assert calls["cmdstat_zremrangebyrank"].get("failed_calls", 0) == 0
             (task,) = list_tasks(backend, frozenset({0, 1}), finished=True).tasks
             assert (task.task, task.state) == ("sync", "queued")
-            backend.run(marks.remove(backend.policy, key))
+            backend.run(completion.remove(backend.policy, key))
             assert admin.zcard("redlock:marks") == 0
             (task,) = list_tasks(backend, frozenset({0, 1}), finished=True).tasks
             assert (task.task, task.state) == ("sync", "finished")

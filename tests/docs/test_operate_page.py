@@ -17,7 +17,7 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_redlock import LockTaken, NodesUnavailable, conf, redlock, redlocks
-from django_redlock.core import completion, marks
+from django_redlock.core import completion
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
@@ -239,8 +239,8 @@ def test_what_remains_of_a_prefix(patient_nodes):
     with redlock("x"), pytest.raises(LockTaken):
         redlock("x").acquire(wait=0.01)
     backend = conf.backend("default")
-    key = marks.mark_key(backend.policy, "sync", ["x"])
-    backend.run(marks.publish(backend.policy, key, task="sync", ttl=60, task_id="id-1"))
+    key = completion.mark_key(backend.policy, "sync", ["x"])
+    backend.run(completion.publish(backend.policy, key, task="sync", ttl=60, task_id="id-1"))
     lease = redlock.using(label="host:1(sync):id-1", renew=False)("run:sync:1").acquire()
     lease.disown()
     backend.run(completion.complete(backend.policy, lease.grant, life=60))

@@ -18,7 +18,7 @@ from django.core.management.base import BaseCommand
 
 from django_redlock import conf, redlock
 from django_redlock.admin.page import REFRESH
-from django_redlock.core import completion, marks
+from django_redlock.core import completion
 from django_redlock.inspection.patterns import parse
 from django_redlock.inspection.results import Health, LockStatus, NodeState
 from django_redlock.inspection.state import LockState
@@ -221,8 +221,8 @@ def test_the_keys_on_a_node(patient_nodes):
         return seen
 
     backend = conf.backend("default")
-    key = marks.mark_key(backend.policy, "sync", ["account"])
-    backend.run(marks.publish(backend.policy, key, task="sync", task_id="id", ttl=60))
+    key = completion.mark_key(backend.policy, "sync", ["account"])
+    backend.run(completion.publish(backend.policy, key, task="sync", task_id="id", ttl=60))
     lease = redlock.using(label="host:1(sync):id", renew=False)("run:sync:1").acquire()
     lease.disown()
     backend.run(completion.complete(backend.policy, lease.grant, life=60))

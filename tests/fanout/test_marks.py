@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from django_redlock.core import marks
+from django_redlock.core import completion
 from django_redlock.core.commands import Mark
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Request
@@ -25,13 +25,13 @@ from tests.support.sets import LONG, connected, sets_of
 from tests.support.waiting import eventually
 
 POLICY = Policy(size=3)
-KEY = marks.mark_key(POLICY, "app.send", ["name"])
+KEY = completion.mark_key(POLICY, "app.send", ["name"])
 NONCE = "0123456789abcdef" * 2
 
 
 def mark(nonce: str = NONCE, task_id: str = "one") -> Request:
     """A mark as the algorithm asks for it."""
-    decided = counting(marks.marked_or_not, 2)
+    decided = counting(completion.marked_or_not, 2)
     return Mark(nonce, decided, POLICY.marks, KEY, (), 60_000, "send", task_id)
 
 
@@ -47,8 +47,8 @@ def test_marks_are_set_and_removed_by_a_set(three, by_set):
     requests = [
         mark(),
         mark("f" * 32, "two"),
-        marks.unmark(POLICY, KEY, NONCE),
-        marks.unmark(POLICY, KEY, NONCE),
+        completion.unmark(POLICY, KEY, NONCE),
+        completion.unmark(POLICY, KEY, NONCE),
     ]
     said = []
     for request in requests:
@@ -66,14 +66,14 @@ def test_marks_are_set_and_removed_by_a_set(three, by_set):
 def test_a_mark_leaves_the_set_to_the_next_request(three):
     """None of twenty publishers and runs goes the general way."""
     group = group_of(three.urls, LONG)
-    for request in (mark(), marks.unmark(POLICY, KEY, NONCE)):
+    for request in (mark(), completion.unmark(POLICY, KEY, NONCE)):
         group.ask(request)  # from here on the nodes have the scripts
         eventually(lambda: owing(group.nodes) == [0] * 3)
     connected(group)
     (lent,) = sets_of(group)._free
     for number in range(20):
         nonce = f"{number:032x}"
-        for request in (mark(nonce), marks.unmark(POLICY, KEY, nonce)):
+        for request in (mark(nonce), completion.unmark(POLICY, KEY, nonce)):
             group.ask(request)
             eventually(lambda: lent.is_well(LONG) and not lent.late)
             assert lent in (*sets_of(group)._free, *sets_of(group)._owing.values())
@@ -101,7 +101,7 @@ def late(three: EmbeddedNodes) -> Iterator[tuple[NodeGroup, Proxy]]:
 def removed_behind(three: EmbeddedNodes) -> bool:
     """Remove a mark that is on its way to a node; whether it is removed there, too."""
     with late(three) as (group, proxy):
-        group.ask(marks.unmark(POLICY, KEY, NONCE))
+        group.ask(completion.unmark(POLICY, KEY, NONCE))
         proxy.let_go()
         eventually(lambda: owing(group.nodes) == [0] * 3)
         return marked(three) == [False] * 3

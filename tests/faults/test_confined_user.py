@@ -16,7 +16,7 @@ import pytest
 from django.test import override_settings
 
 from django_redlock import LockTaken, conf, redlock
-from django_redlock.core import completion, marks
+from django_redlock.core import completion
 from django_redlock.core.policy import Policy
 from django_redlock.inspection.results import Health
 from django_redlock.inspection.survey import survey
@@ -173,15 +173,15 @@ class Load:
         """Be a task: marked as queued, run under its run name, recorded as done."""
         backend = conf.backend("default")
         policy: Policy = backend.policy
-        key = marks.mark_key(policy, "sync", [f"task:{number}"])
-        publish = partial(marks.publish, policy, key, task="sync", ttl=60)
+        key = completion.mark_key(policy, "sync", [f"task:{number}"])
+        publish = partial(completion.publish, policy, key, task="sync", ttl=60)
         assert backend.run(publish(task_id=f"id-{number}")).certain
         assert backend.run(publish(task_id="other")).duplicate_of == f"id-{number}"
         run = redlock.using(label=f"host:1(sync):id-{number}", renew=False)
         lease = run(f"run:sync:{number}").acquire()
         lease.disown()
         assert backend.run(completion.complete(policy, lease.grant, life=0.5))
-        backend.run(marks.remove(policy, key))
+        backend.run(completion.remove(policy, key))
 
     def _look(self) -> None:
         backend = conf.backend("default")

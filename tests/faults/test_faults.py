@@ -25,7 +25,6 @@ from django.test import override_settings
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
 from django_redlock.core.reasons import ReasonCode
-from django_redlock.core.reasons.sentences import SENTENCES
 from django_redlock.inspection.survey import survey
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
@@ -960,7 +959,7 @@ def test_a_node_out_of_memory_has_no_vote():
         warm()
         with asking(nodes[0]) as client:
             client.config_set("maxmemory", 1)
-            assert why() == SENTENCES[ReasonCode.OUT_OF_MEMORY]
+            assert why() == ReasonCode.OUT_OF_MEMORY.sentence
             assert holders(nodes) == []
             client.config_set("maxmemory", 0)
         with redlock("name"):

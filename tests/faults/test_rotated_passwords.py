@@ -17,7 +17,6 @@ from redis.credentials import CredentialProvider
 
 from django_redlock import NodesUnavailable, conf, redlock
 from django_redlock.core.reasons import ReasonCode
-from django_redlock.core.reasons.sentences import SENTENCES
 from django_redlock.leases.lease import Lease
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 from tests.support.looked_at import check, status
@@ -226,7 +225,7 @@ def test_a_majority_that_refuses_us_is_told_and_loses_no_lease(rotation, take, c
         examined = check("--json")[1]
         assert [told(), found()] == [[REFUSED] * 3, [[REFUSED]] * 3]
         for text in (str(error.value), examined):
-            assert SENTENCES[ReasonCode.LOGIN_REFUSED] in text
+            assert ReasonCode.LOGIN_REFUSED.sentence in text
         assert rotation.holders("held") == [0, 1, 2]
         assert not lease.lost
         rotation.vault.password = NEW

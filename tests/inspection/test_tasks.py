@@ -10,7 +10,7 @@ import pytest
 
 from django_redlock import conf, redlock
 from django_redlock.backend import Backend
-from django_redlock.core import completion, marks
+from django_redlock.core import completion
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Command, Request
 from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
@@ -32,8 +32,8 @@ class Place:
     def publish(self, task: str, name: str | list[str], task_id: str, ttl: float = 60) -> str:
         """Mark a queued task; return the nonce."""
         names = [name] if isinstance(name, str) else name
-        key = marks.mark_key(self.backend.policy, task, names)
-        steps = marks.publish(self.backend.policy, key, task=task, task_id=task_id, ttl=ttl)
+        key = completion.mark_key(self.backend.policy, task, names)
+        steps = completion.publish(self.backend.policy, key, task=task, task_id=task_id, ttl=ttl)
         outcome = self.backend.run(steps)
         assert outcome.certain
         return outcome.nonce
@@ -108,8 +108,8 @@ def test_a_task_from_the_queue_to_its_end(place):
     lease = place.run("reports.sync", "account:7", "id-1", "n-1")
     running = ("reports.sync", "id-1", "running", ("account:7",), 5, 5, 30, 30)
     assert place.only() == running
-    key = marks.mark_key(place.backend.policy, "reports.sync", ["account:7"])
-    place.backend.run(marks.remove(place.backend.policy, key, nonce))
+    key = completion.mark_key(place.backend.policy, "reports.sync", ["account:7"])
+    place.backend.run(completion.remove(place.backend.policy, key, nonce))
     assert place.only() == running
     place.finish(lease)
     assert place.list().tasks == ()

@@ -28,7 +28,6 @@ from django_redlock import NodesUnavailable, redlock
 from django_redlock.core.errors import why_not
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import LOOK_FURTHER, ReasonCode, because, describe
-from django_redlock.core.reasons.sentences import SENTENCES
 from django_redlock.testing import EmbeddedNode
 from django_redlock.transport.wire.refusals import ERRORS, complaint, why_unreached
 from tests.support.loops import unguarded
@@ -81,7 +80,7 @@ def comes_to_say(url: str, *codes: ReasonCode, options: dict[str, Any] | None = 
         assert "s3cr3t" not in f"{error.value} {error.value!r}"
         (vote,) = error.value.votes
         assert vote.reason is not None
-        assert vote.why == SENTENCES[vote.reason.code].format_map(vote.reason.data)
+        assert vote.why == vote.reason.code.sentence.format_map(vote.reason.data)
         assert f"{error.value}".endswith(f"; {vote.node}: {vote.why}; {LOOK_FURTHER}")
         assert "manage.py redlock_check" in LOOK_FURTHER
         return vote.reason.code
@@ -149,7 +148,7 @@ def test_a_node_that_wants_a_certificate(node, tls):
     strict.load_verify_locations(crt)
     strict.verify_mode = ssl.CERT_REQUIRED
     codes = ReasonCode.CERTIFICATE_NEEDED, ReasonCode.PERHAPS_NOT_TLS
-    assert all("ssl_certfile" in SENTENCES[code] for code in codes)
+    assert all("ssl_certfile" in code.sentence for code in codes)
     with Proxy(node.port, strict) as proxy:
         url = f"rediss://127.0.0.1:{proxy.port}/0"
         comes_to_say(url, *codes, options={"ssl_ca_certs": str(crt)})
@@ -248,7 +247,7 @@ def test_a_sentinel(sentinel):
     said = {0: ReasonCode.SENTINEL, 1: ReasonCode.PERHAPS_SENTINEL}
     for db, code in said.items():
         url = f"redis://127.0.0.1:{sentinel}/{db}"
-        assert "as in redis://10.0.0.1:6379/0" in SENTENCES[code]
+        assert "as in redis://10.0.0.1:6379/0" in code.sentence
         with override_settings(REDLOCK={"default": {"NODES": [url], "NODE_TIMEOUT": 5}}):
             with pytest.raises(NodesUnavailable) as error:
                 redlock("name").acquire()

@@ -24,7 +24,7 @@ from django_redlock.celery.redelivery import PutOff, is_copy
 from django_redlock.concurrency.forking import reset_in_child
 from django_redlock.concurrency.latches import Latch
 from django_redlock.concurrency.threads import WorkerThreads
-from django_redlock.core import marks as core
+from django_redlock.core import completion as core
 from django_redlock.core.protocol import NONCE, Answer
 
 if TYPE_CHECKING:

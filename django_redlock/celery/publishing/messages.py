@@ -22,7 +22,7 @@ from django_redlock import conf
 from django_redlock.celery.headers import HEADER, sends_copy
 from django_redlock.celery.options import UNTIL_FINISHED
 from django_redlock.celery.telling import tell
-from django_redlock.core import marks as core
+from django_redlock.core import completion as core
 from django_redlock.core.errors import DuplicateTask
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import TaskOutcome

@@ -10,7 +10,7 @@ Keys of one deployment, all under one prefix (see ``protocol.LockKeys``):
     {prefix}held         ZSET    names by the node's time of their expiry, in milliseconds
     {prefix}waits        ZSET    names that have waiters, by the time until which that is believed
     {prefix}queue:{name} LIST    of one wake-up, or none; waiters are blocked on it
-    {prefix}mark:{name}  STRING  ``nonce:id`` of a queued task, with an expiry; see ``core.marks``
+    {prefix}mark:{name}  STRING  ``nonce:id`` of a queued task, with an expiry; ``core.completion``
     {prefix}marks        ZSET    names of marks, as ``held``
     {prefix}records      ZSET    names of the last completion records, as ``held``
 
