@@ -27,7 +27,6 @@ from django_redlock.core.commands import EMPTIED
 from django_redlock.core.protocol import UNDO, WITH_EPOCH, Answer, Vote
 
 from . import admission
-from .backlog import has_room
 from .pending import NO_EPOCH, Owed, by_digest, in_full, load, nobody
 from .wire import faults, replies, resp
 from .wire.refusals import complaint
@@ -46,6 +45,12 @@ if TYPE_CHECKING:
 
 READ_SIZE: Final = 65536
 READS: Final = 64  # of that size at a time; poll tells when there is more
+# Bytes of requests without a reply, beyond which a connection takes no more, and beyond which it
+# takes no undo either: that is kept, and sent later. Without any it takes a request of any size.
+BACKLOG: Final = 65536
+UNDO_BACKLOG: Final = 2 * BACKLOG
+LOOP_BACKLOG: Final = 256 * 1024 * 1024  # of all tasks of an event loop together
+UNSEEN: Final = 4  # node timeouts: a request and its undo take two of them, and then look
 BUSY: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -299,3 +304,40 @@ class Connection:
     def _not_undone(self, owed: Owed) -> None:
         if owed.command in UNDO and owed.asker is not None and self.undone is not None:
             self.undone(owed.asker)
+
+
+def has_room(connection: Connection, owed: Owed, size: int) -> bool:
+    """Tell whether a connection takes a request of so many bytes."""
+    if not connection.backlog:
+        return True
+    undoing = owed.command in UNDO
+    room = UNDO_BACKLOG if undoing else BACKLOG
+    if connection.backlog + size <= (LOOP_BACKLOG if connection.looped else room):
+        return True
+    return undoing and connection.owes(owed.nonce)  # another connection would overtake the grant
+
+
+def silence(connection: Connection, now: float, timeout: float) -> float:
+    """Return the seconds for which the node has owed a reply; at most ``timeout``: it may be asked.
+
+    A reply that is overdue by far, when somebody looks for the first time, says little about the
+    node: if this process did not run (a virtual machine is moved, a container is frozen), the nodes
+    beside it did not either, and need a moment to answer. So such a silence is counted anew, once
+    for each request. A node that is really hung is silent again one node timeout later.
+
+    Args:
+        timeout: NODE_TIMEOUT, in seconds.
+    """
+    owed = connection.owed
+    if not owed:  # as nearly always
+        return 0.0
+    silent = connection.silent_for(now)
+    if silent > UNSEEN * timeout and connection.excused != owed[0].since:
+        connection.excused, connection.heard = owed[0].since, now
+        return 0.0
+    return silent
+
+
+def close_as_silent(connection: Connection) -> None:
+    """Close the connection because a reply is overdue."""
+    connection.close(faults.no_answer(connection.silent_for(time.monotonic())))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from django_redlock.core.protocol import UNDO
 
-from .backlog import BACKLOG
+from .connection import BACKLOG
 from .pending import Asker, PendingReply, nobody
 
 if TYPE_CHECKING:

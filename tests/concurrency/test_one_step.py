@@ -25,12 +25,9 @@ from django_redlock.fanout.group import NodeGroup
 from django_redlock.fanout.memory.node import MemoryNode
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.state import LeaseState
-from django_redlock.transport.connection import Connection
-from django_redlock.transport.node import Node
+from django_redlock.transport.connection import Connection, close_as_silent
+from django_redlock.transport.node import Node, UndoQueue, _size
 from django_redlock.transport.pending import Asker, load
-from django_redlock.transport.pool import Pool
-from django_redlock.transport.silence import close_as_silent
-from django_redlock.transport.undo_queue import UndoQueue, _size
 from django_redlock.transport.wire.faults import CLOSED
 from tests.faults.handlers import at_each_point
 from tests.support.loops import group_of, unguarded
@@ -86,7 +83,7 @@ def raises(broken: bool, act: Callable[[], object]) -> None:
         assert not broken
 
 
-def look_then_pop(pool: Pool, now: float) -> None:
+def look_then_pop(pool: Node, now: float) -> None:
     """Look whether a connection is there, and jump back before it is taken."""
     while pool._free and not pool._stalled:
         pool._free.pop()
@@ -97,7 +94,7 @@ def test_a_handler_takes_the_connection_that_was_seen(node, broken, monkeypatch)
     """The first one is from before the end of the guard, and the handler needs the second."""
     guarded, now = (opened(node), opened(node)), time.monotonic()
     if broken:
-        put(look_then_pop, Pool, "_take", monkeypatch)
+        put(look_then_pop, Node, "_take", monkeypatch)
 
     def prepare() -> None:
         for each in guarded:

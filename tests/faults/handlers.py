@@ -37,9 +37,8 @@ from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
 from django_redlock.transport.connection import Connection
+from django_redlock.transport.node import Node, UndoQueue
 from django_redlock.transport.pending import Asker, load, nobody
-from django_redlock.transport.pool import Pool
-from django_redlock.transport.undo_queue import UndoQueue
 from django_redlock.transport.wire.faults import no_answer
 from tests.support.loops import faults_noted, group_of, out_of_step
 from tests.support.proxy import Proxy
@@ -322,7 +321,7 @@ def _ignore(_: object) -> None:
 # -- broken variants ------------------------------------------------------------------------------
 
 
-def read_then_remove(pool: Pool, now: float) -> None:
+def read_then_remove(pool: Node, now: float) -> None:
     """Remove a connection from the list after it was read, when a handler may have it."""
     for connection in tuple(pool._stalled):
         connection.read()
@@ -350,7 +349,7 @@ def note_in_two_steps(connection: Connection, owed: Any, packed: bytes, size: in
 
 
 VARIANTS: dict[str, tuple[type, str, Callable[..., Any]]] = {
-    "read-then-remove": (Pool, "_read_stalled", read_then_remove),
+    "read-then-remove": (Node, "_read_stalled", read_then_remove),
     "iter-then-next": (UndoQueue, "_oldest", iter_then_next),
     "two-steps": (Connection, "_note", note_in_two_steps),
 }

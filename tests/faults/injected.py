@@ -44,7 +44,7 @@ from django_redlock.leases.with_blocks import Block
 from django_redlock.locks import exits, holding
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
-from django_redlock.transport import attempt
+from django_redlock.transport import node as node_module
 from tests.support.loops import group_of
 
 from . import transactions
@@ -309,7 +309,7 @@ def break_(variant: str) -> None:
         broken._lock = threading.Condition(threading.RLock())  # type: ignore[assignment]
         vars(holding)["watchdog"] = broken
     elif variant == "event":  # what awaited a connection
-        vars(attempt)["Latch"] = threading.Event
+        vars(node_module)["Latch"] = threading.Event
     elif variant in transactions.VARIANTS:
         transactions.VARIANTS[variant]()
     elif variant == "once":

@@ -20,7 +20,7 @@ from django_redlock.leases.lease import Lease
 from django_redlock.leases.state import LeaseState
 from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.transport.pool import Pool
+from django_redlock.transport.node import Node
 from tests.simulation.mutants.edits import Edit, with_edits
 from tests.support.replays import note_broken
 from tests.support.waiting import eventually
@@ -243,7 +243,7 @@ def test_a_release_beside_a_heal_leaves_no_name_taken(lasting):
 def test_heals_that_are_not_rolled_back_leave_names_taken(lasting, monkeypatch):
     """The check above fails where a release may overtake a heal, and the heal stands."""
     monkeypatch.setattr(LeaseState, "has", lambda *_: True)
-    monkeypatch.setattr(Pool, "expect", lambda *_: None)
+    monkeypatch.setattr(Node, "expect", lambda *_: None)
     note_broken("has")
     with Rush(lasting, soon=1.0) as rush:
         assert rush.left_after(1_500) > 0

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from django_redlock.core.protocol import Request, Vote
 from django_redlock.leases.lease import Lease
-from django_redlock.transport import node, silence
+from django_redlock.transport import connection, node
 
 T = TypeVar("T")
 MINUTE = 60.0
@@ -75,7 +75,7 @@ def waiting_for_silent_nodes(group: Any, requests: int) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(node, "OPEN_TIMEOUT", MINUTE))  # no end of connecting
         # A stall of this machine excuses no silence, which would be one more request that waits.
-        stack.enter_context(patch.object(silence, "UNSEEN", math.inf))
+        stack.enter_context(patch.object(connection, "UNSEEN", math.inf))
         stack.enter_context(patch.object(threads, "timeout", threads.timeout))  # for its end
         stack.enter_context(patch.object(group, "ask", counted))
         yield

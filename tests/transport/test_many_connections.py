@@ -19,10 +19,9 @@ from django_redlock.core.reasons import ReasonCode
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 from django_redlock.transport import node as node_module
 from django_redlock.transport.address import Address, from_url
-from django_redlock.transport.attempt import ConnectAttempt
 from django_redlock.transport.connection import Connection
 from django_redlock.transport.handshake import open_connection
-from django_redlock.transport.node import MOST_ATTEMPTS, Node
+from django_redlock.transport.node import MOST_ATTEMPTS, ConnectAttempt, Node
 from django_redlock.transport.wire.faults import CLOSED
 from tests.support.loops import group_of, soon, template, unguarded
 from tests.support.waiting import eventually

@@ -20,7 +20,8 @@ from django_redlock.core.reasons import Reason, ReasonCode, because
 from django_redlock.fanout.group import NodeGroup
 from django_redlock.fanout.waiting.blocked import BlockedConnection
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.transport import admission, pool
+from django_redlock.transport import admission
+from django_redlock.transport import node as node_module
 from django_redlock.transport.admission import ServerInfo
 from django_redlock.transport.connection import Connection
 from django_redlock.transport.pending import PendingReply, packed
@@ -332,7 +333,7 @@ def test_why_a_connection_was_ended(group, monkeypatch):
     node.give(full, None, now)
     assert full.fault == because(ReasonCode.TAKES_NO_MORE)
 
-    monkeypatch.setattr(pool, "SPARE", 0)
+    monkeypatch.setattr(node_module, "SPARE", 0)
     node.give(surplus, None, now)
     assert surplus.fault == because(ReasonCode.SURPLUS)
 

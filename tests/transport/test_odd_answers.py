@@ -55,9 +55,9 @@ from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.transport import admission
 from django_redlock.transport.address import from_url
-from django_redlock.transport.attempt import ConnectAttempt
 from django_redlock.transport.connection import Connection
 from django_redlock.transport.handshake import open_connection
+from django_redlock.transport.node import ConnectAttempt
 from django_redlock.transport.pending import Asker, PendingReply, pack
 from django_redlock.transport.wire import replies as answers
 from django_redlock.transport.wire import resp

@@ -10,7 +10,7 @@ import pytest
 from django_redlock.fanout.group import NodeGroup
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.transport.connection import Connection
-from django_redlock.transport.pool import Pool
+from django_redlock.transport.node import Node
 from tests.faults.handlers import read_then_remove
 from tests.support.loops import group_of, template, unguarded
 from tests.support.sets import LONG, NONCE, connected, sets_of
@@ -52,7 +52,7 @@ def test_a_handler_takes_a_stalled_connection_while_it_is_read(group, broken, mo
     node, redlock = group.nodes[2], template(group)
     node._stalled.append(node._free.pop())
     if broken:
-        monkeypatch.setattr(Pool, "_read_stalled", read_then_remove)
+        monkeypatch.setattr(Node, "_read_stalled", read_then_remove)
 
     def locks() -> None:
         with redlock("handler") as lease:
@@ -76,7 +76,7 @@ def test_a_handler_runs_an_event_loop_while_its_connections_are_looked_through(
     node = group.nodes[2]
     one, other = node._free
 
-    def look(pool: Pool, nonce: str, mine: Connection | None = None) -> Connection | None:
+    def look(pool: Node, nonce: str, mine: Connection | None = None) -> Connection | None:
         every = weakref.WeakSet(pool.lent)
         monkeypatch.setattr(Connection, "owes", once(Connection.owes, lambda: every.add(other)))
         return next(
@@ -84,7 +84,7 @@ def test_a_handler_runs_an_event_loop_while_its_connections_are_looked_through(
         )
 
     if broken:
-        monkeypatch.setattr(Pool, "_lent_owing", look)
+        monkeypatch.setattr(Node, "_lent_owing", look)
     node.check_out(one)
     monkeypatch.setattr(Connection, "owes", once(Connection.owes, lambda: node.check_out(other)))
     try:

@@ -13,7 +13,7 @@ from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.fanout.aio import connection as loop_side
 from django_redlock.fanout.group import NodeGroup
 from django_redlock.testing.embedded import EmbeddedNodes
-from django_redlock.transport import pool
+from django_redlock.transport import node as node_module
 from django_redlock.transport.connection import Connection
 from tests.support.loops import connect, group_of, idle, loop_connections, template, unguarded
 from tests.support.waiting import eventually
@@ -125,6 +125,6 @@ def test_a_silence_that_is_held_against_the_node_is_found(
     def never_excused(connection: Connection, now: float, _: float) -> float:
         return connection.silent_for(now)
 
-    for module in (pool, loop_side):
+    for module in (node_module, loop_side):
         monkeypatch.setattr(module, "silence", never_excused)
     assert way(group, three) == [False, False, False]

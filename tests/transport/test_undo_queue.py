@@ -26,9 +26,10 @@ from django_redlock.fanout.group import NodeGroup
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.transport import silence, undo_queue
+from django_redlock.transport import connection as connection_module
+from django_redlock.transport import node as node_module
+from django_redlock.transport.node import UndoQueue
 from django_redlock.transport.pending import Asker, PendingReply
-from django_redlock.transport.undo_queue import UndoQueue
 from tests.support.loops import group_of, idle, keys_on, loop_connections, template, unguarded
 from tests.support.proxy import Fault, Proxy
 from tests.support.waiting import eventually
@@ -274,7 +275,7 @@ def test_more_releases_than_a_connection_takes_reach_a_node_that_hung(reached):
 def test_a_node_that_was_never_asked_is_sent_no_release(reached, asynchronous, monkeypatch):
     """Locks that come and go beside a hung node leave nothing to be done for it."""
     # If this machine stands still, the silence of a node is not counted anew, so nobody asks it.
-    monkeypatch.setattr(silence, "UNSEEN", math.inf)
+    monkeypatch.setattr(connection_module, "UNSEEN", math.inf)
     reached.nodes.pause(2)
     node = reached.group.nodes[2]
 
@@ -369,7 +370,7 @@ def test_an_undo_that_is_interrupted_is_done_all_the_same(reached, monkeypatch):
 
 def test_connections_for_an_undo_that_never_comes_are_closed(reached, monkeypatch):
     """An interruption where nobody undoes costs a connection for about a second, not for ever."""
-    monkeypatch.setattr("django_redlock.transport.pool.LONGEST_SPOILED", 0.0)
+    monkeypatch.setattr("django_redlock.transport.node.LONGEST_SPOILED", 0.0)
     group = reached.group
     lock: Any = reached.redlock("torn")
     backend = lock._source("default")
@@ -481,7 +482,7 @@ def test_an_error_delays_the_next_question(monkeypatch):
     owed.hear(0, Vote("far", Answer.UNKNOWN, reason=because(ReasonCode.OUT_OF_MEMORY)))
     queue.add(asker("1" * 32, start=now))
     assert sent(queue, now) == []
-    (owed,) = sent(queue, now + undo_queue.LEAST_PAUSE)
+    (owed,) = sent(queue, now + node_module.LEAST_PAUSE)
     owed.hear(0, Vote("far", Answer.NO))
     queue.add(asker("2" * 32, start=now))
     assert len(sent(queue, now)) == 1
@@ -489,7 +490,7 @@ def test_an_error_delays_the_next_question(monkeypatch):
 
 def test_a_full_queue_drops_the_oldest_and_says_so_once(monkeypatch, caplog):
     """What is given up is counted, and told in one line when it begins and one when it is over."""
-    monkeypatch.setattr(undo_queue, "MOST", 3)
+    monkeypatch.setattr(node_module, "MOST", 3)
     queue = queue_of()
     with caplog.at_level(logging.WARNING, "django_redlock"):
         for digit in "123456":
@@ -504,7 +505,7 @@ def test_a_full_queue_drops_the_oldest_and_says_so_once(monkeypatch, caplog):
 
 def test_long_names_fill_the_queue_by_their_bytes(monkeypatch):
     """The memory of the queue is bounded, whatever the names."""
-    monkeypatch.setattr(undo_queue, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(node_module, "MOST_BYTES", 100_000)
     queue = queue_of()
     for number in range(1000):
         queue.add(asker(f"{number:032x}", name="x" * 512))

@@ -9,16 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.transport.silence import close_as_silent, silence
+from django_redlock.transport.connection import close_as_silent, silence
 from django_redlock.transport.wire.faults import GUARD_OVER, INTERRUPTED, TAKES_NO_MORE, no_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from django_redlock.fanout.votes import VoteCollector
-    from django_redlock.transport.attempt import ConnectAttempt
     from django_redlock.transport.connection import Connection
-    from django_redlock.transport.node import Node
+    from django_redlock.transport.node import ConnectAttempt, Node
     from django_redlock.transport.pending import Owed, PendingReply
 
 LATE: Final = 1.0  # seconds after which what the loop was to be told of was interrupted

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from django_redlock.fanout.votes import VoteCollector
-    from django_redlock.transport.attempt import ConnectAttempt
     from django_redlock.transport.connection import Connection
+    from django_redlock.transport.node import ConnectAttempt
 
 
 class Connecting:

@@ -31,8 +31,7 @@ from django_redlock.core.commands import Claim, Complete
 from django_redlock.core.protocol import UNDO, Command, Request
 from django_redlock.core.quorum import majority_of
 from django_redlock.transport.connection_set import ConnectionSet
-from django_redlock.transport.pool import SPARE
-from django_redlock.transport.undo_queue import SETTLE_EVERY
+from django_redlock.transport.node import SETTLE_EVERY, SPARE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

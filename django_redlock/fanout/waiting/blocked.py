@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from django_redlock.core.protocol import BlockOnNode
-    from django_redlock.transport.attempt import ConnectAttempt
     from django_redlock.transport.connection import Connection
-    from django_redlock.transport.node import Node
+    from django_redlock.transport.node import ConnectAttempt, Node
 
 LEAST: Final = 0.05  # seconds: 0 would be for ever
 
