@@ -11,10 +11,9 @@ from django_redlock.core.quorum import majority_of
 from django_redlock.transport import admission
 from django_redlock.transport.node import Node, NodeStatus
 
-from .aio.loops import Loops
 from .blocking.threads import Threads
-from .waiting.blocked import NodePlaces
-from .waiting.waiters import Waiters
+from .loops import Loops
+from .queue import NodePlaces, Waiters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

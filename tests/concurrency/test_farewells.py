@@ -14,7 +14,7 @@ import pytest
 from django_redlock.concurrency import farewells
 from django_redlock.concurrency.farewells import TRIES, Farewell, settle
 from django_redlock.core.protocol import Waiter
-from django_redlock.fanout.waiting.local_queue import LocalQueue
+from django_redlock.fanout.queue import LocalQueue
 
 
 class Thing:

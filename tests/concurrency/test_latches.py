@@ -16,7 +16,7 @@ import django_redlock
 from django_redlock.concurrency import latches
 from django_redlock.concurrency.latches import Bell, Latch
 from django_redlock.core.protocol import Waiter
-from django_redlock.fanout.waiting.local_queue import LocalQueue
+from django_redlock.fanout.queue import LocalQueue
 
 PACKAGE = Path(django_redlock.__file__).parent
 # Written in Python: they take a lock of theirs in one call and release it in another.

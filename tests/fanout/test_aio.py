@@ -20,9 +20,8 @@ import pytest
 from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.core.protocol import Command, Request
 from django_redlock.fanout import votes
-from django_redlock.fanout.aio.batch import RequestBatch
-from django_redlock.fanout.aio.request import AsyncRequest
 from django_redlock.fanout.group import _ALL, NodeGroup
+from django_redlock.fanout.loops import AsyncRequest, RequestBatch
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
@@ -89,7 +88,7 @@ async def stands_on_all(redlock: LockTemplate, nodes: EmbeddedNodes, name: str) 
 def test_the_questions_of_one_tick_leave_in_one_write(five, monkeypatch):
     """A hundred tasks that acquire in one tick cost each node one write, and so do releases."""
     # A slow tick is not taken for one whose write was interrupted.
-    monkeypatch.setattr("django_redlock.fanout.aio.connection.STALE", 60.0)
+    monkeypatch.setattr("django_redlock.fanout.loops.STALE", 60.0)
     redlock = template(group := group_of(five.urls, 2))
 
     async def main() -> None:
@@ -123,7 +122,7 @@ def connecting(group: NodeGroup) -> list[str]:
 def test_a_loop_has_one_connection_to_each_node(five, monkeypatch):
     """A thousand tasks share one connection per node, from their first tick on."""
     # A slow tick is not taken for one that was kept from hearing of its connections.
-    monkeypatch.setattr("django_redlock.fanout.aio.connection.LATE", 60.0)
+    monkeypatch.setattr("django_redlock.fanout.loops.LATE", 60.0)
     redlock = template(group := group_of(five.urls, 20))
     eventually(lambda: not connecting(group), what="no connection on its way")
     gc.collect()  # what other tests have dropped
@@ -223,7 +222,7 @@ def test_more_than_the_sockets_take(five):
 def test_a_burst_makes_no_node_look_silent(five, monkeypatch):
     """All tasks of a fresh loop get their locks, however long the loop writes."""
     redlock = template(group_of(five.urls, 0.5))
-    monkeypatch.setattr("django_redlock.fanout.aio.request.PATIENCE", 5)  # 2.5 seconds
+    monkeypatch.setattr("django_redlock.fanout.loops.PATIENCE", 5)  # 2.5 seconds
     count = 300
 
     pack = owed.pack

@@ -18,14 +18,11 @@ from django_redlock.core.acquire import attempt
 from django_redlock.core.commands import freed
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Request, Vote
-from django_redlock.fanout import collectors
+from django_redlock.fanout import collectors, loops
 from django_redlock.fanout import votes as votes_of
-from django_redlock.fanout.aio import loops
-from django_redlock.fanout.aio.batch import RequestBatch
-from django_redlock.fanout.aio.connection import LoopConnection
-from django_redlock.fanout.aio.connections import LoopConnections
 from django_redlock.fanout.collectors import TaskCollector
 from django_redlock.fanout.group import NodeGroup
+from django_redlock.fanout.loops import LoopConnection, LoopConnections, RequestBatch
 from django_redlock.fanout.votes import Verdict
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.transport.connection import Connection

@@ -17,8 +17,8 @@ import pytest
 from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.core import wait as waiting
 from django_redlock.core.protocol import BlockOnNode, JoinQueue, LeaveQueue, Waiter, Wakeup
-from django_redlock.fanout.waiting import waiters
-from django_redlock.fanout.waiting.local_queue import LocalQueue
+from django_redlock.fanout import queue
+from django_redlock.fanout.queue import LocalQueue
 from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import connect, connections, group_of, idle, keys_on, soon, template
@@ -275,7 +275,7 @@ def test_a_word_that_came_before_the_move_to_another_node_is_taken_along(nodes):
 
 def test_a_task_in_line_whose_call_got_lost_looks_for_itself(nodes, monkeypatch):
     """Where an interruption kept the next of a line from being called, it finds its turn."""
-    monkeypatch.setattr(waiters, "SELDOM", 0.1)
+    monkeypatch.setattr(queue, "SELDOM", 0.1)
     redlock = template(group := group_of(nodes.urls, 5))
 
     async def main() -> None:

@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 
 from django_redlock.core.protocol import BlockOnNode, JoinQueue, LeaveQueue, Waiter, Wakeup
-from django_redlock.fanout.waiting import waiters
-from django_redlock.fanout.waiting.place import Place
-from django_redlock.fanout.waiting.waiters import Waiters
+from django_redlock.fanout import queue
+from django_redlock.fanout.queue import Place, Waiters
 from tests.simulation.mutants import Edit, with_edits
 
 QUEUE = "redlock:queue:name"
@@ -257,7 +256,7 @@ def test_a_child_has_no_place_of_its_parent(side, monkeypatch):
             test_a_forgotten_waiter_has_left,
         ),
         (
-            Edit(waiters, "_wakeup_at", 'outcome.wakeup if outcome is not None else ""', '""'),
+            Edit(queue, "_wakeup_at", 'outcome.wakeup if outcome is not None else ""', '""'),
             test_moving_to_another_node_leaves_the_first,
         ),
     ],

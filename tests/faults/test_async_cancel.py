@@ -11,7 +11,7 @@ import pytest
 
 from django_redlock import NodesUnavailable
 from django_redlock.backend import Backend
-from django_redlock.fanout.aio import loops
+from django_redlock.fanout import loops
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes

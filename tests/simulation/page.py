@@ -30,7 +30,7 @@ What is simulated is what surrounds the algorithm: time, connections, nodes, thr
 Production's `VoteCollector` decides when a request is over. In the worlds of `booting`,
 production's `admission` decides at each handshake whether a node may vote, by its uptime and its
 clock; in all others clocks go wrong only while connections are open. In the worlds of waiting,
-production's `core.wait` and `fanout.waiting.local_queue` run, over simulated places in a queue. In
+production's `core.wait` and `fanout.queue` run, over simulated places in a queue. In
 those of renewal, production's `RenewalSchedule`, `RenewalBatch` and `Lease` run, in a loop that is
 the simulation's own. The thread that renews (`leases.watchdog`) and the timer of an event loop
 (`leases.loop_watchdog`) are tested on real nodes, in `tests/leases/test_renewal.py`,

@@ -18,7 +18,7 @@ from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, BlockOnNode, Command, Vote, Waiter
 from django_redlock.core.reasons import Reason, ReasonCode, because
 from django_redlock.fanout.group import NodeGroup
-from django_redlock.fanout.waiting.blocked import BlockedConnection
+from django_redlock.fanout.queue import BlockedConnection
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.transport import admission
 from django_redlock.transport import node as node_module

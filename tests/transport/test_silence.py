@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from django_redlock import LockTaken, NodesUnavailable
-from django_redlock.fanout.aio import connection as loop_side
+from django_redlock.fanout import loops as loop_side
 from django_redlock.fanout.group import NodeGroup
 from django_redlock.testing.embedded import EmbeddedNodes
 from django_redlock.transport import node as node_module

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from django_redlock.concurrency.forking import reset_in_child
 from django_redlock.core.protocol import Answer, Request, Vote
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.fanout.waiting.waiters import Waiters
+from django_redlock.fanout.queue import Waiters
 from django_redlock.transport.node import NodeStatus
 from django_redlock.transport.wire.replies import ANOTHER, vote
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from django_redlock.concurrency.latches import Latch
 from django_redlock.core.protocol import Wakeup
-from django_redlock.fanout.waiting.place import Place
+from django_redlock.fanout.queue import Place
 
 if TYPE_CHECKING:
     import asyncio

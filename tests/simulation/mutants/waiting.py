@@ -8,7 +8,7 @@ from django_redlock.core import acquire, hold
 from django_redlock.core import wait as waiting
 from django_redlock.fanout.memory import node as memory_node
 from django_redlock.fanout.memory.group import MemoryNode
-from django_redlock.fanout.waiting.local_queue import LocalQueue
+from django_redlock.fanout.queue import LocalQueue
 from tests.simulation import places
 
 from . import nodes
