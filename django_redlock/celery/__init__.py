@@ -7,6 +7,6 @@ from django_redlock.extras import needs
 
 with needs(__name__, "celery", "django-redlock[celery]"):
     from . import checks  # noqa: F401 - a worker logs them
-    from .decorator import LockedTask, Skipped, locked_task
+    from .task import LockedTask, Skipped, locked_task
 
 __all__ = ["DuplicateTask", "LockedTask", "Skipped", "locked_task"]

@@ -26,9 +26,9 @@ from django_redlock import conf
 from django_redlock.checks.ids import documented
 from django_redlock.checks.options import check_options
 
-from .decorator import LockedTask
-from .publishing.plan import Plan, plan_of
+from .plan import Plan, plan_of
 from .redelivery import visibility_timeout
+from .task import LockedTask
 
 if TYPE_CHECKING:
     from celery import Task

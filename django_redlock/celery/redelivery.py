@@ -24,10 +24,10 @@ from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import TaskOutcome
 from django_redlock.leases import context
 
+from .backoff import pause_after, pause_in_outage
 from .conflicts import expect_conflict
 from .headers import HEADER, history, same_message
 from .identity import short_id, short_name
-from .patience import pause_after, pause_in_outage
 from .telling import tell
 
 if TYPE_CHECKING:

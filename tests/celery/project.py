@@ -30,8 +30,7 @@ from celery.signals import task_postrun, task_prerun, task_success, worker_init,
 from django.conf import settings
 
 from django_redlock import current_lease, redlock
-from django_redlock.celery import patience, redelivery
-from django_redlock.celery.decorator import LockedTask, locked_task
+from django_redlock.celery import LockedTask, backoff, locked_task, redelivery
 from django_redlock.leases import state
 from tests.support.waiting import eventually
 
@@ -49,11 +48,11 @@ if "TEST_LOCKS" in os.environ:
 
 def doubling(waited: float, most: float) -> float:
     """Pauses as if no release were near."""
-    return patience.pause_in_outage(int(math.log2(1 + waited)), most)
+    return backoff.pause_in_outage(int(math.log2(1 + waited)), most)
 
 
 if "TEST_IMPATIENT" in os.environ:  # a broken variant: no wait in the worker, pauses that double
-    vars(patience).update(MOST=0.0, LEAST=0.0)
+    vars(backoff).update(MOST=0.0, LEAST=0.0)
     vars(redelivery).update(pause_after=doubling)
 
 app = Celery("tests.celery.project", set_as_current=False)

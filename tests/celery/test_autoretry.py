@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextvars import Context
 from datetime import UTC, datetime
 
-from django_redlock.celery import LockedTask, decorator, locked_task
+from django_redlock.celery import LockedTask, locked_task
+from django_redlock.celery import task as task_module
 from django_redlock.errors import LockTaken
 
 from .test_decorator import hold, is_free
@@ -49,7 +50,7 @@ def test_no_message_is_sent_before_a_retry_by_autoretry(desk):
 
 def test_a_retry_outside_of_the_lock_is_caught(desk, monkeypatch):
     """Broken: Celery's own wrapper alone. A message is sent between the lock and the retry."""
-    monkeypatch.setattr(decorator, "retried_inside", lambda _, body: body)
+    monkeypatch.setattr(task_module, "retried_inside", lambda _, body: body)
     task, seen = auto(desk, (LookupError,))
     task.delay(7)
     desk.execute(desk.only())

@@ -28,8 +28,8 @@ from hypothesis import strategies as st
 from kombu.exceptions import OperationalError
 
 from django_redlock import LockTaken, NodesUnavailable, conf, current_lease, redlock, redlocks
+from django_redlock.celery import LockedTask, Skipped, locked_task
 from django_redlock.celery.arguments import canonical, digest
-from django_redlock.celery.decorator import LockedTask, Skipped, locked_task
 from django_redlock.celery.headers import HEADER
 from django_redlock.fanout.memory.group import MemoryNodes
 from django_redlock.leases.lease import Lease

@@ -239,7 +239,7 @@ def test_groups_chords_and_chains_with_duplicates_finish(site):
 
 def test_without_the_header_a_message_blocks_for_long(site):
     """The variant whose runs do not know their mark: the tests above see what it leaves."""
-    from django_redlock.celery.publishing.marks import Marking
+    from django_redlock.celery.marks import Marking
 
     key = new_key()
     header = "{HEADER: Mark(self._alias, self._key, nonce)._asdict()}"

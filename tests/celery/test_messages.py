@@ -77,7 +77,7 @@ def test_a_broker_that_is_down_leaves_no_mark(site):
 
 def test_a_mark_that_stays_behind_a_failed_publish_is_seen(site):
     """Broken: nothing removes the mark. The next message is taken for a duplicate of none."""
-    from django_redlock.celery.publishing import messages
+    from django_redlock.celery import publishing as messages
 
     key = new_key()
     edit = Edit(messages, "_publish", "marking.take_back()", "pass")

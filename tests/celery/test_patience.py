@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_redlock.celery.patience import LEAST, MOST, RECOVERY, Patience, Turn
+from django_redlock.celery.backoff import LEAST, MOST, RECOVERY, Patience, Turn
 
 
 class Told:

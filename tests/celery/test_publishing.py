@@ -24,9 +24,9 @@ from kombu.exceptions import OperationalError
 
 from django_redlock import apps, conf, errors
 from django_redlock.celery import DuplicateTask, LockedTask, locked_task
+from django_redlock.celery import publishing as messages
 from django_redlock.celery.checks import check_tasks
-from django_redlock.celery.publishing import messages
-from django_redlock.celery.publishing.marks import HEADER, Carried, Mark, Marking, mark_in
+from django_redlock.celery.marks import HEADER, Carried, Mark, Marking, mark_in
 from django_redlock.concurrency.latches import Latch
 from django_redlock.core import marks as core
 from django_redlock.core.reasons import ReasonCode

@@ -10,8 +10,7 @@ import pytest
 from celery.exceptions import Ignore, Reject
 
 from django_redlock import current_lease, redlock
-from django_redlock.celery import decorator, runs
-from django_redlock.celery.decorator import LockedTask, locked_task
+from django_redlock.celery import LockedTask, locked_task, runs, task
 from django_redlock.celery.headers import HEADER
 from django_redlock.core.names import check_names
 from tests.simulation.mutants import Edit, with_edits
@@ -254,7 +253,7 @@ def test_a_copy_waits_until_the_result_is_stored(desk):
 def test_a_copy_that_would_store_started_is_caught(desk, monkeypatch):
     """Broken: Celery stores STARTED before the grant. A copy turns FAILURE into it for ever."""
     with with_edits(Edit(runs, "take_over_started", "task.acks_late and", "False and")):
-        monkeypatch.setattr(decorator, "take_over_started", runs.take_over_started)
+        monkeypatch.setattr(task, "take_over_started", runs.take_over_started)
         work = Work(desk, ValueError(), track_started=True)
         work.run()
         work.copy()

@@ -10,8 +10,7 @@ import pytest
 from django.db import transaction
 
 from django_redlock import LockTaken, NodesUnavailable, events, signals
-from django_redlock.celery import LockedTask, redelivery
-from django_redlock.celery.decorator import locked_task
+from django_redlock.celery import LockedTask, locked_task, redelivery
 from django_redlock.events import TaskOutcome
 from tests.simulation.mutants.edits import Edit, with_edits
 from tests.support.waiting import eventually

@@ -15,7 +15,7 @@ from django.conf import settings
 from django_redlock import current_lease
 from django_redlock.celery import LockedTask, locked_task, runs
 from django_redlock.celery.headers import history
-from django_redlock.celery.publishing.marks import Mark
+from django_redlock.celery.marks import Mark
 from django_redlock.event_types import Event, EventKind
 from django_redlock.events import subscribe
 from django_redlock.leases.keeping import record

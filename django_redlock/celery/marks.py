@@ -18,13 +18,14 @@ from celery.signals import task_revoked
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import conf
-from django_redlock.celery.identity import short_id, short_name
-from django_redlock.celery.options import UNTIL_FINISHED
 from django_redlock.concurrency.forking import reset_in_child
 from django_redlock.concurrency.latches import Latch
 from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.core import marks as core
 from django_redlock.core.protocol import NONCE, Answer
+
+from .identity import short_id, short_name
+from .options import UNTIL_FINISHED
 
 if TYPE_CHECKING:
     from celery import Task

@@ -19,9 +19,6 @@ from django.db import DEFAULT_DB_ALIAS, transaction
 from kombu import serialization
 
 from django_redlock import conf
-from django_redlock.celery.headers import HEADER, sends_copy
-from django_redlock.celery.options import UNTIL_FINISHED
-from django_redlock.celery.telling import tell
 from django_redlock.core import marks as core
 from django_redlock.core.errors import DuplicateTask
 from django_redlock.core.reasons import ReasonCode, because
@@ -29,8 +26,11 @@ from django_redlock.events import TaskOutcome
 from django_redlock.transactions import in_transaction
 
 from . import marks
+from .headers import HEADER, sends_copy
 from .lifetimes import seconds_queued
+from .options import UNTIL_FINISHED
 from .plan import Plan, plan_of
+from .telling import tell
 
 if TYPE_CHECKING:
     from celery import Task

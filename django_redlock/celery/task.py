@@ -27,14 +27,14 @@ from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.locks.habits import refuse_keywords, without_unknown
 
 from . import options as choices
+from . import publishing
 from .autoretry import retried_inside
+from .backoff import Patience, Turn
 from .functions import check_function, task_of
 from .headers import numbered
+from .marks import carried
 from .naming import Naming
-from .patience import Patience, Turn
-from .publishing import messages
-from .publishing.marks import carried
-from .publishing.plan import ATTRIBUTE, Plan, plan_of
+from .plan import ATTRIBUTE, Plan, plan_of
 from .redelivery import Skipped, handle_conflict, has_message, has_succeeded, is_copy, label
 from .runs import run_name, running, take_over_started
 
@@ -205,7 +205,7 @@ class LockedTask(DjangoTask):  # type: ignore[misc] # Celery ships no types
         """
         own = {"producer": producer, "link": link, "link_error": link_error, "shadow": shadow}
         send = functools.partial(super().apply_async, args, kwargs)
-        return messages.publish(self, send, (args, kwargs), task_id, numbered(own | options))
+        return publishing.publish(self, send, (args, kwargs), task_id, numbered(own | options))
 
     def unmark(self, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> None:
         """Let the next message with these arguments be sent, whatever is in the queue.
@@ -213,7 +213,7 @@ class LockedTask(DjangoTask):  # type: ignore[misc] # Celery ships no types
         Raises:
             TypeError: the arguments do not fit, or messages of this task have no marks.
         """
-        messages.unmark(self, args, kwargs)
+        publishing.unmark(self, args, kwargs)
 
 
 def _decorate(

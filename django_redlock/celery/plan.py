@@ -6,16 +6,17 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from django_redlock.celery.options import Options
+from .options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from celery import Task
 
-    from django_redlock.celery.naming import Naming
     from django_redlock.locks.lock import Lock
     from django_redlock.locks.template import LockTemplate
+
+    from .naming import Naming
 
 ATTRIBUTE: Final = "__redlock__"  # of the decorated function; wrappers around it copy it
 
