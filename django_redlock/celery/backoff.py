@@ -9,23 +9,31 @@ waited half as long again, so that it is late by half of the holder's time at th
 
 from __future__ import annotations
 
+import math
 import random
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from celery import Task
+
+from django_redlock.core.errors import LockTaken, NodesUnavailable
 
 MOST: Final = 1.0  # seconds that a run waits in its worker
 LEAST: Final = 0.05  # seconds; about what sending a message again costs
 ROOM: Final = 4.0  # times the longest wait that was worth it, and times a short body
-RECOVERY: Final = 0.2  # seconds of patience that come back in each second
+RECOVERY: Final = 0.2  # seconds of the budget that come back in each second
 LATER: Final = 0.5  # the part of the time waited so far for which a message stays away
 LEAST_PAUSE: Final = 0.5  # seconds
+LONGEST_PAUSE: Final = 60.0  # seconds
 LONGEST_DOUBLING: Final = 10
+VISIBILITY_TIMEOUT: Final = 3600.0  # seconds, of a Redis broker that is told nothing else
 
 
-class Patience:
+# -- in the worker --------------------------------------------------------------------------------
+
+
+class WaitBudget:
     """For how long the runs of one function wait in this process; several threads may share it.
 
     What was waited in vain is taken off, and comes back with time.
@@ -47,65 +55,87 @@ class Patience:
     def _set(self, seconds: float) -> None:
         self._left, self._since = seconds, self._clock()
 
-    def was_worth_it(self, waited: float) -> None:
-        """Note that a run got its lock after so many seconds."""
+    def note_grant(self, waited: float) -> None:
+        """Learn from a run that got its lock after so many seconds: it was worth it."""
         self._set(min(MOST, max(self.seconds, ROOM * waited)))
 
-    def was_held(self, seconds: float) -> None:
-        """Note for how long a run had its lock: if that is short, a release is always near."""
+    def note_body(self, seconds: float) -> None:
+        """Learn from a run that had its lock for so long: if it is short, a release is near."""
         if ROOM * seconds <= MOST:
             self._set(max(self.seconds, ROOM * seconds))
 
-    def was_in_vain(self, waited: float) -> None:
-        """Note that a run waited for so many seconds and was refused."""
+    def note_refusal(self, waited: float) -> None:
+        """Take off what a run has waited in vain."""
         self._set(max(0.0, self.seconds - waited))
 
 
-class Turn:
+class RunWait:
     """One run's wait for its lock, and its body in a ``with`` block.
 
+    Args:
+        budget: None where the lock's own ``wait`` counts, and nothing is learned.
+
     Attributes:
-        wait: seconds for which it may wait; None: as the lock says.
+        seconds: for which it may wait; None: as the lock says.
     """
 
-    def __init__(self, patience: Patience | None) -> None:
-        self._patience = patience
+    def __init__(self, budget: WaitBudget | None) -> None:
+        self._budget = budget
         self._began = time.monotonic()
-        self.wait = None if patience is None else patience.seconds
-
-    def _waited(self) -> float:
-        return time.monotonic() - self._began
+        self.seconds = None if budget is None else budget.seconds
 
     def __enter__(self) -> None:
-        """Note that the run has the lock."""
-        if self._patience is not None:
-            self._patience.was_worth_it(self._waited())
-        self._began = time.monotonic()
+        now = time.monotonic()
+        if self._budget is not None:
+            self._budget.note_grant(now - self._began)
+        self._began = now
 
     def __exit__(self, *_: object) -> None:
-        if self._patience is not None:
-            self._patience.was_held(self._waited())
+        if self._budget is not None:
+            self._budget.note_body(time.monotonic() - self._began)
 
-    def passed(self) -> float:
-        """Note that the run was refused; return the seconds for which it waited."""
-        waited = self._waited()
-        if self._patience is not None:
-            self._patience.was_in_vain(waited)
+    def refuse(self) -> float:
+        """End the wait without the lock; return the seconds for which it lasted."""
+        waited = time.monotonic() - self._began
+        if self._budget is not None:
+            self._budget.note_refusal(waited)
         return waited
 
 
-def pause_after(waited: float, most: float) -> float:
-    """Return the seconds until a message comes back whose key is held.
+# -- in the queue of the broker -------------------------------------------------------------------
+
+
+def pause(task: Task, refusal: LockTaken | NodesUnavailable, times: int, waited: float) -> float:
+    """Return the seconds until a refused message comes back.
 
     Args:
+        times: how often it has come back before.
         waited: seconds for which it has waited so far.
-        most: seconds, the longest pause.
     """
-    pause = max(LEAST_PAUSE, LATER * waited)
-    return random.uniform(0.5, 1.0) * min(pause, most)  # noqa: S311 - spreads, guards nothing
+    # A worker keeps a message with a countdown unacknowledged. If the broker took it for lost
+    # meanwhile, each copy would be sent again, and the copies would multiply.
+    longest = min(LONGEST_PAUSE, visibility_timeout(task) / 2)
+    if isinstance(refusal, NodesUnavailable):
+        return pause_in_outage(times, longest)
+    left = refusal.retry_after  # of the holder
+    return pause_after(waited, longest if left is None else min(max(left, 0.1), longest))
+
+
+def pause_after(waited: float, most: float) -> float:
+    """Return the seconds, ``most`` at the most, for a message that waits for a holder."""
+    seconds = max(LEAST_PAUSE, LATER * waited)
+    return random.uniform(0.5, 1.0) * min(seconds, most)  # noqa: S311 - spreads, guards nothing
 
 
 def pause_in_outage(times: int, most: float) -> float:
-    """Return the seconds until a message comes back that found no majority, ``times`` before."""
-    pause = 2.0 ** min(times, LONGEST_DOUBLING)
-    return random.uniform(0.5, 1.0) * min(pause, most)  # noqa: S311 - as above
+    """Return the seconds, ``most`` at the most, for a message that found no majority."""
+    seconds = 2.0 ** min(times, LONGEST_DOUBLING)
+    return random.uniform(0.5, 1.0) * min(seconds, most)  # noqa: S311 - as above
+
+
+def visibility_timeout(task: Task) -> float:
+    """Return the seconds after which the broker takes an unacknowledged message for lost."""
+    timeout = (task.app.conf.broker_transport_options or {}).get("visibility_timeout")
+    if isinstance(timeout, int | float) and 0 < timeout < math.inf:
+        return float(timeout)
+    return VISIBILITY_TIMEOUT

@@ -7,12 +7,15 @@ never runs, because it expired or was revoked, loses its mark in the main proces
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from celery import Task
 from celery.exceptions import Reject, Retry
 from celery.signals import task_revoked
 from django.core.exceptions import ImproperlyConfigured
@@ -24,16 +27,28 @@ from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.core import marks as core
 from django_redlock.core.protocol import NONCE, Answer
 
-from .identity import short_id, short_name
-from .options import UNTIL_FINISHED
-
-if TYPE_CHECKING:
-    from celery import Task
+from .plan import UNTIL_FINISHED
 
 logger = logging.getLogger("django_redlock")
 HEADER: Final = "redlock_mark"
 MOST: Final = 4  # threads that remove marks
 LONGEST_WAIT: Final = 5.0  # seconds for a removal in the background; it takes a node timeout
+ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch
+NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,80}").fullmatch
+
+
+def short_id(task_id: str) -> str:
+    """Return the task id, or a digest of it, as nodes keep it; see ``core.marks.publish``."""
+    return task_id if ID(task_id) else _digest(task_id)
+
+
+def short_name(name: str) -> str:
+    """Return the name of a task, or a digest of it, for marks and owner labels."""
+    return name if NAME(name) else _digest(name)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Mark(NamedTuple):

@@ -5,43 +5,119 @@ a look at marks where somebody waits for just this one: it is part of a group, c
 callbacks, or replaces another task. A message that is sent again (a retry, one that comes back
 later) sets its mark anew, and is never left out. A copy sets none: it may find that its first run
 has finished, and a message that was left out for it would then be lost.
+
+Each message carries a header of this package:
+
+    {"message": number, "deferred": times, "again": bool, "waited": seconds}
+
+The number stays the same when the message comes back; ``redelivery`` writes the rest. ``again``
+says that an earlier run of the message was met.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from numbers import Real
+from typing import Any, Final, NamedTuple
 
+from celery import Task
+from celery.result import AsyncResult
 from celery.utils import uuid
+from celery.utils.time import maybe_iso8601, maybe_make_aware
 from django.db import DEFAULT_DB_ALIAS, transaction
 from kombu import serialization
 
-from django_redlock import conf
+from django_redlock import conf, events
 from django_redlock.core import marks as core
-from django_redlock.core.errors import DuplicateTask
+from django_redlock.core.errors import DuplicateTask, RedlockError
+from django_redlock.core.policy import LONGEST
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.events import TaskOutcome
+from django_redlock.events import TaskEvent, TaskOutcome
+from django_redlock.locks.lock import Lock
 from django_redlock.transactions import in_transaction
 
 from . import marks
-from .headers import HEADER, sends_copy
-from .lifetimes import seconds_queued
-from .options import UNTIL_FINISHED
-from .plan import Plan, plan_of
-from .telling import tell
-
-if TYPE_CHECKING:
-    from celery import Task
-    from celery.result import AsyncResult
-
-    from django_redlock.locks.lock import Lock
+from .plan import UNTIL_FINISHED, Plan, plan_of
 
 logger = logging.getLogger("django_redlock")
+HEADER: Final = "redlock"
+NUMBER: Final = "message"
 AWAITED: Final = ("link", "link_error", "chord", "group_id", "replaced_task_nesting")
 PLAIN: Final = frozenset({str, int, float, bool, type(None)})  # as they are, whatever serializes
 OF_THE_CALLER: Final = ("producer", "publisher", "connection")  # perhaps gone after the COMMIT
+_same: ContextVar[bool] = ContextVar("redlock_same_message", default=False)
+_copy: ContextVar[bool] = ContextVar("redlock_copy", default=False)
+
+
+# -- the header -----------------------------------------------------------------------------------
+
+
+def history(request: Any) -> Mapping[str, Any]:
+    """Return the header in a request; anybody may have written it."""
+    found = (request.headers or {}).get(HEADER)
+    return found if isinstance(found, dict) else {}
+
+
+@contextmanager
+def same_message(*, copy: bool = False) -> Iterator[None]:
+    """Let the messages that are sent in the block keep their numbers.
+
+    Args:
+        copy: whether they are copies, which may end without a run.
+    """
+    same, copies = _same.set(True), _copy.set(copy)
+    try:
+        yield
+    finally:
+        _copy.reset(copies)
+        _same.reset(same)
+
+
+def _numbered(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of ``apply_async`` with a new number for the message.
+
+    Outside of ``same_message`` each message is a new one, also one with the headers of an earlier
+    one: a retry is.
+    """
+    headers = dict(options.get("headers") or {})
+    found = headers.get(HEADER)
+    own = dict(found) if isinstance(found, Mapping) else {}
+    if not (_same.get() and own.get(NUMBER)):
+        own = {key: own[key] for key in own if key not in ("deferred", "waited")}
+        own[NUMBER] = secrets.token_hex(16)
+    return {**options, "headers": headers | {HEADER: own}}
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+def notify(
+    outcome: TaskOutcome,
+    task: Task,
+    task_id: str | None,
+    *,
+    alias: str,
+    name: str | tuple[str, ...],
+    other_id: str = "",
+    seconds: float = 0.0,
+    error: RedlockError | None = None,
+) -> None:
+    """Let signals and metrics know what became of a message, when it has; see ``TaskEvent``.
+
+    What a listener raises is logged, and harms neither the message nor a lock or a mark.
+    """
+    if events.wanted_of_tasks(outcome):
+        more = task.name, task_id or "", other_id, seconds, error
+        events.tell_of_task(TaskEvent(outcome, alias, name, *more))
+
+
+# -- publishing -----------------------------------------------------------------------------------
 
 
 class Message(NamedTuple):
@@ -80,19 +156,33 @@ def publish(
     Raises:
         DuplicateTask: it is a duplicate, and ``on_duplicate`` is "raise".
     """
-    plan = plan_of(task.run)
-    unmarked = plan is None or not plan.options.marks
-    if plan is None or unmarked or task.app.conf.task_always_eager or _is_awaited(options):
-        return _noted(send(task_id=task_id, **options), duplicate=False)
-    lock = plan.lock(task, *_as_delivered(task, *arguments, options))
+    options, plan = _numbered(options), plan_of(task.run)
+    always = task.app.conf.task_always_eager or _is_awaited(options)
+    if plan is None or not plan.marks or always:
+        return _result(send(task_id=task_id, **options), duplicate=False)
+    lock = plan.lock_of_message(task, *_as_delivered(task, *arguments, options))
     again = _is_sent_again(task_id, options)
     message = Message(task, plan, send, lock, task_id or uuid(), options, again)
-    if not again and in_transaction(plan.options.using or DEFAULT_DB_ALIAS):
-        return _after_commit(message)
+    if not again and in_transaction(plan.using or DEFAULT_DB_ALIAS):
+        return _publish_after_commit(message)
     return _publish(message)
 
 
-# -- what kind of message -------------------------------------------------------------------------
+def unmark(task: Task, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> None:
+    """Remove the mark of the messages with these arguments, whatever message set it.
+
+    Raises:
+        TypeError: the arguments do not fit the task, or its messages have no marks.
+    """
+    plan = plan_of(task.run)
+    if plan is None or not plan.marks:
+        msg = (
+            f"messages of {task.name} have no marks: that takes mode='until_finished', or …started"
+        )
+        raise TypeError(msg)
+    lock = plan.lock_of_message(task, *_as_delivered(task, args, kwargs, {}))
+    backend = conf.backend(lock.alias)
+    backend.run(core.remove(backend.policy, core.mark_key(backend.policy, task.name, lock.names)))
 
 
 def _is_awaited(options: Mapping[str, Any]) -> bool:
@@ -106,9 +196,8 @@ def _is_sent_again(task_id: str | None, options: Mapping[str, Any]) -> bool:
     Such a message is sent by its own run. In a transaction, which that run may roll back by the
     exception that ends it, waiting for a COMMIT would lose it.
     """
-    headers = options.get("headers") or {}
-    history = headers.get(HEADER)
-    put_off = isinstance(history, Mapping) and bool(history.get("deferred"))
+    headers = options["headers"]
+    put_off = bool(headers[HEADER].get("deferred"))
     carries = marks.mark_in(headers) is not None
     return task_id is not None and (bool(options.get("retries")) or put_off or carries)
 
@@ -128,32 +217,27 @@ def _as_delivered(
     return tuple(args), kwargs
 
 
-# -- transactions ---------------------------------------------------------------------------------
-
-
-def _after_commit(message: Message) -> Any:
+def _publish_after_commit(message: Message) -> Any:
     """Publish when the transaction is committed; return the result of a reserved id."""
-    result = _noted(message.task.AsyncResult(message.task_id), duplicate=None)
+    result = _result(message.task.AsyncResult(message.task_id), duplicate=None)
     options = {key: each for key, each in message.options.items() if key not in OF_THE_CALLER}
-    later = functools.partial(_committed, message._replace(options=options), result)
-    transaction.on_commit(later, using=message.plan.options.using)
+    later = functools.partial(_on_commit, message._replace(options=options), result)
+    transaction.on_commit(later, using=message.plan.using)
     return result
 
 
-def _committed(message: Message, result: AsyncResult[Any]) -> None:
+def _on_commit(message: Message, result: AsyncResult[Any]) -> None:
     try:
         found = _publish(message)
     except DuplicateTask as duplicate:
+        # The caller has gone on, and others wait for this COMMIT as well: nobody can be told.
         logger.warning("%s[%s] was not sent: %s", message.task.name, message.task_id, duplicate)
         result.duplicate = True
         return
     of_this_id = getattr(found, "id", None) == message.task_id
     result.duplicate = not (of_this_id and found.duplicate is False)
-    if message.plan.options.on_duplicate == "existing":
+    if message.plan.on_duplicate == "existing":
         result.id = found.id
-
-
-# -- sending --------------------------------------------------------------------------------------
 
 
 def _publish(message: Message) -> Any:
@@ -163,9 +247,9 @@ def _publish(message: Message) -> Any:
         if message.again or not outcome.duplicate_of:
             options = message.options
             if marking is not None and outcome.nonce:
-                headers = {**(options.get("headers") or {}), **marking.header(outcome.nonce)}
+                headers = {**options["headers"], **marking.header(outcome.nonce)}
                 options = {**options, "headers": headers}
-            return _noted(message.send(task_id=message.task_id, **options), duplicate=False)
+            return _result(message.send(task_id=message.task_id, **options), duplicate=False)
     except BaseException:
         if marking is not None:
             marking.take_back()
@@ -176,47 +260,52 @@ def _publish(message: Message) -> Any:
 def _marking(message: Message) -> marks.Marking | None:
     """Return what marks the message; None: no worker will run it, or it is a copy."""
     task, plan, lock = message.task, message.plan, message.lock
-    life = seconds_queued(task, message.options, plan.options.queue_ttl)
-    if life <= 0 or sends_copy():
+    life = _seconds_queued(task, message.options, plan.queue_ttl)
+    if life <= 0 or _copy.get():
         return None
-    of_run = plan.options.mode == UNTIL_FINISHED
-    names = lock.names
-    return marks.Marking(lock.alias, names, task.name, message.task_id, life, of_run=of_run)
+    of_run = plan.mode == UNTIL_FINISHED
+    return marks.Marking(lock.alias, lock.names, task.name, message.task_id, life, of_run=of_run)
+
+
+def _seconds_queued(task: Task, options: Mapping[str, Any], queue_ttl: float) -> float:
+    """Return the seconds after which no worker will begin to run a message: its mark lasts as long.
+
+    That is when it expires; without ``expires``, ``queue_ttl`` seconds after its ETA.
+    """
+    expires = options.get("expires", task.expires)
+    if expires is not None:
+        return min(_seconds_until(task, expires), LONGEST)
+    begin = options.get("countdown") or _seconds_until(task, options.get("eta"))
+    return min(max(0.0, begin) + queue_ttl, LONGEST)
+
+
+def _seconds_until(task: Task, when: Any) -> float:
+    """Return the seconds until a time, as Celery reads it: a number, a text or a ``datetime``."""
+    if isinstance(when, Real):
+        return float(when)
+    when = maybe_iso8601(when)
+    if not isinstance(when, datetime):
+        return 0.0
+    aware: datetime = maybe_make_aware(when, task.app.timezone)
+    return (aware - datetime.now(UTC)).total_seconds()
 
 
 def _duplicate(message: Message, other: str) -> Any:
     """Do what ``on_duplicate`` says; ``other`` is the task id of the message that counts."""
-    task, choice = message.task, message.plan.options.on_duplicate
+    task, choice = message.task, message.plan.on_duplicate
     logger.info("%s[%s] is not sent: %s waits or runs", task.name, message.task_id, other)
     names, alias = message.lock.names, message.lock.alias
     name = names[0] if len(names) == 1 else names
-    tell(TaskOutcome.DUPLICATE, task, message.task_id, alias=alias, name=name, other_id=other)
+    notify(TaskOutcome.DUPLICATE, task, message.task_id, alias=alias, name=name, other_id=other)
     if choice == "drop":
         return None
     if choice == "raise":
         reason = because(ReasonCode.ALREADY_QUEUED, task_id=other)
         raise DuplicateTask(reason, name=name, task_id=other)
-    result = _noted(task.AsyncResult(other), duplicate=True)
+    result = _result(task.AsyncResult(other), duplicate=True)
     return choice(result) if callable(choice) else result
 
 
-def _noted(result: Any, *, duplicate: bool | None) -> Any:
+def _result(result: Any, *, duplicate: bool | None) -> Any:
     result.duplicate = duplicate
     return result
-
-
-def unmark(task: Task, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> None:
-    """Remove the mark of the messages with these arguments, whatever message set it.
-
-    Raises:
-        TypeError: the arguments do not fit the task, or its messages have no marks.
-    """
-    plan = plan_of(task.run)
-    if plan is None or not plan.options.marks:
-        msg = (
-            f"messages of {task.name} have no marks: that takes mode='until_finished', or …started"
-        )
-        raise TypeError(msg)
-    lock = plan.lock(task, *_as_delivered(task, args, kwargs, {}))
-    backend = conf.backend(lock.alias)
-    backend.run(core.remove(backend.policy, core.mark_key(backend.policy, task.name, lock.names)))

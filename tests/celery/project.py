@@ -30,7 +30,7 @@ from celery.signals import task_postrun, task_prerun, task_success, worker_init,
 from django.conf import settings
 
 from django_redlock import current_lease, redlock
-from django_redlock.celery import LockedTask, backoff, locked_task, redelivery
+from django_redlock.celery import LockedTask, backoff, locked_task
 from django_redlock.leases import state
 from tests.support.waiting import eventually
 
@@ -53,7 +53,7 @@ def doubling(waited: float, most: float) -> float:
 
 if "TEST_IMPATIENT" in os.environ:  # a broken variant: no wait in the worker, pauses that double
     vars(backoff).update(MOST=0.0, LEAST=0.0)
-    vars(redelivery).update(pause_after=doubling)
+    vars(backoff).update(pause_after=doubling)
 
 app = Celery("tests.celery.project", set_as_current=False)
 app.conf.update(

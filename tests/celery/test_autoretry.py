@@ -50,7 +50,7 @@ def test_no_message_is_sent_before_a_retry_by_autoretry(desk):
 
 def test_a_retry_outside_of_the_lock_is_caught(desk, monkeypatch):
     """Broken: Celery's own wrapper alone. A message is sent between the lock and the retry."""
-    monkeypatch.setattr(task_module, "retried_inside", lambda _, body: body)
+    monkeypatch.setattr(task_module, "_retried_inside", lambda _, body: body)
     task, seen = auto(desk, (LookupError,))
     task.delay(7)
     desk.execute(desk.only())

@@ -30,7 +30,7 @@ from kombu.exceptions import OperationalError
 from django_redlock import LockTaken, NodesUnavailable, conf, current_lease, redlock, redlocks
 from django_redlock.celery import LockedTask, Skipped, locked_task
 from django_redlock.celery.arguments import canonical, digest
-from django_redlock.celery.headers import HEADER
+from django_redlock.celery.publishing import HEADER
 from django_redlock.fanout.memory.group import MemoryNodes
 from django_redlock.leases.lease import Lease
 
@@ -336,7 +336,7 @@ def test_what_has_no_body_to_lock_is_refused(function, why):
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ({"mode": "until_executed"}, "there is: 'while_running'"),
+        ({"mode": "until_executed"}, "none of 'while_running', 'until_started', 'until_finished'"),
         ({"on_unavailable": "skip"}, "none of 'retry', 'run', 'raise'"),
         ({"on_duplicate": "skip", "mode": "until_finished"}, "none of 'existing', 'raise', 'drop'"),
         ({"on_duplicate": "existing"}, "no effect with mode='while_running'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_redlock.celery.backoff import LEAST, MOST, RECOVERY, Patience, Turn
+from django_redlock.celery.backoff import LEAST, MOST, RECOVERY, RunWait, WaitBudget
 
 
 class Told:
@@ -12,20 +12,20 @@ class Told:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.patience = Patience(lambda: self.now)
+        self.budget = WaitBudget(lambda: self.now)
 
     def wait(self, seconds: float, *, in_vain: bool) -> None:
         """Let a run wait."""
         self.now += seconds
         if in_vain:
-            self.patience.was_in_vain(seconds)
+            self.budget.note_refusal(seconds)
         else:
-            self.patience.was_worth_it(seconds)
+            self.budget.note_grant(seconds)
 
     def exhausted(self) -> Told:
         """Wait in vain until next to nothing is left."""
-        while self.patience.seconds > LEAST:
-            self.wait(self.patience.seconds, in_vain=True)
+        while self.budget.seconds > LEAST:
+            self.wait(self.budget.seconds, in_vain=True)
         return self
 
 
@@ -33,7 +33,7 @@ def test_waits_in_vain_take_a_fifth_of_the_time():
     """However long messages are refused, with less than a second besides, and the least waits."""
     told, waited, until = Told(), 0.0, 700.0
     while told.now < until:
-        seconds = told.patience.seconds
+        seconds = told.budget.seconds
         told.wait(seconds, in_vain=True)
         waited += seconds
         told.now += 0.3
@@ -47,7 +47,7 @@ def test_a_wait_that_was_worth_it_makes_the_next_longer(waited, seconds):
     """Four times as long as it was; a lock that was free says nothing."""
     told = Told().exhausted()
     told.wait(waited, in_vain=False)
-    assert told.patience.seconds == pytest.approx(seconds, abs=0.07)
+    assert told.budget.seconds == pytest.approx(seconds, abs=0.07)
 
 
 @pytest.mark.parametrize(
@@ -56,20 +56,20 @@ def test_a_wait_that_was_worth_it_makes_the_next_longer(waited, seconds):
 def test_where_bodies_are_short_waiting_is_worth_it_again(held, seconds):
     """After waits in vain, one short body is enough to wait for the next; a long one is none."""
     told = Told().exhausted()
-    told.patience.was_held(held)
-    assert told.patience.seconds == pytest.approx(seconds, abs=0.01)
+    told.budget.note_body(held)
+    assert told.budget.seconds == pytest.approx(seconds, abs=0.01)
 
 
 def test_patience_comes_back():
     """What was waited in vain is forgotten after some seconds."""
     told = Told().exhausted()
     told.now += MOST / RECOVERY
-    assert told.patience.seconds == MOST
+    assert told.budget.seconds == MOST
 
 
 def test_a_run_that_may_not_wait_learns_nothing():
     """Without patience, as for a direct call, the lock's own ``wait`` counts."""
-    turn = Turn(None)
+    turn = RunWait(None)
     with turn:
-        assert turn.wait is None
-    assert turn.passed() < 1
+        assert turn.seconds is None
+    assert turn.refuse() < 1

@@ -812,11 +812,11 @@ RULES: dict[str, tuple[Edit, Callable[..., object]]] = {
         test_what_somebody_waits_for_is_always_sent,
     ),
     "the mark is set before the COMMIT": (
-        Edit(messages, "publish", "in_transaction(plan.options.using or DEFAULT_DB_ALIAS)", "0"),
+        Edit(messages, "publish", "in_transaction(plan.using or DEFAULT_DB_ALIAS)", "0"),
         test_a_transaction_that_rolls_back_marks_and_sends_nothing,
     ),
     "a copy that waits sets a mark": (
-        Edit(messages, "_marking", " or sends_copy()", ""),
+        Edit(messages, "_marking", " or _copy.get()", ""),
         lambda desk: test_a_copy_that_waits_is_no_reason_to_leave_a_message_out(
             desk, "until_started"
         ),

@@ -10,8 +10,8 @@ import pytest
 from celery.exceptions import Ignore, Reject
 
 from django_redlock import current_lease, redlock
-from django_redlock.celery import LockedTask, locked_task, runs, task
-from django_redlock.celery.headers import HEADER
+from django_redlock.celery import LockedTask, locked_task, redelivery, task
+from django_redlock.celery.publishing import HEADER
 from django_redlock.core.names import check_names
 from tests.simulation.mutants import Edit, with_edits
 
@@ -138,7 +138,7 @@ def refuse(*_: object, **__: object) -> None:
 def test_a_record_that_waits_for_nothing_is_caught(desk, monkeypatch):
     """Broken: the record is written when the body has ended. What was not stored never runs."""
     work = Work(desk)
-    edit = Edit(runs.Run, "end", "self.is_stored and sys.exc_info()[1] is None", "True")
+    edit = Edit(redelivery.Run, "end", "self.is_stored and sys.exc_info()[1] is None", "True")
     with monkeypatch.context() as patch, with_edits(edit):
         patch.setattr(desk.app.backend, "mark_as_done", refuse)
         patch.setattr(desk.app.backend, "mark_as_failure", refuse)
@@ -252,8 +252,8 @@ def test_a_copy_waits_until_the_result_is_stored(desk):
 
 def test_a_copy_that_would_store_started_is_caught(desk, monkeypatch):
     """Broken: Celery stores STARTED before the grant. A copy turns FAILURE into it for ever."""
-    with with_edits(Edit(runs, "take_over_started", "task.acks_late and", "False and")):
-        monkeypatch.setattr(task, "take_over_started", runs.take_over_started)
+    with with_edits(Edit(redelivery, "take_over_started", "task.acks_late and", "False and")):
+        monkeypatch.setattr(task, "take_over_started", redelivery.take_over_started)
         work = Work(desk, ValueError(), track_started=True)
         work.run()
         work.copy()
@@ -452,7 +452,7 @@ def test_a_soft_limit_at_the_end_of_the_body_keeps_nothing(desk, monkeypatch):
 
     work = Work(desk)
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "keep", interrupted)
+        patch.setattr(redelivery, "keep", interrupted)
         work.run()
     assert is_free("key")
     assert is_free(work.name)

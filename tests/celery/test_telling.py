@@ -242,12 +242,12 @@ def test_errors_of_receivers_that_go_on_are_caught(desk, case):
         assert case(desk) != expected
 
 
-TELL = "alias=alias, name=refusal.name, seconds=pause, error=refusal)"
+TELL = "alias=alias, name=refusal.name, seconds=seconds, error=refusal)"
 TOO_EARLY = Edit(
     redelivery,
     "_defer",
     "    try:\n        with same",
-    f"    tell(TaskOutcome.DEFERRED, task, request.id, {TELL}\n    try:\n        with same",
+    f"    notify(TaskOutcome.DEFERRED, task, request.id, {TELL}\n    try:\n        with same",
 )
 
 
