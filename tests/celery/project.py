@@ -179,12 +179,17 @@ def failing(self: Task, key: str) -> None:
         raise self.retry(countdown=0)
 
 
+def is_first(task: Task) -> bool:
+    """Whether no run of this message has begun before."""
+    with closing(redis.Redis.from_url(app.conf.result_backend)) as client:
+        return bool(client.incr(f"times:{task.request.id}") == 1)
+
+
 @app.task(bind=True, acks_late=True)
 @locked_task("work:{key}")
 def late(self: Task, key: str, seconds: float) -> str:
     """Work whose message stays with the broker until it is done; slow only the first time."""
-    with closing(redis.Redis.from_url(app.conf.result_backend)) as client:
-        first = client.incr(f"times:{self.request.id}") == 1
+    first = is_first(self)
     with noted(self, key):
         time.sleep(seconds if first else 0)
     return "done"

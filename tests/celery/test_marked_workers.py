@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 from celery import chain, chord, group
-from celery.exceptions import TaskRevokedError
 
 from django_redlock.core.quorum import majority_of
-from tests.simulation.mutants.edits import Edit, with_edits
 from tests.support.waiting import eventually
 
 from . import marked, project
@@ -19,7 +17,6 @@ from .site import GET, TTL, Site, end
 from .test_workers import (
     intervals,
     is_skipped,
-    kill_child,
     new_key,
     overlaps,
     wait_until_taken_for_lost,
@@ -80,24 +77,6 @@ def test_one_of_twenty_messages_is_sent_and_runs(site):
     site.end_run(key)
 
 
-def test_what_is_asked_for_while_one_runs_is_done_afterwards(site):
-    """With until_started one more message waits, and only one."""
-    key = new_key()
-    first = marked.anew.delay(key)
-    site.begun(key)
-    more = [marked.anew.delay(key) for _ in range(3)]
-    assert [each.duplicate for each in more] == [False, True, True]
-    assert first.id != more[0].id == more[1].id
-    assert runs(site, key) == 1
-    site.end_run(key)
-    site.begun(key, times=2)
-    site.end_run(key)
-    assert first.get(timeout=GET) == more[2].get(timeout=GET) == "done"
-    assert runs(site, key) == 2
-    unmarked(site, key)
-    assert overlaps(intervals(site, [key])[key]) == 0
-
-
 def test_a_queue_longer_than_the_ttl_of_the_lock(site):
     """A message with a countdown, and one that no worker takes, keep others out all the time."""
     key, other, queue = new_key(), new_key(), new_key()
@@ -112,28 +91,6 @@ def test_a_queue_longer_than_the_ttl_of_the_lock(site):
     with site.worker(1, queue):
         assert stuck.get(timeout=GET) == "done"
     assert (runs(site, key), runs(site, other)) == (1, 1)
-
-
-def test_a_retry_keeps_its_place_until_the_end(site):
-    """Between two tries no other message is sent; after the last one is done, it is."""
-    key = new_key()
-    first = marked.retrying.delay(key)
-    eventually(lambda: site.notes("end", key), within=GET)
-    eventually(lambda: first.state == "RETRY", within=GET)
-    assert marked.retrying.delay(key).id == first.id
-    assert first.get(timeout=GET) == "done"
-    assert [note["retries"] for note in site.notes("begin", key)] == [0, 1]
-    unmarked(site, key)
-
-
-def test_a_failure_leaves_no_mark(site):
-    """The next message is sent."""
-    key = new_key()
-    result = marked.failing.delay(key)
-    with pytest.raises(ValueError, match=key):
-        result.get(timeout=GET)
-    unmarked(site, key)
-    assert marked.failing.delay(key).duplicate is False
 
 
 @pytest.mark.load  # the second message is sent before the ttl is over
@@ -178,32 +135,6 @@ def test_a_redelivered_message_runs_without_its_mark(site):
     unmarked(site, key)
 
 
-def test_a_killed_child_is_no_reason_to_send_twice(site):
-    """While its lock lives nobody else is sent; one ttl later somebody is."""
-    key, queue = new_key(), new_key()
-    first = marked.once.apply_async((key,), queue=queue)
-    with site.worker(1, queue):
-        kill_child(site, key)
-        assert marked.once.apply_async((key,), queue=queue).id == first.id
-        again = eventually(lambda: sent(marked.once, key, queue), within=GET, every=0.1)
-        site.begun(key, times=2)
-        site.end_run(key)
-        assert again.get(timeout=GET) == "done"
-
-
-def test_a_revoked_message_leaves_no_mark(site):
-    """Revoked while it waits for its ETA: the worker's main process removes the mark."""
-    key = new_key()
-    result = marked.quick.apply_async((key,), countdown=3)
-    assert marked.quick.delay(key).id == result.id
-    result.revoke()
-    with pytest.raises(TaskRevokedError):
-        result.get(timeout=GET)
-    unmarked(site, key)
-    assert marked.quick.delay(key).get(timeout=GET) == "done"
-    assert runs(site, key) == 1
-
-
 def test_terminating_frees_nothing_while_the_child_runs(site):
     """A child that does not hear the signal holds the key, and no second message is sent."""
     key, queue = new_key(), new_key()
@@ -235,20 +166,6 @@ def test_groups_chords_and_chains_with_duplicates_finish(site):
     site.end_run(key)
     assert first.get(timeout=GET) == "done"
     assert runs(site, key) == 1
-
-
-def test_without_the_header_a_message_blocks_for_long(site):
-    """The variant whose runs do not know their mark: the tests above see what it leaves."""
-    from django_redlock.celery.marks import Marking
-
-    key = new_key()
-    header = "{HEADER: Mark(self._alias, self._key, nonce)._asdict()}"
-    with with_edits(Edit(Marking, "header", header, "{}")):
-        assert marked.quick.delay(key).get(timeout=GET) == "done"
-    assert marked.quick.delay(key).duplicate is True
-    eventually(lambda: marks_of(site, key) == 5, within=GET)  # the last node, too
-    marked.quick.unmark((key,))
-    assert marked.quick.delay(key).get(timeout=GET) == "done"
 
 
 def test_many_messages_run_after_the_last_was_asked_for(site):

@@ -19,7 +19,6 @@ from kombu.exceptions import OperationalError
 
 from django_redlock import redlock
 from django_redlock.errors import DuplicateTask, LeaseLost, LockTaken, NodesUnavailable
-from tests.simulation.mutants.edits import Edit, with_edits
 from tests.support.waiting import eventually
 
 from . import marked, project, varied
@@ -28,11 +27,6 @@ from .test_marked_workers import marks_of, runs, unmarked
 from .test_workers import is_skipped, new_key
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def transactional(transactional_db: None) -> None:
-    """A database whose transactions are committed."""
 
 
 def test_messages_of_a_transaction_are_sent_after_the_commit(site, transactional):
@@ -73,33 +67,6 @@ def test_a_broker_that_is_down_leaves_no_mark(site):
             unmarked(site, key)
     assert marked.quick.delay(key).get(timeout=GET) == "done"
     assert runs(site, key) == 1
-
-
-def test_a_mark_that_stays_behind_a_failed_publish_is_seen(site):
-    """Broken: nothing removes the mark. The next message is taken for a duplicate of none."""
-    from django_redlock.celery import publishing as messages
-
-    key = new_key()
-    edit = Edit(messages, "_publish", "marking.take_back()", "pass")
-    with with_edits(edit), nowhere() as broker, pytest.raises(OperationalError):
-        marked.quick.apply_async((key,), connection=broker, retry=False)
-    eventually(lambda: marks_of(site, key) == 5, within=GET)  # the last node, too
-    assert marked.quick.delay(key).duplicate is True
-    marked.quick.unmark((key,))
-
-
-def test_a_mark_that_is_gone_stops_no_message(site):
-    """It was removed while the message waited: a second one is sent, and both run."""
-    key, queue = new_key(), new_key()
-    first = marked.quick.apply_async((key,), queue=queue)
-    assert marked.quick.apply_async((key,), queue=queue).id == first.id
-    marked.quick.unmark((key,))
-    second = marked.quick.apply_async((key,), queue=queue)
-    assert second.duplicate is False
-    with site.worker(2, queue):
-        assert [each.get(timeout=GET) for each in (first, second)] == ["done"] * 2
-    assert runs(site, key) == 2
-    unmarked(site, key)
 
 
 def test_a_retry_leaves_the_mark_of_another_message(site):

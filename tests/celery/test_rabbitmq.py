@@ -132,20 +132,6 @@ def test_no_second_message_is_queued(rabbit):
     rabbit.comes_to(0, queue)
 
 
-def test_a_retry_keeps_its_place(rabbit):
-    """By hand or by ``autoretry_for``: no message is sent between two tries."""
-    queue = new_key()
-    with rabbit.worker(2, queue):
-        for task in (marked.retrying, varied.retried):
-            key = new_key()
-            first = rabbit.send(task, key, queue=queue)
-            eventually(lambda: first.state == "RETRY", within=GET, every=0.02)  # noqa: B023
-            assert rabbit.send(task, key, queue=queue).id == first.id
-            assert first.get(timeout=GET) == "done"
-            assert runs(rabbit.site, key) == 2
-            unmarked(rabbit.site, key)
-
-
 def test_the_message_of_a_killed_worker_is_delivered_again_and_runs(rabbit):
     """RabbitMQ says so itself, at once, and the copy waits for the lock of the dead run."""
     key, queue = new_key(), new_key()

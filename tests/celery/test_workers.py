@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import chain, chord, group
+from celery import chord
 from celery.exceptions import ChordError, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 
 from django_redlock import redlock
 from django_redlock.testing import EmbeddedNodes
+from tests.support.inherited import children, shared, to_nodes
 from tests.support.waiting import eventually
 
 from . import project
@@ -52,91 +53,9 @@ def overlaps(runs: list[tuple[float, float]]) -> int:
     return sum(later[0] < earlier[1] for earlier, later in itertools.pairwise(runs))
 
 
-def at_once(site: Site, task: Any) -> tuple[int, list[int]]:
-    """Send 16 messages for 3 keys; overlaps within a key, and runs of each.
-
-    One key after the other, so that any two children that are free meet over it: in turns,
-    three free children would go on in step, each with a key of its own.
-    """
-    keys = [new_key() for _ in range(3)]
-    results = [task.delay(keys[number * 3 // 16], 0.15) for number in range(16)]
-    assert [result.get(timeout=GET) for result in results] == ["done"] * 16
-    runs = intervals(site, keys)
-    return sum(map(overlaps, runs.values())), sorted(map(len, runs.values()))
-
-
-def test_never_two_of_one_key_at_once(site):
-    """16 messages for 3 keys through 4 children: all run, of each key one at a time."""
-    assert at_once(site, project.patient) == (0, [5, 5, 6])
-
-
-def test_two_keys_do_not_wait_for_each_other(site):
-    """Messages for different keys are worked on at once."""
-    keys = [new_key() for _ in range(2)]
-    results = [project.lasting.delay(key) for key in keys]
-    for key in keys:
-        site.begun(key)
-    site.enough(*keys)
-    assert [result.get(timeout=GET) for result in results] == ["done"] * 2
-
-
-def test_without_the_decorator_they_do_overlap(site):
-    """The same messages without a lock run into each other: the test above can fail."""
-    overlapping, runs = at_once(site, project.unlocked)
-    assert runs == [5, 5, 6]
-    assert overlapping > 0
-
-
 def is_skipped(result: object) -> bool:
     """Whether it is the result of a duplicate."""
     return isinstance(result, dict) and result["skipped"] is True
-
-
-def with_duplicates(key: str) -> list[Any]:
-    """Work, and three duplicates of it, which come a little later."""
-    later = [project.lasting.s(key).set(countdown=1) for _ in range(3)]
-    return [project.lasting.s(key), *later]
-
-
-def end_behind_duplicates(site: Site, key: str, sent: Any) -> None:
-    """Let the work be done when the duplicates have been turned away."""
-    eventually(lambda: sum(is_skipped(each.result) for each in sent) == 3, within=GET, every=0.05)
-    site.enough(key)
-
-
-def test_a_group_with_duplicates_finishes(site):
-    """Each duplicate in a group is a success; the work is done."""
-    key = new_key()
-    sent = group(with_duplicates(key))()
-    end_behind_duplicates(site, key, sent.results)
-    results = sent.get(timeout=GET)
-    assert (len(results), results.count("done"), sum(map(is_skipped, results))) == (4, 1, 3)
-
-
-def test_a_chord_with_duplicates_finishes(site):
-    """The body of a chord runs when duplicates are in its header, and is told of them."""
-    key = new_key()
-    sent = chord(with_duplicates(key))(project.collect.s())
-    end_behind_duplicates(site, key, sent.parent.results)
-    results = sent.get(timeout=GET)
-    assert (len(results), results.count("done"), sum(map(is_skipped, results))) == (4, 1, 3)
-
-
-def test_a_chord_waits_for_what_comes_back(site):
-    """Messages that wait for a lock stay in their chord, and each is done."""
-    key = new_key()
-    header = [project.patient.s(key, 0.2) for _ in range(3)]
-    assert chord(header)(project.collect.s()).get(timeout=GET) == ["done"] * 3
-    assert overlaps(intervals(site, [key])[key]) == 0
-
-
-def test_a_chain_with_a_duplicate_goes_on(site):
-    """The next link of a chain runs after a duplicate, and is given its result."""
-    key = new_key()
-    with redlock(f"work:{key}"):
-        skipped = chain(project.skipping.s(key, 0), project.collect.s())().get(timeout=GET)
-    assert is_skipped(skipped)
-    assert chain(project.skipping.s(key, 0), project.collect.s())().get(timeout=GET) == "done"
 
 
 def wasted(site: Site, count: int, seconds: float) -> tuple[float, int]:
@@ -276,22 +195,6 @@ def wait_until_taken_for_lost(site: Site, task_id: str) -> None:
     eventually(is_overdue, within=GET, every=0.05)
 
 
-def test_a_killed_worker_leaves_nothing_for_longer_than_a_ttl(site):
-    """SIGKILL in the middle: free within one ttl, and the redelivered message runs."""
-    key, queue, result = late(site)
-    with site.worker(1, queue, lost_after=project.SOON) as worker:
-        site.begun(key)
-        alive = site.ends(f"work:{key}")
-        end(worker, signal.SIGKILL)
-        site.ends_in_one_ttl(f"work:{key}", alive)
-        with redlock(f"work:{key}", wait=GET):
-            pass
-    wait_until_taken_for_lost(site, result.id)
-    assert site.notes("end", key) == []
-    with site.worker(1, queue, lost_after=project.SOON):
-        assert result.get(timeout=GET) == "done"
-
-
 def test_a_redelivered_message_outlives_the_run_that_it_waited_for(site):
     """Redelivered while its first run lives, it waits; the run is killed, it runs."""
     key, queue, result = late(site)
@@ -349,9 +252,6 @@ def test_the_rejected_message_of_a_killed_child_runs_again(site):
         assert result.get(timeout=GET) == "done"
         eventually(lambda: not site.keeps(queue, result.id), within=GET)
     assert len(site.notes("begin", key)) == 2
-
-
-# -- longer than the visibility timeout -----------------------------------------------------------
 
 
 # -- completion records ---------------------------------------------------------------------------
@@ -416,21 +316,6 @@ def check_first_results(singles: dict[Any, Any], chords: dict[Any, Any]) -> None
             assert result.get(timeout=GET) == ["done", "done"]
 
 
-def test_a_recorded_task_longer_than_the_visibility_timeout_runs_once(site):
-    """What runs again and again without a record, see below, ends with the first run."""
-    with outlast(site, project.recorded) as (key, queue, result):
-        eventually(lambda: ended_silently(site, result.id), within=GET, every=0.05)
-        site.end_run(key)
-        assert result.get(timeout=GET) == "done"
-        eventually(lambda: not site.keeps(queue, result.id), within=GET)
-    with site.worker(1, queue, lost_after=project.SOON):
-        other = project.skipping.apply_async((new_key(), 0), queue=queue)
-        assert other.get(timeout=GET) == "done"
-    assert len(site.notes("begin", key)) == 1
-    with redlock(f"work:{key}"):
-        pass
-
-
 def test_the_message_of_a_killed_child_runs_though_its_copy_has_waited(site):
     """The first run lives, and its copy waits; it is killed, and the copy runs."""
     with outlast(site, project.recorded) as (key, queue, result):
@@ -443,20 +328,6 @@ def test_the_message_of_a_killed_child_runs_though_its_copy_has_waited(site):
         site.end_run(key)
         eventually(lambda: not site.keeps(queue, result.id), within=GET)
         assert len(site.notes("begin", key)) == 2
-
-
-def test_the_message_of_a_killed_worker_runs(site):
-    """SIGKILL of the whole worker in the middle: the message that is delivered again runs."""
-    key, queue, result = sent(project.recorded)
-    with site.worker(1, queue, lost_after=project.SOON) as worker:
-        site.begun(key)
-        end(worker, signal.SIGKILL)
-    wait_until_taken_for_lost(site, result.id)
-    with site.worker(1, queue, lost_after=project.SOON):
-        site.begun(key, times=2)
-        site.end_run(key)
-        assert result.get(timeout=GET) == "done"
-        eventually(lambda: not site.keeps(queue, result.id), within=GET)
 
 
 def test_a_record_outlives_nodes_that_restart_empty(site, redlock_embedded):
@@ -593,3 +464,33 @@ def test_max_hold_lets_the_copy_run_beside_the_first(site):
         assert site.notes("end", key) == []
         site.end_run(key)
         site.end_run(key)
+
+
+# -- children of a main process that has connections, and a lease ----------------------------------
+
+
+def test_children_make_connections_of_their_own(site, patient_nodes):
+    """They lock for their tasks, and the main process keeps its lease for several ttls."""
+    held, key, queue = f"main:{new_key()}", new_key(), new_key()
+    with site.worker(queue=queue, TEST_HELD=held) as worker:
+        began, first = time.monotonic(), redlock(held).state()
+        assert first.holder.endswith(f":{worker.pid}")
+        assert len(to_nodes(worker.pid, patient_nodes)) >= 5
+        assert len(children(worker.pid)) == CHILDREN
+        eventually(lambda: shared(worker.pid, patient_nodes) == 0, what="connections of their own")
+        sent = [
+            project.patient.apply_async((f"{key}:{number % 3}", 0.1), queue=queue)
+            for number in range(16)
+        ]
+        assert [result.get(timeout=GET) for result in sent] == ["done"] * 16
+        eventually(lambda: time.monotonic() > began + 2 * TTL, within=4 * TTL)
+        last = redlock(held).state()
+        assert (last.held, last.since, last.fence) == (True, first.since, first.fence)
+        assert shared(worker.pid, patient_nodes) == 0
+
+
+def test_children_that_know_nothing_of_the_fork_are_noticed(site, patient_nodes):
+    """The check can fail: they have the connections of the main process."""
+    with site.worker(queue=new_key(), TEST_HELD=f"main:{new_key()}", TEST_NAIVE="1") as worker:
+        assert len(children(worker.pid)) == CHILDREN
+        assert shared(worker.pid, patient_nodes) >= 5 * CHILDREN
