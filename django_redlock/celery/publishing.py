@@ -79,7 +79,7 @@ def same_message(*, copy: bool = False) -> Iterator[None]:
         _same.reset(same)
 
 
-def _numbered(options: dict[str, Any]) -> dict[str, Any]:
+def _with_number(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of ``apply_async`` with a new number for the message.
 
     Outside of ``same_message`` each message is a new one, also one with the headers of an earlier
@@ -156,7 +156,7 @@ def publish(
     Raises:
         DuplicateTask: it is a duplicate, and ``on_duplicate`` is "raise".
     """
-    options, plan = _numbered(options), plan_of(task.run)
+    options, plan = _with_number(options), plan_of(task.run)
     always = task.app.conf.task_always_eager or _is_awaited(options)
     if plan is None or not plan.marks or always:
         return _result(send(task_id=task_id, **options), duplicate=False)

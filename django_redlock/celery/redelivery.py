@@ -311,7 +311,7 @@ class Run:
 
 
 @contextmanager
-def running(task: Task | None, lease: Lease | None, *, is_run: bool = False) -> Iterator[None]:
+def record_run(task: Task | None, lease: Lease | None, *, is_run: bool = False) -> Iterator[None]:
     """Run the body of a task: store that it has started, and keep its run name in the end.
 
     Args:

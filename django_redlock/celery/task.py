@@ -40,9 +40,9 @@ from .redelivery import (
     has_message,
     has_succeeded,
     is_copy,
+    record_run,
     run_label,
     run_name,
-    running,
     take_over_started,
 )
 
@@ -182,8 +182,8 @@ def _decorate(
                             raise Ignore("an earlier run of this message has succeeded")
                         body: Callable[..., Any] = function
                         if task is not None and plan.marks and has_message(task):
-                            body = _retried_inside(task, function)
-                        with wait, running(task, lease, is_run=is_run):
+                            body = _with_retries_inside(task, function)
+                        with wait, record_run(task, lease, is_run=is_run):
                             return body(*args, **kwargs)
             except (LockTaken, NodesUnavailable) as error:
                 if entered:  # the body's own
@@ -194,7 +194,7 @@ def _decorate(
             if isinstance(refusal, NodesUnavailable) and plan.on_unavailable == "run":
                 logger.warning("%r is not locked: %s", lock, refusal)
                 mark.drop()
-                with running(task, None):
+                with record_run(task, None):
                     return function(*args, **kwargs)
             return handle_refusal(
                 task, refusal, plan, alias=lock.alias, waited=waited, is_run=is_run
@@ -245,7 +245,7 @@ def _check_base(task: Task | None, plan: Plan) -> None:
         raise TypeError(msg)
 
 
-def _retried_inside(task: Task, body: Callable[..., Any]) -> Callable[..., Any]:
+def _with_retries_inside(task: Task, body: Callable[..., Any]) -> Callable[..., Any]:
     """Return the body, with the retries of the task's ``autoretry_for`` if it has any.
 
     Celery wraps ``run`` when the task is registered, outside of ``@locked_task``. There the lock

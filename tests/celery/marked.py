@@ -1,4 +1,4 @@
-"""Tasks of ``project`` that are not queued twice, for test_marked_workers.
+"""Tasks of ``project`` that are not queued twice, for test_messages.
 
 A worker with TEST_TELL in its environment writes down the signals of its messages, and its
 receivers raise then.
@@ -76,14 +76,6 @@ def retrying(self: Task, key: str) -> str:
         if not self.request.retries:
             raise self.retry(countdown=2)
     return "done"
-
-
-@app.task(bind=True, base=LockedTask)
-@locked_task("marked:{key}", mode="until_finished")
-def failing(self: Task, key: str) -> str:
-    """Work that cannot be done."""
-    with noted(self, key):
-        raise ValueError(key)
 
 
 @app.task(bind=True, base=LockedTask)

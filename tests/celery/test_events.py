@@ -20,8 +20,13 @@ from tests.support.waiting import eventually
 
 from . import project
 from .desk import Desk, hold, is_free, marked, memory, sent
-from .site import GET, Site, end
-from .test_workers import new_key, wait_until_taken_for_lost
+from .site import (
+    GET,
+    Site,
+    end,
+    new_key,
+    wait_until_taken_for_lost,
+)
 
 SIGNALS = {
     "task_skipped": signals.task_skipped,

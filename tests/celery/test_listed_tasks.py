@@ -15,8 +15,11 @@ from tests.django.test_admin_of_tasks import tasks
 from tests.support.waiting import eventually
 
 from . import marked, project
-from .site import GET, Site
-from .test_workers import new_key
+from .site import (
+    GET,
+    Site,
+    new_key,
+)
 
 pytestmark = pytest.mark.slow
 

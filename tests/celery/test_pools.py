@@ -18,15 +18,18 @@ from django_redlock import redlock
 from tests.support.waiting import eventually
 
 from . import marked, project, varied
-from .site import GET, TTL, Site
-from .test_marked_workers import runs, unmarked
-from .test_workers import (
+from .site import (
+    GET,
+    TTL,
+    Site,
     came_back,
     ended_silently,
     intervals,
     is_skipped,
     new_key,
     overlaps,
+    runs,
+    unmarked,
     wait_until_taken_for_lost,
 )
 

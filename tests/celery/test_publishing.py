@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from celery import Celery, chain, chord, group, signals
-from celery.exceptions import Ignore, Reject
+from celery.exceptions import Ignore
 from celery.worker.request import Request
 from django.db import transaction
 from django.test import TestCase
@@ -262,23 +262,6 @@ def test_a_body_that_fails_removes_the_mark(desk):
     assert marked() == set()
 
 
-@pytest.mark.slow
-def test_a_message_that_goes_back_to_the_broker_keeps_its_mark(desk, monkeypatch):
-    """It could not be sent again for later, and still waits in the queue."""
-    task = sync(desk, lock={"on_conflict": "retry"}, acks_late=True)
-    task.delay(7)
-    message = desk.only()
-
-    def fail(*_: object, **__: object) -> None:
-        raise OperationalError("no broker")
-
-    with hold("account:7"), monkeypatch.context() as patch:
-        patch.setattr(type(desk.app), "send_task", fail)
-        done = desk.execute(message)
-    assert isinstance(done.info.retval, Reject)
-    assert task.delay(7).duplicate is False  # a failed publish removes the mark that it has set
-
-
 def test_a_run_of_a_task_that_has_no_modes_any_more_removes_the_mark(desk):
     """A mark that a newer or older version of the code has set goes with its message."""
     task = sync(desk)
@@ -333,7 +316,7 @@ def test_no_message_is_sent_before_a_retry_by_autoretry(desk):
 
 def test_a_retry_outside_of_the_lock_is_caught(desk, monkeypatch):
     """Broken: Celery's own wrapper alone. A message is sent between the lock and the retry."""
-    monkeypatch.setattr(task_module, "_retried_inside", lambda _, body: body)
+    monkeypatch.setattr(task_module, "_with_retries_inside", lambda _, body: body)
     task, seen = auto(desk, (LookupError,))
     task.delay(7)
     desk.execute(desk.only())
@@ -784,15 +767,6 @@ def test_a_class_with_its_options_in_lock_has_marks(desk):
     task = desk.app.register_task(Build())
     assert [task.delay(1).duplicate, task.delay(report=1).duplicate] == [False, True]
     assert desk.execute(desk.only()).retval == "report:1"
-
-
-def test_an_eager_task_locks_and_marks_nothing(desk):
-    """There is no message: the body runs under the lock, and no lock waits for itself."""
-    task = sync(desk, lambda self: (held_name(), marked()))
-    desk.app.conf.task_always_eager = True
-    done = [task(7), task.delay(7).get(), task.apply_async((7,)).get(), task.apply((7,)).get()]
-    assert done == [("account:7", set())] * 4
-    assert task.delay(7).duplicate is False
 
 
 # -- rules that are needed ---------------------------------------------------------------------

@@ -18,9 +18,19 @@ from tests.support.rabbitmq import rabbitmq, why_not
 from tests.support.waiting import eventually
 
 from . import marked, project, varied
-from .site import GET, Site, end
-from .test_marked_workers import runs, unmarked
-from .test_workers import ended_silently, intervals, is_skipped, kill_child, new_key, overlaps
+from .site import (
+    GET,
+    Site,
+    end,
+    ended_silently,
+    intervals,
+    is_skipped,
+    kill_child,
+    new_key,
+    overlaps,
+    runs,
+    unmarked,
+)
 
 pytestmark = [
     pytest.mark.slow,

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import time
-import uuid
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,38 +20,23 @@ from tests.support.inherited import children, shared, to_nodes
 from tests.support.waiting import eventually
 
 from . import project
-from .site import CHILDREN, GET, TTL, Site, end
+from .site import (
+    CHILDREN,
+    GET,
+    TTL,
+    Site,
+    came_back,
+    end,
+    ended_silently,
+    intervals,
+    is_alive,
+    kill_child,
+    new_key,
+    overlaps,
+    wait_until_taken_for_lost,
+)
 
 pytestmark = pytest.mark.slow
-
-
-def new_key() -> str:
-    """A key that no other test has."""
-    return uuid.uuid4().hex
-
-
-def intervals(site: Site, keys: list[str]) -> dict[str, list[tuple[float, float]]]:
-    """When the bodies of each key ran, in order."""
-    found = defaultdict(list)
-    begun: dict[tuple[str, str], float] = {}
-    for note in sorted(site.notes(), key=lambda note: note["at"]):
-        if note["key"] in keys:
-            run = (note["id"], note["pid"])
-            if note["what"] == "begin":
-                begun[run] = note["at"]
-            elif note["what"] == "end":
-                found[note["key"]].append((begun.pop(run), note["at"]))
-    return {key: sorted(runs) for key, runs in found.items()}
-
-
-def overlaps(runs: list[tuple[float, float]]) -> int:
-    """How often a run began before the one before it had ended."""
-    return sum(later[0] < earlier[1] for earlier, later in itertools.pairwise(runs))
-
-
-def is_skipped(result: object) -> bool:
-    """Whether it is the result of a duplicate."""
-    return isinstance(result, dict) and result["skipped"] is True
 
 
 def wasted(site: Site, count: int, seconds: float) -> tuple[float, int]:
@@ -119,12 +100,6 @@ def test_waiting_uses_up_no_retry(site):
     assert [note["retries"] for note in site.notes("begin", key)] == [0, 1, 2]
 
 
-def came_back(site: Site, task_id: str) -> int:
-    """How often a worker said that a message comes back later."""
-    logs = "".join(path.read_text() for path in site.logs.iterdir())
-    return sum(f"[{task_id}] retry: " in line for line in logs.splitlines())
-
-
 def test_a_second_copy_of_a_message_waits_for_the_first(site):
     """Of two copies with one task id one runs, the other after it; none is lost."""
     key, task_id = new_key(), new_key()
@@ -167,32 +142,10 @@ def test_a_hard_limit_leaves_the_lock_to_its_ttl(site):
     assert site.notes("end", key) == []
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process runs, or could go on to."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
-
-
 def late(site: Site) -> tuple[str, str, Any]:
     """A message that is acknowledged when it is done, in a queue of its own: key, queue, result."""
     key, queue = new_key(), new_key()
     return key, queue, project.late.apply_async((key, 10 * GET), queue=queue)
-
-
-def wait_until_taken_for_lost(site: Site, task_id: str) -> None:
-    """Return when the next worker that starts will deliver the unacknowledged message again."""
-
-    def is_overdue() -> bool:
-        overdue = site.client.zrange(
-            "unacked_index", 0, time.time() - project.SOON - 0.1, byscore=True
-        )
-        kept = site.client.hmget("unacked", overdue) if overdue else []
-        return any(f'"id": "{task_id}"' in message for message in kept if message)
-
-    eventually(is_overdue, within=GET, every=0.05)
 
 
 def test_a_redelivered_message_outlives_the_run_that_it_waited_for(site):
@@ -216,14 +169,6 @@ def sent(task: Any) -> tuple[str, str, Any]:
     """A message in a queue of its own, for work that ends when it is told: key, queue, result."""
     key, queue = new_key(), new_key()
     return key, queue, task.apply_async((key,), queue=queue)
-
-
-def kill_child(site: Site, key: str) -> float:
-    """Kill the child that works on the key, as the system does when memory runs out; when."""
-    (begun,) = site.begun(key)
-    os.kill(begun["pid"], signal.SIGKILL)
-    eventually(lambda: not is_alive(begun["pid"]), within=GET)
-    return time.monotonic()
 
 
 def test_late_acknowledgement_alone_loses_the_message_of_a_killed_child(site):
@@ -255,12 +200,6 @@ def test_the_rejected_message_of_a_killed_child_runs_again(site):
 
 
 # -- completion records ---------------------------------------------------------------------------
-
-
-def ended_silently(site: Site, task_id: str) -> int:
-    """How many copies of a message ended without a state."""
-    logs = "".join(path.read_text() for path in site.logs.iterdir())
-    return sum(f"[{task_id}] ignored" in line for line in logs.splitlines())
 
 
 def test_copies_of_what_has_finished_do_not_run(site):
