@@ -35,16 +35,7 @@ from . import publishing
 from .backoff import RunWait, WaitBudget
 from .marks import carried
 from .plan import ATTRIBUTE, OnDuplicate, Plan, plan_of
-from .redelivery import (
-    handle_refusal,
-    has_message,
-    has_succeeded,
-    is_copy,
-    record_run,
-    run_label,
-    run_name,
-    take_over_started,
-)
+from .redelivery import Delivery, take_over_started
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("django_redlock")
@@ -162,28 +153,28 @@ def _decorate(
     def locked(*args: Any, **kwargs: Any) -> Any:
         task = _task_of(function, args)
         _check_base(task, plan)
-        wait = RunWait(budget if has_message(task) else None)
-        name = run_name(task)
-        is_run = name is not None
+        delivery = Delivery(task, plan)
+        wait = RunWait(budget if delivery.has_message else None)
+        run_name = delivery.run_name
         with carried(task, plan.mode) as mark:
             own = template.using(
-                label=run_label(task),
+                label=delivery.label,
                 wait=wait.seconds,
                 # One completion record is enough to end a copy, so it hears all nodes.
-                thorough=is_copy(task) if is_run else None,
+                thorough=delivery.is_copy if run_name is not None else None,
             )
             lock = plan.lock_of_call(task, args, kwargs, own)
             entered = False
             try:
-                with lock if name is None else lock.behind(name) as lease:
+                with lock if run_name is None else lock.behind(run_name) as lease:
                     entered = True
                     with mark.replaced_by_lock():
-                        if has_succeeded(task, lock.alias, lease.name):
+                        if delivery.has_succeeded(lock.alias, lease.name):
                             raise Ignore("an earlier run of this message has succeeded")
                         body: Callable[..., Any] = function
-                        if task is not None and plan.marks and has_message(task):
+                        if plan.marks and delivery.has_message:
                             body = _with_retries_inside(task, function)
-                        with wait, record_run(task, lease, is_run=is_run):
+                        with wait, delivery.body(lease):
                             return body(*args, **kwargs)
             except (LockTaken, NodesUnavailable) as error:
                 if entered:  # the body's own
@@ -194,11 +185,9 @@ def _decorate(
             if isinstance(refusal, NodesUnavailable) and plan.on_unavailable == "run":
                 logger.warning("%r is not locked: %s", lock, refusal)
                 mark.drop()
-                with record_run(task, None):
+                with delivery.body(None):
                     return function(*args, **kwargs)
-            return handle_refusal(
-                task, refusal, plan, alias=lock.alias, waited=waited, is_run=is_run
-            )
+            return delivery.refuse(refusal, lock.alias, waited)
 
     # Celery checks the arguments of ``delay`` against this.
     locked.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]

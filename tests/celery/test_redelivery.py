@@ -448,11 +448,11 @@ def test_a_record_that_waits_for_nothing_is_caught(desk, monkeypatch):
     """Broken: the record is written when the body has ended. What was not stored never runs."""
     work = Work(desk)
 
-    def end(run, _: object) -> None:
-        record(run.lease, 60)
+    def end(delivery) -> None:
+        record(delivery.lease, 60)
 
     with monkeypatch.context() as patch:
-        patch.setattr(redelivery.Run, "end", end)
+        patch.setattr(redelivery.Delivery, "end", end)
         patch.setattr(desk.app.backend, "mark_as_done", refuse)
         patch.setattr(desk.app.backend, "mark_as_failure", refuse)
         with suppress(RuntimeError):
