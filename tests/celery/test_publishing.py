@@ -36,6 +36,7 @@ from django_redlock.celery import (
 )
 from django_redlock.celery import task as task_module
 from django_redlock.celery.marks import HEADER, Carried, Mark, Marking, mark_in
+from django_redlock.celery.publishing import AWAITED
 from django_redlock.concurrency.latches import Latch
 from django_redlock.core.reasons import ReasonCode
 from tests.faults.injected import Injector, Interruption
@@ -796,6 +797,14 @@ RULES: dict[str, tuple[tuple[Any, str, object], Callable[..., object]]] = {
     "parts of chords are left out": (
         (publishing, "AWAITED", ()),
         test_what_somebody_waits_for_is_always_sent,
+    ),
+    "the last task of a chain is left out": (
+        (publishing, "_is_awaited", lambda options: any(map(options.get, (*AWAITED, "chain")))),
+        test_what_somebody_waits_for_is_always_sent,
+    ),
+    "a run of another task is in the way": (
+        (marks, "short_name", lambda _: "desk.bill"),
+        test_another_task_and_another_key_are_no_duplicates,
     ),
     "the mark is set before the COMMIT": (
         (publishing, "in_transaction", lambda _: False),
