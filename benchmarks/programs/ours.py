@@ -86,7 +86,7 @@ def _view() -> Callable[[], object]:
 
 def _task() -> Callable[[], object]:
     """A run of an empty task under the decorator."""
-    from django_redlock.celery.decorator import locked_task
+    from django_redlock.celery import locked_task
 
     @locked_task
     def task(_: int) -> None:

@@ -7,6 +7,7 @@ from django_redlock.extras import needs
 
 with needs(__name__, "celery", "django-redlock[celery]"):
     from . import checks  # noqa: F401 - a worker logs them
-    from .decorator import LockedTask, Skipped, locked_task
+    from .redelivery import Skipped
+    from .task import LockedTask, locked_task
 
 __all__ = ["DuplicateTask", "LockedTask", "Skipped", "locked_task"]

@@ -20,8 +20,6 @@ from uuid import UUID
 
 from django_redlock.core.names import is_record
 
-TEXTUAL = (datetime, date, time, timedelta, Decimal, UUID, PurePath)
-
 
 def digest(arguments: Mapping[str, object]) -> str:
     """Digest the arguments of a call into 64 hexadecimal digits, which show none of them.
@@ -40,60 +38,43 @@ def digest(arguments: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def canonical(value: object) -> str:
+def canonical(value: object) -> str:  # noqa: C901, PLR0911 - a table, by type
     """Write plain data as ASCII text.
 
     Raises:
         TypeError: it is not plain data; the error does not quote it, for it may be a secret.
     """
-    return _scalar(value) or _collection(value) or _named(value) or _refuse(value)
-
-
-def _scalar(value: object) -> str:
-    if value is None or isinstance(value, bool):
-        return str(value)
-    if isinstance(value, str):  # also of an enumeration: a queue delivers plain text
-        return json.dumps(value)
-    if isinstance(value, int):
-        return f"i{int(value):x}"
-    if isinstance(value, float):
-        return f"f{float(value)!r}"
-    if isinstance(value, bytes | bytearray | memoryview):
-        return f"b{bytes(value).hex()}"
-    return ""
-
-
-def _named(value: object) -> str:
-    """Write a value that needs its type's name beside its text."""
-    if isinstance(value, Enum):
-        return _tagged(value, value.name)
-    if isinstance(value, TEXTUAL):
-        return _tagged(value, str(value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-        return _tagged(value, canonical(fields))
-    return ""
-
-
-def _collection(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{','.join(map(canonical, value))}]"
-    if isinstance(value, AbstractSet):
-        return f"s[{','.join(sorted(map(canonical, value)))}]"
-    if isinstance(value, Mapping):
-        items = sorted(f"{canonical(key)}:{canonical(item)}" for key, item in value.items())
-        return f"{{{','.join(items)}}}"
-    return ""
-
-
-def _tagged(value: object, text: str) -> str:
+    match value:
+        case None | bool():
+            return str(value)
+        case str():  # also of an enumeration: a queue delivers plain text
+            return json.dumps(value)
+        case int():
+            return f"i{int(value):x}"
+        case float():
+            return f"f{float(value)!r}"
+        case bytes() | bytearray() | memoryview():
+            return f"b{bytes(value).hex()}"
+        case list() | tuple():
+            return f"[{','.join(map(canonical, value))}]"
+        case AbstractSet():
+            return f"s[{','.join(sorted(map(canonical, value)))}]"
+        case Mapping():
+            items = sorted(f"{canonical(key)}:{canonical(item)}" for key, item in value.items())
+            return f"{{{','.join(items)}}}"
+        case Enum():
+            text = value.name
+        case datetime() | date() | time() | timedelta() | Decimal() | UUID() | PurePath():
+            text = str(value)
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = dataclasses.fields(value)
+            text = canonical({each.name: getattr(value, each.name) for each in fields})
+        case _:
+            example = "invoice:{invoice.pk}" if is_record(value) else "report:{report_id}"
+            msg = (
+                f"no key can be made of a {value.__class__.__qualname__}: "
+                f'name the arguments that matter, as in "{example}"'
+            )
+            raise TypeError(msg)
+    # Two types may write one text: what is no plain JSON has the name of its type beside it.
     return f"({json.dumps(type(value).__qualname__)},{json.dumps(text)})"
-
-
-def _refuse(value: object) -> str:
-    example = "invoice:{invoice.pk}" if is_record(value) else "report:{report_id}"
-    msg = (
-        f"no key can be made of a {value.__class__.__qualname__}: "
-        f'name the arguments that matter, as in "{example}"'
-    )
-    raise TypeError(msg)

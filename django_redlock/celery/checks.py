@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final
 
-from celery import current_app
+from celery import Task, current_app
 from celery.backends.base import DisabledBackend
 from celery.signals import celeryd_after_setup, import_modules
 from django.conf import settings
@@ -26,12 +26,9 @@ from django_redlock import conf
 from django_redlock.checks.ids import documented
 from django_redlock.checks.options import check_options
 
-from .decorator import LockedTask
-from .publishing.plan import Plan, plan_of
-from .redelivery import visibility_timeout
-
-if TYPE_CHECKING:
-    from celery import Task
+from .backoff import visibility_timeout
+from .plan import Plan, plan_of
+from .task import LockedTask
 
 E002: Final = "django_redlock.E002"
 E005: Final = "django_redlock.E005"
@@ -41,30 +38,6 @@ W008: Final = "django_redlock.W008"
 W009: Final = "django_redlock.W009"
 logger = logging.getLogger("django_redlock")
 WITH_VISIBILITY: Final = ("redis", "rediss", "sentinel", "unix", "sqs")  # schemes of brokers
-
-
-class Locked(NamedTuple):
-    """A task, and how it is locked.
-
-    Attributes:
-        ttl, renew, max_hold: those of its locks, in seconds; from the alias where it has none.
-    """
-
-    task: Task
-    plan: Plan
-    ttl: float
-    renew: bool
-    max_hold: float | None
-
-    @property
-    def longest(self) -> float | None:
-        """Return the seconds after which Celery ends a run, or None."""
-        task, settings = self.task, self.task.app.conf
-        limits = (
-            task.time_limit or settings.task_time_limit,
-            task.soft_time_limit or settings.task_soft_time_limit,
-        )
-        return max((limit for limit in limits if limit), default=None)
 
 
 def check_tasks() -> list[checks.CheckMessage]:
@@ -154,17 +127,12 @@ def _may_ask() -> bool:
 
 
 def _found() -> list[checks.CheckMessage]:
-    found = [message for task, plan in _plans() for message in _impossible(task, plan)]
-    return documented([*found, *(each for locked in _locked() for each in _look_at(locked))])
-
-
-def _plans() -> Iterator[tuple[Task, Plan]]:
     if not _may_ask():
-        return
-    for _, task in sorted(current_app.tasks.items()):
-        plan = plan_of(task.run)
-        if plan is not None:
-            yield task, plan
+        return []
+    plans = [(task, plan_of(task.run)) for _, task in sorted(current_app.tasks.items())]
+    locked = [(task, plan) for task, plan in plans if plan is not None]
+    found = [message for task, plan in locked for message in _impossible(task, plan)]
+    return documented([*found, *(each for pair in locked for each in _risks(*pair))])
 
 
 def _impossible(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
@@ -172,38 +140,33 @@ def _impossible(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
     return check_options(broken, plan.template.alias, plan.template.options)
 
 
-def _locked() -> Iterator[Locked]:
-    for task, plan in _plans():
-        with suppress(ImproperlyConfigured):  # E001 and E003 tell of that
-            backend, options = conf.backend(plan.template.alias), plan.template.options
-            yield Locked(
-                task,
-                plan,
-                backend.ttl if options.ttl is None else options.ttl,
-                backend.renew if options.renew is None else options.renew,
-                backend.max_hold if options.max_hold is None else options.max_hold,
-            )
-
-
-def _look_at(locked: Locked) -> Iterator[checks.CheckMessage]:
-    task, options = locked.task, locked.plan.options
-    if options.marks and not isinstance(task, LockedTask):
+def _risks(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
+    options = plan.template.options
+    try:
+        backend = conf.backend(plan.template.alias)
+    except ImproperlyConfigured:  # E001 and E003 say so
+        return
+    ttl = backend.ttl if options.ttl is None else options.ttl
+    renew = backend.renew if options.renew is None else options.renew
+    max_hold = backend.max_hold if options.max_hold is None else options.max_hold
+    limit = _time_limit(task)
+    if plan.marks and not isinstance(task, LockedTask):
         yield checks.Error(
-            f"The task {task.name} has mode={options.mode!r}, and its class sends messages "
+            f"The task {task.name} has mode={plan.mode!r}, and its class sends messages "
             "without marks: equal messages would be queued twice.",
             hint="Write @shared_task(base=LockedTask), or let its class inherit from it.",
             id=E002,
         )
-    longest = locked.longest
-    if longest is not None and not locked.renew and longest > locked.ttl:
+    if not renew and limit > ttl:
         yield checks.Warning(
-            f"The task {task.name} may run for {longest:g} s, by its time limit, and its lock ends "
-            f"after {locked.ttl:g} s: it is not renewed.",
+            f"The task {task.name} may run for {limit:g} s, by its time limit, and its lock ends "
+            f"after {ttl:g} s: it is not renewed.",
             hint="Leave renew=False out, or choose a ttl above the time limit.",
             id=W006,
         )
-    yield from _redelivery(locked)
-    if options.marks and options.on_duplicate == "existing" and _has_no_results(task):
+    if task.acks_late:
+        yield from _late_risks(task, max(max_hold or 0.0, limit))
+    if plan.marks and plan.on_duplicate == "existing" and isinstance(task.backend, DisabledBackend):
         yield checks.Warning(
             f"The task {task.name} returns the result of the first message for a duplicate, and "
             "its application stores no results: nobody can wait for it or see its state.",
@@ -212,14 +175,16 @@ def _look_at(locked: Locked) -> Iterator[checks.CheckMessage]:
         )
 
 
-def _redelivery(locked: Locked) -> Iterator[checks.CheckMessage]:
-    """Yield what is risky about a task that is acknowledged late."""
-    task = locked.task
-    if not task.acks_late:
-        return
-    longest = max(locked.max_hold or 0.0, locked.longest or 0.0)
+def _late_risks(task: Task, longest: float) -> Iterator[checks.CheckMessage]:
+    """Yield what is risky about a task that is acknowledged late.
+
+    Args:
+        longest: seconds for which it may hold its lock, as far as that is known.
+    """
+    url = task.app.conf.broker_url
+    scheme = url.partition("://")[0] if isinstance(url, str) else ""
     timeout = visibility_timeout(task)
-    if _scheme(task) in WITH_VISIBILITY and longest > timeout:
+    if scheme in WITH_VISIBILITY and longest > timeout:
         yield checks.Warning(
             f"The task {task.name} may hold its lock for {longest:g} s, and the broker delivers "
             f"its message again after {timeout:g} s.",
@@ -235,10 +200,9 @@ def _redelivery(locked: Locked) -> Iterator[checks.CheckMessage]:
         )
 
 
-def _scheme(task: Task) -> str:
-    url = task.app.conf.broker_url or ""
-    return url.partition("://")[0] if isinstance(url, str) else ""
-
-
-def _has_no_results(task: Task) -> bool:
-    return isinstance(task.backend, DisabledBackend)
+def _time_limit(task: Task) -> float:
+    """Return the seconds after which Celery ends a run, or 0."""
+    settings = task.app.conf
+    hard = task.time_limit or settings.task_time_limit
+    soft = task.soft_time_limit or settings.task_soft_time_limit
+    return max(hard or 0.0, soft or 0.0)

@@ -1,41 +1,59 @@
-"""Handle a message that does not get the lock: skip it, send it again for later, or raise.
+"""What becomes of a message that is delivered again, or whose key is held.
 
-A run leaves its task id in the keys. A run that is refused by its own id is a second copy of a
-message that is running: the broker delivered it again because it took the first for lost. The copy
-must wait, for the first may yet die. A run that is refused by another id is a duplicate, and
-``on_conflict`` decides.
+**A refused message** is skipped, sent again for later, or fails. A run leaves its task id in the
+keys. A run that is refused by its own id is a second copy of a message that is running: the broker
+delivered it again because it took the first for lost. The copy must wait, for the first may yet
+die. A run that is refused by another id is a duplicate, and ``on_conflict`` decides.
+
+**A message that has finished** does not run again. A copy has the same task id, and must run if the
+first run died, wait while it lives, and end if it has finished. So a run holds a *run name* beside
+its key, from the grant until Celery has stored its result. Then the run name becomes a completion
+record: ``core.completion`` has the rules, and this module knows when Celery
+(``celery/app/trace.py``) has come so far.
+
+* The run name is that of the message, not of the task id: ``publishing`` numbers each message. A
+  second message with the same ``task_id`` is not a copy, nor is a retry.
+* The tracer sends ``task_success``, ``task_failure`` and ``task_retry`` after it has stored the
+  result and sent what follows. ``task_postrun`` comes last, also where storing failed and where no
+  such signal was sent: the run ends there, with a record if there was one, else without.
+* A copy stores no state, for that might replace the first run's. The tracer would store STARTED
+  before the body is called, so ``LockedTask`` does it after the grant in its place.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn, TypeAlias
 
-from celery import Task
+from celery import Task, signals, states
 from celery.exceptions import Ignore, OperationalError, Reject, Retry, SoftTimeLimitExceeded
-from celery.states import SUCCESS
 
 from django_redlock.backend import LABEL_BYTES, process_label
 from django_redlock.core.errors import LockTaken, NodesUnavailable
+from django_redlock.core.names import fill
 from django_redlock.core.policy import LONGEST
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import TaskOutcome
 from django_redlock.leases import context
+from django_redlock.leases.keeping import keep, record
+from django_redlock.leases.lease import Lease
 
-from .conflicts import expect_conflict
-from .headers import HEADER, history, same_message
-from .identity import short_id, short_name
-from .patience import pause_after, pause_in_outage
-from .telling import tell
-
-if TYPE_CHECKING:
-    from .options import Options
+from .backoff import pause, visibility_timeout
+from .marks import PutOff, short_id, short_name
+from .plan import Plan
+from .publishing import HEADER, NUMBER, history, notify, same_message
 
 logger = logging.getLogger("django_redlock")
+NUMBERS: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch  # of messages
 Refusal: TypeAlias = LockTaken | NodesUnavailable
-VISIBILITY_TIMEOUT: Final = 3600.0  # seconds, of a Redis broker that is told nothing else
-LONGEST_PAUSE: Final = 60.0  # seconds
+Name: TypeAlias = str | tuple[str, ...]  # of a lock
+ATTRIBUTE: Final = "redlock_run"  # of a request: its ``Delivery``, when that holds a run name
+ROOM: Final = 60.0  # seconds for which a record stays after the broker may deliver a copy
 
 
 class Skipped(dict[str, Any]):
@@ -48,208 +66,301 @@ class Skipped(dict[str, Any]):
         super().__init__(skipped=True, reason=reason, retry_after=retry_after)
 
 
-class PutOff(Ignore):  # type: ignore[misc] # Celery has no types
-    """A copy comes back later, under the number and the task id of its message."""
+class Delivery:
+    """A call of a locked function, and the message whose run it is, if it is one.
 
-
-def label(task: Task | None) -> str | None:
-    """Make the owner label of a run, ``host:process(task):task_id``; None: there is no task id."""
-    if task is None or task.request.id is None:
-        return None
-    run = f"({short_name(task.name)}):{short_id(task.request.id)}"
-    host, _, pid = process_label().rpartition(":")
-    host = host.encode()[: LABEL_BYTES - len(pid) - len(run) - 1].decode(errors="ignore")
-    return f"{host}:{pid}{run}"
-
-
-def _is_own(refusal: Refusal, task_id: str) -> bool:
-    """Return True if a vote names this task id: any majority includes a node of the holder.
-
-    A label without a task id ends in a process id, which may look like a task id.
+    Attributes:
+        task: the task whose body it is; None: the function was called directly.
+        has_message: False for a direct and for an eager call.
+        is_copy: whether the broker delivered the message before, or an earlier run of it was met.
+        run_name: None: the message has no number, or is acknowledged before its run.
+        lease: of the run name, when the body has ended; None where it was not kept.
+        is_stored: whether Celery has stored the result, so that no copy needs to run.
     """
-    mark = short_id(task_id)
-    parts = [vote.holder.rsplit(":", 2) for vote in refusal.votes]
-    return any(each[2:] == [mark] for each in parts)
 
+    def __init__(self, task: Any, plan: Plan) -> None:
+        self.task, self._plan = task, plan
+        self.lease: Lease | None = None
+        self.is_stored = False
+        request: Any = None if task is None else task.request
+        self.has_message = not (request is None or request.called_directly or request.is_eager)
+        self.is_copy, self.run_name = False, None
+        if self.has_message:
+            flag = (request.delivery_info or {}).get("redelivered")
+            self.is_copy = bool(flag or history(request).get("again"))
+            self.run_name = self._find_run_name()
 
-def has_message(task: Task | None) -> bool:
-    """Return True if this is the run of a message, not a direct or an eager call."""
-    return task is not None and not (task.request.called_directly or task.request.is_eager)
+    def _find_run_name(self) -> str | None:
+        task = self.task
+        if not (getattr(task, "numbers_messages", False) and task.acks_late):
+            return None
+        if ATTRIBUTE in vars(task.request):  # the body calls itself
+            return None
+        number = history(task.request).get(NUMBER)
+        if not (isinstance(number, str) and NUMBERS(number)):
+            return None
+        return fill("run:{task}:{number}", {"task": task.name, "number": number})
 
+    @property
+    def label(self) -> str | None:
+        """The owner label, ``host:process(task):task_id``; None: there is no task id."""
+        if self.task is None or self.task.request.id is None:
+            return None
+        run = f"({short_name(self.task.name)}):{short_id(self.task.request.id)}"
+        host, _, pid = process_label().rpartition(":")
+        host = host.encode()[: LABEL_BYTES - len(pid) - len(run) - 1].decode(errors="ignore")
+        return f"{host}:{pid}{run}"
 
-def handle_conflict(
-    task: Task | None,
-    refusal: Refusal,
-    options: Options,
-    *,
-    alias: str,
-    waited: float = 0.0,
-    is_run: bool = False,
-) -> Skipped:
-    """Skip the message, or send it again for later, or raise the refusal.
+    @property
+    def _may_have_run(self) -> bool:
+        return self.is_copy or bool(self.task.request.retries)
 
-    Without a majority ``on_unavailable`` says what to do, and nothing is ever skipped.
+    def _notify(self, outcome: TaskOutcome, alias: str, name: Name, **more: Any) -> None:
+        if self.task is not None:
+            notify(outcome, self.task, self.task.request.id, alias=alias, name=name, **more)
 
-    Args:
-        alias: that of the lock.
-        waited: seconds for which this run has waited for the lock.
-        is_run: whether the message has a run name, the first of the names that were refused.
+    # -- a message that is refused ----------------------------------------------------------------
 
-    Raises:
-        Ignore: the message has finished in an earlier run, or it is a copy that was sent again.
-    """
-    again = False
-    if task is not None and _can_come_back(task, refusal):
+    def refuse(self, refusal: Refusal, alias: str, waited: float) -> Skipped:
+        """Skip the message, or send it again for later, or raise the refusal.
+
+        Without a majority ``on_unavailable`` says what to do, and nothing is ever skipped.
+
+        Args:
+            alias: that of the lock.
+            waited: seconds for which this run has waited for the lock.
+
+        Raises:
+            Ignore: the message has finished in an earlier run, or it is a copy that was sent again.
+            Retry, Reject: see ``_defer``.
+        """
+        plan = self._plan
+        if self.has_message and not _is_holder(refusal):
+            if refusal.code == ReasonCode.RECORDED:
+                self._note_finished("finished", alias, refusal.name)
+                raise Ignore("an earlier run of this message has finished")
+            own = self._meets_itself(refusal)
+            again = own or self._may_have_run
+            wanted = plan.on_conflict if isinstance(refusal, LockTaken) else plan.on_unavailable
+            if own or wanted == "retry" or (wanted == "skip" and again):
+                silently = self.run_name is not None and (own or self.is_copy)
+                self._defer(refusal, alias, waited, again=again, silently=silently)
+        if isinstance(refusal, LockTaken) and plan.on_conflict == "skip":
+            self._notify(TaskOutcome.SKIPPED, alias, refusal.name, error=refusal)
+            left = refusal.retry_after
+            return Skipped("the key is held", None if left is None else round(left, 3))
+        if isinstance(refusal, LockTaken) and self.task is not None:
+            _expect(self.task, refusal)
+        raise refusal
+
+    def _meets_itself(self, refusal: Refusal) -> bool:
+        """Return True if an earlier run of this message lives.
+
+        Any majority includes a node of the holder. A label without a task id ends in a process id,
+        which may look like a task id.
+        """
+        own = short_id(self.task.request.id)
+        if any(vote.holder.rsplit(":", 2)[2:] == [own] for vote in refusal.votes):
+            return True
+        return self.run_name is not None and any(vote.private for vote in refusal.votes)
+
+    def _defer(
+        self, refusal: Refusal, alias: str, waited: float, *, again: bool, silently: bool
+    ) -> NoReturn:
+        """Send this message again for later, with all it carries, its count of retries too.
+
+        Not by ``Task.retry``: that counts, and its ``max_retries`` argument stays behind in the
+        task.
+
+        Args:
+            silently: whether no state is stored: RETRY might replace what the first run stores.
+
+        Raises:
+            Retry: the message is sent; Celery acknowledges the old one and keeps chord and chain
+                open.
+            PutOff: the same, silently.
+            Reject: the message could not be sent, and the broker still has the old one.
+        """
+        task, request = self.task, self.task.request
+        before = history(request)
+        times, earlier = (_number(before.get(each)) for each in ("deferred", "waited"))
+        waited += earlier
+        seconds = pause(task, refusal, int(times), waited)
+        more = {"deferred": int(times) + 1, "again": again, "waited": round(waited + seconds, 3)}
+        message = task.signature_from_request(
+            request,
+            countdown=seconds,
+            retries=request.retries,
+            headers={**(request.headers or {}), HEADER: {**before, **more}},
+        )
+        try:
+            with same_message(copy=silently):
+                message.apply_async()
+        except OperationalError as error:
+            if task.acks_late:
+                raise Reject(error, requeue=True) from refusal
+            raise
+        self._notify(TaskOutcome.DEFERRED, alias, refusal.name, seconds=seconds, error=refusal)
+        if silently:
+            text = "%s[%s] is a copy and comes back in %.1f s: %s"
+            logger.info(text, task.name, request.id, seconds, refusal)
+            raise PutOff("this copy comes back later")
+        raise Retry(exc=refusal, when=seconds, sig=message)
+
+    # -- a message that has finished --------------------------------------------------------------
+
+    def has_succeeded(self, alias: str, name: Name) -> bool:
+        """Return True if this message may be a second copy, and a run of it succeeded.
+
+        With ``worker_deduplicate_successful_tasks`` Celery checks this for a message that the
+        broker marked as redelivered. A copy that was sent again for later has no such mark, so its
+        run checks it here, under the same conditions.
+        """
+        task = self.task
+        if not (self.has_message and task.acks_late and self._may_have_run):
+            return False
+        if not (task.app.conf.worker_deduplicate_successful_tasks and task.backend.persistent):
+            return False
+        try:
+            succeeded = bool(task.AsyncResult(task.request.id).state == states.SUCCESS)
+        except SoftTimeLimitExceeded:
+            raise
+        except Exception:  # noqa: BLE001 - of any library that stores results; unknown is not done
+            text = "%s[%s] may run a second time: its result cannot be read"
+            logger.warning(text, task.name, task.request.id)
+            return False
+        if succeeded:
+            self._note_finished("succeeded", alias, name)
+        return succeeded
+
+    def _note_finished(self, how: str, alias: str, name: Name) -> None:
+        text = "%s[%s] has %s before: this copy does not run"
+        logger.info(text, self.task.name, self.task.request.id, how)
+        self._notify(TaskOutcome.FINISHED_BEFORE, alias, name)
+
+    @contextmanager
+    def body(self, lease: Lease | None) -> Iterator[None]:
+        """Run the body in the block: store that it has started; in the end keep the run name.
+
+        Args:
+            lease: of the key, and of the run name if there is one; None: the body runs without a
+                lock.
+        """
+        self._store_started()
+        if lease is None or self.run_name is None:
+            yield
+            return
+        setattr(self.task.request, ATTRIBUTE, self)
+        try:
+            yield
+        except (Ignore, Reject):  # no result: all names are released, with the lease
+            raise
+        except BaseException:
+            keep(lease, self._own)
+            raise
+        keep(lease, self._own)
+
+    def _store_started(self) -> None:
+        """Store the state STARTED, where the tracer would have done it before the grant."""
+        task = self.task
+        if not (self.has_message and getattr(task, "stores_started", False)):
+            return
         request = task.request
-        if refusal.code == ReasonCode.RECORDED:
-            logger.info("%s[%s] has finished before: this copy does not run", task.name, request.id)
-            tell(TaskOutcome.FINISHED_BEFORE, task, request.id, alias=alias, name=refusal.name)
-            raise Ignore("an earlier run of this message has finished")
-        own = _is_own(refusal, request.id) or (is_run and _meets_run(refusal))
-        again = own or _may_have_run(request)
-        wanted = options.on_conflict
-        if isinstance(refusal, NodesUnavailable):
-            wanted = options.on_unavailable
-        if own or wanted == "retry" or (wanted == "skip" and again):
-            silently = is_run and (own or is_copy(task))
-            _defer(task, refusal, alias=alias, again=again, waited=waited, silently=silently)
-    if options.on_conflict == "skip" and isinstance(refusal, LockTaken):
-        seconds = refusal.retry_after
-        if task is not None:
-            name, task_id = refusal.name, task.request.id
-            tell(TaskOutcome.SKIPPED, task, task_id, alias=alias, name=name, error=refusal)
-        return Skipped("the key is held", None if seconds is None else round(seconds, 3))
-    if task is not None and isinstance(refusal, LockTaken):
-        expect_conflict(task, refusal)
-    raise refusal
+        ignored = vars(request).get("ignore_result")
+        if task.ignore_result if ignored is None else ignored:
+            return
+        meta = {"pid": os.getpid(), "hostname": request.hostname}
+        task.backend.store_result(request.id, meta, states.STARTED, request=request)
+
+    def _own(self, lease: Lease) -> None:
+        self.lease = lease
+
+    def end(self) -> None:
+        """Leave a completion record, or free the run name."""
+        lease, self.lease = self.lease, None
+        if lease is None:
+            return
+        # A handler that raises after the result was stored wants its message back.
+        if not (self.is_stored and sys.exc_info()[1] is None):
+            lease.release()
+        elif not record(lease, visibility_timeout(self.task) + ROOM):
+            text = "%s[%s] is done, and would run again if delivered again"
+            logger.warning(text, self.task.name, self.task.request.id)
 
 
-def _meets_run(refusal: Refusal) -> bool:
-    """Return True if a node has the run name: an earlier run of the message lives."""
-    return any(vote.private for vote in refusal.votes)
-
-
-def is_copy(task: Task | None) -> bool:
-    """Return True if the broker delivered the message before, or an earlier run of it was met."""
-    if task is None or not has_message(task):
-        return False
-    request = task.request
-    return bool((request.delivery_info or {}).get("redelivered") or history(request).get("again"))
-
-
-def _can_come_back(task: Task, refusal: Refusal) -> bool:
-    """Return True if there is a message to send again, and this call stack is not the holder."""
+def _is_holder(refusal: Refusal) -> bool:
+    """Return True if this call stack holds what it was refused: a body that locks its own key."""
     names = {refusal.name} if isinstance(refusal.name, str) else set(refusal.name)
-    inside = any(names.intersection(lease.names) for lease in context.leases())
-    return has_message(task) and not inside
+    return any(names.intersection(lease.names) for lease in context.leases())
 
 
-def _may_have_run(request: Any) -> bool:
-    """Return True if this message is a retry, or the broker delivered it before."""
-    redelivered = (request.delivery_info or {}).get("redelivered")
-    return bool(request.retries or redelivered or history(request).get("again"))
+def _number(value: object) -> float:
+    """Return a number of a header, or 0; JSON has whole numbers that no float can hold."""
+    return value if isinstance(value, int | float) and 0 <= value <= LONGEST else 0.0
 
 
-def has_succeeded(task: Task | None, alias: str, name: str | tuple[str, ...]) -> bool:
-    """Return True if this message may be a second copy, and a run of it succeeded; tell of it.
+class _OfTheKey(type):
+    def __instancecheck__(cls, error: object) -> bool:
+        return isinstance(error, LockTaken) and "conflict" in vars(error)
 
-    With ``worker_deduplicate_successful_tasks`` Celery checks this for a message that the broker
-    marked as redelivered. A copy that was sent again for later has no such mark, so its run checks
-    it here, under the same conditions.
+
+class Conflict(metaclass=_OfTheKey):
+    """What ``isinstance`` finds in a refusal of the key of a task."""
+
+
+def _expect(task: Task, refusal: LockTaken) -> None:
+    """Let Celery log an ordinary conflict as one line, without a traceback.
+
+    Celery does so for the errors in ``Task.throws``. ``LockTaken`` itself cannot be there: one that
+    the body of the task raises, of another lock, is a fault like any other.
     """
-    if task is None or not has_message(task):
-        return False
-    wanted = task.app.conf.worker_deduplicate_successful_tasks and task.acks_late
-    if not (wanted and task.backend.persistent and _may_have_run(task.request)):
-        return False
-    told = (task.name, task.request.id)
-    try:
-        succeeded = bool(task.AsyncResult(task.request.id).state == SUCCESS)
-    except SoftTimeLimitExceeded:
-        raise
-    except Exception:  # noqa: BLE001 - of any library that stores results; unknown is not done
-        logger.warning("%s[%s] may run a second time: its result cannot be read", *told)
-        return False
-    if succeeded:
-        logger.info("%s[%s] has succeeded before: this copy does not run", *told)
-        tell(TaskOutcome.FINISHED_BEFORE, task, task.request.id, alias=alias, name=name)
-    return succeeded
+    vars(refusal)["conflict"] = True
+    throws: Any = task.throws
+    expected = throws if isinstance(throws, tuple) else (throws,)
+    if Conflict not in expected:
+        task.throws = (*expected, Conflict)
 
 
-def _defer(
-    task: Task, refusal: Refusal, *, alias: str, again: bool, waited: float, silently: bool
-) -> NoReturn:
-    """Send this message again for later, with all it carries, its count of retries too.
-
-    Not by ``Task.retry``: that counts, and its ``max_retries`` argument stays behind in the task.
-
-    Args:
-        silently: whether no state is stored: RETRY might replace what the first run stores.
-
-    Raises:
-        Retry: the message is sent; Celery acknowledges the old one and keeps chord and chain open.
-        PutOff: the same, silently.
-        Reject: the message could not be sent, and the broker still has the old one.
-    """
-    request = task.request
-    before = history(request)
-    times, earlier = (_number(before.get(each)) for each in ("deferred", "waited"))
-    waited += earlier
-    pause = _pause(task, refusal, int(times), waited)
-    more = {"deferred": int(times) + 1, "again": again, "waited": round(waited + pause, 3)}
-    headers = {**(request.headers or {}), HEADER: {**before, **more}}
-    message = task.signature_from_request(
-        request, countdown=pause, retries=request.retries, headers=headers
-    )
-    try:
-        with same_message(copy=silently):
-            message.apply_async()
-    except OperationalError as error:
-        if task.acks_late:
-            raise Reject(error, requeue=True) from refusal
-        raise
-    tell(
-        TaskOutcome.DEFERRED,
-        task,
-        request.id,
-        alias=alias,
-        name=refusal.name,
-        seconds=pause,
-        error=refusal,
-    )
-    if silently:
-        told = (task.name, request.id, pause, refusal)
-        logger.info("%s[%s] is a copy and comes back in %.1f s: %s", *told)
-        raise PutOff("this copy comes back later")
-    raise Retry(exc=refusal, when=pause, sig=message)
+# -- what the tracer tells ------------------------------------------------------------------------
 
 
-def _number(told: object) -> float:
-    """Return a number that a header tells, or 0; JSON has whole numbers that no float can hold."""
-    return told if isinstance(told, int | float) and 0 <= told <= LONGEST else 0.0
+def take_over_started(task: Any) -> None:
+    """Let a class of tasks store STARTED after the grant, and not the tracer before it."""
+    if task.acks_late and task.track_started:
+        task.stores_started, task.track_started = True, False
 
 
-def _pause(task: Task, refusal: Refusal, times: int, waited: float) -> float:
-    """Return the seconds until the message comes back."""
-    longest = _longest_pause(task)
-    if isinstance(refusal, NodesUnavailable):
-        return pause_in_outage(times, longest)
-    most = refusal.retry_after
-    return pause_after(waited, longest if most is None else min(max(most, 0.1), longest))
+def _delivery_of(task: Any) -> Delivery | None:
+    request = getattr(task, "request", None)
+    found = None if request is None else vars(request).get(ATTRIBUTE)
+    return found if isinstance(found, Delivery) else None
 
 
-def _longest_pause(task: Task) -> float:
-    """Return half of the broker's visibility timeout, in seconds, a minute at the most.
-
-    A worker keeps a message with a countdown unacknowledged. If the broker took it for lost
-    meanwhile, each copy would be sent again, and the copies would multiply.
-    """
-    return min(LONGEST_PAUSE, visibility_timeout(task) / 2)
+def _on_stored(sender: Any = None, **_: object) -> None:
+    delivery = _delivery_of(sender)
+    if delivery is not None:
+        delivery.is_stored = True
 
 
-def visibility_timeout(task: Task) -> float:
-    """Return the seconds after which the broker takes an unacknowledged message for lost."""
-    timeout = (task.app.conf.broker_transport_options or {}).get("visibility_timeout")
-    if isinstance(timeout, int | float) and 0 < timeout < math.inf:
-        return float(timeout)
-    return VISIBILITY_TIMEOUT
+def _on_failure(sender: Any = None, **_: object) -> None:
+    """Note a failure, unless its message goes to a dead-letter queue, to be sent from there."""
+    acknowledged = getattr(sender, "acks_on_failure", None)
+    if acknowledged is None:  # before Celery 5.7
+        acknowledged = getattr(sender, "acks_on_failure_or_timeout", True)
+    if acknowledged:
+        _on_stored(sender)
+
+
+def _on_end(sender: Any = None, **_: object) -> None:
+    delivery = _delivery_of(sender)
+    if delivery is not None:
+        delivery.end()
+
+
+for _signal, _receiver in (
+    (signals.task_success, _on_stored),
+    (signals.task_retry, _on_stored),
+    (signals.task_failure, _on_failure),
+    (signals.task_postrun, _on_end),
+):
+    _signal.connect(_receiver, weak=False, dispatch_uid=f"redlock {_receiver.__name__}")

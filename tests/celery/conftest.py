@@ -12,7 +12,10 @@ from django.test import override_settings
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 
 from . import project
+from .desk import desk, transactional
 from .site import TTL, Site
+
+__all__ = ["desk", "transactional"]
 
 
 @pytest.fixture(scope="session")  # once per process: Celery's result consumer keeps its broker

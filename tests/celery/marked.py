@@ -1,7 +1,7 @@
-"""Tasks of ``project`` that are not queued twice, for test_marked_workers.
+"""Tasks of ``project`` that are not queued twice, for test_messages.
 
-A worker with TEST_TELL in its environment writes down the signals of its messages; with
-TEST_TELL_FAILS its receivers raise.
+A worker with TEST_TELL in its environment writes down the signals of its messages, and its
+receivers raise then.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from .project import app, note, noted, until_told
 
 
 def tell(sender: str, *, called: str, name: Any, task_id: str, **_: Any) -> None:
-    """Be a receiver."""
+    """Be a receiver that writes down what it gets, and has a fault."""
     note(called, name, task=sender, id=task_id)
-    if os.environ.get("TEST_TELL_FAILS"):
-        raise KeyError("receiver")
+    raise KeyError("receiver")
 
 
 if "TEST_TELL" in os.environ:
@@ -96,14 +95,6 @@ def retrying(self: Task, key: str) -> str:
         if not self.request.retries:
             raise self.retry(countdown=2)
     return "done"
-
-
-@app.task(bind=True, base=LockedTask)
-@locked_task("marked:{key}", mode="until_finished")
-def failing(self: Task, key: str) -> str:
-    """Work that cannot be done."""
-    with noted(self, key):
-        raise ValueError(key)
 
 
 @app.task(bind=True, base=LockedTask)

@@ -30,8 +30,7 @@ from celery.signals import task_postrun, task_prerun, task_success, worker_init,
 from django.conf import settings
 
 from django_redlock import current_lease, redlock
-from django_redlock.celery import patience, redelivery
-from django_redlock.celery.decorator import LockedTask, locked_task
+from django_redlock.celery import LockedTask, backoff, locked_task
 from django_redlock.leases import state
 from tests.support.waiting import eventually
 
@@ -49,12 +48,12 @@ if "TEST_LOCKS" in os.environ:
 
 def doubling(waited: float, most: float) -> float:
     """Pauses as if no release were near."""
-    return patience.pause_in_outage(int(math.log2(1 + waited)), most)
+    return backoff.pause_in_outage(int(math.log2(1 + waited)), most)
 
 
 if "TEST_IMPATIENT" in os.environ:  # a broken variant: no wait in the worker, pauses that double
-    vars(patience).update(MOST=0.0, LEAST=0.0)
-    vars(redelivery).update(pause_after=doubling)
+    vars(backoff).update(MOST=0.0, LEAST=0.0)
+    vars(backoff).update(pause_after=doubling)
 
 app = Celery("tests.celery.project", set_as_current=False)
 app.conf.update(
@@ -180,12 +179,17 @@ def failing(self: Task, key: str) -> None:
         raise self.retry(countdown=0)
 
 
+def is_first(task: Task) -> bool:
+    """Whether no run of this message has begun before."""
+    with closing(redis.Redis.from_url(app.conf.result_backend)) as client:
+        return bool(client.incr(f"times:{task.request.id}") == 1)
+
+
 @app.task(bind=True, acks_late=True)
 @locked_task("work:{key}")
 def late(self: Task, key: str, seconds: float) -> str:
     """Work whose message stays with the broker until it is done; slow only the first time."""
-    with closing(redis.Redis.from_url(app.conf.result_backend)) as client:
-        first = client.incr(f"times:{self.request.id}") == 1
+    first = is_first(self)
     with noted(self, key):
         time.sleep(seconds if first else 0)
     return "done"

@@ -8,20 +8,33 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import uuid
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from django_redlock.core.quorum import majority_of
 from django_redlock.testing import EmbeddedNode
 from tests.support.waiting import eventually
 
-from . import project
+from . import marked, project
 
 TTL = 2.0
 CHILDREN = 4
 ROUNDING = 0.005  # seconds
 GET = 30.0  # seconds for a result
+MARKED = (
+    marked.once,
+    marked.anew,
+    marked.soon,
+    marked.quick,
+    marked.late,
+    marked.rejecting,
+    marked.retrying,
+)
 
 
 class Site:
@@ -168,3 +181,108 @@ def end(worker: subprocess.Popen[bytes], number: signal.Signals = signal.SIGTERM
     except subprocess.TimeoutExpired:
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait(15)
+
+
+# -- what tests ask of a site ------------------------------------------------------------------
+
+
+def new_key() -> str:
+    """A key that no other test has."""
+    return uuid.uuid4().hex
+
+
+def intervals(site: Site, keys: list[str]) -> dict[str, list[tuple[float, float]]]:
+    """When the bodies of each key ran, in order."""
+    found = defaultdict(list)
+    begun: dict[tuple[str, str], float] = {}
+    for note in sorted(site.notes(), key=lambda note: note["at"]):
+        if note["key"] in keys:
+            run = (note["id"], note["pid"])
+            if note["what"] == "begin":
+                begun[run] = note["at"]
+            elif note["what"] == "end":
+                found[note["key"]].append((begun.pop(run), note["at"]))
+    return {key: sorted(runs) for key, runs in found.items()}
+
+
+def overlaps(runs: list[tuple[float, float]]) -> int:
+    """How often a run began before the one before it had ended."""
+    return sum(later[0] < earlier[1] for earlier, later in itertools.pairwise(runs))
+
+
+def is_skipped(result: object) -> bool:
+    """Whether it is the result of a duplicate."""
+    return isinstance(result, dict) and result["skipped"] is True
+
+
+def came_back(site: Site, task_id: str) -> int:
+    """How often a worker said that a message comes back later."""
+    logs = "".join(path.read_text() for path in site.logs.iterdir())
+    return sum(f"[{task_id}] retry: " in line for line in logs.splitlines())
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs, or could go on to."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+def wait_until_taken_for_lost(site: Site, task_id: str) -> None:
+    """Return when the next worker that starts will deliver the unacknowledged message again."""
+
+    def is_overdue() -> bool:
+        overdue = site.client.zrange(
+            "unacked_index", 0, time.time() - project.SOON - 0.1, byscore=True
+        )
+        kept = site.client.hmget("unacked", overdue) if overdue else []
+        return any(f'"id": "{task_id}"' in message for message in kept if message)
+
+    eventually(is_overdue, within=GET, every=0.05)
+
+
+def kill_child(site: Site, key: str) -> float:
+    """Kill the child that works on the key, as the system does when memory runs out; when."""
+    (begun,) = site.begun(key)
+    os.kill(begun["pid"], signal.SIGKILL)
+    eventually(lambda: not is_alive(begun["pid"]), within=GET)
+    return time.monotonic()
+
+
+def ended_silently(site: Site, task_id: str) -> int:
+    """How many copies of a message ended without a state."""
+    logs = "".join(path.read_text() for path in site.logs.iterdir())
+    return sum(f"[{task_id}] ignored" in line for line in logs.splitlines())
+
+
+def marks_of(site: Site, key: str) -> int:
+    """On how many nodes a message with this key has a mark."""
+    names = [f"redlock:mark:{task.name}:marked:{key}" for task in MARKED]
+    return sum(client.exists(*names) > 0 for client in site.nodes)
+
+
+def unmarked(site: Site, key: str) -> None:
+    """Wait until no node has a mark: who takes it away waits for a majority of them."""
+    eventually(lambda: marks_of(site, key) == 0, within=GET, what=f"no mark of {key}")
+
+
+def minority_marked(site: Site, key: str) -> None:
+    """Wait until no majority has a mark.
+
+    A majority is enough to send: on a busy machine the last node may get a mark when the worker has
+    removed the others. It keeps no message from being sent, for it takes a majority to do that.
+    """
+    eventually(lambda: marks_of(site, key) < majority_of(len(site.nodes)), within=GET)
+
+
+def runs(site: Site, key: str) -> int:
+    """How often a body has begun."""
+    return len(site.notes("begin", key))
+
+
+def if_sent(task: Any, key: str, queue: str) -> Any:
+    """The result of a message, if it was no duplicate."""
+    result = task.apply_async((key,), queue=queue)
+    return None if result.duplicate else result

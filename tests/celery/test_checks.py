@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from django.core import checks
 
+from django_redlock import apps
 from django_redlock.celery import LockedTask, locked_task
 from django_redlock.celery.checks import check_tasks
 from tests.support.addresses import explained
 
-from .test_decorator import Desk, desk
-
-__all__ = ["desk"]
+from .desk import Desk
 
 SAFE = {"reject_on_worker_lost": True}
 MARKED = {"mode": "until_finished"}
@@ -21,6 +21,12 @@ MARKED = {"mode": "until_finished"}
 
 def nothing() -> None:
     """Do nothing."""
+
+
+def test_the_check_is_registered() -> None:
+    """``manage.py check`` and a worker run it."""
+    registered: list[Any] = checks.registry.registry.get_checks()
+    assert apps.check_tasks in registered
 
 
 def found_in(app: Celery) -> list[str]:

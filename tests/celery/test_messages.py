@@ -1,8 +1,9 @@
-"""Messages that are sent oddly, or not at all: what real workers make of them."""
+"""Messages that are not queued twice, sent oddly, or not at all, and real workers."""
 
 from __future__ import annotations
 
 import itertools
+import signal
 import subprocess
 import sys
 import time
@@ -19,20 +20,181 @@ from kombu.exceptions import OperationalError
 
 from django_redlock import redlock
 from django_redlock.errors import DuplicateTask, LeaseLost, LockTaken, NodesUnavailable
-from tests.simulation.mutants.edits import Edit, with_edits
 from tests.support.waiting import eventually
 
 from . import marked, project, varied
-from .site import GET, Site, end
-from .test_marked_workers import marks_of, runs, unmarked
-from .test_workers import is_skipped, new_key
+from .site import (
+    GET,
+    TTL,
+    Site,
+    end,
+    if_sent,
+    intervals,
+    is_skipped,
+    marks_of,
+    minority_marked,
+    new_key,
+    overlaps,
+    runs,
+    unmarked,
+    wait_until_taken_for_lost,
+)
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def transactional(transactional_db: None) -> None:
-    """A database whose transactions are committed."""
+# -- what is not sent twice ----------------------------------------------------------------------
+
+
+def test_one_of_twenty_messages_is_sent_and_runs(site):
+    """The others are told its result."""
+    key = new_key()
+    results = [marked.once.delay(key) for _ in range(20)]
+    assert [each.duplicate for each in results] == [False] + [True] * 19
+    assert len({each.id for each in results}) == 1
+    site.begun(key)
+    assert marked.once.delay(key).duplicate is True  # it runs: the lock is the mark
+    site.end_run(key)
+    assert [each.get(timeout=GET) for each in results] == ["done"] * 20
+    assert runs(site, key) == 1
+    unmarked(site, key)
+    assert marked.once.delay(key).duplicate is False
+    site.end_run(key)
+
+
+def test_a_queue_longer_than_the_ttl_of_the_lock(site):
+    """A message with a countdown, and one that no worker takes, keep others out all the time."""
+    key, other, queue = new_key(), new_key(), new_key()
+    waiting = marked.quick.apply_async((key,), countdown=TTL + 2)
+    stuck = marked.quick.apply_async((other,), queue=queue)
+    began = time.monotonic()
+    while time.monotonic() - began < TTL + 1:
+        assert marked.quick.delay(key).id == waiting.id
+        assert marked.quick.delay(other).id == stuck.id
+        time.sleep(0.1)
+    assert waiting.get(timeout=GET) == "done"
+    with site.worker(1, queue):
+        assert stuck.get(timeout=GET) == "done"
+    assert (runs(site, key), runs(site, other)) == (1, 1)
+
+
+@pytest.mark.load  # the second message is sent before the ttl is over
+def test_a_killed_run_that_was_acknowledged_blocks_for_one_ttl(site):
+    """Its mark went when it began, so the next message is sent when the lock has expired."""
+    key = new_key()
+    queue = new_key()
+    first = marked.once.apply_async((key,), queue=queue)
+    with site.worker(1, queue) as worker:
+        site.begun(key)
+        end(worker, signal.SIGKILL)
+    again = marked.once.apply_async((key,), queue=queue)
+    assert again.id == first.id  # the lock is there for a while
+    site.ends_in_one_ttl(f"marked:{key}")
+    again = if_sent(marked.once, key, queue)
+    assert again
+    with site.worker(1, queue):
+        site.begun(key, times=2)
+        site.end_run(key)
+        assert again.get(timeout=GET) == "done"
+
+
+def test_a_redelivered_message_runs_without_its_mark(site):
+    """Killed in the middle, with acks_late: the mark is gone, and stops nothing."""
+    key, queue = new_key(), new_key()
+    result = marked.late.apply_async((key,), queue=queue)
+    with site.worker(1, queue, lost_after=project.SOON) as worker:
+        site.begun(key)
+        end(worker, signal.SIGKILL)
+    wait_until_taken_for_lost(site, result.id)
+    with site.worker(1, queue, lost_after=project.SOON):
+        site.begun(key, times=2)
+        assert marked.late.apply_async((key,), queue=queue).id == result.id
+        site.end_run(key)
+        assert result.get(timeout=GET) == "done"
+    unmarked(site, key)
+
+
+def nonces(site: Site, key: str) -> set[bytes]:
+    """The nonces of the marks of messages with this key."""
+    name = f"redlock:mark:{marked.rejecting.name}:marked:{key}"
+    found = [client.get(name) for client in site.nodes]
+    return {value.partition(b":")[0] for value in found if value}
+
+
+def test_a_child_killed_before_it_puts_a_message_off_leaves_no_mark(site):
+    """It has marked the message that it was to send anew; the broker delivers the old one again.
+
+    That one has another nonce in its header. It must remove the mark of the message that was never
+    sent, for else nothing runs for this key until ``queue_ttl`` is over.
+    """
+    key, queue = new_key(), new_key()
+    with redlock(f"marked:{key}"), site.worker(1, queue, TEST_DIES_BEFORE_SENDING="1"):
+        first = marked.rejecting.apply_async((key,), queue=queue)
+        (nonce,) = nonces(site, key)
+        eventually(lambda: nonces(site, key) not in ({nonce}, set()), within=GET)  # and is killed
+    with site.worker(1, queue):
+        assert first.get(timeout=GET) == "done"
+        unmarked(site, key)
+        assert if_sent(marked.rejecting, key, queue).get(timeout=GET) == "done"
+
+
+def test_terminating_frees_nothing_while_the_child_runs(site):
+    """A child that does not hear the signal holds the key, and no second message is sent."""
+    key, queue = new_key(), new_key()
+    result = marked.stubborn.apply_async((key,), queue=queue)
+    with site.worker(1, queue) as worker:
+        (begun,) = site.begun(key)
+        result.revoke(terminate=True)
+        eventually(lambda: result.state == "REVOKED", within=GET)
+        time.sleep(TTL + 0.5)
+        assert marked.stubborn.apply_async((key,), queue=queue).id == result.id
+        assert begun["pid"] != worker.pid
+        end(worker, signal.SIGKILL)
+    eventually(lambda: if_sent(marked.stubborn, key, queue), within=GET, every=0.1)
+    site.client.delete(queue)
+
+
+def test_groups_chords_and_chains_with_duplicates_finish(site):
+    """Their parts are always sent; each ends as a success."""
+    key = new_key()
+    first = marked.once.delay(key)
+    site.begun(key)
+    all_of_one = [marked.once.s(key) for _ in range(3)]
+    grouped = group(all_of_one)().get(timeout=GET)
+    collected = chord(all_of_one)(project.collect.s()).get(timeout=GET)
+    chained = chain(marked.once.si(key), project.collect.s())().get(timeout=GET)
+    last = chain(project.collect.s([]), marked.once.si(key))().get(timeout=GET)
+    assert all(map(is_skipped, [*grouped, *collected, chained, last]))
+    assert (len(grouped), len(collected)) == (3, 3)
+    site.end_run(key)
+    assert first.get(timeout=GET) == "done"
+    assert runs(site, key) == 1
+
+
+def test_many_messages_run_after_the_last_was_asked_for(site):
+    """300 messages for 5 keys: after the last of each key was asked for, a run has begun.
+
+    With until_started that is what it is for: whatever changed before ``delay`` is seen by a run.
+    """
+    keys = [new_key() for _ in range(5)]
+    asked: dict[str, float] = {}
+    results = []
+    for number in range(300):
+        key = keys[number % 5]
+        asked[key] = time.monotonic()
+        results.append(marked.anew.delay(key))
+        site.end_run(key)
+    sent_ = [each for each in results if not each.duplicate]
+    assert {each.id for each in results} == {each.id for each in sent_}
+    assert [each.get(timeout=2 * GET) for each in sent_] == ["done"] * len(sent_)
+    for key in keys:
+        begun = [note["at"] for note in site.notes("begin", key)]
+        assert max(begun) > asked[key]
+        assert overlaps(intervals(site, [key])[key]) == 0
+        minority_marked(site, key)
+
+
+# -- what is sent oddly, or not at all ------------------------------------------------------------
 
 
 def test_messages_of_a_transaction_are_sent_after_the_commit(site, transactional):
@@ -73,33 +235,6 @@ def test_a_broker_that_is_down_leaves_no_mark(site):
             unmarked(site, key)
     assert marked.quick.delay(key).get(timeout=GET) == "done"
     assert runs(site, key) == 1
-
-
-def test_a_mark_that_stays_behind_a_failed_publish_is_seen(site):
-    """Broken: nothing removes the mark. The next message is taken for a duplicate of none."""
-    from django_redlock.celery.publishing import messages
-
-    key = new_key()
-    edit = Edit(messages, "_publish", "marking.take_back()", "pass")
-    with with_edits(edit), nowhere() as broker, pytest.raises(OperationalError):
-        marked.quick.apply_async((key,), connection=broker, retry=False)
-    eventually(lambda: marks_of(site, key) == 5, within=GET)  # the last node, too
-    assert marked.quick.delay(key).duplicate is True
-    marked.quick.unmark((key,))
-
-
-def test_a_mark_that_is_gone_stops_no_message(site):
-    """It was removed while the message waited: a second one is sent, and both run."""
-    key, queue = new_key(), new_key()
-    first = marked.quick.apply_async((key,), queue=queue)
-    assert marked.quick.apply_async((key,), queue=queue).id == first.id
-    marked.quick.unmark((key,))
-    second = marked.quick.apply_async((key,), queue=queue)
-    assert second.duplicate is False
-    with site.worker(2, queue):
-        assert [each.get(timeout=GET) for each in (first, second)] == ["done"] * 2
-    assert runs(site, key) == 2
-    unmarked(site, key)
 
 
 def test_a_retry_leaves_the_mark_of_another_message(site):

@@ -18,15 +18,18 @@ from django_redlock import redlock
 from tests.support.waiting import eventually
 
 from . import marked, project, varied
-from .site import GET, TTL, Site
-from .test_marked_workers import runs, unmarked
-from .test_workers import (
+from .site import (
+    GET,
+    TTL,
+    Site,
     came_back,
     ended_silently,
     intervals,
     is_skipped,
     new_key,
     overlaps,
+    runs,
+    unmarked,
     wait_until_taken_for_lost,
 )
 
@@ -263,19 +266,20 @@ def test_a_warm_shutdown_lets_the_body_end(site, name):
 
 # In the other pools Celery itself breaks down at a SIGQUIT, or ends as at a SIGTERM.
 COLD = ("prefork", signal.SIGQUIT)
-KILLED = [(name, signal.SIGKILL) for name in POOLS if name != "prefork"]  # see test_workers
+KILLED = [(name, signal.SIGKILL) for name in POOLS]
 
 
 @pytest.mark.parametrize(("name", "sign"), [COLD, *KILLED])
 def test_a_worker_that_ends_at_once_loses_nothing(site, name, sign):
     """SIGKILL, or a cold shutdown: free within one ttl, and the message comes back and runs."""
     key, queue = new_key(), new_key()
-    result = project.late.apply_async((key, 10 * GET), queue=queue)
+    result = varied.asleep.apply_async((key, 10 * GET), queue=queue)
     with site.worker(2, queue, pool=name, lost_after=project.SOON) as worker:
         site.begun(key)
+        alive = site.ends(f"work:{key}")
         worker.send_signal(sign)
         worker.wait(GET)
-    site.ends_in_one_ttl(f"work:{key}")
+    site.ends_in_one_ttl(f"work:{key}", alive if sign is signal.SIGKILL else None)
     with redlock(f"work:{key}", wait=GET):
         pass
     if not site.client.llen(queue):

@@ -18,9 +18,19 @@ from tests.support.rabbitmq import rabbitmq, why_not
 from tests.support.waiting import eventually
 
 from . import marked, project, varied
-from .site import GET, Site, end
-from .test_marked_workers import runs, unmarked
-from .test_workers import ended_silently, intervals, is_skipped, kill_child, new_key, overlaps
+from .site import (
+    GET,
+    Site,
+    end,
+    ended_silently,
+    intervals,
+    is_skipped,
+    kill_child,
+    new_key,
+    overlaps,
+    runs,
+    unmarked,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -130,20 +140,6 @@ def test_no_second_message_is_queued(rabbit):
         assert runs(rabbit.site, key) == count
         unmarked(rabbit.site, key)
     rabbit.comes_to(0, queue)
-
-
-def test_a_retry_keeps_its_place(rabbit):
-    """By hand or by ``autoretry_for``: no message is sent between two tries."""
-    queue = new_key()
-    with rabbit.worker(2, queue):
-        for task in (marked.retrying, varied.retried):
-            key = new_key()
-            first = rabbit.send(task, key, queue=queue)
-            eventually(lambda: first.state == "RETRY", within=GET, every=0.02)  # noqa: B023
-            assert rabbit.send(task, key, queue=queue).id == first.id
-            assert first.get(timeout=GET) == "done"
-            assert runs(rabbit.site, key) == 2
-            unmarked(rabbit.site, key)
 
 
 def test_the_message_of_a_killed_worker_is_delivered_again_and_runs(rabbit):

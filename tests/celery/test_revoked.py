@@ -15,9 +15,14 @@ from django_redlock import redlock
 from tests.support.waiting import eventually
 
 from . import marked, project
-from .site import GET, Site
-from .test_marked_workers import runs, sent, unmarked
-from .test_workers import new_key
+from .site import (
+    GET,
+    Site,
+    if_sent,
+    new_key,
+    runs,
+    unmarked,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +83,7 @@ def sent_again(task: Any, key: str, queue: str) -> Any:
     if task is project.long:  # it is skipped by a key that is held, and has no mark
         redlock(f"work:{key}", wait=GET).acquire().release()
         return task.apply_async((key,), queue=queue)
-    return sent(task, key, queue)
+    return if_sent(task, key, queue)
 
 
 def come_back(site: Site, mode: Mode, key: str, **options: Any) -> Any:
@@ -89,23 +94,13 @@ def come_back(site: Site, mode: Mode, key: str, **options: Any) -> Any:
     return result, lease
 
 
-def test_a_message_is_revoked_on_its_way_back(site: Site, mode: Mode):
+@pytest.mark.parametrize("lifetime", ["revoked", "expired"])
+def test_a_message_ends_on_its_way_back(site: Site, mode: Mode, lifetime: str):
     """It does not run, its mark is gone, and the next message for the key runs."""
     key = new_key()
-    first, lease = come_back(site, mode, key)
-    first.revoke()
-    with pytest.raises(TaskRevokedError):
-        first.get(timeout=GET)
-    lease.release()
-    unmarked(site, key)
-    assert runs(site, key) == 0
-    next_one_runs(site, mode, key)
-
-
-def test_a_message_expires_on_its_way_back(site: Site, mode: Mode):
-    """It comes back no longer than until then, and the next message for the key runs."""
-    key = new_key()
-    first, lease = come_back(site, mode, key, expires=3)
+    first, lease = come_back(site, mode, key, **{"expires": 3} if lifetime == "expired" else {})
+    if lifetime == "revoked":
+        first.revoke()
     with pytest.raises(TaskRevokedError):
         first.get(timeout=GET)
     lease.release()

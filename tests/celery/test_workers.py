@@ -2,141 +2,41 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import time
-import uuid
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import chain, chord, group
+from celery import chord
 from celery.exceptions import ChordError, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 
 from django_redlock import redlock
 from django_redlock.testing import EmbeddedNodes
+from tests.support.inherited import children, shared, to_nodes
 from tests.support.waiting import eventually
 
 from . import project
-from .site import CHILDREN, GET, TTL, Site, end
+from .site import (
+    CHILDREN,
+    GET,
+    TTL,
+    Site,
+    came_back,
+    end,
+    ended_silently,
+    intervals,
+    is_alive,
+    kill_child,
+    new_key,
+    overlaps,
+    wait_until_taken_for_lost,
+)
 
 pytestmark = pytest.mark.slow
-
-
-def new_key() -> str:
-    """A key that no other test has."""
-    return uuid.uuid4().hex
-
-
-def intervals(site: Site, keys: list[str]) -> dict[str, list[tuple[float, float]]]:
-    """When the bodies of each key ran, in order."""
-    found = defaultdict(list)
-    begun: dict[tuple[str, str], float] = {}
-    for note in sorted(site.notes(), key=lambda note: note["at"]):
-        if note["key"] in keys:
-            run = (note["id"], note["pid"])
-            if note["what"] == "begin":
-                begun[run] = note["at"]
-            elif note["what"] == "end":
-                found[note["key"]].append((begun.pop(run), note["at"]))
-    return {key: sorted(runs) for key, runs in found.items()}
-
-
-def overlaps(runs: list[tuple[float, float]]) -> int:
-    """How often a run began before the one before it had ended."""
-    return sum(later[0] < earlier[1] for earlier, later in itertools.pairwise(runs))
-
-
-def at_once(site: Site, task: Any) -> tuple[int, list[int]]:
-    """Send 16 messages for 3 keys; overlaps within a key, and runs of each.
-
-    One key after the other, so that any two children that are free meet over it: in turns,
-    three free children would go on in step, each with a key of its own.
-    """
-    keys = [new_key() for _ in range(3)]
-    results = [task.delay(keys[number * 3 // 16], 0.15) for number in range(16)]
-    assert [result.get(timeout=GET) for result in results] == ["done"] * 16
-    runs = intervals(site, keys)
-    return sum(map(overlaps, runs.values())), sorted(map(len, runs.values()))
-
-
-def test_never_two_of_one_key_at_once(site):
-    """16 messages for 3 keys through 4 children: all run, of each key one at a time."""
-    assert at_once(site, project.patient) == (0, [5, 5, 6])
-
-
-def test_two_keys_do_not_wait_for_each_other(site):
-    """Messages for different keys are worked on at once."""
-    keys = [new_key() for _ in range(2)]
-    results = [project.lasting.delay(key) for key in keys]
-    for key in keys:
-        site.begun(key)
-    site.enough(*keys)
-    assert [result.get(timeout=GET) for result in results] == ["done"] * 2
-
-
-def test_without_the_decorator_they_do_overlap(site):
-    """The same messages without a lock run into each other: the test above can fail."""
-    overlapping, runs = at_once(site, project.unlocked)
-    assert runs == [5, 5, 6]
-    assert overlapping > 0
-
-
-def is_skipped(result: object) -> bool:
-    """Whether it is the result of a duplicate."""
-    return isinstance(result, dict) and result["skipped"] is True
-
-
-def with_duplicates(key: str) -> list[Any]:
-    """Work, and three duplicates of it, which come a little later."""
-    later = [project.lasting.s(key).set(countdown=1) for _ in range(3)]
-    return [project.lasting.s(key), *later]
-
-
-def end_behind_duplicates(site: Site, key: str, sent: Any) -> None:
-    """Let the work be done when the duplicates have been turned away."""
-    eventually(lambda: sum(is_skipped(each.result) for each in sent) == 3, within=GET, every=0.05)
-    site.enough(key)
-
-
-def test_a_group_with_duplicates_finishes(site):
-    """Each duplicate in a group is a success; the work is done."""
-    key = new_key()
-    sent = group(with_duplicates(key))()
-    end_behind_duplicates(site, key, sent.results)
-    results = sent.get(timeout=GET)
-    assert (len(results), results.count("done"), sum(map(is_skipped, results))) == (4, 1, 3)
-
-
-def test_a_chord_with_duplicates_finishes(site):
-    """The body of a chord runs when duplicates are in its header, and is told of them."""
-    key = new_key()
-    sent = chord(with_duplicates(key))(project.collect.s())
-    end_behind_duplicates(site, key, sent.parent.results)
-    results = sent.get(timeout=GET)
-    assert (len(results), results.count("done"), sum(map(is_skipped, results))) == (4, 1, 3)
-
-
-def test_a_chord_waits_for_what_comes_back(site):
-    """Messages that wait for a lock stay in their chord, and each is done."""
-    key = new_key()
-    header = [project.patient.s(key, 0.2) for _ in range(3)]
-    assert chord(header)(project.collect.s()).get(timeout=GET) == ["done"] * 3
-    assert overlaps(intervals(site, [key])[key]) == 0
-
-
-def test_a_chain_with_a_duplicate_goes_on(site):
-    """The next link of a chain runs after a duplicate, and is given its result."""
-    key = new_key()
-    with redlock(f"work:{key}"):
-        skipped = chain(project.skipping.s(key, 0), project.collect.s())().get(timeout=GET)
-    assert is_skipped(skipped)
-    assert chain(project.skipping.s(key, 0), project.collect.s())().get(timeout=GET) == "done"
 
 
 def wasted(site: Site, count: int, seconds: float) -> tuple[float, int]:
@@ -200,12 +100,6 @@ def test_waiting_uses_up_no_retry(site):
     assert [note["retries"] for note in site.notes("begin", key)] == [0, 1, 2]
 
 
-def came_back(site: Site, task_id: str) -> int:
-    """How often a worker said that a message comes back later."""
-    logs = "".join(path.read_text() for path in site.logs.iterdir())
-    return sum(f"[{task_id}] retry: " in line for line in logs.splitlines())
-
-
 def test_a_second_copy_of_a_message_waits_for_the_first(site):
     """Of two copies with one task id one runs, the other after it; none is lost."""
     key, task_id = new_key(), new_key()
@@ -248,48 +142,10 @@ def test_a_hard_limit_leaves_the_lock_to_its_ttl(site):
     assert site.notes("end", key) == []
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process runs, or could go on to."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
-
-
 def late(site: Site) -> tuple[str, str, Any]:
     """A message that is acknowledged when it is done, in a queue of its own: key, queue, result."""
     key, queue = new_key(), new_key()
     return key, queue, project.late.apply_async((key, 10 * GET), queue=queue)
-
-
-def wait_until_taken_for_lost(site: Site, task_id: str) -> None:
-    """Return when the next worker that starts will deliver the unacknowledged message again."""
-
-    def is_overdue() -> bool:
-        overdue = site.client.zrange(
-            "unacked_index", 0, time.time() - project.SOON - 0.1, byscore=True
-        )
-        kept = site.client.hmget("unacked", overdue) if overdue else []
-        return any(f'"id": "{task_id}"' in message for message in kept if message)
-
-    eventually(is_overdue, within=GET, every=0.05)
-
-
-def test_a_killed_worker_leaves_nothing_for_longer_than_a_ttl(site):
-    """SIGKILL in the middle: free within one ttl, and the redelivered message runs."""
-    key, queue, result = late(site)
-    with site.worker(1, queue, lost_after=project.SOON) as worker:
-        site.begun(key)
-        alive = site.ends(f"work:{key}")
-        end(worker, signal.SIGKILL)
-        site.ends_in_one_ttl(f"work:{key}", alive)
-        with redlock(f"work:{key}", wait=GET):
-            pass
-    wait_until_taken_for_lost(site, result.id)
-    assert site.notes("end", key) == []
-    with site.worker(1, queue, lost_after=project.SOON):
-        assert result.get(timeout=GET) == "done"
 
 
 def test_a_redelivered_message_outlives_the_run_that_it_waited_for(site):
@@ -313,14 +169,6 @@ def sent(task: Any) -> tuple[str, str, Any]:
     """A message in a queue of its own, for work that ends when it is told: key, queue, result."""
     key, queue = new_key(), new_key()
     return key, queue, task.apply_async((key,), queue=queue)
-
-
-def kill_child(site: Site, key: str) -> float:
-    """Kill the child that works on the key, as the system does when memory runs out; when."""
-    (begun,) = site.begun(key)
-    os.kill(begun["pid"], signal.SIGKILL)
-    eventually(lambda: not is_alive(begun["pid"]), within=GET)
-    return time.monotonic()
 
 
 def test_late_acknowledgement_alone_loses_the_message_of_a_killed_child(site):
@@ -351,16 +199,7 @@ def test_the_rejected_message_of_a_killed_child_runs_again(site):
     assert len(site.notes("begin", key)) == 2
 
 
-# -- longer than the visibility timeout -----------------------------------------------------------
-
-
 # -- completion records ---------------------------------------------------------------------------
-
-
-def ended_silently(site: Site, task_id: str) -> int:
-    """How many copies of a message ended without a state."""
-    logs = "".join(path.read_text() for path in site.logs.iterdir())
-    return sum(f"[{task_id}] ignored" in line for line in logs.splitlines())
 
 
 def test_copies_of_what_has_finished_do_not_run(site):
@@ -416,21 +255,6 @@ def check_first_results(singles: dict[Any, Any], chords: dict[Any, Any]) -> None
             assert result.get(timeout=GET) == ["done", "done"]
 
 
-def test_a_recorded_task_longer_than_the_visibility_timeout_runs_once(site):
-    """What runs again and again without a record, see below, ends with the first run."""
-    with outlast(site, project.recorded) as (key, queue, result):
-        eventually(lambda: ended_silently(site, result.id), within=GET, every=0.05)
-        site.end_run(key)
-        assert result.get(timeout=GET) == "done"
-        eventually(lambda: not site.keeps(queue, result.id), within=GET)
-    with site.worker(1, queue, lost_after=project.SOON):
-        other = project.skipping.apply_async((new_key(), 0), queue=queue)
-        assert other.get(timeout=GET) == "done"
-    assert len(site.notes("begin", key)) == 1
-    with redlock(f"work:{key}"):
-        pass
-
-
 def test_the_message_of_a_killed_child_runs_though_its_copy_has_waited(site):
     """The first run lives, and its copy waits; it is killed, and the copy runs."""
     with outlast(site, project.recorded) as (key, queue, result):
@@ -443,20 +267,6 @@ def test_the_message_of_a_killed_child_runs_though_its_copy_has_waited(site):
         site.end_run(key)
         eventually(lambda: not site.keeps(queue, result.id), within=GET)
         assert len(site.notes("begin", key)) == 2
-
-
-def test_the_message_of_a_killed_worker_runs(site):
-    """SIGKILL of the whole worker in the middle: the message that is delivered again runs."""
-    key, queue, result = sent(project.recorded)
-    with site.worker(1, queue, lost_after=project.SOON) as worker:
-        site.begun(key)
-        end(worker, signal.SIGKILL)
-    wait_until_taken_for_lost(site, result.id)
-    with site.worker(1, queue, lost_after=project.SOON):
-        site.begun(key, times=2)
-        site.end_run(key)
-        assert result.get(timeout=GET) == "done"
-        eventually(lambda: not site.keeps(queue, result.id), within=GET)
 
 
 def test_a_record_outlives_nodes_that_restart_empty(site, redlock_embedded):
@@ -593,3 +403,33 @@ def test_max_hold_lets_the_copy_run_beside_the_first(site):
         assert site.notes("end", key) == []
         site.end_run(key)
         site.end_run(key)
+
+
+# -- children of a main process that has connections, and a lease ----------------------------------
+
+
+def test_children_make_connections_of_their_own(site, patient_nodes):
+    """They lock for their tasks, and the main process keeps its lease for several ttls."""
+    held, key, queue = f"main:{new_key()}", new_key(), new_key()
+    with site.worker(queue=queue, TEST_HELD=held) as worker:
+        began, first = time.monotonic(), redlock(held).state()
+        assert first.holder.endswith(f":{worker.pid}")
+        assert len(to_nodes(worker.pid, patient_nodes)) >= 5
+        assert len(children(worker.pid)) == CHILDREN
+        eventually(lambda: shared(worker.pid, patient_nodes) == 0, what="connections of their own")
+        sent = [
+            project.patient.apply_async((f"{key}:{number % 3}", 0.1), queue=queue)
+            for number in range(16)
+        ]
+        assert [result.get(timeout=GET) for result in sent] == ["done"] * 16
+        eventually(lambda: time.monotonic() > began + 2 * TTL, within=4 * TTL)
+        last = redlock(held).state()
+        assert (last.held, last.since, last.fence) == (True, first.since, first.fence)
+        assert shared(worker.pid, patient_nodes) == 0
+
+
+def test_children_that_know_nothing_of_the_fork_are_noticed(site, patient_nodes):
+    """The check can fail: they have the connections of the main process."""
+    with site.worker(queue=new_key(), TEST_HELD=f"main:{new_key()}", TEST_NAIVE="1") as worker:
+        assert len(children(worker.pid)) == CHILDREN
+        assert shared(worker.pid, patient_nodes) >= 5 * CHILDREN

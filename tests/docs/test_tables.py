@@ -19,7 +19,7 @@ from django.test import RequestFactory, override_settings
 
 from django_redlock import conf, redlock
 from django_redlock.celery import locked_task
-from django_redlock.celery import options as celery_options
+from django_redlock.celery.plan import CHOICES, UNTIL_FINISHED, plan_of
 from django_redlock.fencing import fenced
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
@@ -208,12 +208,7 @@ def test_the_answers_of_a_view():
 
 @pytest.mark.parametrize(
     ("option", "values"),
-    [
-        ("mode", celery_options.MODES),
-        ("on_conflict", celery_options.ON_CONFLICT),
-        ("on_unavailable", celery_options.ON_UNAVAILABLE),
-        ("on_duplicate", celery_options.ON_DUPLICATE),
-    ],
+    CHOICES.items(),
 )
 def test_the_choices_of_a_task(option, values):
     """The table of an option has each of its values, and names the default."""
@@ -223,13 +218,9 @@ def test_the_choices_of_a_task(option, values):
     assert tuple(ast.literal_eval(codes(row[0])[0]) for row in rows) == values
     (default,) = [codes(row[0])[0] for row in rows if "the default" in row[0]]
     given = inspect.signature(locked_task).parameters[option].default
-    of_marks = {"mode": celery_options.UNTIL_FINISHED, "on_conflict": "retry"}
-    filled = celery_options.check(
-        **{"on_unavailable": "retry", "queue_ttl": None, "using": None, "on_duplicate": None}
-        | of_marks
-        | {option: given}
-    )
-    assert ast.literal_eval(default) == getattr(filled, option)
+    of_marks = {"mode": UNTIL_FINISHED, "on_conflict": "retry"}
+    plan = plan_of(locked_task(**of_marks | {option: given})(lambda: None))
+    assert ast.literal_eval(default) == getattr(plan, option)
 
 
 def test_the_wait_of_the_page():

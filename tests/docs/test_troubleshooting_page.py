@@ -26,8 +26,7 @@ from django_redlock.fencing import RemoteHolder, fenced
 from django_redlock.fencing.field import Token
 from django_redlock.testing import EmbeddedNode, taken, unavailable
 from django_redlock.views import RedlockMiddleware, single_flight
-from tests.celery.test_decorator import Desk, desk
-from tests.celery.test_runs import Work
+from tests.celery.desk import Desk, Work, desk
 from tests.docs.tables import codes, tables
 from tests.docs.test_docs import SETTINGS
 from tests.fencing.models import Seat

@@ -1,4 +1,4 @@
-"""The figures of several plays beside each other, with rich where it is installed."""
+"""The figures of several plays beside each other."""
 
 from __future__ import annotations
 
@@ -51,18 +51,4 @@ def plain(rows: Mapping[str, Sequence[str]]) -> str:
 
 def show(rows: Mapping[str, Sequence[str]]) -> None:
     """Print the table."""
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        print(f"{TITLE}\n\n{plain(rows)}")
-        return
-    table = Table(title=TITLE)
-    for head in HEADS:
-        table.add_column(head, justify="right" if head else "left")
-    for name, cells in rows.items():
-        table.add_row(name, *cells)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=120)
-    console.print(table)
+    print(f"{TITLE}\n\n{plain(rows)}")

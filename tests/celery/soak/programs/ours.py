@@ -13,9 +13,9 @@ from celery import Task
 from django.conf import settings
 
 from django_redlock import current_lease
-from django_redlock.celery import LockedTask, locked_task, runs
-from django_redlock.celery.headers import history
-from django_redlock.celery.publishing.marks import Mark
+from django_redlock.celery import LockedTask, locked_task, redelivery
+from django_redlock.celery.marks import Mark
+from django_redlock.celery.publishing import history
 from django_redlock.event_types import Event, EventKind
 from django_redlock.events import subscribe
 from django_redlock.leases.keeping import record
@@ -52,7 +52,7 @@ def stay(mark: Mark, **_: str) -> None:
     """Broken: a mark that is not removed."""
 
 
-vars(runs)["record"] = noted(unrecorded if "record" in BROKEN else record)
+vars(redelivery)["record"] = noted(unrecorded if "record" in BROKEN else record)
 if "mark" in BROKEN:
     Mark.remove = stay  # type: ignore[method-assign,assignment]
 KEY = "soak:{key}:{number}" if "lock" in BROKEN else "soak:{key}"  # broken: not the key

@@ -16,39 +16,30 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Never, TypeVar, overload
 
 from celery import Task
+from celery._state import get_current_task
+from celery.app.autoretry import add_autoretry_behaviour
 from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Ignore
+from celery.local import Proxy
 
 from django_redlock import redlock
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.locks.habits import refuse_keywords, without_unknown
+from django_redlock.locks.template import LockTemplate
 
-from . import options as choices
-from .autoretry import retried_inside
-from .functions import check_function, task_of
-from .headers import numbered
-from .naming import Naming
-from .patience import Patience, Turn
-from .publishing import messages
-from .publishing.marks import carried
-from .publishing.plan import ATTRIBUTE, Plan, plan_of
-from .redelivery import Skipped, handle_conflict, has_message, has_succeeded, is_copy, label
-from .runs import run_name, running, take_over_started
+from . import publishing
+from .backoff import RunWait, WaitBudget
+from .marks import carried
+from .plan import ATTRIBUTE, OnDuplicate, Plan, plan_of
+from .redelivery import Delivery, take_over_started
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from django_redlock.locks.template import LockTemplate
-
-    from .options import OnDuplicate
-
-__all__ = ["LockedTask", "Skipped", "locked_task"]
-
-F = TypeVar("F", bound="Callable[..., Any]")
+F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("django_redlock")
+AUTORETRIED = "_orig_run"  # the attribute of a task that has ``autoretry_for``
 
 
 @overload
@@ -126,7 +117,13 @@ def locked_task(
     """
     if unknown:
         refuse_keywords("locked_task", unknown, inspect.signature(locked_task).parameters)
-    options = choices.check(
+    template = redlock.using(
+        alias, ttl=ttl, wait=wait or 0, renew=renew, min_hold=min_hold, max_hold=max_hold
+    )
+    decorate = functools.partial(
+        _decorate,
+        template=template,
+        waits=wait is None and on_conflict == "retry",
         mode=mode,
         on_conflict=on_conflict,
         on_unavailable=on_unavailable,
@@ -134,15 +131,140 @@ def locked_task(
         queue_ttl=queue_ttl,
         using=using,
     )
-    template = redlock.using(
-        alias, ttl=ttl, wait=wait or 0, renew=renew, min_hold=min_hold, max_hold=max_hold
-    )
     # type(), because isinstance asks for __class__, and so would make a lazy task real.
     if key is None or issubclass(type(key), str | list | tuple):
-        return functools.partial(
-            _decorate, template=template, key=key, options=options, patient=wait is None
+        return functools.partial(decorate, key=key)
+    return decorate(key, key=None)
+
+
+def _decorate(
+    function: F,
+    *,
+    key: str | Sequence[str] | None,
+    template: LockTemplate,
+    waits: bool,
+    **options: Any,
+) -> F:
+    _check_function(function)
+    plan = Plan(function, key, template, **options)
+    budget = WaitBudget() if waits else None
+
+    @functools.wraps(function)
+    def locked(*args: Any, **kwargs: Any) -> Any:
+        task = _task_of(function, args)
+        _check_base(task, plan)
+        delivery = Delivery(task, plan)
+        wait = RunWait(budget if delivery.has_message else None)
+        run_name = delivery.run_name
+        with carried(task, plan.mode, is_copy=delivery.is_copy) as mark:
+            own = template.using(
+                label=delivery.label,
+                wait=wait.seconds,
+                # One completion record is enough to end a copy, so it hears all nodes.
+                thorough=delivery.is_copy if run_name is not None else None,
+            )
+            lock = plan.lock_of_call(task, args, kwargs, own)
+            entered = False
+            try:
+                with lock if run_name is None else lock.behind(run_name) as lease:
+                    entered = True
+                    with mark.replaced_by_lock():
+                        if delivery.has_succeeded(lock.alias, lease.name):
+                            raise Ignore("an earlier run of this message has succeeded")
+                        body: Callable[..., Any] = function
+                        if plan.marks and delivery.has_message:
+                            body = _with_retries_inside(task, function)
+                        with wait, delivery.body(lease):
+                            return body(*args, **kwargs)
+            except (LockTaken, NodesUnavailable) as error:
+                if entered:  # the body's own
+                    raise
+                refusal = error
+            # Outside of ``except``: what is raised or logged from here has no refusal as its cause.
+            waited = wait.refuse()
+            if isinstance(refusal, NodesUnavailable) and plan.on_unavailable == "run":
+                logger.warning("%r is not locked: %s", lock, refusal)
+                mark.drop()
+                with delivery.body(None):
+                    return function(*args, **kwargs)
+            return delivery.refuse(refusal, lock.alias, waited)
+
+    # Celery checks the arguments of ``delay`` against this.
+    locked.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    setattr(locked, ATTRIBUTE, plan)
+    return locked  # type: ignore[return-value]
+
+
+def _check_function(function: Any) -> None:
+    """Raise TypeError if this is a task already, or not a plain function."""
+    kind = type(function)
+    if issubclass(kind, Proxy | Task):
+        msg = (
+            "@locked_task is above @shared_task or @app.task, where there is no function to lock "
+            "any more. Write it below:\n\n    @shared_task\n    @locked_task(...)\n    def …"
         )
-    return _decorate(key, template=template, key=None, options=options, patient=wait is None)
+        raise TypeError(msg)
+    if issubclass(kind, type) or not callable(function):
+        msg = f"@locked_task decorates a function, not {function!r}; of a task class, its 'run'"
+        raise TypeError(msg)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        msg = f"{function.__qualname__} is a generator function: nothing would run under the lock"
+        raise TypeError(msg)
+    if inspect.iscoroutinefunction(function):
+        msg = f"{function.__qualname__} is a coroutine function; @locked_task locks blocking code"
+        raise TypeError(msg)
+
+
+def _task_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Task | None:
+    """Return the task whose body this call is; None: the function was called directly."""
+    bound = bool(args) and issubclass(type(args[0]), Task)
+    task = args[0] if bound else get_current_task()
+    # The body of another task may call this function, too.
+    if task is None or inspect.unwrap(task.run) is not inspect.unwrap(function):
+        return None
+    return task
+
+
+def _check_base(task: Task | None, plan: Plan) -> None:
+    if plan.marks and task is not None and not issubclass(type(task), LockedTask):
+        msg = (
+            f"{task.name} has mode={plan.mode!r}, and its class sends messages without marks: "
+            "write @shared_task(base=LockedTask)"
+        )
+        raise TypeError(msg)
+
+
+def _with_retries_inside(task: Task, body: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the body, with the retries of the task's ``autoretry_for`` if it has any.
+
+    Celery wraps ``run`` when the task is registered, outside of ``@locked_task``. There the lock
+    and the mark are gone before the retry has its own mark, and a message that is sent in between
+    is no duplicate. So Celery's own function wraps the body once more, inside of the lock. What
+    ``@locked_task`` raises itself, as ``LockTaken``, meets the outer wrapper as before. A ``Retry``
+    passes through it, and so does an error that has used up its retries.
+    """
+    if not hasattr(task, AUTORETRIED):
+        return body
+    inside = _Inside(task, body)
+    add_autoretry_behaviour(inside)
+    return inside.run
+
+
+class _Inside:
+    """A task as Celery's function wants it, whose ``run`` is the body."""
+
+    run: Callable[..., Any]
+
+    def __init__(self, task: Task, body: Callable[..., Any]) -> None:
+        vars(self).update(task=task, run=body)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == AUTORETRIED:
+            raise AttributeError(name)
+        return getattr(self.task, name)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.task, name)
 
 
 class LockedTask(DjangoTask):  # type: ignore[misc] # Celery ships no types
@@ -205,7 +327,7 @@ class LockedTask(DjangoTask):  # type: ignore[misc] # Celery ships no types
         """
         own = {"producer": producer, "link": link, "link_error": link_error, "shadow": shadow}
         send = functools.partial(super().apply_async, args, kwargs)
-        return messages.publish(self, send, (args, kwargs), task_id, numbered(own | options))
+        return publishing.publish(self, send, (args, kwargs), task_id, own | options)
 
     def unmark(self, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> None:
         """Let the next message with these arguments be sent, whatever is in the queue.
@@ -213,69 +335,4 @@ class LockedTask(DjangoTask):  # type: ignore[misc] # Celery ships no types
         Raises:
             TypeError: the arguments do not fit, or messages of this task have no marks.
         """
-        messages.unmark(self, args, kwargs)
-
-
-def _decorate(
-    function: F,
-    *,
-    template: LockTemplate,
-    key: str | Sequence[str] | None,
-    options: choices.Options,
-    patient: bool,
-) -> F:
-    check_function(function)
-    naming = Naming(function, key)
-    patience = Patience() if patient and options.on_conflict == "retry" else None
-
-    @functools.wraps(function)
-    def locked(*args: Any, **kwargs: Any) -> Any:
-        task = task_of(function, args)
-        _check_base(task, options)
-        turn = Turn(patience if has_message(task) else None)
-        name = run_name(task)
-        is_run = name is not None
-        with carried(task, options.mode) as mark:
-            own = template.using(
-                label=label(task), wait=turn.wait, thorough=is_copy(task) if is_run else None
-            )
-            lock = naming.lock(own, task, args, kwargs)
-            entered = False
-            try:
-                with lock if name is None else lock.behind(name) as lease:
-                    entered = True
-                    with mark.replaced_by_lock():
-                        if has_succeeded(task, lock.alias, lease.name):
-                            raise Ignore("an earlier run of this message has succeeded")
-                        body: Callable[..., Any] = function
-                        if task is not None and options.marks and has_message(task):
-                            body = retried_inside(task, function)
-                        with turn, running(task, lease, is_run=is_run):
-                            return body(*args, **kwargs)
-            except (LockTaken, NodesUnavailable) as error:
-                if entered:  # the body's own
-                    raise
-                refusal = error
-            waited = turn.passed()
-            if isinstance(refusal, NodesUnavailable) and options.on_unavailable == "run":
-                logger.warning("%r is not locked: %s", lock, refusal)
-                mark.drop()
-                with running(task, None):
-                    return function(*args, **kwargs)
-            return handle_conflict(
-                task, refusal, options, alias=lock.alias, waited=waited, is_run=is_run
-            )
-
-    # Celery checks the arguments of ``delay`` against this.
-    locked.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    setattr(locked, ATTRIBUTE, Plan(naming, template, options))
-    return locked  # type: ignore[return-value]
-
-
-def _check_base(task: Task | None, options: choices.Options) -> None:
-    if options.marks and task is not None and not issubclass(type(task), LockedTask):
-        msg = (
-            f"{task.name} has mode={options.mode!r}, and its class sends messages without marks: "
-            "write @shared_task(base=LockedTask)"
-        )
-        raise TypeError(msg)
+        publishing.unmark(self, args, kwargs)

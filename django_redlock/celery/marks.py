@@ -7,33 +7,48 @@ never runs, because it expired or was revoked, loses its mark in the main proces
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from celery.exceptions import Reject, Retry
+from celery import Task
+from celery.exceptions import Ignore, Reject, Retry
 from celery.signals import task_revoked
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import conf
-from django_redlock.celery.identity import short_id, short_name
-from django_redlock.celery.options import UNTIL_FINISHED
-from django_redlock.celery.redelivery import PutOff, is_copy
 from django_redlock.concurrency.forking import reset_in_child
 from django_redlock.concurrency.latches import Latch
 from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.core import completion as core
 from django_redlock.core.protocol import NONCE, Answer
 
-if TYPE_CHECKING:
-    from celery import Task
+from .plan import UNTIL_FINISHED
 
 logger = logging.getLogger("django_redlock")
 HEADER: Final = "redlock_mark"
 MOST: Final = 4  # threads that remove marks
 LONGEST_WAIT: Final = 5.0  # seconds for a removal in the background; it takes a node timeout
+ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch
+NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,80}").fullmatch
+
+
+def short_id(task_id: str) -> str:
+    """Return the task id, or a digest of it, as nodes keep it; see ``core.completion.publish``."""
+    return task_id if ID(task_id) else _digest(task_id)
+
+
+def short_name(name: str) -> str:
+    """Return the name of a task, or a digest of it, for marks and owner labels."""
+    return name if NAME(name) else _digest(name)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Mark(NamedTuple):
@@ -44,7 +59,7 @@ class Mark(NamedTuple):
     nonce: str
 
     def remove(self, *, task_id: str = "") -> None:
-        """Remove it, if it is there; a node that does not answer is asked again in the background.
+        """Remove it, if it is there; a node that does not reply is asked again in the background.
 
         Args:
             task_id: removes any mark with this task id, whatever its nonce.
@@ -136,6 +151,10 @@ class Marking:
             Mark(self._alias, self._key, self._attempts[-1]).remove()
 
 
+class PutOff(Ignore):  # type: ignore[misc] # Celery has no types
+    """A copy comes back later, under the number and the task id of its message."""
+
+
 class Carried:
     """The mark that the message of a run has brought, if any.
 
@@ -183,16 +202,18 @@ class Carried:
 
 
 @contextmanager
-def carried(task: Task | None, mode: str) -> Iterator[Carried]:
+def carried(task: Task | None, mode: str, *, is_copy: bool) -> Iterator[Carried]:
     """Bring the mark of the message that a task is running; remove it at the end at the latest.
 
     A message that was sent again for later, or goes back to the broker, keeps it.
+
+    Args:
+        is_copy: whether the message may have had an earlier run.
     """
-    mark, copy_of = None, ""
+    mark = None
     if task is not None and not (task.request.called_directly or task.request.is_eager):
         mark = mark_in(task.request.headers)
-        copy_of = task.request.id if is_copy(task) else ""
-    brought = Carried(mark, mode, copy_of=copy_of)
+    brought = Carried(mark, mode, copy_of=task.request.id if task is not None and is_copy else "")
     try:
         yield brought
     except Retry:

@@ -1,0 +1,153 @@
+"""What ``@locked_task`` was told about a function: its options, and which lock a call takes.
+
+The plan is an attribute of the decorated function. The run of a message and whoever sends one look
+there, so both make the same key.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from celery import Task
+
+from django_redlock.core.names import check_fields, check_names
+from django_redlock.core.policy import check_seconds
+from django_redlock.locks.lock import Lock
+from django_redlock.locks.template import LockTemplate
+
+from .arguments import digest
+
+OnDuplicate: TypeAlias = "str | Callable[[Any], Any]"
+WHILE_RUNNING: Final = "while_running"
+UNTIL_STARTED: Final = "until_started"
+UNTIL_FINISHED: Final = "until_finished"
+CHOICES: Final = {
+    "mode": (WHILE_RUNNING, UNTIL_STARTED, UNTIL_FINISHED),
+    "on_conflict": ("skip", "retry", "raise"),
+    "on_unavailable": ("retry", "run", "raise"),
+    "on_duplicate": ("existing", "raise", "drop"),
+}
+QUEUE_TTL: Final = 3600.0  # seconds
+ATTRIBUTE: Final = "__redlock__"  # of the decorated function; wrappers around it copy it
+
+
+class Plan:
+    """How the calls of a function are locked; ``locked_task`` describes the options.
+
+    Attributes:
+        template: the alias, and the options of each lock.
+        marks: whether queued messages have marks.
+
+    Raises:
+        TypeError: ``key`` is no text, ``queue_ttl`` no number, or ``using`` no text.
+        ValueError: an option does not exist, or makes no sense with the others.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        key: str | Sequence[str] | None,
+        template: LockTemplate,
+        *,
+        mode: str,
+        on_conflict: str,
+        on_unavailable: str,
+        on_duplicate: OnDuplicate | None,
+        queue_ttl: float | None,
+        using: Any,  # checked here
+    ) -> None:
+        self.template: Final = template
+        self.mode: Final = _choice("mode", mode)
+        self.marks: Final = mode != WHILE_RUNNING
+        self.on_conflict: Final = _choice("on_conflict", on_conflict)
+        self.on_unavailable: Final = _choice("on_unavailable", on_unavailable)
+        choice: OnDuplicate = "existing" if on_duplicate is None else on_duplicate
+        if not callable(choice):
+            _choice("on_duplicate", choice, more=", and no function")
+        self.on_duplicate: Final = choice
+        self.queue_ttl: Final = check_seconds(
+            "queue_ttl", QUEUE_TTL if queue_ttl is None else queue_ttl
+        )
+        self.using: Final = using
+        of_marks = {"on_duplicate": on_duplicate, "queue_ttl": queue_ttl, "using": using}
+        idle = [name for name, value in of_marks.items() if value is not None]
+        if idle and not self.marks:
+            msg = (
+                f"{idle[0]} has no effect with mode='while_running', where each message is sent: "
+                f"choose mode='until_started' or 'until_finished', or leave {idle[0]} out"
+            )
+            raise ValueError(msg)
+        if mode == UNTIL_STARTED and on_conflict == "skip":
+            msg = (
+                "mode='until_started' lets one message wait while another runs, and "
+                "on_conflict='skip' would drop it at its start, with what has changed since the "
+                "other began: write on_conflict='retry', or mode='until_finished'"
+            )
+            raise ValueError(msg)
+        if using is not None and not isinstance(using, str):
+            msg = f"using must be the name of a database, as in DATABASES, not {using!r}"
+            raise TypeError(msg)
+        self._function = function
+        self._task_name = f"{function.__module__}.{getattr(function, '__name__', '')}"
+        self._signature = inspect.signature(function)
+        self._names = None if key is None else check_names(key)
+        self._check_fields(without="self")
+
+    def _check_fields(self, without: str) -> None:
+        """Check the fields of the key; the parameter ``without``, the task, is no argument."""
+        if self._names is not None:
+            parameters = self._signature.parameters
+            left = [each for name, each in parameters.items() if name != without]
+            check_fields(self._names, self._signature.replace(parameters=left))
+
+    def lock_of_call(
+        self,
+        task: Task | None,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        template: LockTemplate | None = None,
+    ) -> Lock:
+        """Return the lock of a call of the function.
+
+        Args:
+            task: the task whose body the call is, if it is one.
+            template: the options of this lock. None: the plan's own.
+
+        Raises:
+            TypeError: the arguments do not fit the function, or no key can be made of them.
+            ValueError: the arguments do not fill the key.
+        """
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = bound.arguments
+        if args and args[0] is task:  # a method of the task, or one with bind=True
+            first = next(iter(self._signature.parameters))
+            del arguments[first]
+            self._check_fields(without=first)
+        make = self.template if template is None else template
+        if self._names is not None:
+            return make(self._names).filled(arguments, self._function)
+        name = self._task_name if task is None else task.name
+        parts = {"task": name, "digest": digest(arguments)}
+        return make("task:{task}:{digest}").filled(parts, self._function)
+
+    def lock_of_message(self, task: Task, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Lock:
+        """Return the lock of the run that a message with these arguments will be; see above."""
+        if not isinstance(inspect.getattr_static(type(task), "run"), staticmethod):
+            args = (task, *args)  # the first argument of ``run``, as ``self``
+        return self.lock_of_call(task, args, kwargs)
+
+
+def plan_of(run: object) -> Plan | None:
+    """Return how a function, or a task's ``run``, is locked; None: it is not."""
+    found = getattr(run, ATTRIBUTE, None)
+    return found if isinstance(found, Plan) else None
+
+
+def _choice(name: str, value: str, more: str = "") -> str:
+    choices = CHOICES[name]
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} is none of {', '.join(map(repr, choices))}{more}")
+    return value

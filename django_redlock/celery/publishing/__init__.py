@@ -1,1 +1,0 @@
-"""Messages of tasks: whether one is sent, and its mark on the nodes."""

@@ -1,0 +1,754 @@
+"""What becomes of a message whose key is held, and of one that is delivered again; no worker."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context
+from typing import Any
+
+import pytest
+from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+from kombu.exceptions import OperationalError
+
+from django_redlock import LockTaken, NodesUnavailable, current_lease, redlock
+from django_redlock.celery import LockedTask, Skipped, locked_task, redelivery
+from django_redlock.celery import task as task_module
+from django_redlock.celery.publishing import HEADER
+from django_redlock.core.names import check_names
+from django_redlock.leases.keeping import record
+
+from .desk import Desk, Work, hold, is_free, is_ignored, label_of, memory, sent
+from .test_task import locked
+
+# -- a message that is refused -----------------------------------------------------------------
+
+
+def test_a_duplicate_ends_as_a_success(desk):
+    """The result of a skipped message is SUCCESS and plain data without key or holder."""
+    task = desk.task(locked("skip"))
+    message = sent(desk, task)
+    with hold("name"):
+        done = desk.execute(message)
+    assert done.info is None
+    result = desk.app.AsyncResult(message.headers["id"])
+    assert (result.state, desk.messages()) == ("SUCCESS", [])
+    stored = result.get()
+    assert (stored["skipped"], stored["reason"]) == (True, "the key is held")
+    assert 20 < stored["retry_after"] <= 30
+    assert len(stored) == 3
+
+
+@pytest.mark.slow
+def test_a_message_that_comes_back_has_all_it_had(desk):
+    """With "retry" the new message has the id, arguments, chord, links, expiry and retries."""
+    task = desk.task(locked("retry"), bind=False, max_retries=0)
+    ends = task.si().set(task_id="end")
+    message = sent(
+        desk,
+        task,
+        5,
+        task_id="mine",
+        expires=600,
+        retries=2,
+        link=ends,
+        link_error=ends,
+        chord=ends,
+        chain=[ends],
+        group_id="group",
+        group_index=3,
+        headers={"tenant": "a"},
+        time_limit=9,
+        priority=4,
+    )
+    with hold("name"):
+        done = desk.execute(message)
+    assert done.info.state == "RETRY"
+    again = desk.only()
+    kept = ("id", "task", "retries", "expires", "group", "group_index", "root_id", "timelimit")
+    assert {key: again.headers[key] for key in kept} == {key: message.headers[key] for key in kept}
+    assert again.decode() == message.decode()
+    assert again.headers["tenant"] == "a"
+    assert again.properties["priority"] == 4
+    assert again.headers["eta"] is not None
+    assert desk.execute(again).retval == 5
+
+
+@pytest.mark.parametrize(
+    ("on_conflict", "state"), [("skip", "SUCCESS"), ("retry", "RETRY"), ("raise", "FAILURE")]
+)
+def test_without_a_majority_a_message_is_not_taken_for_a_duplicate(desk, on_conflict, state):
+    """Nobody knows, so it comes back; then ``on_conflict`` says what becomes of it."""
+    message = sent(desk, desk.task(locked(on_conflict)))
+    memory().down = {0, 1, 2}
+    assert desk.execute(message).info.state == "RETRY"
+    memory().down = set()
+    again = desk.only()
+    with hold("name"):  # back among the living, it has never run: a duplicate like any other
+        info = desk.execute(again).info
+    assert (info.state if info else "SUCCESS") == state
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])
+def test_without_a_majority_on_unavailable_decides(desk, on_conflict):
+    """With "raise" it fails, and with "run" its body runs without the lock."""
+    failing = sent(desk, desk.task(locked(on_conflict, on_unavailable="raise"), name="a"))
+    running = sent(desk, desk.task(locked(on_conflict, on_unavailable="run"), name="b"))
+    memory().down = {0, 1, 2}
+    assert isinstance(desk.execute(failing).info.retval, NodesUnavailable)
+    assert desk.execute(running).retval is None  # the name of the lock that it holds
+    memory().down = set()
+    assert desk.messages() == []
+
+
+def test_raise_fails_the_message(desk):
+    """With "raise" a task fails with LockTaken, which survives pickle with all it knows."""
+    message = sent(desk, desk.task(locked("raise")))
+    with hold("name"):
+        failed = desk.execute(message).info.retval
+    assert isinstance(failed, LockTaken)
+    copy = pickle.loads(pickle.dumps(failed))  # noqa: S301 - our own
+    assert (copy.name, copy.holder, copy.votes) == ("name", failed.holder, failed.votes)
+    assert desk.messages() == []
+
+
+@pytest.mark.parametrize("throws", [(), (ValueError,)])
+def test_a_conflict_is_logged_as_one_line(desk, caplog, throws):
+    """An ordinary conflict has no traceback; a LockTaken that the body raises has one."""
+
+    def nested() -> None:
+        redlock("other").acquire(wait=0)
+
+    strict = desk.task(locked("raise"), throws=throws)
+    careless = desk.task(locked_task("free", on_conflict="raise")(nested))
+    with hold("name"), hold("other"), caplog.at_level("INFO", "celery.app.trace"):
+        for task in (strict, careless):
+            caplog.clear()
+            for _ in range(2):  # the first conflict of a process is as the next
+                desk.execute(sent(desk, task))
+            lines = [each for each in caplog.records if each.name == "celery.app.trace"]
+            assert [bool(each.exc_info) for each in lines] == [task is careless] * 2
+            assert all("LockTaken" in each.getMessage() for each in lines)
+
+
+def test_a_refusal_inside_the_body_is_the_bodys_own(desk):
+    """A LockTaken of another lock, raised by the body, is an error and no duplicate."""
+
+    @locked_task("name", on_conflict="skip")
+    def work():
+        with redlock("inner"):
+            raise AssertionError
+
+    message = sent(desk, desk.task(work))
+    with hold("inner"):
+        assert isinstance(desk.execute(message).info.retval, LockTaken)
+    assert is_free("name")
+
+
+@pytest.mark.slow
+def test_a_body_that_locks_its_own_key_is_no_redelivery(desk):
+    """A body that calls itself with the same key is told so, rather than sent again for ever."""
+
+    @locked_task("name", on_conflict="retry")
+    def work():
+        return work()
+
+    message = sent(desk, desk.task(work))
+    assert isinstance(desk.execute(message).info.retval, LockTaken)
+    assert desk.messages() == []
+
+
+def test_a_locked_function_in_the_body_of_another_task_is_a_direct_call(desk):
+    """Only the task whose body a function is may be sent again on its behalf."""
+    helper = locked("retry")
+
+    def outer():
+        return helper()
+
+    message = sent(desk, desk.task(outer))
+    with hold("name"):
+        assert isinstance(desk.execute(message).info.retval, LockTaken)
+    assert desk.messages() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("acks_late", "kind"), [(True, "Reject"), (False, "OperationalError")])
+def test_a_message_that_cannot_be_sent_again_is_not_lost_silently(
+    desk, acks_late, kind, monkeypatch
+):
+    """Without a broker the message stays there (acks_late), or the task fails, and says why."""
+    task = desk.task(locked("retry"), acks_late=acks_late)
+    message = sent(desk, task)
+
+    def fail(*args, **kwargs):
+        raise OperationalError("no broker")
+
+    monkeypatch.setattr(desk.app, "send_task", fail)
+    with hold("name"):
+        info = desk.execute(message).info
+    assert type(info.retval).__name__ == kind
+    assert getattr(info.retval, "requeue", True) is True
+
+
+def test_a_skipped_result_survives_every_serializer():
+    """JSON and pickle give back what a Skipped says; it is a dictionary."""
+    skipped = Skipped("the key is held", 1.5)
+    plain = {"skipped": True, "reason": "the key is held", "retry_after": 1.5}
+    copy = pickle.loads(pickle.dumps(skipped))  # noqa: S301 - our own
+    assert json.loads(json.dumps(skipped)) == skipped == plain == copy
+    assert type(copy) is Skipped
+
+
+@pytest.mark.slow
+def test_nothing_that_is_stored_shows_a_nonce(desk):
+    """Neither results, errors nor messages carry the power to release."""
+    texts = []
+    with hold("name") as lease:
+        for on_conflict in ("skip", "retry", "raise"):
+            message = sent(desk, desk.task(locked(on_conflict), name=on_conflict))
+            desk.execute(message)
+            result = desk.app.AsyncResult(message.headers["id"])
+            texts += [repr(result.result), str(result.traceback), repr(result._get_task_meta())]
+            texts += [f"{each.headers}{each.body}" for each in desk.messages()]
+        assert len(texts) == 10
+        assert lease.grant.nonce not in "".join(texts)
+
+
+# -- a message that may have run ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])
+def test_a_run_that_finds_its_own_task_id_waits(desk, on_conflict):
+    """Refused by its own id, a message comes back, whatever on_conflict says."""
+    message = sent(desk, desk.task(locked(on_conflict)), task_id="mine")
+    with hold("name", "worker-1:1:mine"):
+        assert desk.execute(message).info.state == "RETRY"
+    again = desk.only()
+    assert again.headers["id"] == "mine"
+    assert desk.execute(again).retval == "name"
+
+
+NONCE_DIGITS = 32
+
+
+def test_one_vote_for_the_own_task_id_is_enough(desk):
+    """Where remains of others outvote our earlier run, it is found all the same."""
+    nodes = memory().nodes
+    message = sent(desk, desk.task(locked("skip")), task_id="mine")
+    with hold("name", "worker-1:1:mine"):
+        for node in nodes[:4]:
+            node.keys["redlock:lock:name"] = (f"{'f' * NONCE_DIGITS}:1:other:1:theirs", None)
+        assert desk.execute(message).info.state == "RETRY"
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [{"redelivered": True}, {"retries": 1}, {"headers": {HEADER: {"again": True}}}],
+    ids=["redelivered", "retried", "deferred"],
+)
+def test_what_may_have_run_before_is_never_skipped(desk, sign):
+    """A redelivered or retried message comes back where a new one is skipped."""
+    redelivered = sign.pop("redelivered", False)
+    task = desk.task(locked("skip"))
+    message = sent(desk, task, **sign)
+    with hold("name"):
+        assert desk.execute(message, redelivered=redelivered).info.state == "RETRY"
+        again = desk.only()
+        assert desk.execute(again).info.state == "RETRY"
+    assert desk.execute(desk.only()).retval == "name"
+
+
+def test_a_process_id_is_no_task_id(desk):
+    """A task whose id is "7" is a duplicate of what process 7 does, not a copy of its own run."""
+    message = sent(desk, desk.task(locked("skip")), task_id="7")
+    with hold("name", "web-1:7"):
+        assert desk.execute(message).retval["skipped"] is True
+    with hold("name", "web-1:7:7"):
+        assert desk.execute(message).info.state == "RETRY"
+
+
+@pytest.mark.parametrize("task_id", ["x" * 5000, "a:b", "mine\n", "mïne", "{x}", "-"])
+def test_any_task_id_makes_a_label_that_is_known_again(desk, task_id):
+    """An id of any length or text ends in at most 200 bytes, and is recognised."""
+
+    @locked_task("name")
+    def work():
+        return list(label_of("name"))
+
+    task = desk.task(work)
+    message = sent(desk, task, task_id=task_id)
+    (label,) = desk.execute(message).retval
+    assert len(label.encode()) <= 200
+    assert label.isprintable()
+    with hold("name", label):
+        assert desk.execute(message).info.state == "RETRY"
+    with hold("name", f"{label}x"):
+        assert desk.execute(message).retval["skipped"] is True
+
+
+def test_a_long_host_name_leaves_room_for_the_task_id(desk, monkeypatch):
+    """The host is cut, never the id by which a redelivered copy is known."""
+    monkeypatch.setattr(
+        "django_redlock.celery.redelivery.process_label", lambda: f"{'h' * 180}:12345"
+    )
+    found = []
+
+    @locked_task("name")
+    def work():
+        found.append(label_of("name"))
+
+    desk.task(work).apply(task_id="i" * 64)
+    ((label,),) = found
+    assert len(label) == 200
+    assert label.endswith(f":12345(desk.work):{'i' * 64}")
+
+
+# -- a copy, where Celery drops copies ---------------------------------------------------------
+
+
+COPY = {HEADER: {"again": True}}  # the mark of a message that waited for its own earlier run
+
+
+def twice(desk: Desk, body: Callable[..., Any], **options: Any) -> list[str]:
+    """The states of a message and of a copy of it that comes later."""
+    task = desk.task(body, **({"acks_late": True} | options))
+    task_id = uuid.uuid4().hex  # all desks of a process store their results in one place
+    messages = [sent(desk, task, task_id=task_id, headers=each) for each in ({}, COPY)]
+    done = [desk.execute(message).info for message in messages]
+    return [info.state if info else "SUCCESS" for info in done]
+
+
+def test_a_copy_ends_where_celery_is_told_to_drop_copies_of_a_success(desk):
+    """With worker_deduplicate_successful_tasks, a copy that waited ends without its body."""
+    ran = []
+
+    @locked_task("name")
+    def work():
+        ran.append(1)
+        return "done"
+
+    desk.app.conf.worker_deduplicate_successful_tasks = True
+    assert twice(desk, work) == ["SUCCESS", "IGNORED"]
+    assert ran == [1]
+    assert is_free("name")
+
+
+@pytest.mark.parametrize(
+    ("told", "options"),
+    [(False, {}), (True, {"acks_late": False}), (True, {"ignore_result": True})],
+    ids=["not told", "acknowledged early", "no result"],
+)
+def test_a_copy_runs_under_every_other_setting(desk, told, options):
+    """Without the setting, late acknowledgement and a stored success, a copy runs."""
+    desk.app.conf.worker_deduplicate_successful_tasks = told
+    assert twice(desk, locked("skip"), **options) == ["SUCCESS", "SUCCESS"]
+
+
+def test_a_new_message_runs_whatever_the_results_say(desk):
+    """A message that never waited for its own run is none: its id may be used on purpose."""
+    desk.app.conf.worker_deduplicate_successful_tasks = True
+    task = desk.task(locked("skip"), acks_late=True)
+    for _ in range(2):
+        assert desk.execute(sent(desk, task, task_id="daily")).retval == "name"
+
+
+@pytest.mark.parametrize("state", ["RETRY", "FAILURE"])
+def test_a_copy_of_what_has_not_succeeded_runs(desk, state):
+    """A copy runs after a run that failed, or that asked for a retry."""
+
+    @locked_task("name")
+    def work(self):
+        if not (self.request.headers or {}).get(HEADER):
+            raise self.retry() if state == "RETRY" else OSError
+        return "done"
+
+    desk.app.conf.worker_deduplicate_successful_tasks = True
+    assert twice(desk, work, bind=True) == [state, "SUCCESS"]
+
+
+def test_a_copy_runs_when_results_cannot_be_read(desk, monkeypatch, caplog):
+    """What is not known to have succeeded runs, and a soft time limit is no such error."""
+
+    def fail(error):
+        def get_task_meta(*args, **kwargs):
+            raise error
+
+        monkeypatch.setattr(desk.app.backend, "get_task_meta", get_task_meta)
+
+    desk.app.conf.worker_deduplicate_successful_tasks = True
+    task = desk.task(locked("skip"), acks_late=True)
+    fail(ConnectionError("no results"))
+    assert desk.execute(sent(desk, task, task_id="copy", headers=COPY)).retval == "name"
+    assert "[copy] may run a second time" in caplog.text
+    fail(SoftTimeLimitExceeded())
+    assert desk.execute(sent(desk, task, task_id="copy", headers=COPY)).info.state == "FAILURE"
+    assert is_free("name")
+
+
+# -- a copy after the run ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("track_started", [False, True])
+@pytest.mark.parametrize(("says", "state"), [("done", "SUCCESS"), (ValueError(), "FAILURE")])
+@pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])
+def test_a_copy_of_what_has_finished_does_not_run(desk, says, state, track_started, on_conflict):
+    """It ends without its body, and the stored result stays as it is."""
+    work = Work(desk, says, track_started=track_started, lock={"on_conflict": on_conflict})
+    work.run()
+    result = repr(desk.app.AsyncResult(work.message.headers["id"]).result)
+    for _ in range(2):
+        assert is_ignored(work.copy())
+        assert (work.begun, work.state) == (1, state)
+    assert repr(desk.app.AsyncResult(work.message.headers["id"]).result) == result
+    assert desk.messages() == []
+    assert is_free("key")
+
+
+@pytest.mark.parametrize("says", [SystemExit(1), Ignore(), Reject("later", requeue=True)])
+def test_a_copy_of_what_has_not_finished_runs(desk, says):
+    """A process that exits, and a message that is given back, leave no record and no name."""
+    work = Work(desk, says)
+    with suppress(Reject):
+        work.run()
+    assert is_free(work.name)
+    assert is_free("key")
+    assert work.copy().info is None
+    assert (work.begun, work.state) == (2, "SUCCESS")
+
+
+# Celery warns of it, and warnings are errors in these tests.
+outside = pytest.mark.filterwarnings("ignore:Exception raised outside body")
+
+
+@outside
+def test_a_copy_of_what_was_not_stored_runs(desk, monkeypatch):
+    """Where the result could not be stored, nothing is recorded, though the body has ended."""
+    work = Work(desk)
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.app.backend, "mark_as_done", refuse)
+        patch.setattr(desk.app.backend, "mark_as_failure", refuse)
+        with suppress(RuntimeError):
+            work.run()
+    assert is_free(work.name)
+    work.copy()
+    assert work.begun == 2
+
+
+def refuse(*_: object, **__: object) -> None:
+    """Be a result backend that is down."""
+    raise RuntimeError("down")
+
+
+@outside
+def test_a_record_that_waits_for_nothing_is_caught(desk, monkeypatch):
+    """Broken: the record is written when the body has ended. What was not stored never runs."""
+    work = Work(desk)
+
+    def end(delivery) -> None:
+        record(delivery.lease, 60)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(redelivery.Delivery, "end", end)
+        patch.setattr(desk.app.backend, "mark_as_done", refuse)
+        patch.setattr(desk.app.backend, "mark_as_failure", refuse)
+        with suppress(RuntimeError):
+            work.run()
+    work.copy()
+    assert (work.begun, work.state) == (1, "PENDING")
+
+
+def test_a_handler_that_wants_the_message_back_gets_it(desk):
+    """Reject from ``after_return`` comes after the storage, and the copy runs."""
+
+    class Wary(LockedTask):
+        abstract = True
+
+        def after_return(self, *_: object) -> None:
+            if work.begun == 1:
+                raise Reject("once more", requeue=True)
+
+    work = Work(desk, base=Wary)
+    with suppress(Reject):
+        work.run()
+    assert is_free(work.name)
+    work.copy()
+    assert work.begun == 2
+
+
+def test_handlers_need_not_call_the_base_class(desk):
+    """A task with its own ``on_success`` and ``after_return`` leaves its record all the same."""
+
+    class Own(LockedTask):
+        abstract = True
+
+        def on_success(self, *_: object) -> None:
+            seen.append((is_free("key"), is_free(work.name), current_lease()))
+
+        after_return = on_success
+
+    seen: list[Any] = []
+    work = Work(desk, base=Own)
+    work.run()
+    assert seen == [(True, False, None)] * 2  # the key is free then, and the run name is not
+    assert is_ignored(work.copy())
+
+
+def test_a_failure_that_goes_to_a_dead_letter_queue_may_come_back(desk):
+    """Its message goes to a dead-letter queue, and an operator may send it from there."""
+    work = Work(desk, ValueError(), acks_on_failure_or_timeout=False)
+    work.run()
+    assert is_free(work.name)
+    work.copy()
+    assert (work.begun, work.state) == (2, "SUCCESS")
+
+
+def test_what_was_recorded_nowhere_is_told(desk, caplog):
+    """The run loses its names before the end: the log says that it may run again."""
+
+    def lose() -> None:
+        for node in memory().nodes:
+            node.keys.clear()
+
+    work = Work(desk, lose)
+    work.run()
+    assert "would run again" in caplog.text
+    work.copy()
+    assert work.begun == 2
+
+
+# -- a copy beside the run ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("track_started", [False, True])
+@pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_copy_waits_while_the_run_lives(desk, track_started, on_conflict, flag):
+    """It is sent again with the number of the message, and leaves the state as it is."""
+    met: list[Any] = []
+
+    def meet() -> None:
+        met.append(Context().run(work.run, redelivered=flag))
+        met.append(work.state)
+
+    work = Work(desk, meet, track_started=track_started, lock={"on_conflict": on_conflict})
+    work.run()
+    assert is_ignored(met[0])
+    assert met[1] == ("STARTED" if track_started else "PENDING")
+    again = desk.only()
+    assert again.headers["id"] == work.message.headers["id"]
+    assert again.headers[HEADER].items() >= {"message": work.number, "again": True}.items()
+    assert again.headers["eta"] is not None
+    assert is_ignored(work.run(again))
+    assert (work.begun, work.state) == (1, "SUCCESS")
+
+
+def test_a_copy_waits_until_the_result_is_stored(desk):
+    """After the body, while callbacks are sent and the result is stored, the run still lives."""
+    met: list[Any] = []
+
+    class Slow(LockedTask):
+        abstract = True
+
+        def on_success(self, *_: object) -> None:
+            met.append(Context().run(work.copy))
+
+    work = Work(desk, base=Slow)
+    work.run()
+    assert is_ignored(met[0])
+    assert is_ignored(work.run(desk.only()))
+    assert work.begun == 1
+
+
+def test_a_copy_that_would_store_started_is_caught(desk, monkeypatch):
+    """Broken: Celery stores STARTED before the grant. A copy turns FAILURE into it for ever."""
+    monkeypatch.setattr(task_module, "take_over_started", lambda _: None)
+    work = Work(desk, ValueError(), track_started=True)
+    work.run()
+    work.copy()
+    assert work.state == "STARTED"
+
+
+def test_a_copy_whose_key_is_held_by_another_waits_silently(desk):
+    """Its first run has died, and another message of the key runs: the state stays as it is."""
+    work = Work(desk, SystemExit(1), track_started=True)
+    work.run()
+    with hold("key"):
+        assert is_ignored(work.copy())
+    assert work.state == "STARTED"
+    work.run(desk.only())
+    assert (work.begun, work.state) == (2, "SUCCESS")
+
+
+# -- what is a copy ----------------------------------------------------------------------------
+
+
+def test_a_second_message_with_the_same_task_id_runs(desk):
+    """A task id that is used on purpose, again and again, says nothing of what has finished."""
+    work = Work(desk)
+    for count in (1, 2):
+        message = sent(desk, work.task, task_id="nightly")
+        assert work.run(message, redelivered=True).info is None
+        assert work.begun == count
+
+
+def test_a_retry_is_a_new_message(desk):
+    """The message that published it has finished; the retry runs, and is told by its own number."""
+
+    def again() -> None:
+        raise work.task.retry(countdown=0)
+
+    work = Work(desk, again)
+    work.run()
+    assert work.state == "RETRY"
+    retry = desk.only()
+    assert retry.headers[HEADER]["message"] != work.number
+    assert is_ignored(work.copy())
+    assert work.run(retry).info is None
+    assert (work.begun, work.state) == (2, "SUCCESS")
+    assert is_ignored(work.run(retry, redelivered=True))
+
+
+def test_a_message_with_the_headers_of_another_is_a_new_one(desk):
+    """What a body sends with its own headers is not a copy of it."""
+    work = Work(desk)
+    work.run()
+    other = sent(desk, work.task, headers=dict(work.message.headers))
+    assert other.headers[HEADER]["message"] != work.number
+    work.run(other)
+    assert work.begun == 2
+
+
+@pytest.mark.parametrize("number", [None, 7, "", "a b", "x" * 65, "\x00", ["a"], {}])
+def test_a_message_without_a_number_is_as_it_was(desk, number):
+    """What ``send_task`` sends, or anybody writes, has no run name; it runs and runs again."""
+    work = Work(desk)
+    work.message.headers[HEADER] = {"message": number}
+    for count in (1, 2):
+        assert work.copy().info is None
+        assert work.begun == count
+
+
+@pytest.mark.parametrize("options", [{"acks_late": False}, {"base": None}])
+def test_other_tasks_are_as_they_were(desk, options):
+    """Acknowledged early, or without the base class, a message has no run name."""
+    options = {key: value for key, value in options.items() if value is not None}
+    if not options:
+        options = {"base": desk.app.Task}
+    work = Work(desk, **options)
+    for count in (1, 2):
+        assert work.copy().info is None
+        assert work.begun == count
+
+
+def test_a_body_that_calls_itself_is_one_run(desk):
+    """A nested call of another key takes that key and no second run name."""
+    seen: list[Any] = []
+
+    @locked_task("{key}", on_conflict="raise")
+    def work(key: str) -> None:
+        lease = current_lease()
+        assert lease is not None
+        seen.append(lease.names)
+        if key == "a":
+            work("b")
+
+    task = desk.task(work, base=LockedTask, acks_late=True)
+    message = sent(desk, task, "a")
+    desk.execute(message)
+    name = f"run:desk.work:{message.headers[HEADER]['message']}"
+    assert seen == [(name, "a"), ("b",)]
+    assert is_free("a")
+
+
+def test_a_holder_sees_its_key(desk):
+    """The name of the lease is the key; the label of both names has the task id."""
+    seen: list[Any] = []
+
+    def look() -> None:
+        lease = current_lease()
+        assert lease is not None
+        seen.append(lease.name)
+        for name in ("key", work.name):
+            value = memory().nodes[0].get(f"redlock:lock:{name}")
+            assert value is not None
+            assert work.message.headers["id"] in value
+
+    work = Work(desk, look)
+    assert work.run().info is None
+    assert seen == ["key"]
+
+
+def test_a_run_name_is_a_name_whatever_the_task_is_called(desk):
+    """Long names, braces and control characters make no error of the run."""
+    work = Work(desk, name="{" + "\n" + "x" * 600)
+    assert work.run().info is None
+    assert is_ignored(work.copy())
+    (name,) = (key for key in memory().nodes[0].keys if "run:" in key)
+    assert check_names(name.removeprefix("redlock:lock:"))
+
+
+def test_as_many_names_as_a_lock_may_have(desk):
+    """A run name comes on top of them."""
+    names = [f"name-{number}" for number in range(128)]
+
+    @locked_task(names)
+    def work() -> None:
+        """Do nothing."""
+
+    task = desk.task(work, base=LockedTask, acks_late=True)
+    message = sent(desk, task)
+    assert desk.execute(message).info is None
+    assert is_ignored(desk.execute(message, redelivered=True))
+
+
+def test_a_record_lives_longer_than_the_broker_waits(desk):
+    """It stays for the visibility timeout and a minute more, whatever MAX_TTL is."""
+    desk.app.conf.broker_transport_options = {"visibility_timeout": 7200}
+    work = Work(desk)
+    work.run()
+    for node in memory().nodes:
+        assert "done::" in str(node.get(f"redlock:lock:{work.name}"))
+        assert 7250 < node.pttl(f"redlock:lock:{work.name}") / 1000 <= 7260
+
+
+def test_an_eager_call_leaves_no_record(desk):
+    """There is no message that could be delivered again."""
+    work = Work(desk)
+    desk.app.conf.task_always_eager = True
+    assert work.task.apply_async().get() == "done"
+    assert work.task.apply().get() == "done"
+    assert not [key for key in memory().nodes[0].keys if "run:" in key]
+
+
+def test_started_is_stored_after_the_grant(desk):
+    """A task with ``track_started`` shows that it runs, when it does."""
+    states: list[str] = []
+
+    def look() -> None:
+        states.append(work.state)
+
+    work = Work(desk, look, track_started=True)
+    with hold("key"):
+        work.run()
+        states.append(work.state)
+    work.run(desk.only())
+    assert states == ["RETRY", "STARTED"]
+
+
+def test_a_soft_limit_at_the_end_of_the_body_keeps_nothing(desk, monkeypatch):
+    """An interruption between the body and what follows leaves both names free."""
+
+    def interrupted(*_: object) -> None:
+        raise SystemExit
+
+    work = Work(desk)
+    with monkeypatch.context() as patch:
+        patch.setattr(redelivery, "keep", interrupted)
+        work.run()
+    assert is_free("key")
+    assert is_free(work.name)
+    assert redlock("key").try_acquire() is not None

@@ -1,0 +1,266 @@
+"""``@locked_task`` and ``LockedTask``: what they take, and what a call is that has no message."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+from celery import shared_task
+from celery.exceptions import SoftTimeLimitExceeded
+from celery.local import PromiseProxy, Proxy
+
+from django_redlock import LockTaken, NodesUnavailable, current_lease, redlocks
+from django_redlock.celery import LockedTask, locked_task
+from django_redlock.celery.arguments import digest
+from django_redlock.leases import context
+
+from .desk import held_name, hold, is_free, memory, sent
+
+# -- decorating --------------------------------------------------------------------------------
+
+
+def untouchable() -> Any:
+    """What a lazy task would be made of."""
+    raise AssertionError("the lazy task was evaluated")
+
+
+@pytest.mark.parametrize("kind", [Proxy, PromiseProxy])
+@pytest.mark.parametrize("decorate", [locked_task, locked_task(), locked_task("name")])
+def test_the_wrong_order_is_found_without_touching_the_lazy_task(kind, decorate):
+    """A task in place of a function is a TypeError that says what to write instead."""
+    with pytest.raises(TypeError, match=r"(?s)below:.*@shared_task\n +@locked_task") as error:
+        decorate(kind(untouchable))
+    assert "lazy" not in str(error.value)
+
+
+def test_the_wrong_order_is_found_above_every_way_to_make_a_task(desk):
+    """@shared_task, @app.task and a task that is real already are told from functions."""
+
+    def work():
+        return None
+
+    lazy = desk.app.task(work, name="desk.lazy", shared=False)
+    for task in (shared_task(work, name="desk.shared"), lazy, desk.task(work)):
+        with pytest.raises(TypeError, match="is above @shared_task"):
+            locked_task("name")(task)
+    assert not lazy.__evaluated__()
+
+
+def generator() -> Iterator[None]:
+    """A body that runs when somebody iterates."""
+    yield
+
+
+async def coroutine() -> None:
+    """A body that runs when somebody awaits."""
+
+
+async def asynchronous_generator() -> AsyncIterator[None]:
+    """Both."""
+    yield
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (generator, "generator function"),
+        (asynchronous_generator, "generator function"),
+        (coroutine, "coroutine function"),
+        (LockedTask, "of a task class, its 'run'"),
+        (42, "decorates a function"),
+    ],
+)
+def test_what_has_no_body_to_lock_is_refused(function, why):
+    """A function whose body runs after its return, a class, or no function is a TypeError."""
+    with pytest.raises(TypeError, match=why):
+        locked_task()(function)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"mode": "until_executed"}, "none of 'while_running', 'until_started', 'until_finished'"),
+        ({"on_unavailable": "skip"}, "none of 'retry', 'run', 'raise'"),
+        ({"on_duplicate": "skip", "mode": "until_finished"}, "none of 'existing', 'raise', 'drop'"),
+        ({"on_duplicate": "existing"}, "no effect with mode='while_running'"),
+        ({"queue_ttl": 60}, "no effect with mode='while_running'"),
+        ({"using": "default"}, "no effect with mode='while_running'"),
+        ({"queue_ttl": 0, "mode": "until_finished"}, "queue_ttl must be more than 0"),
+        ({"mode": "until_started"}, "write on_conflict='retry'"),
+        ({"on_conflict": "ignore"}, "none of 'skip', 'retry', 'raise'"),
+        ({"ttl": -1}, "ttl must be more than 0"),
+        ({"key": "report:{nothing}"}, "parameters are: report_id"),
+        ({"key": "report:{self.request.id}"}, "parameters are: report_id"),
+        ({"key": "report:\n"}, "control characters"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_when_decorating(arguments, why):
+    """A wrong mode, policy, time or field is a ValueError that says what there is."""
+
+    def build(self, report_id):
+        return None
+
+    with pytest.raises(ValueError, match=why):
+        locked_task(**arguments)(build)
+
+
+def test_a_field_of_the_task_is_refused_whatever_it_is_called(desk):
+    """bind=True is known at the call: the task under another name than self is no field either."""
+
+    @locked_task("report:{me.name}")
+    def build(me):
+        return held_name()
+
+    with pytest.raises(ValueError, match="parameters are: none"):
+        desk.task(build, bind=True).apply().get()
+
+
+def test_arguments_are_still_checked_where_the_task_is_sent(desk):
+    """The decorated function keeps its signature: a wrong call of delay is a TypeError there."""
+
+    def build(report_id):
+        return None
+
+    task = desk.task(locked_task(build))
+    with pytest.raises(TypeError, match="report_id"):
+        task.delay()
+    task.delay(7)
+    assert desk.only().decode()[0] == [7]
+
+
+# -- called, and eager -------------------------------------------------------------------------
+
+
+def locked(on_conflict: str, **options: Any) -> Callable[..., Any]:
+    """A function under the lock "name"."""
+
+    @locked_task("name", on_conflict=on_conflict, **options)
+    def work(value=None):
+        return value or held_name()
+
+    return work
+
+
+def test_a_direct_call_is_locked_too(desk):
+    """Called as a function, decorated or as a task, the body runs under the lock."""
+    work = locked("skip")
+    assert work() == desk.task(work)() == "name"
+    with hold("name"):
+        for duplicate in (work, desk.task(work)):
+            assert duplicate()["skipped"] is True
+    assert desk.messages() == []
+
+
+@pytest.mark.parametrize("on_conflict", ["retry", "raise"])
+def test_who_cannot_come_back_is_told(desk, on_conflict):
+    """Called directly or eagerly there is no message to send again: LockTaken, at once."""
+    task = desk.task(locked(on_conflict), max_retries=0)
+    with hold("name"):
+        with pytest.raises(LockTaken):
+            task()
+        assert task.apply().state == "FAILURE"
+        with pytest.raises(LockTaken):
+            task.apply(throw=True)
+    assert task.apply().get() == "name"
+
+
+def test_an_eager_duplicate_is_a_success(desk):
+    """With task_always_eager a duplicate is skipped as it is in a worker."""
+    desk.app.conf.task_always_eager = True
+    task = desk.task(locked("skip"))
+    with hold("name"):
+        result = task.delay()
+    assert result.state == "SUCCESS"
+    assert result.get()["skipped"] is True
+    assert task.delay().get() == "name"
+
+
+@pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])
+def test_a_direct_call_without_nodes_is_an_error(desk, on_conflict):
+    """Nobody knows whether the name is free: that is never a Skipped."""
+    memory().down = {0, 1, 2}
+    with pytest.raises(NodesUnavailable):
+        locked(on_conflict)()
+
+
+def test_the_lock_is_free_after_a_body_that_failed(desk):
+    """An error of the body releases the lease, and so does Celery's soft time limit."""
+
+    @locked_task("name")
+    def work(number):
+        raise (ValueError, SoftTimeLimitExceeded)[number]
+
+    for number in range(2):
+        with pytest.raises((ValueError, SoftTimeLimitExceeded)):
+            desk.task(work).apply((number,)).get()
+        assert is_free("name")
+
+
+def test_the_options_reach_the_lock(desk):
+    """alias, ttl, min_hold and renew are the lock's own."""
+
+    @locked_task("name", alias="other", ttl=20, min_hold=10, renew=False)
+    def work():
+        lease = current_lease()
+        return lease and lease.remaining()
+
+    assert 12 < desk.task(work).apply().get() < 20
+    assert is_free("name")
+    with pytest.raises(LockTaken) as resting:
+        redlocks["other"]("name").acquire()
+    assert 5 < (resting.value.retry_after or 0) <= 10
+
+
+# -- the base class ----------------------------------------------------------------------------
+
+
+def test_a_base_class_locks_a_function(desk):
+    """LockedTask with ``lock`` is the decorator, told the same; without it, the default key."""
+
+    def build(report_id):
+        return held_name()
+
+    task = desk.task(build, base=LockedTask, lock={"key": "report:{report_id}", "ttl": 20})
+    assert task.apply((7,)).get() == "report:7"
+    with hold("report:7"):
+        assert desk.execute(sent(desk, task, 7)).retval["skipped"] is True
+
+    def other(self, report_id):
+        return held_name()
+
+    bound = desk.task(other, base=LockedTask, bind=True)
+    assert bound.apply((7,)).get() == f"task:desk.other:{digest({'report_id': 7})}"
+
+
+@pytest.mark.slow
+def test_a_task_class_locks_its_run(desk):
+    """A class-based task under LockedTask runs under the lock, called or sent."""
+
+    class Build(LockedTask):
+        name = "desk.build"
+        lock = {"key": "report:{report_id}", "on_conflict": "retry"}  # noqa: RUF012 - as users write
+
+        def run(self, report_id):
+            return self.name, held_name()
+
+    task = desk.app.register_task(Build())
+    assert task(7) == task.apply((7,)).get() == ("desk.build", "report:7")
+    message = sent(desk, task, 7)
+    with hold("report:7"):
+        assert desk.execute(message).info.state == "RETRY"
+    assert desk.execute(desk.only()).retval == ("desk.build", "report:7")
+
+
+def test_the_base_class_and_the_decorator_lock_once(desk):
+    """Under base=LockedTask the decorated function is not locked again; twice is refused."""
+
+    @locked_task("name")
+    def work():
+        return held_name(), len(context.leases())
+
+    task = desk.task(work, base=LockedTask)
+    assert task.apply().get() == ("name", 1)
+    assert task.delay().id == desk.only().headers["id"]
+    with pytest.raises(TypeError, match="both 'lock' and @locked_task"):
+        desk.task(work, base=LockedTask, lock={"key": "name"}, name="twice")
