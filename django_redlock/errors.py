@@ -1,27 +1,18 @@
-"""Re-export the errors of this package, which ``core.errors`` defines.
-
-``_rebuild`` is here for pickles of an earlier version, such as stored Celery results: they name it
-as the function of this module that makes the error.
-"""
+"""The errors of this package, and the votes that they carry; ``core`` defines most of them."""
 
 from __future__ import annotations
 
-from .core.errors import (
-    DuplicateTask,
-    LeaseLost,
-    LockTaken,
-    NodesUnavailable,
-    RedlockError,
-    _rebuild,
-)
+from .core.errors import DuplicateTask, LeaseLost, LockTaken, NodesUnavailable, RedlockError
+from .core.protocol import Answer, Vote
 from .locks.durability import LockInTransactionWarning
 
 __all__ = [
+    "Answer",
     "DuplicateTask",
     "LeaseLost",
     "LockInTransactionWarning",
     "LockTaken",
     "NodesUnavailable",
     "RedlockError",
-    "_rebuild",
+    "Vote",
 ]

@@ -20,11 +20,11 @@ from django.test import RequestFactory, override_settings
 from django_redlock import conf, redlock
 from django_redlock.celery import locked_task
 from django_redlock.celery import options as celery_options
+from django_redlock.conf import LONGEST_TIMEOUT
 from django_redlock.fencing import fenced
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.options import KNOWN
-from django_redlock.setting_values import LONGEST_TIMEOUT
 from django_redlock.views import refusals, single_flight
 from tests.docs.tables import codes, first_codes, table, tables
 from tests.docs.test_docs import SETTINGS
@@ -162,7 +162,7 @@ def test_the_options_of_a_view():
     defaults = {
         name: option.default
         for name, option in inspect.signature(single_flight).parameters.items()
-        if name not in {"first", "key", "fail_open"}  # the key, and what is deprecated
+        if name not in {"first", "key"}
     }
     assert list(shown) == list(defaults)
     for name, default in defaults.items():
