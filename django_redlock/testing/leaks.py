@@ -12,25 +12,21 @@ import sys
 import threading
 import weakref
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from unittest import TestCase, TestResult
 
 from django_redlock import events
+from django_redlock.backend import Backend
 from django_redlock.concurrency.one_step import drain
 from django_redlock.core import hold
-from django_redlock.core.protocol import Answer
-from django_redlock.events import EventKind
+from django_redlock.core.protocol import Answer, Grant
+from django_redlock.events import Event, EventKind
 from django_redlock.fanout.memory.group import MemoryNodes
 from django_redlock.inspection import shown, survey
+from django_redlock.leases.lease import Lease
 
 if TYPE_CHECKING:
-    from types import FrameType
-    from unittest import TestCase, TestResult
-
-    from django_redlock.backend import Backend
-    from django_redlock.core.protocol import Grant
-    from django_redlock.events import Event
-    from django_redlock.leases.lease import Lease
-
     Mixed = TestCase
 else:
     Mixed = object

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from django_redlock import conf, redlock
 from django_redlock.backend import LABEL_BYTES
 from django_redlock.core import hold
 from django_redlock.core.names import check_alias
-from django_redlock.inspection import LockStatus, shown, survey
+from django_redlock.inspection import HeldLock, LockStatus, shown, survey
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.state import LeaseState
+from django_redlock.locks.lock import Lock
 
 from . import leaks
-
-if TYPE_CHECKING:
-    from django_redlock.inspection import HeldLock
-    from django_redlock.leases.lease import Lease
-    from django_redlock.leases.state import LeaseState
-    from django_redlock.locks.lock import Lock
 
 SOMEBODY: Final = "somebody else"
 FREE: Final = frozenset({LockStatus.FREE, LockStatus.PARTIAL})

