@@ -50,8 +50,7 @@ def fenced(lease: Holder, queryset: QuerySet[M], field: str | None = None) -> Fe
     using = queryset.select_for_update().db
     rows = queryset.using(using).order_by()
     lease.ensure()
-    claim = _Claim(lease, rows, fence.attname, using)
-    keys = claim.of_one() or claim.of_all()
+    keys = _claim(lease, rows, fence.attname)
     if not keys:
         model: Any = rows.model
         raise model.DoesNotExist(f"no {model._meta.object_name} to claim")
@@ -63,44 +62,28 @@ async def afenced(lease: Holder, queryset: QuerySet[M], field: str | None = None
     return await sync_to_async(fenced)(lease, queryset, field)
 
 
-class _Claim:
-    """One claim."""
+def _claim(lease: Holder, rows: QuerySet[Any], name: str) -> Sequence[Any]:
+    """Claim the rows; return their primary keys."""
+    key = _only_key(rows.query)
+    if key is not None and _write(lease, rows, name) == 1:  # one statement is all or nothing
+        return (key,)
+    with transaction.atomic(using=rows.db):
+        _write(lease, rows, name)
+        found = list(rows.values_list("pk", name))
+        keys = [key for key, fence in found if fence == lease.fence]
+        if len(keys) < len(found):
+            # In a transaction a plain SELECT may show rows as they were when it began (REPEATABLE
+            # READ); one that locks them shows what they are.
+            if transaction.get_connection(rows.db).features.has_select_for_update:
+                found = list(rows.select_for_update().values_list("pk", name))
+            if later := [key for key, fence in found if fence > lease.fence]:
+                raise stale(lease, rows.model, later)
+    return keys
 
-    def __init__(self, lease: Holder, rows: QuerySet[Any], name: str, using: str) -> None:
-        self.lease, self.rows, self.name, self.using = lease, rows, name, using
 
-    def of_one(self) -> tuple[Any, ...]:
-        """Claim the row of a primary key, where the queryset has one, in this statement alone."""
-        key = _only_key(self.rows.query)
-        return (key,) if key is not None and self._write() == 1 else ()
-
-    def of_all(self) -> tuple[Any, ...]:
-        """Claim what the queryset finds, and return the primary keys of it."""
-        with transaction.atomic(using=self.using):
-            self._write()
-            found = self._look(self.rows)
-            keys = tuple(key for key, fence in found if fence == self.lease.fence)
-            if len(keys) < len(found):
-                self._refuse_later(found)
-        return keys
-
-    def _write(self) -> int:
-        token = self.lease.fence
-        return self.rows.filter(**{f"{self.name}__lte": token}).update(**{self.name: Token(token)})
-
-    def _look(self, rows: QuerySet[Any]) -> list[tuple[Any, int]]:
-        return list(rows.values_list("pk", self.name))
-
-    def _refuse_later(self, found: list[tuple[Any, int]]) -> None:
-        """Raise StaleFence if a later holder has claimed some of the rows.
-
-        In a transaction a plain SELECT may show rows as they were when it began (REPEATABLE READ);
-        one that locks them shows what they are.
-        """
-        if transaction.get_connection(self.using).features.has_select_for_update:
-            found = self._look(self.rows.select_for_update())
-        if later := [key for key, fence in found if fence > self.lease.fence]:
-            raise stale(self.lease, self.rows.model, later)
+def _write(lease: Holder, rows: QuerySet[Any], name: str) -> int:
+    """Write the fence to the rows that have no higher one; return how many they are."""
+    return rows.filter(**{f"{name}__lte": lease.fence}).update(**{name: Token(lease.fence)})
 
 
 # -- which querysets ------------------------------------------------------------------------------

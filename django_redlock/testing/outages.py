@@ -93,24 +93,17 @@ class Outage:
 
     def ask(self, request: Request) -> list[Vote]:
         """Return an unknown vote for each node; keep what is to be undone."""
+        votes = self._refuse(request) if self.lasts() else None
         if not self.lasts():  # a block is gone, or a caller has looked the method up before the end
             self.carry_out()
-            return self._real["ask"](request)  # type: ignore[no-any-return]
-        votes = self._refuse(request)
-        if not self.lasts():
-            self.carry_out()
-        return votes
+        return self._real["ask"](request) if votes is None else votes
 
     def aask(self, request: Request) -> asyncio.Future[list[Vote]]:
         """Do the same for a task."""
+        votes = self._refuse(request) if self.lasts() else None
         if not self.lasts():
             self.start_to_carry_out()
-            return self._real["aask"](request)  # type: ignore[no-any-return]
-        answered: asyncio.Future[list[Vote]] = asyncio.get_running_loop().create_future()
-        answered.set_result(self._refuse(request))
-        if not self.lasts():
-            self.start_to_carry_out()
-        return answered
+        return self._real["aask"](request) if votes is None else _done(votes)
 
     def _refuse(self, request: Request) -> list[Vote]:
         if request.command in UNDO:
@@ -130,9 +123,7 @@ class Outage:
     def aqueue(self, effect: JoinQueue | BlockOnNode | LeaveQueue) -> Any:
         """Do the same for a task."""
         if self.lasts() and isinstance(effect, BlockOnNode):
-            broken: asyncio.Future[Wakeup] = asyncio.get_running_loop().create_future()
-            broken.set_result(Wakeup(broken=True))
-            return broken
+            return _done(Wakeup(broken=True))
         return self._real["aqueue"](effect)
 
     def states(self) -> list[NodeStatus]:
@@ -148,19 +139,25 @@ class Outage:
         """Carry out what was to be undone."""
         for request in tuple(self._kept):
             self._real["ask"](request)
-            self._done(request)
+            self._forget(request)
 
     def start_to_carry_out(self) -> list[asyncio.Future[Any]]:
         """Send what was to be undone, in an event loop; return what to wait for."""
         sent = []
         for request in tuple(self._kept):
             sent.append(asyncio.ensure_future(self._real["aask"](request)))
-            self._done(request)
+            self._forget(request)
         return sent
 
-    def _done(self, request: Request) -> None:
+    def _forget(self, request: Request) -> None:
         with suppress(ValueError):  # another thread has done it, too, which does no harm
             self._kept.remove(request)
+
+
+def _done(result: Any) -> asyncio.Future[Any]:
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future.set_result(result)
+    return future
 
 
 class Entry:

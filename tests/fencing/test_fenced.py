@@ -134,10 +134,10 @@ def test_a_claim_that_ignores_the_fence_is_found(
 ) -> None:
     """The check can fail."""
 
-    def any_fence(self: Any) -> int:
-        return int(self.rows.update(**{self.name: Token(self.lease.fence)}))
+    def any_fence(lease: Lease, rows: models.QuerySet[Any], name: str) -> int:
+        return rows.update(**{name: Token(lease.fence)})
 
-    monkeypatch.setattr(claim._Claim, "_write", any_fence)
+    monkeypatch.setattr(claim, "_write", any_fence)
     claimed_by_a_successor(seat)
     fenced(lease, Seat.objects.filter(pk=seat.pk))
     assert Seat.objects.get().fence == lease.fence
@@ -336,7 +336,7 @@ def test_the_database_may_count_changed_rows_only(
 ) -> None:
     """As MariaDB without FOUND_ROWS: a claim that changes nothing is looked at."""
     Seat.objects.filter(pk=seat.pk).update(fence=Token(lease.fence))
-    monkeypatch.setattr(claim._Claim, "_write", lambda self: 0)
+    monkeypatch.setattr(claim, "_write", lambda *_: 0)
     assert fenced(lease, Seat.objects.filter(pk=seat.pk)).keys == (seat.pk,)
 
 

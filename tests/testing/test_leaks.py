@@ -292,7 +292,7 @@ def test_nobody_listens_afterwards(memory):
 @pytest.mark.parametrize(
     ("place", "broken", "act"),
     [
-        ("leaks._free", lambda acquired, given: None, forgets),
+        ("leaks._free", lambda acquired, given: "", forgets),
         ("Watch.add", lambda watch, lease: None, acquires),
         ("leaks.note", lambda lease: None, takes),
         ("leaks.gc", Mock(), drops_a_generator),
