@@ -15,7 +15,7 @@ from django.test import override_settings
 
 from django_redlock import LeaseLost, LockTaken, redlock
 from django_redlock.leases.lease import Lease
-from tests.docs.test_docs import ROOT, blocks
+from tests.docs.pages import ROOT, blocks
 from tests.support.looked_at import group
 
 PAGE = ROOT / "docs/how-to/asyncio.md"

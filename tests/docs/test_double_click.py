@@ -15,14 +15,14 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.docs.test_docs import (
+from tests.docs.pages import (
     README,
     ROOT,
     TESTING,
     Reader,
-    _follow,
-    _make_tables,
     blocks,
+    follow,
+    make_tables,
     reader,
 )
 from tests.support.waiting import eventually
@@ -95,9 +95,9 @@ def clicked(home: Path, view: str, left_out: str = "") -> list[tuple[list[int], 
     The view is ``pay`` of the README, or ``checkout``, with which the page of views begins.
     """
     with reader(home, "mysite.test_settings") as someone:
-        _follow(someone, README)
-        _follow(someone, TESTING)
-        _make_tables(someone)
+        follow(someone, README)
+        follow(someone, TESTING)
+        make_tables(someone)
         (home / "mysite/urls.py").write_text(URLS)
         (home / "billing/checkout.py").write_text(blocks(VIEWS)[0].text)
         for file in ("views.py", "checkout.py"):

@@ -22,8 +22,8 @@ from django_redlock.core.reasons import ReasonCode
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
-from tests.docs.test_docs import PASSWORD, ROOT, acl_rules
-from tests.docs.test_pasted_pages import examples
+from tests.docs.pages import ROOT, examples
+from tests.docs.test_acl import PASSWORD, acl_rules
 from tests.support.servers import redis_version
 from tests.support.waiting import eventually
 

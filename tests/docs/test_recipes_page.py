@@ -15,8 +15,7 @@ from django.urls import path
 
 from django_redlock import redlock
 from django_redlock.views import single_flight
-from tests.docs.tables import codes, table
-from tests.docs.test_docs import ROOT, Block, blocks, reader
+from tests.docs.pages import ROOT, Block, blocks, codes, reader, table
 
 PAGE = ROOT / "docs/how-to/recipes.md"
 SETTINGS = """\
