@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -16,8 +13,7 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 
-from django_redlock import LockTaken, NodesUnavailable, conf, redlock, redlocks
-from django_redlock.core import completion, marks
+from django_redlock import NodesUnavailable, conf, redlock, redlocks
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
@@ -234,23 +230,6 @@ def test_the_settings_of_the_next_prefix():
     assert conf.make("default", names["REDLOCK"]["default"]).policy.prefix == PREFIX
 
 
-def test_what_remains_of_a_prefix(patient_nodes):
-    """The keys without an expiry that the page deletes are all that locks and tasks leave."""
-    with redlock("x"), pytest.raises(LockTaken):
-        redlock("x").acquire(wait=0.01)
-    backend = conf.backend("default")
-    key = marks.mark_key(backend.policy, "sync", ["x"])
-    backend.run(marks.publish(backend.policy, key, task="sync", ttl=60, task_id="id-1"))
-    lease = redlock.using(label="host:1(sync):id-1", renew=False)("run:sync:1").acquire()
-    lease.disown()
-    backend.run(completion.complete(backend.policy, lease.grant, life=60))
-    with redlock("y"), closing(patient_nodes[0].client()) as admin:
-        keys = list(admin.scan_iter("redlock:*", count=1000))
-        left = {key.decode() for key in keys if admin.ttl(key) < 0}
-    (command,) = re.findall(r"`redis-cli DEL (redlock:f[^`]*)`", OPERATE.read_text())
-    assert left == set(command.split())
-
-
 # -- MAX_TTL --------------------------------------------------------------------------------------
 
 
@@ -268,22 +247,7 @@ def test_a_process_with_the_smaller_max_ttl_grants_a_longer_lock_again():
         assert under_guard(client(large))
 
 
-@pytest.mark.slow
-def test_nodes_that_are_younger_than_the_larger_guard_have_no_vote():
-    """So look at their uptime before MAX_TTL is raised."""
-    with EmbeddedNodes(3) as nodes:
-        small = nodes.settings()
-        client(small)("x", wait=60).acquire().release()
-        assert under_guard(client(small | {"MAX_TTL": 600}))
-
-
 # -- a lock that is stuck -------------------------------------------------------------------------
-
-
-def test_the_status_names_the_holder(patient_nodes):
-    """Host and process."""
-    with redlock("stuck"):
-        assert f"{socket.gethostname()}:{os.getpid()}" in status("stuck")[1]
 
 
 def test_a_key_that_is_deleted_by_hand_lets_a_second_holder_in(patient_nodes):

@@ -35,7 +35,6 @@ from django_redlock import (
 from django_redlock.celery import DuplicateTask, locked_task
 from django_redlock.celery import checks as task_checks
 from django_redlock.celery import options as celery_options
-from django_redlock.conf import LONGEST_TIMEOUT
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import LEVELS, Event, EventKind, NodeTiming, TaskEvent, TaskOutcome
 from django_redlock.fencing import FencedRows, StaleFence, fenced
@@ -93,26 +92,6 @@ def test_the_types_of_the_settings():
         for value in refused:
             with pytest.raises(ImproperlyConfigured, match=key):
                 make(key, value)
-
-
-def test_the_limits_of_the_settings():
-    """A number of seconds has the limit that the page tells; a part of a ttl has none of these."""
-    page = table("docs/reference/settings.md", "Key", "Type", "Unit", "Default")
-    units = dict(zip(first_codes(page), page.column("Unit"), strict=True))
-    told = re.search(r"at most ([\d,]+) .*`NODE_TIMEOUT` at most ([\d,]+)", SETTINGS.read_text())
-    assert told
-    longest, timeout = (int(number.replace(",", "")) for number in told.groups())
-    assert (longest, timeout) == (LONGEST, LONGEST_TIMEOUT)
-    for key, unit in units.items():
-        if unit != "seconds":
-            other = {"CLOCK_DRIFT": "part of a ttl", "MAX_WAITING_REQUESTS": "requests"}
-            assert unit == other.get(key, "")
-            assert not isinstance(conf.DEFAULTS[key], float) or unit
-            continue
-        most = timeout if key == "NODE_TIMEOUT" else longest
-        make(key, most)
-        with pytest.raises(ImproperlyConfigured, match=key):
-            make(key, most + 1)
 
 
 # -- options --------------------------------------------------------------------------------------

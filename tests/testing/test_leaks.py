@@ -266,19 +266,6 @@ def test_names_that_are_kept_are_free_for_the_next_test(memory):
     assert_free("report:7")
 
 
-def test_fences_go_on(memory):
-    """What is freed loses no counter: a later holder has a higher fence."""
-    first: list[int] = []
-
-    def act() -> None:
-        with redlock("report:7") as lease:
-            first.append(lease.fence)
-
-    found(act)
-    with redlock("report:7") as lease:
-        assert lease.fence > first[0]
-
-
 def test_nobody_listens_afterwards(memory):
     """A watch that is over notes nothing."""
     with Watch() as watch:
@@ -458,12 +445,3 @@ def test_the_mixin_in_a_project(tmp_path):
     assert re.search(
         r"this test left a lock behind:\n  'report:Simple' of .* at .*test_it.py", said
     )
-
-
-@pytest.mark.slow
-def test_the_mixin_under_pytest(tmp_path):
-    """The same tests by pytest."""
-    (tmp_path / "pytest.ini").write_text(INI.replace("usefixtures", "# usefixtures"))
-    (tmp_path / "test_it.py").write_text(DJANGO)
-    said = run(tmp_path, "pytest")
-    assert "8 failed, 16 passed, 4 skipped" in said, said

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import threading
 import warnings
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
-from unittest import TestCase
 
 import pytest
 from django.conf import settings
@@ -172,23 +169,6 @@ def test_a_function_in_which_it_is_taken(aliases):
     assert_free("report:7")
 
 
-def test_by_a_stack_and_by_a_test_case(aliases):
-    """``ExitStack`` and ``enterContext`` ask the class for what ends the block."""
-
-    class Tests(TestCase):
-        def test(self):
-            self.enterContext(taken("report:7"))
-            refused()
-
-    with ExitStack() as stack:
-        stack.enter_context(taken("other"))
-        refused("other")
-    result = Tests("test").run()
-    assert result is not None
-    assert result.wasSuccessful(), result.errors
-    assert_free("report:7", "other")
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_an_interrupted_block_leaves_nothing_taken(aliases, error):
     """The name is free when the block has ended, however it ended."""
@@ -309,14 +289,6 @@ def test_a_task_s_lease(aliases):
     asyncio.run(main())
 
 
-def test_an_adopted_lease_and_one_of_several_names(aliases):
-    """Whatever the way by which it came to its holder."""
-    old = redlock.adopt(redlock(["a", "b"]).acquire().handle())
-    stale(old)
-    is_over(old)
-    assert_free("a", "b")
-
-
 def test_it_is_told_as_if_its_time_had_run_out(aliases):
     """``on_lost`` and the signal, once, before ``stale`` returns; the reason is that it ran out."""
     lost: list[Any] = []
@@ -355,22 +327,6 @@ def test_it_is_not_renewed(aliases, often):
     old.release()
 
 
-def test_a_loop_does_not_renew_it(aliases, often):
-    """The same of a lease that a loop renews."""
-
-    async def main() -> None:
-        old = await redlock("report:7").aacquire()
-        stale(old)
-        before = old.grant.deadline
-        async with redlock("report:7") as new:
-            first = new.grant.deadline
-            await soon(lambda: new.grant.deadline > first)
-        assert old.grant.deadline == before
-        await old.arelease()
-
-    asyncio.run(main())
-
-
 def test_a_waiter_is_the_successor(aliases):
     """One that waits for the name has it at once."""
     with redlock("report:7") as old, ThreadPoolExecutor(1) as others:
@@ -380,26 +336,6 @@ def test_a_waiter_is_the_successor(aliases):
         new = waiter.result(10)
         assert new.fence > old.fence
         new.release()
-
-
-def test_the_lease_of_another_thread(aliases):
-    """The holder finds out by ``ensure``."""
-    leases: list[Lease] = []
-    entered, go_on = threading.Event(), threading.Event()
-
-    def work() -> None:
-        with redlock("report:7") as lease:
-            leases.append(lease)
-            entered.set()
-            assert go_on.wait(30)
-            is_over(lease)
-
-    with ThreadPoolExecutor(1) as others:
-        holder = others.submit(work)
-        assert entered.wait(30)
-        stale(leases[0])
-        go_on.set()
-        holder.result(30)
 
 
 def test_in_an_outage(aliases):
@@ -464,17 +400,6 @@ def test_a_taken_name(aliases):
             assert_free("b", "a")
         with pytest.raises(AssertionError, match="'b' of 'default' is free"):
             assert_taken("a", "b")
-
-
-def test_assertions_in_a_task(aliases):
-    """They may be called in an event loop."""
-
-    async def main() -> None:
-        async with redlock("a"):
-            assert_taken("a")
-        assert_free("a")
-
-    asyncio.run(main())
 
 
 def test_a_name_that_is_kept(aliases):

@@ -96,13 +96,6 @@ def test_attempts_fail_at_once_in_every_task(aliases):
     asyncio.run(main())
 
 
-def test_the_first_contact(aliases):
-    """It makes no difference whether the nodes have been asked before."""
-    with unavailable():
-        failed()
-    redlock("report:7").acquire().release()
-
-
 @pytest.mark.slow
 def test_other_processes_notice_nothing(patient_nodes):
     """The servers go on: another process takes and frees the name meanwhile."""
@@ -142,21 +135,6 @@ def test_a_waiter_in_the_queue_outlasts_the_outage(aliases):
             failed("other")
         holder.release()
         waiter.result(30).release()
-
-
-def test_a_waiting_task_outlasts_the_outage(aliases):
-    """The same in an event loop."""
-
-    async def main() -> None:
-        holder = await redlock("report:7").aacquire()
-        waiter = asyncio.create_task(redlock("report:7").aacquire(60))
-        await soon(lambda: waiters(holder))
-        async with unavailable():
-            await afailed("other")
-        await holder.arelease()
-        await (await asyncio.wait_for(waiter, 30)).arelease()
-
-    asyncio.run(main())
 
 
 def test_a_lease_is_not_extended_and_lasts(aliases):
@@ -259,16 +237,6 @@ def test_nested_and_overlapping_blocks(aliases):
     failed()
     second.__exit__(None, None, None)
     redlock("report:7").acquire().release()
-
-
-def test_what_is_taken_before_is_taken_afterwards(aliases):
-    """Blocks of both kinds go together."""
-    with taken("report:7"):
-        with unavailable():
-            failed()
-        with pytest.raises(LockTaken):
-            redlock("report:7").acquire()
-    assert_free("report:7")
 
 
 def test_a_function_by_a_stack_and_by_a_test_case(aliases):
