@@ -138,7 +138,7 @@ def _setting(alias: str) -> Mapping[str, Any]:
 
 
 def no_alias(alias: str, known: Iterable[str]) -> str:
-    """Return what is said of an alias that there is not."""
+    """Return the text of the error: there is no such alias."""
     has = ", ".join(map(repr, known))
     if not has:
         return f"REDLOCK is empty: set it to {EXAMPLE}"
@@ -146,7 +146,7 @@ def no_alias(alias: str, known: Iterable[str]) -> str:
 
 
 def _is_misplaced(configured: Mapping[str, Any], key: object) -> bool:
-    """Tell whether this is a setting of an alias, outside of any; an alias may have its name."""
+    """Return True for a setting that is in the place of an alias; an alias may have its name."""
     return not isinstance(configured[key], dict) and str(key).upper() in DEFAULTS  # type: ignore[index]
 
 
@@ -170,7 +170,7 @@ def values_of(alias: str) -> dict[str, Any]:
 def addresses_of(alias: str) -> list[Address]:
     """Return the addresses of an alias's nodes, in order; none for nodes in memory.
 
-    ``backend`` has told before whether the settings are valid.
+    The settings are those of a backend that was made, so they are valid.
     """
     values = values_of(alias)
     if any(map(_is_in_memory, values["NODES"])):

@@ -53,7 +53,7 @@ class RemoteHolder:
         object.__setattr__(self, "fence", int(text))
 
     def ensure(self) -> None:
-        """Do nothing: nobody here knows whether its lease is over."""
+        """Do nothing: only the other program knows whether its lease is over."""
 
 
 Holder = Lease | RemoteHolder
@@ -231,9 +231,9 @@ class FencedRows(Generic[M]):
 
 def stale(lease: Holder, model: type[models.Model], keys: Sequence[Any]) -> StaleFence:
     """Return the error of rows that a later holder has claimed, or that are gone."""
-    told = f"{model._meta.object_name} {_shown(keys)}"
+    rows = f"{model._meta.object_name} {_shown(keys)}"
     error = StaleFence(
-        because(ReasonCode.STALE_FENCE, rows=told, fence=lease.fence), name=lease.name
+        because(ReasonCode.STALE_FENCE, rows=rows, fence=lease.fence), name=lease.name
     )
     error.keys = tuple(keys)
     return error

@@ -69,20 +69,21 @@ class Outage:
         self.group = group
         self.users: set[Entry] = set()
         self._real: dict[str, Any] = {name: getattr(group, name) for name in CUT}
+        # What a test has replaced already, as by ``monkeypatch``, is put back at the end.
         self._own = {name: vars(group)[name] for name in CUT if name in vars(group)}
         self._labels = [state.label for state in group.states()]
         self._kept: deque[Request] = deque()
 
     def lasts(self) -> bool:
-        """Whether a block is there in which the nodes cannot be asked."""
+        """Return True while one of its blocks is there."""
         return any(user.lasts() for user in tuple(self.users))
 
     def begin(self) -> None:
-        """Let nobody reach the nodes."""
+        """Make requests fail: attributes of the group hide the methods of its class."""
         vars(self.group).update({name: getattr(self, name) for name in CUT})
 
     def end(self) -> None:
-        """Let everybody reach them again; may be called twice."""
+        """Make requests reach the nodes again; may be called twice."""
         mine = vars(self.group)
         mine.update(self._own)
         for name in CUT:
@@ -137,6 +138,8 @@ class Outage:
 
     def carry_out(self) -> None:
         """Carry out what was to be undone."""
+        # A request is forgotten after it was sent: an interruption between the two sends it twice,
+        # which an undo allows.
         for request in tuple(self._kept):
             self._real["ask"](request)
             self._forget(request)
@@ -191,7 +194,7 @@ class Entry:
         return self._outage.start_to_carry_out() if self._leave() else []
 
     def lasts(self) -> bool:
-        """Tell whether its block is still there."""
+        """Return True while its block is there."""
         return self._block is None or self._block() is not None
 
     def _leave(self) -> bool:

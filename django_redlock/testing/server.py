@@ -116,14 +116,14 @@ class Server:
         deadline = time.monotonic() + START_SECONDS
         while not self._replies():
             dead = process_state(self.pid) in DEAD  # before the end of its log is read
-            told = self._log.read_text(encoding="utf-8", errors="replace").strip()
+            log = self._log.read_text(encoding="utf-8", errors="replace").strip()
             if dead:
-                if "Address already in use" in told:
+                if "Address already in use" in log:
                     raise PortTakenError
-                msg = f"the server has ended by itself: {told}"
+                msg = f"the server has ended by itself: {log}"
                 raise RuntimeError(msg)
             if time.monotonic() > deadline:
-                msg = f"the server has not replied for {START_SECONDS:g} seconds: {told}"
+                msg = f"the server has not replied for {START_SECONDS:g} seconds: {log}"
                 raise RuntimeError(msg)
             time.sleep(PAUSE)
 

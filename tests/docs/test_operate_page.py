@@ -144,23 +144,6 @@ def degraded() -> str:
     return printed if code == 3 else ""
 
 
-@pytest.mark.slow
-def test_restarts_at_once_lose_the_lease():
-    """Without the pauses a majority has forgotten it; the holder is told, by its deadline."""
-    told: list[Lease] = []
-    with EmbeddedNodes(3) as nodes:
-        settings = nodes.settings(MAX_TTL=6)
-        with override_settings(REDLOCK={"default": settings}):
-            lease = redlock("held", on_lost=told.append).acquire()
-            fence = lease.fence
-            nodes.restart(0)
-            nodes.restart(1)
-            eventually(lambda: lease.lost, within=60)
-            eventually(lambda: told == [lease], within=60)
-            with redlock("held", wait=60) as later:
-                assert later.fence > fence
-
-
 # -- the key prefix -------------------------------------------------------------------------------
 
 
@@ -248,15 +231,6 @@ def test_a_process_with_the_smaller_max_ttl_grants_a_longer_lock_again():
 
 
 # -- a lock that is stuck -------------------------------------------------------------------------
-
-
-def test_a_key_that_is_deleted_by_hand_lets_a_second_holder_in(patient_nodes):
-    """At once; and the first one, which is not renewed, believes that it has the lock."""
-    lease = redlock("stuck", renew=False).acquire()
-    delete(patient_nodes, "stuck", *range(len(patient_nodes)))
-    with redlock("stuck") as second:
-        lease.ensure()
-        assert second.fence > lease.fence
 
 
 @pytest.mark.usefixtures("often")

@@ -215,33 +215,6 @@ def by_hand(nodes, monkeypatch) -> Iterator[Callable[[], WaitingSockets]]:
         yield make
 
 
-def test_the_yardstick_of_waiting_hands_over(nodes, by_hand):
-    """One caller holds the name, one is refused, and two get it in order of arrival."""
-    holder, hasty, first, second = (by_hand() for _ in range(4))
-    lease = holder.wait("name", 0)
-    assert lease
-    assert hasty.wait("name", 0) is None
-    had: list[str] = []
-
-    def take(who: str, caller: WaitingSockets) -> None:
-        taken = caller.wait("name", 20)
-        assert taken
-        had.append(who)
-        caller.free(taken)
-
-    with ThreadPoolExecutor(2) as pool:
-        works = [pool.submit(take, "first", first)]
-        eventually(lambda: waiting(nodes) == 1)
-        works.append(pool.submit(take, "second", second))
-        eventually(lambda: waiting(nodes) == 2)
-        assert had == []
-        holder.free(lease)
-        for work in works:
-            work.result(20)
-    assert had == ["first", "second"]
-    eventually(lambda: not any("redlock:lock:name" in keys for keys in keys_on(nodes)))
-
-
 def test_the_yardstick_of_waiting_sends_what_ours_do(nodes, by_hand):
     """Five to be refused, one to join the queue, five to acquire and five to release."""
     holder, waiter = by_hand(), by_hand()
@@ -295,24 +268,6 @@ def test_the_yardstick_of_tasks_locks(nodes):
                 await sockets.acquire("task:7")
             await asyncio.gather(*map(sockets.release, leases))
             assert [held & set(keys) for keys in keys_on(nodes)] == [set()] * len(nodes.urls)
-
-    asyncio.run(check())
-
-
-def test_the_yardstick_of_tasks_asks_together(nodes):
-    """What tasks ask in one tick is one message to each node."""
-
-    def reads() -> list[int]:
-        return [info["total_reads_processed"] for info in infos(nodes, "stats")]
-
-    async def check() -> None:
-        with closing(TaskSockets(nodes.urls, "redlock:", 30)) as sockets:
-            await sockets.release(await sockets.acquire("first"))
-            before = reads()
-            leases = await asyncio.gather(*(sockets.acquire(f"together:{i}") for i in range(50)))
-            after = reads()
-            assert max(now - then for now, then in zip(after, before, strict=True)) < 25
-            await asyncio.gather(*map(sockets.release, leases))
 
     asyncio.run(check())
 
