@@ -589,6 +589,3 @@ def test_the_examples_of_metrics_run(tmp_path):
     source = (ROOT / "django_redlock/otel.py").read_text()
     named = set(re.findall(r'"(redlock\.[a-z]+(?:\.(?:duration|failures|messages))?)", "', source))
     assert set(re.findall(r"^\| `(redlock\.[a-z.]+)`", METRICS.read_text(), re.MULTILINE)) == named
-
-
-# -- the ACL line ---------------------------------------------------------------------------------

@@ -94,6 +94,25 @@ def test_the_types_of_the_settings():
                 make(key, value)
 
 
+def test_every_setting_is_described():
+    """The reference has each key with its default, a section for it, and no other keys."""
+    page = SETTINGS.read_text()
+    rows = re.findall(r"^\| \[`([A-Z_]+)`\].*\| `([^`]*)`[^|]*\|$", page, re.MULTILINE)
+    assert {key: ast.literal_eval(default) for key, default in rows} == conf.DEFAULTS
+    sections = re.findall(r"^### ([A-Z_]+)$", page, re.MULTILINE)
+    assert sections == list(conf.DEFAULTS)
+
+
+def test_every_check_is_described():
+    """Each id of a system check has a section."""
+    every = vars(checks) | vars(task_checks) | vars(fence_field)
+    every |= vars(view_checks)
+    ids = {value for name, value in every.items() if re.fullmatch(r"[EW]\d+", name)}
+    assert (
+        set(re.findall(r"^### (django_redlock\.\w+)$", SETTINGS.read_text(), re.MULTILINE)) == ids
+    )
+
+
 # -- options --------------------------------------------------------------------------------------
 
 DESCRIBED = [
@@ -171,25 +190,6 @@ def test_the_choices_of_a_task(option, values):
         | {option: given}
     )
     assert ast.literal_eval(default) == getattr(filled, option)
-
-
-def test_every_setting_is_described():
-    """The reference has each key with its default, a section for it, and no other keys."""
-    page = SETTINGS.read_text()
-    rows = re.findall(r"^\| \[`([A-Z_]+)`\].*\| `([^`]*)`[^|]*\|$", page, re.MULTILINE)
-    assert {key: ast.literal_eval(default) for key, default in rows} == conf.DEFAULTS
-    sections = re.findall(r"^### ([A-Z_]+)$", page, re.MULTILINE)
-    assert sections == list(conf.DEFAULTS)
-
-
-def test_every_check_is_described():
-    """Each id of a system check has a section."""
-    every = vars(checks) | vars(task_checks) | vars(fence_field)
-    every |= vars(view_checks)
-    ids = {value for name, value in every.items() if re.fullmatch(r"[EW]\d+", name)}
-    assert (
-        set(re.findall(r"^### (django_redlock\.\w+)$", SETTINGS.read_text(), re.MULTILINE)) == ids
-    )
 
 
 # -- errors and calls -----------------------------------------------------------------------------

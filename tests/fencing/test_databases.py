@@ -416,6 +416,3 @@ def test_who_claims_with_an_older_view_reads_no_older_value(store, repeatable):
         with pytest.raises(OperationalError):
             add()
         assert row.get().value == 7
-
-
-# -- the servers ----------------------------------------------------------------------------------

@@ -36,9 +36,6 @@ HEADS += ["Fences out of order", "Overtaken", "As expected"]
 NOT_THERE = dataclasses.replace(AS_IT_IS, exhibit=dataclasses.replace(SETNX, package="no-such"))
 
 
-# -- the cells ------------------------------------------------------------------------------------
-
-
 # -- what it prints -------------------------------------------------------------------------------
 
 
