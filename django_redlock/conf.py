@@ -8,27 +8,26 @@ Every mistake is an ``ImproperlyConfigured`` that names the alias and the key an
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from django.conf import settings
+from django.core.cache import InvalidCacheBackendError, caches
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.asyncio import async_unsafe
-
-from django_redlock.core.policy import Policy
+from redis.cluster import RedisCluster
+from redis.sentinel import SentinelManagedConnection
 
 from .backend import Backend, Group
-from .cache_nodes import address_of
 from .concurrency.forking import call_in_child
 from .core.names import check_alias, did_you_mean
+from .core.policy import Policy, check_seconds
+from .extras import needs
 from .fanout.group import NodeGroup
-from .setting_values import check_distinct, check_values
 from .transactions import in_transaction, under_lock
-from .transport.address import Address, from_url
+from .transport.address import Address, from_options, from_url
 from .transport.admission import skew_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 DEFAULTS: Final[dict[str, Any]] = {
     "NODES": (),
@@ -49,6 +48,11 @@ NODE_KEYS: Final = frozenset({"URL", "USERNAME", "PASSWORD", "CACHE"})
 MEMORY: Final = "memory://"
 EXAMPLE: Final = "{'default': {'NODES': ['redis://10.0.0.1:6379/0', …]}}"
 UPTIME_STEP: Final = 1.0  # seconds: nodes report their uptime in whole ones
+PLACE: Final = frozenset({"host", "port", "path"})  # of a node, and not of all
+LONGEST_PREFIX: Final = 512  # bytes
+# Seconds. Some things wait for several node timeouts, and ``poll`` for no more than 24 days.
+LONGEST_TIMEOUT: Final = 86_400
+NO_NODE: Final = "the cache {!r} {}: name one independent master, by its own URL"
 
 _backends: dict[str, Backend] = {}
 _making = threading.RLock()
@@ -72,6 +76,32 @@ def backend(alias: str) -> Backend:
     return found
 
 
+def forget() -> None:
+    """Forget all backends; each is made anew at its next use. Leases keep their backend."""
+    with _making:
+        old = list(_backends.values())
+        _backends.clear()
+    for each in old:
+        each.group.close()
+
+
+def _changed(*, setting: str, **_: object) -> None:
+    if setting in {"REDLOCK", "CACHES"}:
+        forget()
+
+
+def _after_fork() -> None:
+    global _making  # noqa: PLW0603 - the state of this module
+    _making = threading.RLock()
+
+
+call_in_child(_after_fork)
+setting_changed.connect(_changed, dispatch_uid="django_redlock.conf")
+
+
+# -- what the settings say ------------------------------------------------------------------------
+
+
 def aliases() -> Iterator[str]:
     """Return an iterator over the configured aliases.
 
@@ -89,8 +119,7 @@ def aliases() -> Iterator[str]:
 def _all() -> Mapping[str, Any]:
     configured = getattr(settings, "REDLOCK", None)
     if not isinstance(configured, dict):
-        msg = f"set REDLOCK to a dictionary: {EXAMPLE}"
-        raise ImproperlyConfigured(msg)
+        raise ImproperlyConfigured(f"set REDLOCK to a dictionary: {EXAMPLE}")
     return configured
 
 
@@ -102,13 +131,14 @@ def _setting(alias: str) -> Mapping[str, Any]:
             raise _outside(misplaced)
         raise ImproperlyConfigured(no_alias(alias, configured))
     if not isinstance(configured[alias], dict):
-        msg = f"REDLOCK[{alias!r}] must be a dictionary: {{'NODES': ['redis://…', …]}}"
-        raise ImproperlyConfigured(msg)
+        raise ImproperlyConfigured(
+            f"REDLOCK[{alias!r}] must be a dictionary: {{'NODES': ['redis://…', …]}}"
+        )
     return configured[alias]  # type: ignore[no-any-return]
 
 
 def no_alias(alias: str, known: Iterable[str]) -> str:
-    """Return what is said of an alias that there is not."""
+    """Return the text of the error: there is no such alias."""
     has = ", ".join(map(repr, known))
     if not has:
         return f"REDLOCK is empty: set it to {EXAMPLE}"
@@ -116,7 +146,7 @@ def no_alias(alias: str, known: Iterable[str]) -> str:
 
 
 def _is_misplaced(configured: Mapping[str, Any], key: object) -> bool:
-    """Tell whether this is a setting of an alias, outside of any; an alias may have its name."""
+    """Return True for a setting that is in the place of an alias; an alias may have its name."""
     return not isinstance(configured[key], dict) and str(key).upper() in DEFAULTS  # type: ignore[index]
 
 
@@ -140,7 +170,7 @@ def values_of(alias: str) -> dict[str, Any]:
 def addresses_of(alias: str) -> list[Address]:
     """Return the addresses of an alias's nodes, in order; none for nodes in memory.
 
-    ``backend`` has told before whether the settings are valid.
+    The settings are those of a backend that was made, so they are valid.
     """
     values = values_of(alias)
     if any(map(_is_in_memory, values["NODES"])):
@@ -155,31 +185,30 @@ def guard_of(values: Mapping[str, Any]) -> float:
     return float(values["MAX_TTL"] + values["CLOCK_SKEW"] + UPTIME_STEP)
 
 
+# -- a backend of an alias's settings -------------------------------------------------------------
+
+
 def make(alias: str, setting: Mapping[str, Any]) -> Backend:
     """Make a backend of one alias's settings; open no connection.
 
     Raises:
         ImproperlyConfigured: a key is unknown or its value makes no sense.
     """
-    where = f"REDLOCK[{alias!r}]"
-    unknown = [key for key in setting if key not in DEFAULTS]
-    if unknown:
-        meant = "".join(did_you_mean(key, DEFAULTS) for key in unknown[:1])
-        msg = f"{where} has unknown keys {unknown}{meant}; known are: {', '.join(DEFAULTS)}"
-        raise ImproperlyConfigured(msg)
-    values = DEFAULTS | dict(setting)
-    check_values(where, values)
-    policy = Policy(
-        size=len(values["NODES"]),
-        max_ttl=values["MAX_TTL"],
-        drift=values["CLOCK_DRIFT"],
-        slack=values["CLOCK_SKEW"] / 2,  # the other half is for clients among themselves
-        prefix=values["KEY_PREFIX"],
-    )
+    try:
+        values = _checked(setting)
+        group = _group(alias, values)
+    except (TypeError, ValueError) as error:  # it begins with the key
+        raise ImproperlyConfigured(f"REDLOCK[{alias!r}]{error}") from None
     made = Backend(
         alias,
-        _group(alias, values),
-        policy,
+        group,
+        Policy(
+            size=len(values["NODES"]),
+            max_ttl=values["MAX_TTL"],
+            drift=values["CLOCK_DRIFT"],
+            slack=values["CLOCK_SKEW"] / 2,  # the other half is for clients among themselves
+            prefix=values["KEY_PREFIX"],
+        ),
         ttl=values["TTL"],
         wait=values["WAIT"],
         renew=values["RENEW"],
@@ -192,22 +221,27 @@ def make(alias: str, setting: Mapping[str, Any]) -> Backend:
     try:
         made.check_ttl(made.ttl)
     except ValueError as error:
-        msg = f"{where}['TTL']: {error}"
-        raise ImproperlyConfigured(msg) from None
+        raise ImproperlyConfigured(f"REDLOCK[{alias!r}]['TTL']: {error}") from None
     return made
 
 
+@async_unsafe(
+    "You cannot take a lock by blocking calls from an async context - use 'async with', or "
+    "aacquire, atry_acquire, aadopt."
+)
+def refuse_event_loop() -> None:
+    """Raise SynchronousOnlyOperation if an event loop runs in this thread, as the ORM does."""
+
+
 def _group(alias: str, values: Mapping[str, Any]) -> Group:
-    where = f"REDLOCK[{alias!r}]"
     nodes = values["NODES"]
     in_memory = list(map(_is_in_memory, nodes))
     if any(in_memory):
         if not all(in_memory):
-            msg = (
-                f"{where}['NODES'] mixes memory:// with real nodes: write all or none as memory://"
+            raise ValueError(
+                "['NODES'] mixes memory:// with real nodes: write all or none as memory://"
             )
-            raise ImproperlyConfigured(msg)
-        check_distinct(where, nodes)
+        _check_distinct(nodes)
         from .fanout.memory.group import MemoryNodes
 
         return MemoryNodes.named(nodes)
@@ -215,10 +249,9 @@ def _group(alias: str, values: Mapping[str, Any]) -> Group:
     for position, node in enumerate(nodes):
         try:
             found.append(_address(node, values["OPTIONS"]))
-        except (ValueError, ImproperlyConfigured) as error:
-            msg = f"{where}['NODES'][{position}]: {error}"
-            raise ImproperlyConfigured(msg) from None
-    check_distinct(where, [address.identity for address in found])
+        except (TypeError, ValueError, ImproperlyConfigured) as error:
+            raise ValueError(f"['NODES'][{position}]: {error}") from None
+    _check_distinct([address.identity for address in found])
     return NodeGroup(
         found,
         timeout=values["NODE_TIMEOUT"],
@@ -237,29 +270,23 @@ def _address(node: object, options: Mapping[str, Any]) -> Address:
     if isinstance(node, str):
         return from_url(node, options=options)
     if not isinstance(node, dict):
-        msg = f"a node is a URL or a dictionary, not {type(node).__name__}"
-        raise ValueError(msg)  # noqa: TRY004 - the caller adds where and raises its own
+        raise TypeError(f"a node is a URL or a dictionary, not {type(node).__name__}")
     unknown = set(node) - NODE_KEYS
     if unknown:
         found = sorted(map(str, unknown))
         meant = did_you_mean(found[0], NODE_KEYS)
-        msg = f"unknown keys {found}{meant}; known are: {', '.join(sorted(NODE_KEYS))}"
-        raise ValueError(msg)
+        raise ValueError(f"unknown keys {found}{meant}; known are: {', '.join(sorted(NODE_KEYS))}")
     if "CACHE" in node:
         if len(node) > 1:
-            msg = "CACHE names a cache alias and goes with no other key"
-            raise ValueError(msg)
+            raise ValueError("CACHE names a cache alias and goes with no other key")
         if not isinstance(node["CACHE"], str):
-            msg = f"CACHE must be a cache alias, not {type(node['CACHE']).__name__}"
-            raise ValueError(msg)
-        return address_of(node["CACHE"], options)
+            raise TypeError(f"CACHE must be a cache alias, not {type(node['CACHE']).__name__}")
+        return _address_of_cache(node["CACHE"], options)
     if not isinstance(node.get("URL"), str):
-        msg = "the dictionary needs a URL or a CACHE"
-        raise ValueError(msg)  # noqa: TRY004 - the caller adds where and raises its own
+        raise TypeError("the dictionary needs a URL or a CACHE")
     for key in ("USERNAME", "PASSWORD"):
         if not isinstance(node.get(key), str | None):
-            msg = f"{key} must be text, not {type(node[key]).__name__}"
-            raise ValueError(msg)  # noqa: TRY004 - the caller adds where and raises its own
+            raise TypeError(f"{key} must be text, not {type(node[key]).__name__}")
     return from_url(
         node["URL"],
         username=node.get("USERNAME"),
@@ -268,32 +295,130 @@ def _address(node: object, options: Mapping[str, Any]) -> Address:
     )
 
 
-@async_unsafe(
-    "You cannot take a lock by blocking calls from an async context - use 'async with', or "
-    "aacquire, atry_acquire, aadopt."
-)
-def refuse_event_loop() -> None:
-    """Raise SynchronousOnlyOperation if an event loop runs in this thread, as the ORM does."""
+def _address_of_cache(alias: str, options: Mapping[str, Any]) -> Address:
+    """Return the address of the server of the django-redis cache with this alias.
+
+    Raises:
+        TypeError, ValueError: there is none, or it is not one server that stays the same.
+        ImproperlyConfigured: django-redis does not make the cache; its own text.
+    """
+    try:
+        with needs("CACHE", "django_redis", "django-redlock[django-redis]"):
+            from django_redis import get_redis_connection
+    except ModuleNotFoundError as error:
+        raise ValueError(str(error)) from None
+    try:
+        cache = caches[alias]
+    except InvalidCacheBackendError:
+        raise ValueError(f"CACHES has no alias {alias!r}") from None
+    factory = getattr(getattr(cache, "client", None), "connection_factory", None)
+    if factory is None:
+        raise ValueError(
+            f"the cache {alias!r} is not one of django-redis: its BACKEND in CACHES must be "
+            "django_redis.cache.RedisCache"
+        )
+    if issubclass(getattr(factory, "redis_client_cls", object), RedisCluster):
+        raise TypeError(NO_NODE.format(alias, "is a Redis Cluster, whose servers get no vote"))
+    try:
+        pool = get_redis_connection(alias).connection_pool
+    except (AttributeError, NotImplementedError):
+        raise ValueError(NO_NODE.format(alias, "spreads its keys over several servers")) from None
+    if issubclass(pool.connection_class, SentinelManagedConnection):
+        raise TypeError(NO_NODE.format(alias, "is found by Sentinel, which replaces its server"))
+    kept = {
+        key: value
+        for key, value in pool.connection_kwargs.items()
+        if key in {"host", "port", "path", "db", "username", "password"} or key.startswith("ssl_")
+    }
+    return from_options(pool.connection_class, {**kept, **options})
 
 
-def forget() -> None:
-    """Forget all backends; each is made anew at its next use. Leases keep their backend."""
-    with _making:
-        old = list(_backends.values())
-        _backends.clear()
-    for each in old:
-        each.group.close()
+# -- which values make sense ----------------------------------------------------------------------
 
 
-def _changed(*, setting: str, **_: object) -> None:
-    if setting in {"REDLOCK", "CACHES"}:
-        forget()
+def _checked(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of an alias, defaults included.
+
+    Raises:
+        TypeError, ValueError: a key is unknown, or a value makes no sense; the text begins with
+            the key, as it follows the alias, and quotes no URL.
+    """
+    unknown = [key for key in setting if key not in DEFAULTS]
+    if unknown:
+        meant = did_you_mean(unknown[0], DEFAULTS)
+        known = ", ".join(DEFAULTS)
+        raise ValueError(f" has unknown keys {unknown}{meant}; known are: {known}")
+    values = DEFAULTS | dict(setting)
+    _check_numbers(values)
+    for key in ("RENEW", "RESTART_GUARD"):
+        if not isinstance(values[key], bool):
+            raise TypeError(f"[{key!r}] must be True or False")
+    prefix = values["KEY_PREFIX"]
+    if not (
+        isinstance(prefix, str) and prefix.isprintable() and len(prefix.encode()) <= LONGEST_PREFIX
+    ):
+        raise ValueError(
+            f"['KEY_PREFIX'] must be text of at most {LONGEST_PREFIX} bytes without control "
+            "characters"
+        )
+    if not isinstance(values["OPTIONS"], dict):
+        raise TypeError("['OPTIONS'] must be a dictionary of redis-py connection arguments")
+    for key in PLACE & set(values["OPTIONS"]):
+        raise ValueError(
+            f"['OPTIONS'] is for all nodes: write {key!r} into each node's URL in NODES"
+        )
+    _check_nodes(values["NODES"])
+    return values
 
 
-def _after_fork() -> None:
-    global _making  # noqa: PLW0603 - the state of this module
-    _making = threading.RLock()
+def _check_numbers(values: Mapping[str, Any]) -> None:
+    numbers: dict[str, dict[str, Any]] = {
+        "TTL": {},
+        "MAX_TTL": {},
+        "WAIT": {"zero": True, "endless": True},
+        "NODE_TIMEOUT": {"most": LONGEST_TIMEOUT},
+        "CLOCK_SKEW": {"zero": True},
+    }
+    if values["MAX_HOLD"] is not None:
+        numbers["MAX_HOLD"] = {"endless": True}
+    for key, allowed in numbers.items():
+        try:
+            check_seconds(key, values[key], **allowed)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f": {error}") from None
+    most = values["MAX_WAITING_REQUESTS"]
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        raise ValueError(
+            "['MAX_WAITING_REQUESTS'] is a number of requests: 1 or more, or None for any number; "
+            "write wait=0 for views that shall not wait"
+        )
+    drift = values["CLOCK_DRIFT"]
+    if isinstance(drift, bool) or not isinstance(drift, int | float) or not 0 <= drift < 1:
+        raise ValueError(
+            "['CLOCK_DRIFT'] is a part of the ttl: a number from 0 to below 1, e.g. 0.01"
+        )
 
 
-call_in_child(_after_fork)
-setting_changed.connect(_changed, dispatch_uid="django_redlock.conf")
+def _check_nodes(nodes: object) -> None:
+    if isinstance(nodes, list | tuple) and nodes:
+        return
+    example = "['redis://10.0.0.1:6379/0']"
+    if isinstance(nodes, list | tuple):
+        wrong = f"is empty: it must be a list of nodes, as in {example}"
+    elif isinstance(nodes, str):  # not quoted: it may have a password in it
+        wrong = f"must be a list, not one text: put each URL into a list, as in {example}"
+    elif isinstance(nodes, dict):
+        wrong = "must be a list, not a dictionary: put it into a list, as in [{'URL': …}]"
+    else:
+        wrong = f"must be a list of nodes, as in {example}, not {type(nodes).__name__}"
+    raise ValueError(f"['NODES'] {wrong}")
+
+
+def _check_distinct(identities: Sequence[str]) -> None:
+    for position, identity in enumerate(identities):
+        first = identities.index(identity)
+        if first != position:
+            raise ValueError(
+                f"['NODES'][{position}] is the same server as NODES[{first}]; a majority needs "
+                "independent ones (another database number does not make one)"
+            )

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from django_redlock.testing.embedded_node import SERVER_VARIABLE
+from django_redlock.testing.embedded import SERVER_VARIABLE
 
 SHIM = Path(__file__).resolve().parents[1] / "tests" / "transport" / "clock_shim.c"
 WITH_CLOCK = """#!/bin/sh

@@ -49,6 +49,8 @@ from .plan import Plan
 from .publishing import HEADER, NUMBER, history, notify, same_message
 
 logger = logging.getLogger("django_redlock")
+FINISHED: Final = "%s[%s] has finished before: this copy does not run"
+SUCCEEDED: Final = "%s[%s] has succeeded before: this copy does not run"
 NUMBERS: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch  # of messages
 Refusal: TypeAlias = LockTaken | NodesUnavailable
 Name: TypeAlias = str | tuple[str, ...]  # of a lock
@@ -137,7 +139,7 @@ class Delivery:
         plan = self._plan
         if self.has_message and not _is_holder(refusal):
             if refusal.code == ReasonCode.RECORDED:
-                self._note_finished("finished", alias, refusal.name)
+                self._note_finished(FINISHED, alias, refusal.name)
                 raise Ignore("an earlier run of this message has finished")
             own = self._meets_itself(refusal)
             again = own or self._may_have_run
@@ -230,12 +232,11 @@ class Delivery:
             logger.warning(text, task.name, task.request.id)
             return False
         if succeeded:
-            self._note_finished("succeeded", alias, name)
+            self._note_finished(SUCCEEDED, alias, name)
         return succeeded
 
-    def _note_finished(self, how: str, alias: str, name: Name) -> None:
-        text = "%s[%s] has %s before: this copy does not run"
-        logger.info(text, self.task.name, self.task.request.id, how)
+    def _note_finished(self, text: str, alias: str, name: Name) -> None:
+        logger.info(text, self.task.name, self.task.request.id)
         self._notify(TaskOutcome.FINISHED_BEFORE, alias, name)
 
     @contextmanager

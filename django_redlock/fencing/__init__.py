@@ -1,9 +1,8 @@
 """Models that refuse a stale holder; the names that users import."""
 
-from . import checks  # noqa: F401 - registers by being imported
 from .claim import afenced as afenced
 from .claim import fenced as fenced
 from .field import FenceField as FenceField
-from .holders import RemoteHolder as RemoteHolder
 from .rows import FencedRows as FencedRows
+from .rows import RemoteHolder as RemoteHolder
 from .rows import StaleFence as StaleFence

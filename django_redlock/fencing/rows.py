@@ -8,7 +8,8 @@ number in the row, and no clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import models, transaction
@@ -16,15 +17,46 @@ from django.utils.functional import cached_property
 
 from django_redlock.core.errors import LeaseLost
 from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.leases.lease import Lease
 
 from .field import FenceField, Token
-
-if TYPE_CHECKING:
-    from .holders import Holder
 
 M = TypeVar("M", bound=models.Model)
 T = TypeVar("T")
 SHOWN: Final = 5  # primary keys in a sentence
+HIGHEST: Final = 2**63 - 1  # of a FenceField
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteHolder:
+    """A holder in another program, which has sent its fence: in a header, or in a message.
+
+    It is believed: let only programs send one that may write the rows. Its lease is not asked; a
+    row refuses it if a later holder has claimed it.
+
+    Attributes:
+        name: the lock's name, for errors.
+        fence: what the holder has as ``lease.fence``; a text is read as a number, as of a header.
+
+    Raises:
+        ValueError: ``fence`` is no whole number from 0 to 2**63 - 1.
+    """
+
+    name: str | tuple[str, ...]
+    fence: int
+
+    def __post_init__(self) -> None:
+        given: Any = self.fence
+        text = str(given) if isinstance(given, int | str) and not isinstance(given, bool) else ""
+        if not (text.isascii() and text.isdigit() and int(text[:20]) <= HIGHEST):
+            raise ValueError(f"fence must be a whole number from 0 to 2**63 - 1, not {given!r}")
+        object.__setattr__(self, "fence", int(text))
+
+    def ensure(self) -> None:
+        """Do nothing: only the other program knows whether its lease is over."""
+
+
+Holder = Lease | RemoteHolder
 
 
 class StaleFence(LeaseLost):
@@ -199,9 +231,9 @@ class FencedRows(Generic[M]):
 
 def stale(lease: Holder, model: type[models.Model], keys: Sequence[Any]) -> StaleFence:
     """Return the error of rows that a later holder has claimed, or that are gone."""
-    told = f"{model._meta.object_name} {_shown(keys)}"
+    rows = f"{model._meta.object_name} {_shown(keys)}"
     error = StaleFence(
-        because(ReasonCode.STALE_FENCE, rows=told, fence=lease.fence), name=lease.name
+        because(ReasonCode.STALE_FENCE, rows=rows, fence=lease.fence), name=lease.name
     )
     error.keys = tuple(keys)
     return error

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .embedded import EmbeddedNode, EmbeddedNodes
     from .leaks import LeavesNoLocks
     from .locks import assert_free, assert_taken, stale, taken
-    from .outages.blocks import unavailable
+    from .outages import unavailable
 
 __all__ = [
     "EmbeddedNode",
@@ -30,7 +30,7 @@ _MODULES: Final = {
     "EmbeddedNode": "embedded",
     "EmbeddedNodes": "embedded",
     "LeavesNoLocks": "leaks",
-    "unavailable": "outages.blocks",
+    "unavailable": "outages",
 }
 
 

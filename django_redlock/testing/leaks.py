@@ -12,25 +12,21 @@ import sys
 import threading
 import weakref
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from unittest import TestCase, TestResult
 
 from django_redlock import events
+from django_redlock.backend import Backend
 from django_redlock.concurrency.one_step import drain
 from django_redlock.core import hold
-from django_redlock.core.protocol import Answer
-from django_redlock.events import EventKind
+from django_redlock.core.protocol import Answer, Grant
+from django_redlock.events import Event, EventKind
 from django_redlock.fanout.memory.group import MemoryNodes
 from django_redlock.inspection import shown, survey
+from django_redlock.leases.lease import Lease
 
 if TYPE_CHECKING:
-    from types import FrameType
-    from unittest import TestCase, TestResult
-
-    from django_redlock.backend import Backend
-    from django_redlock.core.protocol import Grant
-    from django_redlock.events import Event
-    from django_redlock.leases.lease import Lease
-
     Mixed = TestCase
 else:
     Mixed = object
@@ -57,23 +53,12 @@ class Acquired(NamedTuple):
     where: str
     thread: str
 
-
-class Left(NamedTuple):
-    """A lock that was left behind, and is free now."""
-
-    acquired: Acquired
-    why: str
-    holder: str
-
-    def __str__(self) -> str:
-        acquired = self.acquired
-        names = " and ".join(map(repr, acquired.grant.target.names))
-        holder = f", held by {shown(self.holder)}" if self.holder else ""
-        thread = "" if acquired.thread == threading.main_thread().name else f" by {acquired.thread}"
-        return (
-            f"{names} of {acquired.backend.alias!r}{holder}, {self.why}; "
-            f"acquired{thread} at {acquired.where}"
-        )
+    def line(self, why: str, holder: str) -> str:
+        """Return what is said of a lock that was left behind."""
+        names = " and ".join(map(repr, self.grant.target.names))
+        held = f", held by {shown(holder)}" if holder else ""
+        thread = "" if self.thread == threading.main_thread().name else f" by {self.thread}"
+        return f"{names} of {self.backend.alias!r}{held}, {why}; acquired{thread} at {self.where}"
 
 
 class Watch:
@@ -122,14 +107,14 @@ class Watch:
             rows = "".join(f"\n  {each}" for each in left)
             raise AssertionError(f"this test left {what} behind:{rows}")
 
-    def free(self) -> list[Left]:
-        """Free what was left behind; return the locks among it."""
+    def free(self) -> list[str]:
+        """Free what was left behind; return a line for each lock among it."""
         if self._acquired:
             gc.collect()  # the end of a generator's block may be to come
         left = []
         for nonce, acquired in drain(self._acquired.popitem):
             found = _free(acquired, given=nonce in self._given)
-            if found is not None:
+            if found:
                 left.append(found)
         for url, node in _memory().items():
             before = self._before.get(url, set())
@@ -147,22 +132,22 @@ def note(lease: Lease) -> None:
         watch.add(lease)
 
 
-def _free(acquired: Acquired, *, given: bool) -> Left | None:
-    """Free the names of a lease if they are still taken; return None if they are not."""
+def _free(acquired: Acquired, *, given: bool) -> str:
+    """Free the names of a lease if they are still taken; return "" if they are not."""
     lease, backend, grant = acquired.lease(), acquired.backend, acquired.grant
     held = lease is not None and lease.held
     if lease is not None and not (held or given):
-        return None  # released, or lost
+        return ""  # released, or lost
     holder = _holder(backend, grant)
     if lease is not None and held:
         why = "its block interrupted before the end" if lease.torn else "not released"
         lease.release()
-        return Left(acquired, why, holder)
+        return acquired.line(why, holder)
     votes = backend.run(hold.release(backend.policy, grant))
     if sum(vote.answer is Answer.YES for vote in votes) < backend.policy.majority:
-        return None
+        return ""
     why = "given away and not adopted" if given else "forgotten without a release"
-    return Left(acquired, why, holder)
+    return acquired.line(why, holder)
 
 
 def _holder(backend: Backend, grant: Grant) -> str:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from django_redlock import conf, redlock
 from django_redlock.backend import LABEL_BYTES
 from django_redlock.core import hold
 from django_redlock.core.names import check_alias
-from django_redlock.inspection import LockStatus, shown, survey
+from django_redlock.inspection import HeldLock, LockStatus, shown, survey
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.state import LeaseState
+from django_redlock.locks.lock import Lock
 
 from . import leaks
-
-if TYPE_CHECKING:
-    from django_redlock.inspection import HeldLock
-    from django_redlock.leases.lease import Lease
-    from django_redlock.leases.state import LeaseState
-    from django_redlock.locks.lock import Lock
 
 SOMEBODY: Final = "somebody else"
 FREE: Final = frozenset({LockStatus.FREE, LockStatus.PARTIAL})
@@ -28,8 +25,8 @@ def taken(*names: str, alias: str = "default", holder: str = SOMEBODY) -> Lock:
     The names are really taken: by a grant of the nodes, which is renewed until the block ends. So
     every attempt for one of them raises ``LockTaken``, in this process and in others; one that
     waits gets the lock when the block ends. The lease is not that of the running code:
-    ``current_lease()`` and ``assert_locked()`` do not know it, and no signal, metric or log tells
-    of it. It can also decorate a test function.
+    ``current_lease()`` and ``assert_locked()`` do not know it, and it sends no signal, metric or
+    log line. It can also decorate a test function.
 
     Args:
         names: of locks, as text.
@@ -69,14 +66,14 @@ def stale(lease: Lease) -> None:
     """End the time of a lease now, as if its holder had been paused for longer than the ttl.
 
     When this returns, ``lease.remaining()`` is 0, ``lease.ensure()`` raises ``LeaseLost``, the
-    signal ``lease_lost`` and ``on_lost`` are told, the watchdog does not renew the lease any more,
+    signal ``lease_lost`` is sent and ``on_lost`` called, the watchdog renews the lease no more,
     and the nodes have forgotten it: a successor can take the name, with a higher fence. The
     ``with`` block of the lease may be open, and goes on.
 
     It asks the nodes by a blocking call, also in an event loop: for one round trip.
 
     Args:
-        lease: one that is held; nothing is told of one that is lost already.
+        lease: one that is held; of one that is lost already no event is sent.
 
     Raises:
         TypeError: this is no lease.
@@ -93,7 +90,7 @@ def stale(lease: Lease) -> None:
 
 
 def assert_free(*names: str, alias: str = "default") -> None:
-    """Check that nobody has any of these names, by asking the nodes.
+    """Check that all these names are free, by asking the nodes.
 
     A name that ``min_hold`` keeps is not free; one that a minority of the nodes has is. It asks
     by a blocking call, also in an event loop.

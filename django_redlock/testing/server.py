@@ -15,18 +15,16 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from django_redlock.extras import needs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 HAS_PROC: Final = Path("/proc/self/stat").exists()
 DEAD: Final = frozenset({"", "Z", "X"})
@@ -118,14 +116,14 @@ class Server:
         deadline = time.monotonic() + START_SECONDS
         while not self._replies():
             dead = process_state(self.pid) in DEAD  # before the end of its log is read
-            told = self._log.read_text(encoding="utf-8", errors="replace").strip()
+            log = self._log.read_text(encoding="utf-8", errors="replace").strip()
             if dead:
-                if "Address already in use" in told:
+                if "Address already in use" in log:
                     raise PortTakenError
-                msg = f"the server has ended by itself: {told}"
+                msg = f"the server has ended by itself: {log}"
                 raise RuntimeError(msg)
             if time.monotonic() > deadline:
-                msg = f"the server has not replied for {START_SECONDS:g} seconds: {told}"
+                msg = f"the server has not replied for {START_SECONDS:g} seconds: {log}"
                 raise RuntimeError(msg)
             time.sleep(PAUSE)
 

@@ -74,7 +74,6 @@ def single_flight(
     retry_after: RetryAfter = RETRY_AFTER,
     on_refused: OnRefused = None,
     on_unavailable: str = "refuse",
-    fail_open: bool | None = None,
 ) -> Callable[[V], V]: ...
 
 
@@ -100,7 +99,6 @@ def single_flight(
     retry_after: RetryAfter = RETRY_AFTER,
     on_refused: OnRefused = None,
     on_unavailable: str = "refuse",
-    fail_open: bool | None = None,
     **unknown: Never,
 ) -> View:
     """Run one of several equal requests at a time; refuse the others at once.
@@ -135,7 +133,6 @@ def single_flight(
             template, for clients that do not want JSON, with ``refusal`` in its context.
         on_unavailable: "refuse": answer 503 when no majority of the nodes can be asked; "run": run
             the view without the lock, ``request.lease`` being None.
-        fail_open: deprecated; True is ``on_unavailable="run"``.
 
     The response to a request that lacks what a field names, such as a header, is a 400, and so is
     that to a request for which the function raises ValueError or returns "".
@@ -148,7 +145,7 @@ def single_flight(
     if wait is not None:
         check_seconds("wait", wait, zero=True)
     answers = Answers(status, retry_after, on_refused)
-    unlocked = runs_unlocked(on_unavailable, fail_open=fail_open)
+    unlocked = runs_unlocked(on_unavailable)
     view = first if callable(first) else None
     if first is not None and view is None:
         if key is not None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
         Attributes:
             lease: the lease of the view's lock; None if the request was not locked, by its method
-                or by ``fail_open``.
+                or by ``on_unavailable``.
         """
 
         lease: Lease | None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -57,27 +56,18 @@ class Options(TypedDict, total=False):
     retry_after: RetryAfter
     on_refused: OnRefused
     on_unavailable: str
-    fail_open: bool | None
 
 
-def runs_unlocked(on_unavailable: str, *, fail_open: bool | None) -> bool:
+def runs_unlocked(on_unavailable: str) -> bool:
     """Return whether a view runs without its lock when no majority can be asked.
 
     Raises:
-        TypeError, ValueError: the options make no sense.
+        ValueError: it is none of the two that are known.
     """
     if on_unavailable not in ("refuse", "run"):
         msg = f"on_unavailable={on_unavailable!r} is none of 'refuse', 'run'"
         raise ValueError(msg)
-    if fail_open is None:
-        return on_unavailable == "run"
-    new = "run" if fail_open else "refuse"
-    msg = f"fail_open is deprecated: write on_unavailable={new!r} in place of fail_open={fail_open}"
-    warnings.warn(msg, DeprecationWarning, stacklevel=3)
-    if on_unavailable == "run":
-        msg = "single_flight got on_unavailable and fail_open: leave fail_open out"
-        raise TypeError(msg)
-    return fail_open
+    return on_unavailable == "run"
 
 
 def verbs_of(methods: Sequence[str]) -> frozenset[str]:

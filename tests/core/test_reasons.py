@@ -40,7 +40,7 @@ from django_redlock.inspection.eviction import Eviction
 from django_redlock.leases.batch import RenewalBatch
 from django_redlock.transport.node import NodeStatus
 from django_redlock.transport.wire.refusals import ERRORS, complaint, why_unreached
-from tests.docs.test_docs import blocks
+from tests.docs.pages import blocks
 from tests.support.waiting import eventually
 
 from .test_conversations import GONE, LOST, NO, Held, Table

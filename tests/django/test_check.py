@@ -22,7 +22,7 @@ from django_redlock.inspection.examination import asking, judging
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.transport import examine
 from django_redlock.transport.wire import rights
-from tests.docs.test_docs import PASSWORD, acl_rules
+from tests.docs.test_acl import PASSWORD, acl_rules
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.looked_at import check, clients, evicting
 from tests.support.passwords import SECRET, USER, with_passwords

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection
 from django.test import override_settings
 
 from django_redlock import LeaseLost, LockTaken, redlock
 from django_redlock.leases.lease import Lease
-from tests.docs.test_docs import ROOT, blocks
+from tests.docs.pages import ROOT, blocks
 from tests.support.looked_at import group
 
 PAGE = ROOT / "docs/how-to/asyncio.md"
@@ -76,25 +75,6 @@ def test_one_task_at_a_time(examples):
             assert await examples["build"](2027) == "the report of 2027"
             with pytest.raises(LockTaken):
                 await examples["build"](2026)
-
-    in_a_loop(main)
-
-
-def test_the_blocking_calls_are_refused(examples):
-    """What blocks until it has a lock raises in a loop, and takes nothing; giving back works."""
-
-    async def main() -> None:
-        lock = redlock("name")
-        with pytest.raises(SynchronousOnlyOperation), lock:
-            pass
-        for call in (lock.acquire, lock.try_acquire, lambda: redlock.adopt("x")):
-            with pytest.raises(SynchronousOnlyOperation):
-                call()
-        lease = await lock.aacquire()
-        lease.extend()
-        assert not await is_free("name")
-        lease.release()
-        assert await is_free("name")
 
     in_a_loop(main)
 

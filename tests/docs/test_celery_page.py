@@ -13,21 +13,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
-from urllib.error import HTTPError
 
 import pytest
 from django.test import override_settings
 
 from django_redlock import redlock
 from django_redlock.testing import EmbeddedNode
-from tests.docs.tables import codes, table
-from tests.docs.test_docs import ROOT, Block, Reader, blocks, reader
+from tests.docs.pages import ROOT, Block, Reader, blocks, codes, reader, table
 from tests.support.waiting import eventually
 
 PAGE = ROOT / "docs/how-to/celery.md"
-DEEP = re.DOTALL | re.MULTILINE
 IMPORT = "mysite/__init__.py"  # by which a web process comes to know the Celery app
 IN_MEMORY = """\
 REDLOCK = {"default": {"NODES": ["memory://a", "memory://b", "memory://c"]}}
@@ -66,11 +62,7 @@ def commands() -> list[str]:
 
 def written(page: Path) -> list[Block]:
     """The examples of a page, those in its lists too."""
-    text = re.sub(r"^ *```python\n.*?^ *```$", lambda m: dedent(m[0]), page.read_text(), flags=DEEP)
-    return [
-        Block("python", named[1] if (named := re.match(r"# (\S+\.py)\n", each)) else "", each)
-        for each in re.findall(r"^```python\n(.*?)^```$", text, DEEP)
-    ]
+    return [block for block in blocks(page, nested=True) if block.language == "python"]
 
 
 def follow(someone: Reader, settings: str, *, without: str = "") -> None:
@@ -137,28 +129,6 @@ assert nightly.apply().get()["skipped"]  # of the other beat, a moment later
 print("done")
 """)
     assert someone.seen.endswith("done\n")
-
-
-def test_the_app_of_the_page_is_that_of_every_thread(someone):
-    """In a thread a shared task has the project's broker, even if it was looked at too early."""
-    follow(someone, IN_MEMORY, without=IMPORT)
-    tasks = someone.home / "reports/tasks.py"  # the page's first task alone does not import the app
-    tasks.write_text(next(each.text for each in blocks(PAGE) if each.file == "reports/tasks.py"))
-    someone.type("""\
-import threading
-
-from reports import tasks
-assert tasks.build_report.app.main == "default"
-import mysite.celery
-
-found = []
-look = lambda: found.append((tasks.build_report.app.main, tasks.build_report.app.conf.broker_url))
-thread = threading.Thread(target=look)
-thread.start()
-thread.join()
-print(*found[0])
-""")
-    assert someone.seen.endswith("mysite memory://\n")
 
 
 def test_what_one_wants_is_what_is_written(someone):
@@ -489,16 +459,3 @@ def test_a_view_of_the_page_sends_and_its_worker_works(someone, addresses):
         with redlock("report:7"):
             skipped = result_of(site, ask(f"{site}/reports/7/build")["task"])
         assert skipped["skipped"] is True
-
-
-@pytest.mark.slow
-def test_without_the_import_of_the_app_the_view_is_a_500(someone, addresses):
-    """A web process that never imports the Celery app looks for a broker that is not there."""
-    follow(someone, addresses, without=IMPORT)
-    tasks = someone.home / "reports/tasks.py"
-    texts = [each.text for each in written(PAGE) if each.file == "reports/tasks.py"]
-    tasks.write_text("\n".join(text for text in texts if "mysite.celery" not in text))
-    with web(someone) as listening, pytest.raises(HTTPError) as failed:
-        ask(f"{listening[1]}/reports/7/build")
-    assert failed.value.code == 500
-    assert "OperationalError" in failed.value.read().decode()

@@ -9,15 +9,15 @@ from __future__ import annotations
 import io
 import json
 import re
-import textwrap
+import shlex
 import tomllib
 from collections import defaultdict
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import pytest
-from django.core.management import call_command
+from django.core.management import call_command, get_commands, load_command_class
+from django.core.management.base import BaseCommand, CommandError
 from django.http import HttpResponse
 from django.test import RequestFactory
 
@@ -26,12 +26,20 @@ from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.testing import plugin
 from django_redlock.views import single_flight
-from tests.docs.commands import OF_A_NODE, PROMPTS, wrong
-from tests.docs.tables import ROOT
-from tests.docs.test_docs import EVERY_PAGE, PAGES, SETTINGS, STATUS, _gist
-from tests.docs.test_promises_page import names_in
+from tests.docs.pages import (
+    EVERY_PAGE,
+    PAGES,
+    PROJECT,
+    ROOT,
+    SETTINGS,
+    STATUS,
+    blocks,
+    gist,
+    names_in,
+)
 from tests.support.looked_at import A, B, put
 
+MAKEFILE = (ROOT / "Makefile").read_text()
 HERE = "tests/docs/test_every_block.py"
 DOCS = "tests/docs/test_docs.py"
 PASTED = "tests/docs/test_pasted_pages.py::test_the_examples_of_a_page_run_in_a_new_project"
@@ -97,8 +105,7 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/reference/api.md": {"python": f"{HERE}::test_the_python_of_the_other_pages_runs"},
     "docs/reference/metrics.md": {
         "python": f"{DOCS}::test_the_examples_of_metrics_run",
-        "text": "tests/docs/test_tables_of_events.py"
-        "::test_a_line_of_the_log_is_as_the_page_shows_it",
+        "text": "tests/docs/test_tables.py::test_a_line_of_the_log_is_as_the_page_shows_it",
     },
     "docs/reference/reasons.md": {
         "python": "tests/core/test_reasons.py::test_the_example_of_the_page_runs",
@@ -120,25 +127,6 @@ NOT_RUN = {  # (page, language): why
 }
 
 
-class Fence(NamedTuple):
-    """A fenced block, wherever it is indented to."""
-
-    language: str
-    text: str
-
-
-def fences(page: Path) -> list[Fence]:
-    """Every fenced block of a page; directives of Sphinx are none."""
-    found = re.findall(
-        r"^( *)```([^\n]*)\n(.*?)^\1```$", page.read_text(), re.DOTALL | re.MULTILINE
-    )
-    return [
-        Fence(language, textwrap.dedent(text))
-        for _, language, text in found
-        if not language.startswith("{")
-    ]
-
-
 def name(page: Path) -> str:
     """A page's path in the repository."""
     return str(page.relative_to(ROOT))
@@ -151,7 +139,7 @@ def test_each_block_has_a_test_or_a_reason():
     """The lists name the languages of each page's blocks, and nothing that is not there."""
     shown: dict[str, set[str]] = defaultdict(set)
     for page in PAGES:
-        for fence in fences(page):
+        for fence in blocks(page, nested=True):
             assert fence.language, f"{name(page)}: a block needs a language: {fence.text[:40]!r}"
             if fence.language != "console":  # these have a test of their own, below
                 shown[name(page)].add(fence.language)
@@ -162,14 +150,11 @@ def test_each_block_has_a_test_or_a_reason():
 
 
 def test_each_test_of_the_list_is_there():
-    """The list names tests of this repository, in files that read the page."""
-    for page, by in RUN_BY.items():
+    """The list names tests of this repository."""
+    for by in RUN_BY.values():
         for test in by.values():
             file, _, function = test.partition("::")
             assert function in names_in(file), test
-            words = Path(page).stem, Path(page).stem.upper().replace("-", "_")
-            source = (ROOT / file).read_text() + (ROOT / DOCS).read_text()
-            assert any(word in source for word in words), f"{file} does not read {page}"
 
 
 # -- commands -------------------------------------------------------------------------------------
@@ -178,55 +163,62 @@ def test_each_test_of_the_list_is_there():
 @EVERY_PAGE
 def test_each_command_of_a_page_exists(page):
     """Each line of a console, and each command in the text, is one that there is."""
-    for fence in fences(page):
-        if fence.language != "console":
-            continue
-        for line in fence.text.splitlines():
-            prompt, _, command = line.partition(" ")
-            assert prompt in PROMPTS, line
-            if prompt == "$":
-                assert wrong(command) == ""
-            else:
-                assert command.split()[0] in OF_A_NODE
+    consoles = [each.text for each in blocks(page, nested=True) if each.language == "console"]
+    commands = re.findall(r"^\$ (.*)$", "".join(consoles), re.MULTILINE)
     inline = re.findall(r"`((?:python )?manage\.py [^`]+|pip [^`]+|make [^`]+)`", page.read_text())
-    for command in inline:
-        assert wrong(command.replace("\\|", "|")) == ""
+    for command in [*commands, *(each.replace("\\|", "|") for each in inline)]:
+        assert wrong(command) == "", command
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "make no-such-target",
-        'make bench ARGS="--no-such-option"',
-        "make test ARGS=tests/test_no.py",
-        "python manage.py no_such_command",
-        "python manage.py redlock_status --no-such-option",
-        "manage.py redlock_status --limit many",
-        "pip install 'django-redlock[no-such-extra]'",
-        "pip install no-such-package",
-        "pip install git+https://github.com/django-redlock/no-such-repository.git",
-        "pip install 'django-redlock[none] @ git+https://github.com/django-redlock/django-redlock.git'",
-        "git clone https://github.com/django-redlock/no-such-repository.git",
-        ".venv/bin/python -m pytest tests/docs/test_docs.py::test_no",
-        "python -m tools.no_such_tool",
-        "python no-such-file.py",
-        "no-such-program",
-    ],
-)
-def test_a_command_that_does_not_exist_is_noticed(command):
-    """A target, an option, a file, a test, an extra, a package that is not there is found."""
-    assert wrong(command)
+def wrong(command: str) -> str:
+    """What is wrong with a command: a target, test, module, extra or option that is not there."""
+    words = shlex.split(command, comments=True)
+    options = dict(each.split("=", 1) for each in words if re.match(r"[A-Z_]+=", each))
+    words = [each for each in words if not re.match(r"[A-Z_]+=", each)]
+    if words[0] == "make" and not re.search(rf"^{words[1]}:", MAKEFILE, re.MULTILINE):
+        return f"no target {words[1]}"
+    if words[0] == "pip":
+        extras = re.findall(rf"{PROJECT['name']}\[(.*?)\]", command)
+        return "".join(each for each in extras if each not in PROJECT["optional-dependencies"])
+    if "manage.py" in words[:2]:
+        return _wrong_for_django(words[words.index("manage.py") + 1 :])
+    module = words[2].replace(".", "/") if words[1:2] == ["-m"] else ""
+    ours = module and module not in {"venv", "build", "pytest"}
+    if ours and not ((ROOT / f"{module}.py").exists() or (ROOT / module).is_dir()):
+        return f"no module {words[2]}"
+    for test in (each for each in [*words, *options.values()] if each.startswith("tests/")):
+        path, _, name = test.partition("::")
+        if not (ROOT / path).exists() or (name and name not in names_in(path)):
+            return f"no test {test}"
+    return ""
+
+
+def _wrong_for_django(words: list[str]) -> str:
+    if not words or words[0] not in get_commands():
+        return "" if not words or words[0] in {"check", "shell"} else f"no command {words[0]}"
+    app = get_commands()[words[0]]
+    command = app if isinstance(app, BaseCommand) else load_command_class(app, words[0])
+    try:
+        command.create_parser("manage.py", words[0]).parse_args(words[1:])
+    except (CommandError, SystemExit) as error:
+        return str(error) or "an option that is not there"
+    return ""
 
 
 # -- the blocks that no other test runs -----------------------------------------------------------
 
 
+def texts(page: Path, language: str) -> list[str]:
+    """The blocks of a page in a language."""
+    return [each.text for each in blocks(page, nested=True) if each.language == language]
+
+
 def test_the_python_of_the_other_pages_runs(memory):
     """The start page and the reference run as they are; "Architecture" shows a lock alone."""
     for page in ("docs/index.md", "docs/reference/api.md", "docs/explanation/architecture.md"):
-        (fence,) = [each for each in fences(ROOT / page) if each.language == "python"]
+        (text,) = texts(ROOT / page, "python")
         names: dict[str, Any] = {"redlock": redlock} if "architecture" in page else {}
-        exec(fence.text, names)  # noqa: S102 - our own page
+        exec(text, names)  # noqa: S102 - our own page
         redlock("invoice:42").acquire().release()
 
 
@@ -246,14 +238,14 @@ def test_the_text_of_an_error_is_as_the_pages_show_it():
         "docs/reference/reasons.md": [str(error)],
     }
     for page, wanted in shown.items():
-        assert [
-            each.text.strip() for each in fences(ROOT / page) if each.language == "text"
-        ] == wanted
+        assert [each.strip() for each in texts(ROOT / page, "text")] == wanted
 
 
 def test_the_answers_of_the_views_page_are_given(memory):
     """The problem details of a refusal are those of the page, and its text can be translated."""
-    shown = {fence.language: fence.text for fence in fences(ROOT / "docs/how-to/views.md")}
+    shown = {
+        fence.language: fence.text for fence in blocks(ROOT / "docs/how-to/views.md", nested=True)
+    }
 
     @single_flight("pay")
     def pay(_request: Any) -> HttpResponse:
@@ -264,16 +256,20 @@ def test_the_answers_of_the_views_page_are_given(memory):
     problem = json.loads(refused.content)
     assert problem == json.loads(shown["json"])
     with redlock("pay"):
-        page = pay(RequestFactory().post("/", headers={"accept": "text/html"})).content.decode()
+        answer = pay(RequestFactory().post("/", headers={"accept": "text/html"}))
     entries = re.findall(r"^msgid (.*?)^msgstr", shown["text"], re.DOTALL | re.MULTILINE)
     heading, detail = ("".join(re.findall(r'"(.*)"', entry)) for entry in entries)
     assert detail == problem["detail"]
-    assert f"<h1>{heading}</h1>" in page
+    assert f"<h1>{heading}</h1>" in answer.content.decode()
 
 
 def test_the_toml_of_the_pages_is_read():
     """It is TOML, and asks pytest for fixtures that the plugin has."""
-    (shown,) = [each for each in fences(ROOT / "docs/how-to/testing.md") if each.language == "toml"]
+    (shown,) = [
+        each
+        for each in blocks(ROOT / "docs/how-to/testing.md", nested=True)
+        if each.language == "toml"
+    ]
     asked = tomllib.loads(shown.text)["tool"]["pytest"]["ini_options"]["usefixtures"]
     assert asked
     assert all(hasattr(plugin, name) for name in asked)
@@ -281,8 +277,8 @@ def test_the_toml_of_the_pages_is_read():
 
 def test_a_node_takes_the_lines_of_its_configuration(patient_nodes):
     """Each line of "Configure the nodes" is a setting of the server, which takes the value."""
-    _, configuration = [each for each in fences(SETTINGS) if each.language == "text"]
-    lines = configuration.text.splitlines()
+    _, configuration = texts(SETTINGS, "text")
+    lines = configuration.splitlines()
     assert len(lines) == 3
     with closing(patient_nodes[0].client()) as admin:
         for line in lines:
@@ -293,7 +289,9 @@ def test_a_node_takes_the_lines_of_its_configuration(patient_nodes):
 
 def test_the_tables_of_the_status_page_are_what_is_printed(memory):
     """The locks that the page shows are printed so, with all nodes and with one that is down."""
-    first, second, _ = [each.text for each in fences(STATUS) if each.language == "text"]
+    first, second, _ = [
+        each.text for each in blocks(STATUS, nested=True) if each.language == "text"
+    ]
     put(memory, "invoice:42", f"{A}:1:web-1:2114", *range(5), seconds=29)
     put(memory, "import:7", f"{A}:1:worker-1:640", 0, 1)
     put(memory, "stock:A-113", f"{A}:1:web-1:2114", 0, 1)
@@ -302,12 +300,12 @@ def test_the_tables_of_the_status_page_are_what_is_printed(memory):
     put(memory, "stock:A-113", f"{'c' * 32}:1:web-3:77", 4)
 
     def locks(text: str) -> Any:
-        return _gist(text.split("\nlock ")[1])
+        return gist(text.split("\nlock ")[1])
 
     for shown in (first, second):
         out = io.StringIO()
         with suppress(SystemExit):  # of a node that is down
             call_command("redlock_status", stdout=out, no_color=True)
         assert locks(out.getvalue()) == locks(shown)
-        assert _gist(out.getvalue())[:2] == _gist(shown)[:2]
+        assert gist(out.getvalue())[:2] == gist(shown)[:2]
         memory.down = {4}

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -16,14 +13,13 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 
-from django_redlock import LockTaken, NodesUnavailable, conf, redlock, redlocks
-from django_redlock.core import completion
+from django_redlock import NodesUnavailable, conf, redlock, redlocks
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
-from tests.docs.test_docs import PASSWORD, ROOT, acl_rules
-from tests.docs.test_pasted_pages import examples
+from tests.docs.pages import ROOT, examples
+from tests.docs.test_acl import PASSWORD, acl_rules
 from tests.support.servers import redis_version
 from tests.support.waiting import eventually
 
@@ -148,23 +144,6 @@ def degraded() -> str:
     return printed if code == 3 else ""
 
 
-@pytest.mark.slow
-def test_restarts_at_once_lose_the_lease():
-    """Without the pauses a majority has forgotten it; the holder is told, by its deadline."""
-    told: list[Lease] = []
-    with EmbeddedNodes(3) as nodes:
-        settings = nodes.settings(MAX_TTL=6)
-        with override_settings(REDLOCK={"default": settings}):
-            lease = redlock("held", on_lost=told.append).acquire()
-            fence = lease.fence
-            nodes.restart(0)
-            nodes.restart(1)
-            eventually(lambda: lease.lost, within=60)
-            eventually(lambda: told == [lease], within=60)
-            with redlock("held", wait=60) as later:
-                assert later.fence > fence
-
-
 # -- the key prefix -------------------------------------------------------------------------------
 
 
@@ -234,23 +213,6 @@ def test_the_settings_of_the_next_prefix():
     assert conf.make("default", names["REDLOCK"]["default"]).policy.prefix == PREFIX
 
 
-def test_what_remains_of_a_prefix(patient_nodes):
-    """The keys without an expiry that the page deletes are all that locks and tasks leave."""
-    with redlock("x"), pytest.raises(LockTaken):
-        redlock("x").acquire(wait=0.01)
-    backend = conf.backend("default")
-    key = completion.mark_key(backend.policy, "sync", ["x"])
-    backend.run(completion.publish(backend.policy, key, task="sync", ttl=60, task_id="id-1"))
-    lease = redlock.using(label="host:1(sync):id-1", renew=False)("run:sync:1").acquire()
-    lease.disown()
-    backend.run(completion.complete(backend.policy, lease.grant, life=60))
-    with redlock("y"), closing(patient_nodes[0].client()) as admin:
-        keys = list(admin.scan_iter("redlock:*", count=1000))
-        left = {key.decode() for key in keys if admin.ttl(key) < 0}
-    (command,) = re.findall(r"`redis-cli DEL (redlock:f[^`]*)`", OPERATE.read_text())
-    assert left == set(command.split())
-
-
 # -- MAX_TTL --------------------------------------------------------------------------------------
 
 
@@ -268,31 +230,7 @@ def test_a_process_with_the_smaller_max_ttl_grants_a_longer_lock_again():
         assert under_guard(client(large))
 
 
-@pytest.mark.slow
-def test_nodes_that_are_younger_than_the_larger_guard_have_no_vote():
-    """So look at their uptime before MAX_TTL is raised."""
-    with EmbeddedNodes(3) as nodes:
-        small = nodes.settings()
-        client(small)("x", wait=60).acquire().release()
-        assert under_guard(client(small | {"MAX_TTL": 600}))
-
-
 # -- a lock that is stuck -------------------------------------------------------------------------
-
-
-def test_the_status_names_the_holder(patient_nodes):
-    """Host and process."""
-    with redlock("stuck"):
-        assert f"{socket.gethostname()}:{os.getpid()}" in status("stuck")[1]
-
-
-def test_a_key_that_is_deleted_by_hand_lets_a_second_holder_in(patient_nodes):
-    """At once; and the first one, which is not renewed, believes that it has the lock."""
-    lease = redlock("stuck", renew=False).acquire()
-    delete(patient_nodes, "stuck", *range(len(patient_nodes)))
-    with redlock("stuck") as second:
-        lease.ensure()
-        assert second.fence > lease.fence
 
 
 @pytest.mark.usefixtures("often")

@@ -5,13 +5,21 @@ from __future__ import annotations
 import builtins
 import re
 import symtable
-import textwrap
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
-from tests.docs.test_docs import INSTALL, README, ROOT, TUTORIAL, Block, Reader, blocks, reader
+from tests.docs.pages import (
+    INSTALL,
+    README,
+    ROOT,
+    TUTORIAL,
+    Block,
+    Reader,
+    blocks,
+    examples,
+    reader,
+)
 
 HOW_TO = ROOT / "docs/how-to"
 PAGES = [README, INSTALL, TUTORIAL, *sorted(HOW_TO.glob("*.md"))]
@@ -21,16 +29,6 @@ SETTINGS = """\
 INSTALLED_APPS += ["django_redlock"]
 REDLOCK = {"default": {"NODES": ["memory://a", "memory://b", "memory://c"]}}
 """
-
-
-def examples(page: Path) -> dict[str, str]:
-    """The Python of a page, also in lists: of each file that it names, and of its one shell."""
-    found: dict[str, str] = defaultdict(str)
-    fenced = re.findall(r"^ *```python\n(.*?)^ *```$", page.read_text(), re.DOTALL | re.MULTILINE)
-    for text in map(textwrap.dedent, fenced):
-        named = re.match(r"# (\S+\.py)\n", text)
-        found[named[1] if named else "the shell"] += text
-    return found
 
 
 def unknown(source: str) -> set[str]:
@@ -45,12 +43,6 @@ def unknown(source: str) -> set[str]:
         used |= {each.get_name() for each in table.get_symbols() if each.is_global()}
         used |= {each.get_name() for each in top.get_symbols() if each.is_referenced()}
     return used - known - set(dir(builtins))
-
-
-def test_a_name_from_nowhere_is_found():
-    """At the top of a text, and within a function that nobody calls."""
-    assert unknown("import a\nb = a\ndef c(d): return a, b, c, d, len") == set()
-    assert unknown("a\ndef b(): return c") == {"a", "c"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

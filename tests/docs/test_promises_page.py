@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from functools import cache
-from pathlib import Path
 
-import pytest
+from tests.docs.pages import README, ROOT, names_in, table
 
-from tests.docs.tables import table
-
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/explanation/promises.md"
 FAILURES = ROOT / "docs/reference/celery-failures.md"
-README = ROOT / "README.md"
 IDS = re.compile(r"`(tests/\S+\.py)::(\w+)`")
 LEAD = re.compile(r"- \*\*(.+?)\*\*", re.DOTALL)
 
@@ -36,17 +29,6 @@ def promises(text: str) -> list[str]:
 def unproven(text: str) -> list[str]:
     """The items that name no test."""
     return [item for item in promises(text) if not IDS.search(item)]
-
-
-@cache
-def names_in(file: str) -> frozenset[str]:
-    """The tests of a file, read without importing it."""
-    if not (ROOT / file).is_file():
-        return frozenset()
-    tree = ast.parse((ROOT / file).read_text())
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    found = [node.name for node in tree.body if isinstance(node, functions)]
-    return frozenset(name for name in found if name.startswith("test_"))
 
 
 def missing(text: str) -> list[str]:
@@ -90,27 +72,3 @@ def test_the_readme_promises_nothing_else():
     short = leads(re.sub(r"^> ?", "", section, flags=re.MULTILINE))
     assert len(short) >= 8
     assert short <= leads(PAGE.read_text())
-
-
-SAMPLE = """\
-## What it promises
-
-- **One.** `tests/docs/test_promises_page.py::test_every_promise_names_a_test`
-- **Two,** which goes on.
-  And on.
-"""
-
-
-def test_an_unproven_promise_is_noticed():
-    """An item without a test is found, one with a test is not, and loose text is refused."""
-    assert unproven(SAMPLE) == ["- **Two,** which goes on.\n  And on."]
-    with pytest.raises(AssertionError, match="outside"):
-        promises(f"{SAMPLE}\nIt never fails.\n")
-
-
-@pytest.mark.parametrize(
-    "wrong", ["tests/docs/test_promises_page.py::test_x", "tests/test_no.py::test_x"]
-)
-def test_a_test_that_is_not_there_is_noticed(wrong):
-    """A misspelt test and a misspelt file are found."""
-    assert missing(f"{SAMPLE}  `{wrong}`\n") == [wrong]

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
 import django
-import pytest
-from django.core.exceptions import SynchronousOnlyOperation
-from django.db import connections
-from django.http import HttpResponse
-from django.test import AsyncClient, override_settings
-from django.urls import path
 
-from django_redlock import redlock
-from django_redlock.views import single_flight
-from tests.docs.tables import codes, table
-from tests.docs.test_docs import ROOT, Block, blocks, reader
+from tests.docs.pages import ROOT, Block, blocks, reader
 
 PAGE = ROOT / "docs/how-to/recipes.md"
 SETTINGS = """\
@@ -85,34 +73,3 @@ def test_the_recipes_run(tmp_path):
         (someone.home / tasks.file).write_text(tasks.text)
         someone.type(TASK)
         assert someone.seen.endswith("another worker is at it\nthe report of 2026\n")
-
-
-def test_what_an_async_view_cannot_do():
-    """Each row of the table raises what it says."""
-    rows = table("docs/how-to/recipes.md", "In an async view").rows
-    told = [codes(row[1])[0] for row in rows]
-
-    async def blocking(_: Any) -> HttpResponse:
-        with redlock("a"):
-            return HttpResponse()
-
-    async def atomic(_: Any) -> HttpResponse:
-        async with redlock("a").atomic():
-            return HttpResponse()
-
-    async def single(_: Any) -> HttpResponse:
-        return HttpResponse()
-
-    views = [blocking, atomic, single_flight("a")(single)]
-    assert told == ["SynchronousOnlyOperation", "TypeError", "RuntimeError"]
-    kinds = [SynchronousOnlyOperation, TypeError, RuntimeError]
-    for view, kind, atomic_requests in zip(views, kinds, (False, False, True), strict=True):
-        _raises(view, kind, atomic_requests=atomic_requests)
-
-
-def _raises(view: Any, kind: type[Exception], *, atomic_requests: bool) -> None:
-    site = override_settings(ROOT_URLCONF=(path("", view),), ALLOWED_HOSTS=["*"], MIDDLEWARE=[])
-    with site, pytest.MonkeyPatch.context() as patched:
-        patched.setitem(connections.settings["default"], "ATOMIC_REQUESTS", atomic_requests)
-        with pytest.raises(kind):
-            asyncio.run(AsyncClient().post("/"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_docs import INSTALL, TESTING, Reader, _follow, blocks, reader
+from tests.docs.pages import INSTALL, TESTING, Reader, blocks, follow, reader
 
 TESTS = 12  # on the page
 
@@ -17,8 +17,8 @@ TESTS = 12  # on the page
 def someone(tmp_path: Path) -> Iterator[Reader]:
     """A reader who has followed the page."""
     with reader(tmp_path, "mysite.test_settings") as someone:
-        _follow(someone, INSTALL)
-        _follow(someone, TESTING)
+        follow(someone, INSTALL)
+        follow(someone, TESTING)
         (config,) = [block for block in blocks(TESTING) if block.language == "toml"]
         (tmp_path / "pyproject.toml").write_text(config.text)
         yield someone

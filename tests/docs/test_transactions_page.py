@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.docs.test_docs import (
+from tests.docs.pages import (
     INSTALL,
     ROOT,
     TESTING,
     Reader,
-    _follow,
-    _make_tables,
     blocks,
+    follow,
+    make_tables,
     reader,
 )
 
@@ -129,10 +129,10 @@ print("coroutines")
 def someone(tmp_path):
     """A reader who has the files of the page, its tables, and its shell."""
     with reader(tmp_path, "mysite.test_settings") as someone:
-        _follow(someone, INSTALL)
-        _follow(someone, PAGE)
-        _follow(someone, TESTING)
-        _make_tables(someone)
+        follow(someone, INSTALL)
+        follow(someone, PAGE)
+        follow(someone, TESTING)
+        make_tables(someone)
         for block in blocks(PAGE):
             if block.language == "python" and not block.file:
                 someone.type(block.text)

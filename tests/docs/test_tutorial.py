@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_docs import HEALTH, TUTORIAL, Block, _gist, blocks
+from tests.docs.pages import HEALTH, TUTORIAL, Block, blocks, gist
 from tests.support.terminal import Terminal
 from tests.support.waiting import eventually
 from tests.support.wheel import build, untouched
@@ -56,7 +56,7 @@ class Somebody:
             for line in block.text.splitlines():
                 self.obey(line)
         else:
-            assert _gist(self.seen) == _gist(block.text)
+            assert gist(self.seen) == gist(block.text)
 
     def obey(self, line: str) -> None:
         """Type a line of a console into the terminal that the page means."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import re
+import threading
 from pathlib import Path
+from typing import Any
 
-from django.db.backends.sqlite3.features import DatabaseFeatures as SQLite
+import pytest
+from django.db import connections, transaction
 
-from tests.docs.tables import ROOT, table
-from tests.docs.test_docs import Block, Reader, blocks, reader
+from tests.docs.pages import ROOT, Block, Reader, blocks, reader
+from tests.support.databases import POSTGRESQL, connected
+from tests.support.waiting import eventually
 
+ALIAS = "page"
 PAGE = ROOT / "docs/how-to/which-lock.md"
 SETTINGS = """\
 INSTALLED_APPS += ["django_redlock", "billing"]
@@ -78,24 +82,41 @@ def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
         assert someone.seen == "one open order\nrefused\n106\nneeds a transaction\n"
 
 
-def test_what_the_page_says_of_sqlite() -> None:
-    """Django ignores ``select_for_update`` there, and the table says so."""
-    page = table("docs/how-to/which-lock.md", "", "`UPDATE … WHERE`, unique key")
-    (row,) = [each for each in page.rows if each[0] == "SQLite"]
-    assert row[page.header.index("`select_for_update()`")] == "is ignored"
-    assert not SQLite.has_select_for_update
+@pytest.mark.slow
+def test_an_advisory_lock_lasts_until_commit(databases, django_db_blocker) -> None:
+    """On PostgreSQL another session waits for the name until this one's transaction has ended."""
+    (text,) = [block.text for block in blocks(PAGE) if block.file == "billing/advisory.py"]
+    names: dict[str, Any] = {}
+    exec(text, names)  # noqa: S102 - our own page
+    names["connection"] = _Current()
+    got = threading.Event()
+
+    def another() -> None:
+        try:
+            with transaction.atomic(using=ALIAS):
+                names["lock_until_commit"]("a")
+                got.set()
+        finally:
+            connections[ALIAS].close()
+
+    def waits() -> bool:
+        with connections[ALIAS].cursor() as cursor:
+            cursor.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+            return cursor.fetchone() is not None
+
+    with django_db_blocker.unblock(), connected(databases(POSTGRESQL), ALIAS):
+        waiter = threading.Thread(target=another)
+        with transaction.atomic(using=ALIAS):
+            names["lock_until_commit"]("a")
+            waiter.start()
+            eventually(waits)
+            assert not got.is_set()
+        waiter.join(60)
+        assert got.is_set()
 
 
-def test_each_cell_of_the_comparison_is_filled() -> None:
-    """Each row has a cell for each kind of lock; an empty one follows a kind that does not wait."""
-    page = table("docs/how-to/which-lock.md", "", "`UPDATE … WHERE`, unique key")
-    assert len(page.rows) > 15
-    for row in page.rows:
-        assert len(row) == len(page.header)
-        assert row[-1]
+class _Current:
+    """``django.db.connection`` for the alias "page": each thread's own."""
 
-
-def test_the_page_and_redlock_explained_agree() -> None:
-    """The short table of "Redlock explained" leads to this page."""
-    explained = (ROOT / "docs/explanation/redlock.md").read_text()
-    assert re.search(r"\]\(\.\./how-to/which-lock\.md\)", explained)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(connections[ALIAS], name)

@@ -24,7 +24,7 @@ from django_redlock.inspection.tasks import list_tasks
 from django_redlock.locks.lock import Lock
 from django_redlock.testing import EmbeddedNodes
 from tests.django.test_check import rules
-from tests.docs.test_docs import PASSWORD
+from tests.docs.test_acl import PASSWORD
 from tests.support.looked_at import check, status
 from tests.support.waiting import eventually
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from django_redlock.testing.server import DEAD, process_state
-from tests.docs.tables import ROOT
+from tests.docs.pages import ROOT
 from tests.support.waiting import eventually, slowness
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from django_redlock.fencing import checks
+from django_redlock.fencing import field
 from tests.support.addresses import explained
 from tests.support.databases import connected
 
@@ -27,7 +27,7 @@ def found(options: dict[str, Any], engine: str = "mysql") -> list[str]:
     """The ids for a database with such options beside the one of the tests."""
     settings = {"ENGINE": ENGINE[engine], "NAME": "nowhere", "OPTIONS": options}
     with connected(settings, "other"):
-        reported = checks.check_found_rows()
+        reported = field.check_found_rows()
     assert all("'other'" in each.msg and explained(each.hint) for each in reported)
     return [each.id or "" for each in reported]
 
@@ -35,7 +35,7 @@ def found(options: dict[str, Any], engine: str = "mysql") -> list[str]:
 @pytest.mark.parametrize("flags", [0, COMPRESS, MULTI_STATEMENTS | COMPRESS])
 def test_a_database_that_counts_changed_rows_is_told(flags):
     """Whatever else the option asks for: it replaces what Django sets."""
-    assert found({"client_flag": flags}) == [checks.W011]
+    assert found({"client_flag": flags}) == [field.W011]
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_the_flag_is_that_of_the_driver():
     """Whose constant is not imported, because the driver may be another."""
     from pymysql.constants import CLIENT
 
-    assert checks.FOUND_ROWS == CLIENT.FOUND_ROWS == FOUND_ROWS
+    assert field.FOUND_ROWS == CLIENT.FOUND_ROWS == FOUND_ROWS

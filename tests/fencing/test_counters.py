@@ -11,8 +11,7 @@ import pytest
 from django_redlock.testing import EmbeddedNodes
 from tests.support.databases import KINDS
 
-from .counters import MAX_TTL, Outcome, Play, judge, perform
-from .counting import DONE, FAILED, HOLDS, STALE
+from .counters import MAX_TTL, Outcome, Play, perform
 
 Played = Callable[[Play], Outcome]
 BEFALLS = ("stops", "kills", "stale", "renewed")
@@ -73,37 +72,3 @@ def test_nothing_is_lost_where_nobody_is_stopped(played, kind):
     """
     calm = Play(additions=300, hot=2, fenced=False, faults=False, ttl=MAX_TTL, long=0.0)
     assert played(calm).wrong == []
-
-
-ENTRY = ("p1", 7, 3)
-AT = ("p1", 7)
-
-
-@pytest.mark.parametrize(
-    ("value", "ledger", "last"),
-    [
-        (1, [ENTRY], (DONE, 3)),
-        (1, [ENTRY], (HOLDS, 3)),
-        (1, [ENTRY], (FAILED, 3)),
-        (0, [], (HOLDS, 3)),
-        (0, [], (STALE, 3)),
-    ],
-)
-def test_what_may_be(value, ledger, last):
-    """A killed process may have committed or not; whichever it is, the counter has it."""
-    assert list(judge({3: value}, ledger, {AT: last})) == []
-
-
-@pytest.mark.parametrize(
-    ("value", "ledger", "last", "why"),
-    [
-        (0, [ENTRY], (DONE, 3), "counter 3 is 0, and was added to 1 times"),
-        (1, [], (STALE, 3), "counter 3 is 1, and was added to 0 times"),
-        (0, [], (DONE, 3), "was told to be done"),
-        (0, [("p1", 7, 4)], (DONE, 3), "was told to be done"),
-        (1, [ENTRY], (STALE, 3), "is in the ledger"),
-    ],
-)
-def test_what_must_not_be(value, ledger, last, why):
-    """A lost addition, one too many, one that was told and is not there, and the reverse."""
-    assert any(why in each for each in judge({3: value}, ledger, {AT: last}))

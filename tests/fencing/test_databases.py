@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import pytest
@@ -24,8 +22,6 @@ from tests.support.databases import (
     SQLITE,
     Settings,
     connected,
-    database,
-    why_not,
 )
 from tests.support.waiting import eventually
 
@@ -420,29 +416,3 @@ def test_who_claims_with_an_older_view_reads_no_older_value(store, repeatable):
         with pytest.raises(OperationalError):
             add()
         assert row.get().value == 7
-
-
-# -- the servers ----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])
-def test_a_server_leaves_nothing(kind):
-    """Neither a process nor a folder."""
-    if why_not(kind):
-        pytest.skip(why_not(kind))
-
-    def commands() -> list[str]:
-        found = Path("/proc").glob("[0-9]*/cmdline")
-        return [text for each in found if home in (text := read(each))]
-
-    def read(path: Path) -> str:
-        with suppress(OSError):
-            return path.read_text(errors="replace")
-        return ""
-
-    with database(kind) as settings:
-        home = re.findall(rf"\S*/{kind}-\w+", settings["HOST"])[0]
-        assert commands()
-    assert commands() == []
-    assert not Path(home).exists()

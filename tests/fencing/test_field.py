@@ -21,7 +21,7 @@ from django_redlock.fencing import FenceField, field
 from django_redlock.fencing.field import Token
 from tests.support.addresses import explained
 
-from .models import BoxSeat, FrontSeat, Hall, Seat, Square, Stall, Ticket, Twice
+from .models import BoxSeat, FrontSeat, Seat, Square, Stall, Ticket, Twice
 
 pytestmark = pytest.mark.django_db
 
@@ -120,14 +120,6 @@ def test_a_field_that_is_saved_like_others_is_found(
     monkeypatch.setattr(FenceField, "pre_save", plain)
     _saved(seat)
     assert fence_of(seat) == 0
-
-
-def test_a_saved_instance_shows_a_number(seat: Seat) -> None:
-    """The expression that was written does not stay on the instance."""
-    seat.save()
-    assert seat.fence in (0, 7)
-    seat.refresh_from_db()
-    assert seat.fence == 7
 
 
 REFUSED = {
@@ -259,10 +251,3 @@ def test_models_of_migrations_are_not_watched() -> None:
     state.add_model(ModelState("old", "Old", [("fence", FenceField(primary_key=False))]))
     assert state.apps.get_model("old", "Old")
     assert len(models.signals.pre_save.receivers) == before
-
-
-def test_filters_and_orders_as_a_number(seat: Seat) -> None:
-    """Reading is as of every column."""
-    Hall.objects.create(city="Bern")
-    assert Seat.objects.get(fence__gte=7, fence__lt=8) == seat
-    assert Seat.objects.order_by("-fence").first() == seat

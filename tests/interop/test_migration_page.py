@@ -11,7 +11,6 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
-from threading import Thread
 from typing import Any, cast
 
 import pytest
@@ -21,107 +20,19 @@ from django.test import override_settings
 from redis.exceptions import LockError
 
 from benchmarks.peers import PeerUnavailable, python
-from benchmarks.peers.environments import PYTHON_PEERS, ROOT
-from django_redlock import LeaseLost, LockTaken, redlock
+from benchmarks.peers.environments import ROOT
+from django_redlock import LockTaken, redlock
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
 from django_redlock.testing import EmbeddedNodes
 from tests.django.conftest import memory
-from tests.docs.tables import codes, table
-from tests.docs.test_docs import blocks
-from tests.support.waiting import eventually
+from tests.docs.pages import blocks, codes, table
 
 __all__ = ["memory"]
 
 PAGE = "docs/how-to/migrate.md"
-# The column of the first table, and the environment that has the package.
-COLUMNS = {
-    "`cache.lock`, redis-py": "django-redis",
-    "python-redis-lock": "python-redis-lock",
-    "redlock-py": "redlock-py",
-    "pottery": "pottery",
-}
 SECTIONS = {"`cache.lock`, and redis-py's `Lock`": "django-redis"}  # else as the column
 TAKEN = "somebody else charges it"
-
-# Each makes a lock by `made(name, seconds)`, and tells what the first table says.
-MAKING = {
-    "django-redis": """\
-from redis import Redis
-client = Redis.from_url(NODES[0])
-def made(name, seconds=None):
-    return client.lock(name, timeout=seconds)
-def key(name):
-    return name
-""",
-    "python-redis-lock": """\
-from redis import Redis
-from redis_lock import Lock
-client = Redis.from_url(NODES[0])
-def made(name, seconds=None):
-    return Lock(client, name, expire=seconds)
-def key(name):
-    return f"lock:{name}"
-""",
-    "pottery": """\
-from pottery import Redlock
-from redis import Redis
-client = Redis.from_url(NODES[0])
-def made(name, seconds=None):
-    more = {} if seconds is None else {"auto_release_time": seconds}
-    return Redlock(key=name, masters={Redis.from_url(url) for url in NODES}, **more)
-def key(name):
-    return f"redlock:{name}"
-""",
-}
-LOOKING = """\
-import json, threading
-told = {}
-lock = made("a")
-with lock:
-    told["lasts"] = client.pttl(key("a"))
-    waiter = threading.Thread(target=lambda: made("a").acquire(), daemon=True)
-    waiter.start()
-    waiter.join(1.5)
-    told["waits"] = waiter.is_alive()
-waiter.join(20)
-told["served"] = not waiter.is_alive()
-try:
-    with made("b", 30):
-        for url in NODES:
-            Redis.from_url(url).delete(key("b"))
-    told["lost"] = "nothing"
-except Exception as error:
-    told["lost"] = type(error).__name__
-print(json.dumps(told))
-"""
-LOOKING_AT_REDLOCK_PY = """\
-import json, time
-from redis import Redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-from redlock import MultipleRedlockException, Redlock
-redlock = Redlock(NODES)
-told = {}
-lock = redlock.lock("a", 30_000)
-began = time.monotonic()
-told["second"] = redlock.lock("a", 30_000)
-told["seconds"] = time.monotonic() - began
-told["validity"] = lock.validity
-for url in NODES:
-    Redis.from_url(url).delete("a")
-told["released"] = redlock.unlock(lock)
-down = Redis(port=1, retry=Retry(NoBackoff(), 0))  # else redis-py asks for seconds
-redlock.servers[0] = down
-try:
-    redlock.lock("b", 30_000)
-except MultipleRedlockException as error:
-    told["down"] = type(error).__name__
-told["stays"] = [Redis.from_url(url).pttl("b") > 0 for url in NODES]
-redlock.servers = [down] * 3
-told["nobody"] = redlock.lock("c", 30_000)
-print(json.dumps(told))
-"""
 
 
 @pytest.fixture
@@ -151,71 +62,7 @@ def told(peer: str, program: str, nodes: list[str], folder: Path) -> str:
     return ended.stdout.decode()
 
 
-def cell(row: str, column: str) -> str:
-    """A cell of the first table."""
-    page = table(PAGE, "", "`cache.lock`, redis-py")
-    (found,) = [each for each in page.rows if each[0] == row]
-    return found[page.header.index(column)]
-
-
 # -- the first table ------------------------------------------------------------------------------
-
-
-@pytest.mark.slow  # the first one of a client installs it
-@pytest.mark.parametrize("column", [each for each in COLUMNS if each != "redlock-py"])
-def test_what_the_table_says_of_a_lock(nodes, tmp_path, column):
-    """It waits for ever, lasts as long as said, and tells of its loss at the end as said."""
-    peer = COLUMNS[column]
-    found = json.loads(told(peer, MAKING[peer] + LOOKING, nodes, tmp_path))
-    assert cell("The name is taken", column) == "waits for ever"
-    assert found["waits"]
-    assert found["served"]
-    lasts = cell("Without a time it ends", column)
-    if lasts == "never":
-        assert found["lasts"] == -1
-    else:
-        assert 0 < found["lasts"] <= float(lasts.split()[1]) * 1000
-        assert found["lasts"] > float(lasts.split()[1]) * 500
-    assert codes(cell("The lock was lost: the block's end", column)) == [found["lost"]]
-
-
-@pytest.mark.slow
-def test_what_the_table_says_of_redlock_py(nodes, tmp_path):
-    """It gives up after three attempts, and a node that is down costs the name for a ttl."""
-    found = json.loads(told("redlock-py", LOOKING_AT_REDLOCK_PY, nodes, tmp_path))
-    assert cell("The name is taken", "redlock-py") == "tries 3 times, 0.2 s apart, then `False`"
-    assert found["second"] is False
-    assert 0.4 <= found["seconds"] < 10
-    assert 20_000 < found["validity"] < 30_000
-    assert found["released"] is None
-    assert cell("The lock was lost: the block's end", "redlock-py") == "says nothing"
-    assert codes(cell("One node of several is down", "redlock-py")) == [found["down"]]
-    assert found["stays"] == [False, True, True]
-    assert cell("No answer is", "redlock-py") == "`False`, as if it were taken"
-    assert found["nobody"] is False
-
-
-def test_what_the_table_says_of_this_package(memory):
-    """Taken is told at once, a lost lease is known before the end and told there on request."""
-
-    def lose(**options: Any) -> None:
-        with redlock("b", **options) as lease:
-            for node in memory.nodes:
-                node.keys.clear()
-            with pytest.raises(LeaseLost):
-                lease.extend()
-            assert lease.lost
-
-    with redlock("a") as lease:
-        with pytest.raises(LockTaken):
-            redlock("a").acquire()
-        Thread(target=lease.release).start()  # any thread may
-        eventually(lambda: redlock("a").try_acquire())
-    lose()
-    with pytest.raises(LeaseLost):
-        lose(on_lost="raise")
-    row = cell("The lock was lost: the block's end", "django-redlock")
-    assert row == 'says nothing; with `on_lost="raise"` it raises `LeaseLost`'
 
 
 def test_the_calls_of_redis_py_are_there():
@@ -231,15 +78,6 @@ def test_the_calls_of_redis_py_are_there():
                 assert name in inspect.signature(redis.lock.Lock).parameters, code
         for owner, method in re.findall(r"`(lock|lease)\.(\w+)\(", new):
             assert callable(getattr({"lock": Lock, "lease": Lease}[owner], method))
-
-
-def test_the_versions_of_the_table():
-    """They are those of the environments."""
-    shown = {column: cell("Tested with", column).split(" and ") for column in COLUMNS}
-    for column, peer in COLUMNS.items():
-        pins = [pin.partition("==")[2] for pin in PYTHON_PEERS[peer]]
-        assert shown[column][0] == pins[0]
-    assert shown["`cache.lock`, redis-py"][1] == PYTHON_PEERS["redis"][0].partition("==")[2]
 
 
 # -- the examples ---------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
@@ -76,59 +75,9 @@ def believes(events: Sequence[Event], who: str, at: float) -> bool:
     return held and (until is None or at < until)
 
 
-def asks(events: Sequence[Event], who: str, at: float) -> bool:
-    """Whether a client has asked at a time, and had no answer."""
-    answers = {history.HOLDS, history.REFUSED, history.FAILS, history.KILLED}
-    asked = False
-    for each in events:
-        if each.at <= at and each.who == who:
-            asked = each.what == history.ASKS or (asked and each.what not in answers)
-    return asked
-
-
 def moments(events: Sequence[Event]) -> list[float]:
     """One time of each stretch in which nothing changes; times of change are multiples of 0.5."""
     return [step / 2 + 0.25 for step in range(int(events[-1].at) * 2)]
-
-
-def fences(events: Sequence[Event]) -> int:
-    """How many holds have a fence that is not higher than that of the last one with a fence."""
-    told = [
-        each.more["fence"]
-        for before, each in pairwise([None, *events])
-        if each is not None and each.what == history.HOLDS and each.more["fence"] is not None
-        and not (before and _still(events, each))
-    ]  # fmt: skip
-    return sum(later <= earlier for earlier, later in pairwise(told))
-
-
-def _still(events: Sequence[Event], hold: Event) -> bool:
-    """Whether it held already when it was told so once more."""
-    return believes([each for each in events if each.at < hold.at], hold.who, hold.at - 0.25)
-
-
-def overtaken(events: Sequence[Event]) -> int:
-    """The most clients that asked after one and got the lock before it was refused."""
-    served = [
-        (asked, hold.at)
-        for hold in events
-        if hold.what == history.HOLDS and (asked := _asked(events, hold)) is not None
-    ]
-    waits = [
-        (asked, refused.at)
-        for refused in events
-        if refused.what == history.REFUSED and (asked := _asked(events, refused)) is not None
-    ]
-    counts = [sum(since < asked and at < end for asked, at in served) for since, end in waits]
-    return max(counts, default=0)
-
-
-def _asked(events: Sequence[Event], answer: Event) -> float | None:
-    """When the client last asked what this answers; None: it had its answer before."""
-    before = [each for each in events if each.who == answer.who and each.at < answer.at]
-    replies = {history.ASKS, history.HOLDS, history.REFUSED}
-    said = [each for each in before if each.what in replies]
-    return said[-1].at if said and said[-1].what == history.ASKS else None
 
 
 def cell(title: str = "A lock", words: str = "something happens", why: str = "So it is.") -> Cell:

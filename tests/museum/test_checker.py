@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from itertools import groupby
-
 import pytest
 from hypothesis import given
 
@@ -11,7 +7,7 @@ from museum import history
 from museum.checker import Break, Findings, Hold, Overlap, judge
 from museum.history import Event
 
-from .histories import CLIENTS, asks, believes, event, fences, histories, moments, overtaken
+from .histories import CLIENTS, believes, event, histories, moments
 
 # -- against a slow and plain reading -------------------------------------------------------------
 
@@ -35,30 +31,6 @@ def test_overlaps_are_the_times_with_two_holders(events):
         assert bool(here) == (len(holders) > 1)
         assert all({each.first, each.second} <= set(holders) for each in here)
     assert all(each.start < each.end for each in found)
-
-
-@given(histories())
-def test_stuck_is_the_longest_time_in_which_somebody_asks_and_nobody_holds(events):
-    """It is as long as the longest run of such moments."""
-    waits = [
-        any(asks(events, who, at) for who in CLIENTS)
-        and not any(believes(events, who, at) for who in CLIENTS)
-        for at in moments(events)
-    ]
-    runs = [len(list(some)) for is_stuck, some in groupby(waits) if is_stuck]
-    assert judge(events).stuck == max(runs, default=0) / 2
-
-
-@given(histories())
-def test_fences_are_compared_hold_by_hold(events):
-    """A hold that is prolonged counts once, with its first fence."""
-    assert judge(events).fences == fences(events)
-
-
-@given(histories())
-def test_who_is_refused_is_overtaken_by_those_who_asked_later_and_got_the_lock(events):
-    """As many as the comparison of each refusal with each hold counts."""
-    assert judge(events).passed == overtaken(events)
 
 
 # -- each way to break ----------------------------------------------------------------------------
@@ -142,51 +114,3 @@ def test_nobody_is_stuck_for_as_long_as_patience_lasts():
     assert judge(asked).stuck == 3
     assert judge(asked).breaks(3) == set()
     assert judge(asked).breaks(2.9) == {Break.STUCK}
-
-
-# -- how long it takes ----------------------------------------------------------------------------
-
-SMALL, LARGE = 25_000, 100_000
-STEEPER = 10.0  # n log n is 4.4 times as much for four times as many events, n² is 16 times
-
-
-def long_history(count: int) -> list[Event]:
-    """Clients by the hundred, whose holds overlap."""
-    kinds = [history.ASKS, history.HOLDS, history.READS, history.WRITES, history.RELEASES]
-    return [
-        event(
-            at, f"client {at % 500}", kinds[at // 500 % 5], until=at + 2000.5, value=at, done=True
-        )
-        if at // 500 % 5 in {1, 3}
-        else event(at, f"client {at % 500}", kinds[at // 500 % 5])
-        for at in range(count)
-    ]
-
-
-def growth(read: Callable[[list[Event]], object], small: int, large: int) -> float:
-    """How many times as long a long history takes: the best of some measurements."""
-
-    def cost(count: int) -> float:
-        events, best = long_history(count), float("inf")
-        for _ in range(3):
-            start = time.thread_time()
-            read(events)
-            best = min(best, time.thread_time() - start)
-        return best
-
-    return cost(large) / cost(small)
-
-
-def test_time_grows_as_n_log_n():
-    """Four times as many events take far less than sixteen times as long, and are read at all."""
-    assert growth(judge, SMALL, LARGE) < STEEPER
-    assert len(judge(long_history(LARGE)).holds) == LARGE // 5
-
-
-def test_a_quadratic_checker_would_be_noticed():
-    """The comparison of each hold with each other one grows faster than is allowed."""
-
-    def each_with_each(events: list[Event]) -> int:
-        return sum(a.at < b.at for a in events for b in events)
-
-    assert growth(each_with_each, 400, 1600) > STEEPER

@@ -1,23 +1,22 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from museum.__main__ import main
-from museum.cells import CELLS, EXHIBITS, SHORT, Cell
+from museum.cells import CELLS, Cell
 from museum.cells.cell import breaks, holds
 from museum.checker import Break
 from museum.exhibits import Exhibit
 from museum.play import Played
-from museum.report import complaints, document, markdown, picture, table
+from museum.report import complaints, picture, table
 from museum.room import Room
 from museum.runs import Run
 from museum.tally import Tally, tallies
 
-from .histories import cell, event
+from .histories import event
 
 
 def two_at_once(room: Room) -> None:
@@ -35,27 +34,6 @@ WRONG = next(iter(holds(SETNX, EMPTIED)))
 HEADS = ["Lock", "What happens", "Two holders at once", "Stuck, s", "Lost updates"]
 HEADS += ["Fences out of order", "Overtaken", "As expected"]
 NOT_THERE = dataclasses.replace(AS_IT_IS, exhibit=dataclasses.replace(SETNX, package="no-such"))
-
-
-# -- the cells ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.key)
-def test_each_lock_works_and_breaks(exhibit):
-    """Each has a cell in which it holds, and each a cell in which it breaks, but for ours."""
-    cells = [each for each in CELLS if each.exhibit is exhibit]
-    assert any(not each.breaks for each in cells)
-    assert any(each.breaks for each in cells) or exhibit.key.startswith("django-redlock")
-
-
-def test_the_cells_are_told_apart():
-    """No two have one key; each says why it breaks; ours are last."""
-    keys = [each.key for each in CELLS]
-    assert len(keys) == len(set(keys)) == len({picture(each) for each in CELLS})
-    assert all(each.why for each in CELLS if each.breaks)
-    ours = [each.key.startswith("django-redlock") for each in CELLS]
-    assert ours == sorted(ours)
-    assert set(SHORT) <= set(keys)
 
 
 # -- what it prints -------------------------------------------------------------------------------
@@ -92,45 +70,6 @@ def test_what_is_not_as_expected_fails(capsys):
     assert "Every lock" not in out
 
 
-def test_the_document_is_complete(capsys):
-    """``--json`` prints one document: what was asked, each play, and what was not as expected."""
-    assert main(["--json", "--runs", "2", "--seed", "5"], [WRONG]) == 1
-    found = json.loads(capsys.readouterr().out)
-    (told,) = found.pop("cells")
-    plays = told.pop("plays")
-    assert found.pop("python")
-    assert found == {
-        "seed": 5,
-        "runs": 2,
-        "not_as_expected": [
-            "setnx-del/emptied: expected nothing in 2 of 2 plays, saw it in 0; else two holders (2)"
-        ],
-        "not_played": [],
-    }
-    assert told == {
-        "cell": "setnx-del/emptied",
-        "recipe": "setnx-del",
-        "title": "SETNX, then DEL",
-        "fault": "restart",
-        "what_happens": "the server restarts empty",
-        "expected": [],
-        "why": "",
-        "as_expected": 0,
-        "needed": 2,
-        "absent": "",
-    }
-    for play in plays:
-        assert play.pop("stuck_seconds") >= 0
-        assert play == {
-            "seen": ["two holders"],
-            "two_holders": 1,
-            "lost_updates": 0,
-            "fences_out_of_order": 0,
-            "overtaken": 0,
-            "error": "",
-        }
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -158,27 +97,6 @@ def test_a_wrong_argument_is_refused(capsys, words, said):
             assert {each.key, each.exhibit.key, each.run.fault} <= set(
                 error.replace(",", " ").split()
             )
-
-
-def test_only_means_recipes_faults_and_cells(monkeypatch):
-    """Each key adds the cells that it names, in the order of the table."""
-    asked: list[str] = []
-
-    def play_all(cells, *_):
-        asked.extend(each.key for each in cells)
-        return iter(())
-
-    monkeypatch.setattr("museum.__main__.play_all", play_all)
-    main(["--only", "paused", "setnx-del/killed"])
-    assert asked == [
-        each.key for each in CELLS if each.run.fault == "paused" or each.key == "setnx-del/killed"
-    ]
-    asked.clear()
-    main(["--only", "setnx-del"])
-    assert asked == [each.key for each in CELLS if each.exhibit.key == "setnx-del"]
-    asked.clear()
-    main(["--only", "setnx-del", "--breaking"])
-    assert asked == [each.key for each in CELLS if each.exhibit.key == "setnx-del" and each.breaks]
 
 
 # -- several plays --------------------------------------------------------------------------------
@@ -210,14 +128,6 @@ def test_a_break_is_seen_in_nineteen_of_twenty_plays():
     assert [span.text for span in row][2:] == ["0 to 1", "-", "-", "-", "-", "19 of 20"]
 
 
-def test_a_cell_that_cannot_be_played_fails():
-    """What went wrong is told; it is neither a break nor none."""
-    (found,) = tallies([WRONG], [Played(WRONG, error="ClientError: A ended")])
-    assert found.complaint == (
-        "setnx-del/emptied: expected nothing, could not be played: ClientError: A ended"
-    )
-
-
 def test_a_lock_that_cannot_be_installed_is_no_failure(capsys, monkeypatch):
     """It is listed with its reason; there is no figure."""
     monkeypatch.setattr("museum.exhibits.node", lambda: None)
@@ -225,22 +135,3 @@ def test_a_lock_that_cannot_be_installed_is_no_failure(capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "setnx-del/emptied was not played: there is no node and npm" in out
     assert "not played" in next(line for line in out.splitlines() if "/emptied " in line)
-
-
-def test_the_key_of_a_cell_is_printed_whole(capsys, monkeypatch):
-    """It can be copied after ``--only``, however long what happens is."""
-    long = dataclasses.replace(
-        AS_IT_IS,
-        exhibit=dataclasses.replace(SETNX, key="a-lock-with-a-long-name"),
-        run=dataclasses.replace(EMPTIED, key="a-fault-with-a-long-name", words="it happens " * 20),
-    )
-    monkeypatch.setattr("museum.__main__.play_all", lambda *_: iter(()))
-    assert main([], [long]) == 0
-    assert "a-lock-with-a-long-name/a-fault-with-a-long-name " in capsys.readouterr().out
-
-
-def test_texts_of_a_table_stay_in_their_cells():
-    """A bar in a title is a character in Markdown, and the document takes any text."""
-    (found,) = tallies([cell("a | b")], [])
-    assert "| a \\| b |" in markdown([found], "make museum")
-    assert document([found], seed=0, runs=1)["cells"][0]["title"] == "a | b"

@@ -4,12 +4,10 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
-
 from museum.__main__ import read_options
 from museum.cells import CELLS
 from museum.report import picture
-from tests.docs.tables import ROOT
+from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/explanation/museum.md"
 REDLOCK = ROOT / "docs/explanation/redlock.md"
@@ -36,36 +34,6 @@ def test_each_cell_of_the_page_has_what_is_said_of_it():
     named = re.findall(r"`([a-z0-9-]+/[a-z0-9-]+)`", text.partition("# The table")[0])
     assert len(named) == len(SAID.findall(" ".join(text.split())))
     assert wrong(text) == []
-
-
-def test_each_recipe_has_a_room():
-    """Each lock is shown by one of its cells."""
-    text = PAGE.read_text()
-    shown = {cell.exhibit.key for cell in CELLS}
-    assert [key for key in shown if f"`{key}/" not in text] == []
-
-
-def test_other_peoples_locks_are_named_with_their_versions():
-    """As they are installed, so that what is said of them stays fair."""
-    text = " ".join(PAGE.read_text().split())
-    others = {cell.exhibit for cell in CELLS if cell.exhibit.peer or cell.exhibit.package}
-    titles = {exhibit.title.partition(",")[0] for exhibit in others}
-    assert [title for title in titles if title not in text] == []
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        "(`setnx-del/killed`: holds)",
-        "(`setnx-del/killed`: two holders)",
-        "(`setnx-del/turns`: stuck)",
-        "(`setnx-del/no-such-run`: stuck)",
-        "| `no-such-lock/killed`: stuck |",
-    ],
-)
-def test_a_sentence_that_no_cell_shows_is_noticed(page):
-    """Another expectation, and a cell that is not there."""
-    assert len(wrong(page)) == 1
 
 
 def test_the_pictures_are_those_of_the_command():

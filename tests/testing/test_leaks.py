@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -21,7 +21,6 @@ from django_redlock import redlock
 from django_redlock.locks import exits
 from django_redlock.testing import assert_free, assert_taken, leaks, stale, taken, unavailable
 from django_redlock.testing.leaks import Watch
-from tests.simulation.mutants.edits import Edit, with_edits
 
 KEPT: list[Any] = []  # what keeps leases alive
 
@@ -267,19 +266,6 @@ def test_names_that_are_kept_are_free_for_the_next_test(memory):
     assert_free("report:7")
 
 
-def test_fences_go_on(memory):
-    """What is freed loses no counter: a later holder has a higher fence."""
-    first: list[int] = []
-
-    def act() -> None:
-        with redlock("report:7") as lease:
-            first.append(lease.fence)
-
-    found(act)
-    with redlock("report:7") as lease:
-        assert lease.fence > first[0]
-
-
 def test_nobody_listens_afterwards(memory):
     """A watch that is over notes nothing."""
     with Watch() as watch:
@@ -291,23 +277,24 @@ def test_nobody_listens_afterwards(memory):
 
 
 @pytest.mark.parametrize(
-    ("edit", "act"),
+    ("place", "broken", "act"),
     [
-        (Edit(leaks, "_free", "held = lease is not None and lease.held", "held = False"), acquires),
-        (Edit(leaks, "_free", "< backend.policy.majority", "< 99"), forgets),
-        (Edit(Watch, "add", "self._acquired[lease.grant.nonce] = acquired", "pass"), acquires),
-        (Edit(leaks, "note", "watch.add(lease)", "pass"), takes),
-        (Edit(Watch, "free", "gc.collect()", "pass"), drops_a_generator),
+        ("leaks._free", lambda acquired, given: "", forgets),
+        ("Watch.add", lambda watch, lease: None, acquires),
+        ("leaks.note", lambda lease: None, takes),
+        ("leaks.gc", Mock(), drops_a_generator),
     ],
 )
-def test_a_broken_variant_is_noticed(memory, edit, act):
-    """The tests above can fail."""
+def test_a_broken_variant_is_noticed(memory, monkeypatch, place, broken, act):
+    """The tests above can fail: nothing is freed, noted, told of or collected."""
+    owner, name = place.split(".")
+    monkeypatch.setattr({"leaks": leaks, "Watch": Watch}[owner], name, broken)
     check = (
         test_a_lock_that_is_left_behind_is_found_and_freed
         if act in LEFT
         else test_what_leaves_nothing_behind_is_well
     )
-    with with_edits(edit), pytest.raises(AssertionError):
+    with pytest.raises(AssertionError):
         check("memory", act)
 
 
@@ -445,14 +432,6 @@ def test_the_fixture_in_a_project(tmp_path):
 
 
 @pytest.mark.slow
-def test_without_the_fixture_nothing_is_noticed(tmp_path):
-    """The test above can fail: the plugin alone does nothing."""
-    (tmp_path / "pytest.ini").write_text(INI.replace("usefixtures", "# usefixtures"))
-    (tmp_path / "test_it.py").write_text(PYTEST)
-    assert "1 failed, 2 passed" in run(tmp_path, "pytest", "-k", "not real")
-
-
-@pytest.mark.slow
 def test_the_mixin_in_a_project(tmp_path):
     """By Django's runner, for each kind of test case: a test that leaves a lock behind fails."""
     (tmp_path / "test_it.py").write_text(DJANGO)
@@ -466,12 +445,3 @@ def test_the_mixin_in_a_project(tmp_path):
     assert re.search(
         r"this test left a lock behind:\n  'report:Simple' of .* at .*test_it.py", said
     )
-
-
-@pytest.mark.slow
-def test_the_mixin_under_pytest(tmp_path):
-    """The same tests by pytest."""
-    (tmp_path / "pytest.ini").write_text(INI.replace("usefixtures", "# usefixtures"))
-    (tmp_path / "test_it.py").write_text(DJANGO)
-    said = run(tmp_path, "pytest")
-    assert "8 failed, 16 passed, 4 skipped" in said, said

@@ -1,17 +1,15 @@
-"""The bench measures what it says: its parts run, its report renders, its verdicts can be bad."""
+"""The bench compares what is alike, its figures are of one run, and it finds a slower revision."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-import multiprocessing
 import re
-import select
-import socket
+import shutil
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -20,18 +18,14 @@ import pytest
 
 from benchmarks import answers, goals, report
 from benchmarks.__main__ import PARTS
-from benchmarks.clients import THREADS, Client
-from benchmarks.goals import Goal, Verdict
-from benchmarks.parts import handover
-from benchmarks.parts.crowds import Turn, Turns, no_answer, quantile
-from benchmarks.parts.delay import Delay
-from benchmarks.parts.healthy import SHORT, milliseconds
-from benchmarks.processes import Block
-from benchmarks.programs import crowd
+from benchmarks.parts.healthy import SHORT
+from benchmarks.programs import sockets, waiting_sockets
 from benchmarks.programs.sockets import PlainSockets, Sockets
-from benchmarks.result import Result
-from benchmarks.stage import HUNG, TINY, Stage
-from benchmarks.turns import Spread, failures, in_turns, percentile, ratio, spread
+from benchmarks.programs.task_sockets import TaskSockets
+from benchmarks.programs.waiting_sockets import WaitingSockets
+from benchmarks.revisions import checkout, compare, verdict
+from benchmarks.stage import TINY
+from benchmarks.turns import Spread
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import group_of, keys_on, template
 from tests.support.waiting import eventually
@@ -194,216 +188,188 @@ def test_the_readme_repeats_the_page():
     assert [row for row in rows if row not in page] == []
 
 
-def test_every_goal_that_is_missed_has_its_cause_on_the_page():
-    """The page "Performance" says of each missed goal why, and of none that is met."""
-    goals = FIGURES.read_text().split("## Goals\n")[1].split("\n## ")[0]
-    missed = re.findall(r"^\| (.+?) \|.*\| MISSED \|$", goals, re.MULTILINE)
-    text = (FIGURES.parent / "performance.md").read_text()
-    section = text.split("## Goals that are missed\n")[1].split("\n## ")[0].split("```")[0]
-    leads = re.findall(r"^- \*\*(.+?)\*\*", section, re.MULTILINE | re.DOTALL)
-    assert [" ".join(lead.split()).rstrip(".") for lead in leads] == missed
+# -- yardsticks of waiting and of many tasks ------------------------------------------------------
 
 
-def test_a_goal_can_be_missed():
-    """Beyond the bound a goal is missed, at the bound it is met, unmeasured it is neither."""
-    most, least = Goal("a", 1.5), Goal("a", 10, least=True)
-    said = [
-        Verdict(goal, None if reached is None else Spread(reached, 0, 99)).text
-        for goal, reached in ((most, 1.5), (most, 1.6), (least, 10), (least, 9.9), (most, None))
-    ]
-    assert said == ["met", "MISSED", "met", "MISSED", "not measured"]
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[EmbeddedNodes]:
+    """Five nodes, which vote at once."""
+    with EmbeddedNodes(5) as nodes:
+        yield nodes
 
 
-def test_goals_are_judged_by_the_figures_of_all_parts(monkeypatch):
-    """A verdict looks the figure up by its name, and finds none where it was not measured."""
-    monkeypatch.setattr(goals, "GOALS", (Goal("a", 1), Goal("b", 1)))
-    result = Result("part", figures={"a": Spread(2, 2, 2)})
-    assert [verdict.text for verdict in goals.judge([result])] == ["MISSED", "not measured"]
+@pytest.fixture
+def by_hand(nodes, monkeypatch) -> Iterator[Callable[[], WaitingSockets]]:
+    """Make callers with sockets of their own, who are woken and do not look meanwhile.
+
+    Who looks goes to the end of the queue, and who is late for a reservation is overtaken.
+    """
+    monkeypatch.setattr(waiting_sockets, "LOOK", 20.0)
+    monkeypatch.setattr(waiting_sockets, "NEWS", 60_000)
+    monkeypatch.setattr(sockets, "RESERVED", 10_000)
+    with ExitStack() as stack:
+
+        def make() -> WaitingSockets:
+            return stack.enter_context(closing(WaitingSockets(nodes.urls, "redlock:", 30)))
+
+        yield make
 
 
-def test_a_ratio_is_of_neighbours():
-    """Readings are compared turn by turn; a turn in which one of the two has none is left out."""
-    assert ratio([2, 40, None, 6], [1, 10, 5, 3]) == Spread(2, 2, 3)
-    assert ratio([], [1]) is None
-    assert spread([None]) is None
+def test_the_yardstick_of_waiting_sends_what_ours_do(nodes, by_hand):
+    """Five to be refused, one to join the queue, five to acquire and five to release."""
+    holder, waiter = by_hand(), by_hand()
+    lease = holder.wait("other", 0)
+    assert lease
+    before_it = sum(sent(nodes).values())
+
+    def turn() -> None:
+        taken = waiter.wait("other", 20)
+        assert taken
+        waiter.free(taken)
+
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(turn)
+        eventually(lambda: waiting(nodes) == 1)
+        holder.free(lease)
+        work.result(20)
+    eventually(lambda: sum(sent(nodes).values()) - before_it == 16 + 5)
 
 
-class Played:
-    """Processes that only note who was asked."""
-
-    def __init__(self, pairs: dict[str, int]) -> None:
-        self.present = [Client(label, "program", "style") for label in pairs]
-        self.asked: list[str] = []
-        self._pairs = pairs
-
-    def block(self, client: Client, pairs: int, *, tasks: int) -> Block:
-        self.asked.append(client.label)
-        had = self._pairs[client.label]
-        return Block(1.0, 2.0, 0.1, 0.1, had, pairs - had, "" if had else "No: lock", [2.0] * had)
+def waiting(nodes: EmbeddedNodes) -> int:
+    """How many connections are blocked on a list of any node."""
+    return sum(info["blocked_clients"] for info in infos(nodes, "clients"))
 
 
-def test_the_order_is_reversed_each_turn():
-    """Who is first in one turn is last in the next one; the first turn warms up and is not kept."""
-    played: Any = Played({"a": 5, "b": 5, "c": 5})
-    blocks = in_turns(played, 3, 5)
-    assert "".join(played.asked) == "abccbaabccba"
-    assert [len(taken) for taken in blocks.values()] == [3, 3, 3]
+def sent(nodes: EmbeddedNodes) -> dict[str, int]:
+    """How many commands of the protocol the nodes were sent, by kind."""
+    stats = infos(nodes, "commandstats")
+    return {
+        kind: sum(each.get(f"cmdstat_{kind}", {}).get("calls", 0) for each in stats)
+        for kind in ("evalsha", "blpop")
+    }
 
 
-def test_who_had_no_lock_is_not_asked_again():
-    """A client that fails a whole block shows its failures, and costs no more time."""
-    played: Any = Played({"a": 5, "b": 0})
-    blocks = in_turns(played, 30, 5)
-    assert [len(taken) for taken in blocks.values()] == [30, 1]
-    assert failures(blocks[played.present[1]]) == "5 of 5: No"
+def infos(nodes: EmbeddedNodes, section: str) -> list[dict[str, Any]]:
+    """What all nodes say about themselves."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(closing(node.client())) for node in nodes]
+        return [client.info(section) for client in clients]
 
 
-def test_a_percentile_is_of_all_locks():
-    """The short table has percentiles over the locks of all turns, in milliseconds."""
-    blocks = [
-        Block(1, 1, 1, 1, 50, 0, "", [1000.0 * turn + each for each in range(50)])
-        for turn in range(2)
-    ]
-    assert percentile(blocks, 50) == pytest.approx(524.5)
-    assert percentile(blocks, 95) == pytest.approx(1044.05)
-    assert percentile([], 50) is None
-    assert milliseconds({THREADS: blocks}) == [
-        {"client": "django-redlock", "p50, ms": "0.52", "p95, ms": "1.04"}
-    ]
+def test_the_yardstick_of_tasks_locks(nodes):
+    """A majority has the name, nobody else gets it, and the release frees it on all nodes."""
+
+    async def check() -> None:
+        with closing(TaskSockets(nodes.urls, "redlock:", 30)) as sockets:
+            leases = await asyncio.gather(*(sockets.acquire(f"task:{i}") for i in range(100)))
+            held = {f"redlock:lock:task:{i}" for i in range(100)}
+            assert [held - set(keys) for keys in keys_on(nodes)] == [set()] * len(nodes.urls)
+            with pytest.raises(RuntimeError, match="0 nodes said GRANTED"):
+                await sockets.acquire("task:7")
+            await asyncio.gather(*map(sockets.release, leases))
+            assert [held & set(keys) for keys in keys_on(nodes)] == [set()] * len(nodes.urls)
+
+    asyncio.run(check())
 
 
-def test_what_failed_is_told():
-    """The count of failures, of how many, and the first reason; a block that has none says 0."""
-    good = Block(1.0, 2.0, 0.1, 0.1, 5, 0, "")
-    bad = Block(None, None, 0.1, 0.1, 0, 3, "TimeoutError: too late")
-    assert failures([good, bad]) == "3 of 8: TimeoutError"
-    assert failures([good]) == "0"
-    assert bad.rate is None
+# -- two revisions --------------------------------------------------------------------------------
 
 
-def test_what_a_crowd_did_is_read_from_its_turns():
-    """Rate, waits, gaps and fairness follow from when each process asked, had and released."""
-    one = [Turn(0.0, 0.1, 0.2), Turn(0.2, 0.5, 0.6), Turn(0.6, 1.5, 1.6)]
-    other = [Turn(0.0, 0.25, 0.4)]
-    turns = Turns([one, other], 0.0, 1.0, 0, "", 40, 0.2, 0.1)
-    assert turns.rate == 3  # the fourth was had too late
-    assert turns.waits == pytest.approx([0.1, 0.25, 0.3, 0.9])
-    assert turns.gaps == pytest.approx([0.05, 0.1, 0.9])
-    assert turns.evenness == pytest.approx(1 / 3)
-    assert (turns.fewest(0.2, 0.6), turns.fewest(0.3, 0.6), turns.fewest()) == (1, 0, 1)
-    assert turns.each(turns.messages) == 10
-    assert (quantile(turns.waits, 0.5), quantile(turns.waits, 1.0)) == (0.3, 0.9)
+TURNS = 10
 
+# What a careless change might do to each lock: this needs nothing of the package's own modules.
+SLOWER = """
+import time
 
-def test_a_crowd_that_is_not_heard_of_meets_no_goal():
-    """A process that dies or hangs is told of, and has no waits and turns instead of good ones."""
-    silent = no_answer(8, 5.0)
-    found = handover.figures(8, [silent]) | handover.ill(silent, (0.0, 1.0), [silent])
-    assert found["8 waiters: turns ÷ the ideal"] == Spread(0, 0, 0)
-    assert found["8 waiters: wait, p99, ms"] is None
-    assert found["8 waiters: fewest ÷ most turns"] == Spread(0, 0, 0)
-    assert found["queue's node hung: longest wait, s more"] is None
-    assert found["queue's node hung: fewest turns of a process meanwhile"] == Spread(0, 0, 0)
-    assert handover.growth([silent], [silent]) is None
+def _slowly(self, *args, **kwargs):
+    time.sleep(0.025)
+    return _quickly(self, *args, **kwargs)
 
-
-def test_a_hung_node_is_blamed_for_what_was_longer():
-    """What a node's hanging costs is the longest wait beyond the usual one, and turns meanwhile."""
-    usual = Turns([[Turn(0.0, 0.1, 0.2)]], 0.0, 1.0, 0, "", 0, 0, 0)
-    hung = Turns([[Turn(0.0, 1.4, 1.5)], [Turn(0.0, 0.6, 0.7)]], 0.0, 2.0, 0, "", 0, 0, 0)
-    found = handover.ill(hung, (0.5, 1.0), [usual])
-    longer = found["queue's node hung: longest wait, s more"]
-    assert longer is not None
-    assert longer.median == pytest.approx(1.3)
-    assert found["queue's node hung: fewest turns of a process meanwhile"] == Spread(0, 0, 0)
-
-
-def test_a_crowd_takes_turns():
-    """Processes that a program forks ask, hold and release; what they raise is counted."""
-    mutex = multiprocessing.get_context("fork").Lock()
-
-    def acquire(name: str, seconds: float) -> str:
-        assert mutex.acquire(timeout=seconds)
-        return name
-
-    def release(name: str) -> None:
-        mutex.release()
-        if name == "broken":
-            raise ValueError(name)
-
-    asked: dict[str, Any] = {"processes": 3, "hold": 0.001, "seconds": 1.0}
-    waiting: list[int] = []
-    said = crowd.gather(crowd.Crowd(acquire, release), asked | {"name": "x"}, waiting.append)
-    assert waiting == [3]
-    turns = Turns([[Turn(*turn) for turn in each] for each in said["turns"]], 0, 1, 0, "", 0, 0, 0)
-    assert turns.fewest() >= 1
-    assert turns.gaps[0] >= 0  # nobody had it before the one before let go
-    assert (said["failed"], said["error"]) == (0, "")
-    asked |= {"name": "broken", "seconds": 0.2}
-    said = crowd.gather(crowd.Crowd(acquire, release), asked, waiting.append)
-    assert said["turns"] == [[], [], []]
-    assert said["failed"] >= 3
-    assert said["error"] == "ValueError: broken"
+_quickly = type(redlock).__call__
+type(redlock).__call__ = _slowly
+"""
 
 
 @pytest.mark.parametrize(
-    ("cell", "text"),
+    ("ratio", "turns", "said"),
     [
-        (None, "–"),
-        ("3 of 8", "3 of 8"),
-        (1234.4, "1,234"),
-        (12.34, "12.3"),
-        (1.234, "1.23"),
-        (Spread(1.5, 1.25, 2.0), "1.50 (1.25–2)"),
-        (Spread(1.0, 1.0, 1.0), "1"),
+        (Spread(1.0, 0.97, 1.03), 30, "≤ 1.03"),
+        (Spread(1.03, 1.03, 1.03), 30, "≤ 1.03"),
+        (Spread(1.04, 1.04, 1.04), 30, "SLOWER"),
+        (Spread(1.10, 1.08, 1.12), 30, "SLOWER"),
+        (Spread(1.10, 0.98, 1.22), 30, "unclear"),  # 3 % are within the noise
+        (Spread(1.0, 0.8, 1.2), 30, "unclear"),
+        (Spread(1.10, 0.98, 1.22), 300, "SLOWER"),  # more turns, less noise
+        (Spread(0.5, 0.4, 0.6), 30, "≤ 1.03"),
+        (Spread(9.0, 9.0, 9.0), 4, "unclear"),
+        (Spread(20.0, 8.0, 40.0), 10, "SLOWER"),  # how much slower is unclear, that it is is not
+        (Spread(0.05, 0.02, 0.1), 10, "≤ 1.03"),
+        (None, 0, "not measured"),
     ],
 )
-def test_a_cell_is_short(cell, text):
-    """Three digits, the quartiles in brackets, a dash for what was not measured."""
-    assert report.text(cell) == text
+def test_slower_is_what_the_quartiles_leave_no_doubt_of(ratio, turns, said):
+    """More than 3 % beyond the noise is slower, all below is not, and noise is said to be noise."""
+    assert verdict.speed(ratio, turns) == said
 
 
-def test_the_delay_delays_both_ways():
-    """What goes through arrives whole and in order, later by the delay on each way."""
-    with socket.create_server(("127.0.0.1", 0)) as node:
-        delay = Delay([node.getsockname()[1]], 0.05)
-        until, end = socket.socketpair()
-        thread = threading.Thread(target=delay.run, args=(until,))
-        thread.start()
-        try:
-            with socket.create_connection(("127.0.0.1", delay.ports[0]), 5) as client:
-                start = time.perf_counter()
-                client.sendall(b"one")
-                served, _ = node.accept()
-                served.settimeout(20)
-                client.settimeout(20)
-                with served:
-                    assert served.recv(99) == b"one"
-                    there = time.perf_counter() - start
-                    served.sendall(b"two")
-                    assert client.recv(99) == b"two"
-                    back = time.perf_counter() - start - there
-                    assert there >= 0.05
-                    assert back >= 0.05
-                    client.close()
-                    assert select.select([served], [], [], 20)[0]
-                    assert served.recv(99) == b""
-        finally:
-            end.sendall(b"!")
-            thread.join(20)
-            delay.close()
-            until.close()
-            end.close()
-        assert not thread.is_alive()
+@pytest.fixture
+def repository(tmp_path) -> Path:
+    """A repository with one commit of something that has the package's name."""
+    package: Path = tmp_path / "repository/django_redlock"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("one")
+    git(tmp_path / "repository", "init", "-q")
+    git(tmp_path / "repository", "add", ".")
+    git(tmp_path / "repository", "commit", "-qm", "one")
+    return package.parent
 
 
-def test_the_stage_makes_a_node_hang(monkeypatch):
-    """Within the block a node hangs; after it, it answers."""
-    monkeypatch.setattr(Stage, "admit", lambda _: None)  # it pins this process and waits
-    with EmbeddedNodes(HUNG + 1) as nodes:
-        stage = Stage(nodes, TINY)
-        with stage.hung():
-            assert nodes[HUNG].is_paused
-        assert not nodes[HUNG].is_paused
-        with closing(nodes[HUNG].client()) as client:
-            assert client.ping()
+def git(where: Path, *arguments: str) -> str:
+    """Run git as somebody, whatever the machine's settings are."""
+    who = ["-c", "user.name=one", "-c", "user.email=one@example.com", "-c", "commit.gpgsign=false"]
+    ended = subprocess.run(
+        ["git", *who, *arguments], cwd=where, capture_output=True, text=True, check=True
+    )
+    return ended.stdout.strip()
+
+
+def test_a_revision_is_copied_as_it_was_committed(repository, tmp_path):
+    """Changes since do not show in a revision; they do in the working tree, and in its name."""
+    head = git(repository, "rev-parse", "HEAD")
+    assert checkout.commit(repository) == (head, False)
+    (repository / "django_redlock/__init__.py").write_text("two")
+    (repository / "README.md").write_text("not measured")
+    old = checkout.checkout("HEAD", tmp_path / "old", repository)
+    new = checkout.working_tree(tmp_path / "new", repository)
+    assert (old.label, new.label) == (head[:7], f"working tree, {head[:7]} and changes")
+    texts = [(each.home / "django_redlock/__init__.py").read_text() for each in (old, new)]
+    assert texts == ["one", "two"]
+    assert checkout.commit(repository) == (head, True)
+
+
+@pytest.mark.slow
+@pytest.mark.load  # it compares speeds
+@pytest.mark.timeout(SECONDS)
+def test_a_slower_revision_is_found(tmp_path):
+    """A made-up change that sleeps in each lock makes the exit code 1; a lost module does, too."""
+    copy = tmp_path / "django_redlock"
+    shutil.copytree(ROOT / "django_redlock", copy)
+    (copy / "__init__.py").write_text((copy / "__init__.py").read_text() + SLOWER)
+    shutil.rmtree(copy / "views")
+    file = tmp_path / "out.json"
+    arguments = ["--against", str(ROOT), "--of", str(tmp_path), "--effort", "tiny"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments, "--turns", str(TURNS), "--json", file],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert ended.returncode == 1, ended.stderr
+    rows = json.loads(file.read_text())["parts"]["against"]["rows"]
+    verdicts = {(row["how"], row[""]): row["verdict"] for row in rows}
+    for name in ("with", "async with"):
+        assert verdicts["unpinned", name] == "SLOWER"
+    assert verdicts["unpinned", "@single_flight"] == "FAILS"
+    assert {name for _, name in verdicts} == {scenario.label for scenario in compare.SCENARIOS}

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tools.pythons import OLDEST
-
 ROOT = Path(__file__).resolve().parents[2]
 NEEDS = ["make", "sh", "sed", "touch", "awk"]  # of the machine; no Python among them
 # A Python that says that it is another version. It makes an environment of itself; pip is a line.
@@ -136,30 +134,3 @@ def test_what_takes_long_is_said_before_it_begins(newcomer):
     )
     assert "-q" not in pip.split()
     assert demo[-1] == "python -m example_project.demo"
-
-
-def test_the_version_that_make_asks_for_is_that_of_the_package(newcomer):
-    """The oldest one is accepted, and the one before it is not."""
-    for name, minor in [("oldest", OLDEST[1]), ("older", OLDEST[1] - 1)]:
-        newcomer.install(name, f"{OLDEST[0]}, {minor}")
-        done = newcomer.make(".venv/.created", f"PYTHON={name}")
-        assert (done.returncode == 0) == (name == "oldest")
-        shutil.rmtree(newcomer.clone / ".venv", ignore_errors=True)
-
-
-def test_no_command_of_make_is_told_to_be_quiet():
-    """Who waits sees what goes on: no -q and no --quiet in any recipe."""
-    recipes = [line for line in (ROOT / "Makefile").read_text().splitlines() if line[:1] == "\t"]
-    assert len(recipes) > 20
-    assert [line for line in recipes if {"-q", "--quiet", "--silent"} & set(line.split())] == []
-
-
-def test_the_list_of_the_targets_can_be_read(newcomer):
-    """A line for each, in two columns, as wide as a terminal's 100."""
-    listed = newcomer.make("help").stdout.splitlines()
-    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert [line.split()[1] for line in listed] == targets
-    column = len("  make ") + max(map(len, targets)) + 1
-    for line in listed:
-        assert line[column - 1] == " " != line[column + 1]
-        assert len(line) <= 100

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.docs.test_docs import PROJECT
+from tests.docs.pages import PROJECT
 from tests.support.wheel import ROOT, build
 
 PACKAGE = "django_redlock"

@@ -391,26 +391,6 @@ def test_a_redirect_is_an_answer():
     assert (response.status_code, response.headers["Location"]) == (302, "/orders/")
 
 
-# -- fail_open ------------------------------------------------------------------------------------
-
-
-def test_fail_open_is_an_alias(memory):
-    """It goes on working, and its warning says what to write."""
-    memory.down = {0}
-    found = []
-    for value, new in ((True, "run"), (False, "refuse")):
-        with pytest.warns(DeprecationWarning, match=f"write on_unavailable='{new}'") as told:
-            view = single_flight("key", fail_open=value)(lambda request: HttpResponse())
-        assert told[0].filename == __file__
-        found.append(view(asked()).status_code)
-    assert found == [200, 503]
-    with (
-        pytest.warns(DeprecationWarning, match="on_unavailable='run'"),
-        pytest.raises(TypeError, match="leave fail_open out"),
-    ):
-        single_flight(on_unavailable="run", fail_open=True)
-
-
 # -- leases ---------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.docs.test_docs import ROOT, Block, blocks, reader
+from tests.docs.pages import ROOT, Block, blocks, reader
 
 PAGE = ROOT / "docs/how-to/api-frameworks.md"
 SETTINGS = """\

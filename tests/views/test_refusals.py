@@ -22,7 +22,7 @@ from django.views.generic import View
 from django_redlock import conf, redlock
 from django_redlock.views.decorator import IgnoreRefusals, single_flight
 from django_redlock.views.throttle import EVERY, LogThrottle
-from tests.docs.test_docs import blocks
+from tests.docs.pages import blocks
 
 VIEWS = Path(__file__).parents[2] / "docs/how-to/views.md"
 SITE = """
