@@ -162,7 +162,7 @@ def test_the_options_of_a_view():
     defaults = {
         name: option.default
         for name, option in inspect.signature(single_flight).parameters.items()
-        if name not in {"first", "key", "fail_open"}  # the key, and what is deprecated
+        if name not in {"first", "key"}
     }
     assert list(shown) == list(defaults)
     for name, default in defaults.items():
