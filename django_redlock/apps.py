@@ -35,9 +35,9 @@ class RedlockConfig(AppConfig):
 
 def note_request(**about: Any) -> None:
     """Note that a request has started; imported for a request, not at each start."""
-    from .views import begun
+    from .views import refusals
 
-    begun.note_request(**about)
+    refusals.note_request(**about)
 
 
 def check_views(**_: Any) -> list[registry.CheckMessage]:

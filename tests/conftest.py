@@ -16,7 +16,7 @@ import pytest
 from django_redlock.leases import context
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.testing.plugin import lent
-from django_redlock.views import rules
+from django_redlock.views import lock as views_lock
 from tests.support.databases import Settings, database, why_not
 from tests.support.pages import axe, chromium
 from tests.support.pages.auditor import Auditor, open_auditor
@@ -59,7 +59,7 @@ def no_leases() -> None:
 @pytest.fixture(autouse=True)
 def no_views() -> Iterator[None]:
     """The system checks know no view of an earlier test that awaits the garbage collector."""
-    made = rules.made
+    made = views_lock.view_locks
     before = made.copy()
     yield
     made.intersection_update(before)

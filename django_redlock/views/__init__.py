@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from .decorator import single_flight
 from .keys import client
-from .middleware import RedlockMiddleware
-from .refusals import Refusal, refusal_of
-from .requests import LockedRequest
-from .responses import IgnoreRefusals
+from .lock import LockedRequest
+from .refusals import IgnoreRefusals, RedlockMiddleware, Refusal, refusal_of
 
 __all__ = [
     "IgnoreRefusals",

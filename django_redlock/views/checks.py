@@ -20,9 +20,9 @@ from django.utils.module_loading import import_string
 from django_redlock.checks.ids import documented
 from django_redlock.checks.options import check_options
 
-from .decorator import DECORATES, EVERY, LOCKED, PLACED
-from .middleware import RedlockMiddleware
-from .rules import Rules, made
+from .decorator import DECORATES, PLACED, is_of_rest_framework
+from .lock import EVERY, ViewLock, lock_of, view_locks
+from .refusals import RedlockMiddleware
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,21 +38,21 @@ def check_views() -> list[checks.CheckMessage]:
     if getattr(settings, "ROOT_URLCONF", None):
         # It imports the views; what that raises, Django's check raises.
         routed = [message for each in _routes(get_resolver()) for message in _of_route(each)]
-    found = [message for rules in sorted(made, key=_where) for message in _of_view(rules)]
+    found = [message for lock in sorted(view_locks, key=_where) for message in _of_view(lock)]
     once = {(message.id, message.msg): message for message in routed}  # of several URLs of a view
     return documented([*found, *once.values(), *_of_middleware()])
 
 
-def _where(rules: Rules) -> tuple[str, int]:
-    module, _, number = rules.place.partition(", line ")
+def _where(lock: ViewLock) -> tuple[str, int]:
+    module, _, number = lock.place.partition(", line ")
     return module, int(number)
 
 
-def _of_view(rules: Rules) -> Iterator[checks.CheckMessage]:
-    where = f"The single_flight of {rules.place}"
+def _of_view(lock: ViewLock) -> Iterator[checks.CheckMessage]:
+    where = f"The single_flight of {lock.place}"
     broken = f"{where} answers each request with a 500"
-    yield from check_options(broken, rules.alias, rules.locks.options)
-    yield from _of_template(where, rules.answers.on_refused)
+    yield from check_options(broken, lock.alias, lock.options)
+    yield from _of_template(where, lock.responder.on_refused)
 
 
 # -- how a view is placed --------------------------------------------------------------------------
@@ -88,13 +88,13 @@ class Found(NamedTuple):
     """A single_flight on the way of a request.
 
     Attributes:
-        rules: its options.
+        lock: of the view.
         wrapper: the function that it has made; of a method, what method_decorator tried it with.
         is_method: whether method_decorator has put it on a method.
         in_atomic: whether ``transaction.atomic`` is around it.
     """
 
-    rules: Rules
+    lock: ViewLock
     wrapper: Any
     is_method: bool
     in_atomic: bool
@@ -102,7 +102,7 @@ class Found(NamedTuple):
     @property
     def where(self) -> str:
         """What it is, for a sentence."""
-        return f"The single_flight of {self.rules.place}"
+        return f"The single_flight of {self.lock.place}"
 
 
 def _of_route(route: Route) -> Iterator[checks.CheckMessage]:
@@ -122,7 +122,7 @@ def _of_route(route: Route) -> Iterator[checks.CheckMessage]:
     functions = [view, *(getattr(cls, name, None) for name in sorted(verbs | {"dispatch"}))]
     seen: set[int] = set()
     for found in (each for function in functions for each in _found(function, seen)):
-        if found.is_method and _is_of_rest_framework(cls):
+        if found.is_method and is_of_rest_framework(cls):
             yield _broken(
                 found,
                 f"{cls.__name__} is a view of REST framework, which authenticates inside of it",
@@ -132,10 +132,12 @@ def _of_route(route: Route) -> Iterator[checks.CheckMessage]:
             is_async = found.is_method and getattr(cls, "view_is_async", False)
             yield from _in_transaction(route, found, is_async=is_async)
             yield from _unnamed(route, found, verbs)
-    for locked_by in (getattr(cls, LOCKED, {}).get(EVERY),):  # REST framework's own
-        if locked_by is not None:
-            found = Found(locked_by.args[0], _takes_anything, is_method=True, in_atomic=False)
-            yield from _unnamed(route, found, verbs)
+    actions = getattr(view, "actions", None) or {}
+    for verb in sorted(verbs):  # of REST framework's own decorator
+        lock = lock_of(cls, actions.get(verb, EVERY))
+        if lock is not None:
+            found = Found(lock, _takes_anything, is_method=True, in_atomic=False)
+            yield from _unnamed(route, found, {verb})
 
 
 def _takes_anything(*args: Any, **kwargs: Any) -> None:
@@ -156,7 +158,7 @@ def _found(function: Any, seen: set[int], *, in_atomic: bool = False) -> Iterato
     # method_decorator makes the wrapper anew for each request, and tells of one that it has tried.
     is_method = {"decorators", "method"} <= cells.keys()
     if placed is not None and (is_method or placed.wrapper is function):
-        yield Found(placed.rules, placed.wrapper, is_method, in_atomic)
+        yield Found(placed.lock, placed.wrapper, is_method, in_atomic)
     applied = [*cells.values(), *(cells["decorators"] if is_method else ())]
     in_atomic = in_atomic or any(
         isinstance(each, transaction.Atomic) or each is transaction.atomic for each in applied
@@ -207,9 +209,9 @@ def _unnamed(route: Route, found: Found, verbs: set[str]) -> Iterator[checks.Che
     parameters = inspect.signature(found.wrapper).parameters.values()
     if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
         return
-    if verbs and found.rules.methods.isdisjoint(each.upper() for each in verbs):
+    if verbs and found.lock.methods.isdisjoint(each.upper() for each in verbs):
         return
-    missing = found.rules.locks.fields - route.arguments - {each.name for each in parameters}
+    missing = found.lock.key.arguments - route.arguments - {each.name for each in parameters}
     if missing:
         fields = ", ".join(f"{{{each}}}" for each in sorted(missing))
         yield checks.Warning(
@@ -223,10 +225,6 @@ def _unnamed(route: Route, found: Found, verbs: set[str]) -> Iterator[checks.Che
 def _broken(found: Found, problem: str, hint: str) -> checks.CheckMessage:
     text = f"{found.where} answers each request that it locks with a 500: {problem}."
     return checks.Error(text, hint=hint, id=E004)
-
-
-def _is_of_rest_framework(cls: Any) -> bool:
-    return any(each.__module__.startswith("rest_framework.") for each in cls.__mro__)
 
 
 # -- templates -------------------------------------------------------------------------------------

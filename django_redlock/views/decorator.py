@@ -3,54 +3,61 @@
     @single_flight
     def checkout(request): ...
 
-``running`` says in which order lock, transaction and view begin and end.
+``lock`` says in which order lock, transaction and view begin and end.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, TypeVar, Unpack, overload
+from typing import Any, Final, NamedTuple, Never, TypedDict, TypeVar, Unpack, overload
 
 from asgiref.sync import iscoroutinefunction
 
 from django_redlock import redlock
 from django_redlock.core.policy import check_seconds
 from django_redlock.locks.habits import refuse_keywords, without_unknown
+from django_redlock.locks.options import OnLost
 
-from . import running
-from .refusals import RETRY_AFTER, RetryAfter
-from .responses import Answers, IgnoreRefusals, OnRefused
-from .rules import Locks, Options, Rules, runs_unlocked, verbs_of
+from .keys import Key, Names
+from .lock import View, ViewLock
+from .refusals import RETRY_AFTER, OnRefused, Responder, RetryAfter
 
-if TYPE_CHECKING:
-    from django_redlock.locks.options import OnLost
-
-    from .keys import Key, Names
-
-View = Callable[..., Any]
 V = TypeVar("V", bound=View)
-DECORATES: Final = "single_flight_decorates"  # of a decorator: where a view belongs, it is none
-EVERY: Final = "*"  # of REST framework's classes: every action
-LOCKED: Final = "single_flight_rules"  # of such a class: decorators of handlers, by action
+DECORATES: Final = "single_flight_decorates"  # of a decorator: its ViewLock
 PLACED: Final = "single_flight_placed"  # of a wrapper, and of what a decorator makes of it
 METHODS: Final = ("POST", "PUT", "PATCH", "DELETE")  # that are locked
-
-__all__ = ["IgnoreRefusals", "single_flight"]
 
 
 class Placed(NamedTuple):
     """What a wrapper tells the system checks of itself.
 
     Attributes:
-        rules: its options.
+        lock: of the view.
         wrapper: itself; another function has this from it, by ``functools.wraps``.
     """
 
-    rules: Rules
+    lock: ViewLock
     wrapper: View
+
+
+class Options(TypedDict, total=False):
+    """The options of ``single_flight``, for type checkers."""
+
+    alias: str | None
+    ttl: float | None
+    wait: float | None
+    min_hold: float
+    renew: bool | None
+    max_hold: float | None
+    on_lost: OnLost
+    methods: Sequence[str]
+    status: int
+    retry_after: RetryAfter
+    on_refused: OnRefused
+    on_unavailable: str
 
 
 @overload
@@ -58,23 +65,7 @@ def single_flight(view: V, /, **options: Unpack[Options]) -> V: ...
 
 
 @overload
-def single_flight(
-    key: Names | None = None,
-    /,
-    *,
-    alias: str | None = None,
-    ttl: float | None = None,
-    wait: float | None = 0,
-    min_hold: float = 0,
-    renew: bool | None = None,
-    max_hold: float | None = None,
-    on_lost: OnLost = None,
-    methods: Sequence[str] = METHODS,
-    status: int = 409,
-    retry_after: RetryAfter = RETRY_AFTER,
-    on_refused: OnRefused = None,
-    on_unavailable: str = "refuse",
-) -> Callable[[V], V]: ...
+def single_flight(key: Names | None = None, /, **options: Unpack[Options]) -> Callable[[V], V]: ...
 
 
 @overload
@@ -144,13 +135,15 @@ def single_flight(
         refuse_keywords("single_flight", unknown, ("key", *Options.__annotations__))
     if wait is not None:
         check_seconds("wait", wait, zero=True)
-    answers = Answers(status, retry_after, on_refused)
-    unlocked = runs_unlocked(on_unavailable)
+    responder = Responder(status, retry_after, on_refused)
+    if on_unavailable not in ("refuse", "run"):
+        raise ValueError(f"on_unavailable={on_unavailable!r} is none of 'refuse', 'run'")
     view = first if callable(first) else None
     if first is not None and view is None:
         if key is not None:
-            msg = "single_flight got two keys: one as its first argument, and one as key="
-            raise TypeError(msg)
+            raise TypeError(
+                "single_flight got two keys: one as its first argument, and one as key="
+            )
         key = first
     template = redlock.using(
         alias,
@@ -160,81 +153,77 @@ def single_flight(
         max_hold=max_hold,
         min_hold=min_hold,
         on_lost=on_lost,
-        quiet=not unlocked,
+        quiet=on_unavailable == "refuse",
     )
-    locks = Locks(template, key)
-    rules = Rules(template.alias, locks, verbs_of(methods), answers, wait, unlocked)
+    unlocked = on_unavailable == "run"
+    lock = ViewLock(template, key, _verbs(methods), responder, runs_unlocked=unlocked)
     if view is not None:
-        return _decorate(rules, view)
-    decorates = functools.partial(_decorate, rules)
-    decorates.__dict__[DECORATES] = True
+        return _decorate(lock, view)
+    decorates = functools.partial(_decorate, lock)
+    decorates.__dict__[DECORATES] = lock
     return decorates
 
 
-def _decorate(rules: Rules, view: Any) -> View:
+def _verbs(methods: Sequence[str]) -> frozenset[str]:
+    """Return the HTTP methods that are locked: a view does for HEAD what it does for GET."""
+    given: Any = methods
+    is_list = isinstance(given, Collection) and not isinstance(given, str) and len(given) > 0
+    if not is_list or not all(isinstance(each, str) for each in given):
+        raise TypeError("methods must be a list of HTTP methods, e.g. ['POST']")
+    verbs = frozenset(method.upper() for method in methods)
+    return verbs | {"HEAD"} if "GET" in verbs else verbs
+
+
+def _decorate(lock: ViewLock, view: Any) -> View:
     if not callable(view):
-        msg = (
+        raise TypeError(
             f"single_flight(...) decorates a view, not {type(view).__name__}: in urls.py write "
             "single_flight('pay:{pk}')(view)"
         )
-        raise TypeError(msg)
-    if _of_rest_framework(view):
-        msg = (
+    # method_decorator decorates a partial of the bound method, and anew for each request. So only
+    # what depends on the object is looked at then; the rest was, with a function of any arguments.
+    is_partial = isinstance(view, functools.partial)
+    owner = type(getattr(view.func, "__self__", None)) if is_partial else getattr(view, "cls", view)
+    if is_of_rest_framework(owner):
+        raise TypeError(
             "REST framework authenticates inside of the view, so this lock would know no user of a "
             "token: on the class, or above @api_view, write @single_flight(...) of "
             "django_redlock.views.rest_framework"
         )
-        raise TypeError(msg)
-    if _is_method(view):
-        msg = (
+    if is_partial:
+        # ``View.dispatch`` is a plain function that returns what an async handler returns.
+        is_async = iscoroutinefunction(view) or bool(getattr(owner, "view_is_async", False))
+        return lock.wrap(view, lock.read, is_async=is_async)
+    _refuse_class_and_method(view)
+    lock.key.check(view)
+    wrapped = lock.wrap(view, lock.key.reader(view), is_async=iscoroutinefunction(view))
+    # Frameworks read annotations, and look those that are text up in the wrapper's module.
+    with suppress(NameError, AttributeError, SyntaxError, TypeError, ValueError):
+        wrapped.__signature__ = inspect.signature(view, eval_str=True)  # type: ignore[attr-defined]
+    wrapped.__dict__[PLACED] = Placed(lock, wrapped)
+    return wrapped
+
+
+def is_of_rest_framework(cls: Any) -> bool:
+    """Return True if it is a class of REST framework's views, or of one that a site derived."""
+    kinds = getattr(cls, "__mro__", ())
+    return any(each.__module__.startswith("rest_framework.") for each in kinds)
+
+
+def _refuse_class_and_method(view: Any) -> None:
+    first = ""
+    # What as_view() makes has the class's signature, and is no method.
+    if not hasattr(view, "view_class"):
+        with suppress(TypeError, ValueError):
+            first = next(iter(inspect.signature(view).parameters), "")
+    if first == "self":
+        raise TypeError(
             f"{view.__qualname__} is a method, whose first argument is no request: write "
             "@method_decorator(single_flight(...)); for a view of REST framework, on its class, "
             "@single_flight(...) of django_redlock.views.rest_framework"
         )
-        raise TypeError(msg)
     if isinstance(view, type):
-        msg = (
+        raise TypeError(
             f"{view.__qualname__} is a class: write "
             "@method_decorator(single_flight(...), name='dispatch')"
         )
-        raise TypeError(msg)
-    wrapped = (running.awaiting if _is_async(view) else running.blocking)(rules, view)
-    if not isinstance(view, functools.partial):  # of method_decorator: made for one request
-        _resolve_annotations(wrapped, view)
-        wrapped.__dict__[PLACED] = Placed(rules, wrapped)
-    return wrapped
-
-
-def _resolve_annotations(wrapped: Any, view: View) -> None:
-    """Let frameworks read annotations that are text; they look these up in the wrapper's module."""
-    with suppress(NameError, AttributeError, SyntaxError, TypeError, ValueError):
-        wrapped.__signature__ = inspect.signature(view, eval_str=True)
-
-
-def _is_method(view: View) -> bool:
-    """Tell whether it is a method as its class has it, by the name that everybody uses."""
-    # A partial is of method_decorator and has its object; what as_view() makes is no method.
-    if isinstance(view, functools.partial) or hasattr(view, "view_class"):
-        return False
-    with suppress(TypeError, ValueError):
-        return next(iter(inspect.signature(view).parameters), "") == "self"
-    return False
-
-
-def _of_rest_framework(view: View) -> bool:
-    """Tell whether it is a view of REST framework, or a method of one."""
-    bound = view.func if isinstance(view, functools.partial) else None
-    cls = getattr(view, "cls", type(getattr(bound, "__self__", None)))
-    cls = view if isinstance(view, type) else cls
-    return any(each.__module__.startswith("rest_framework.") for each in cls.__mro__)
-
-
-def _is_async(view: View) -> bool:
-    """Return True if calling the view gives an awaitable.
-
-    ``View.dispatch`` is a plain function that returns what an async handler returns;
-    ``method_decorator`` passes it as a partial of the bound method.
-    """
-    bound = view.func if isinstance(view, functools.partial) else None
-    owner = getattr(bound, "__self__", None)
-    return iscoroutinefunction(view) or bool(getattr(type(owner), "view_is_async", False))

@@ -1,4 +1,4 @@
-"""Tell which requests are equal: the fields of a view's key, and the client.
+"""Tell which requests are equal: the key of a view, and the client.
 
 A field of a key may have a default, as in ``{request.headers[X-Order]|none}``, for a request that
 lacks what it names. ``str.format`` knows no such thing: the field is replaced by one whose value
@@ -7,14 +7,15 @@ is looked up first.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import inspect
 import string
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote
+
+from asgiref.sync import iscoroutinefunction
 
 from django_redlock.core.names import (
     OF_UNSAVED,
@@ -29,6 +30,9 @@ from django_redlock.core.names import (
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
+    from django_redlock.locks.lock import Lock
+    from django_redlock.locks.template import LockTemplate
+
 Names: TypeAlias = "str | Sequence[str]"
 Key: TypeAlias = "Names | Callable[..., Names] | Callable[..., Awaitable[Names]]"
 DEFAULT_KEY: Final = "view:{client}:{method}:{path}"  # client first: a path cannot imitate it
@@ -37,12 +41,7 @@ _BY_POSITION: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
 )
-
-
-def default_fields(request: HttpRequest, *_: Any, **__: Any) -> dict[str, Any]:
-    """Return the values of the fields of ``DEFAULT_KEY``."""
-    method = "GET" if request.method == "HEAD" else request.method  # the view does the same
-    return {"client": client(request), "method": method, "path": request.path}
+_NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def client(request: HttpRequest) -> str:
@@ -60,96 +59,148 @@ def client(request: HttpRequest) -> str:
     return f"address:{quote(request.META.get('REMOTE_ADDR') or '', safe='')}"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyTemplate:
-    """A key with fields.
+class ViewKey:
+    """The ``key`` of a view: makes the lock of a request.
+
+    Args:
+        template: what makes locks, with the options of the view.
+        key: a template, several, or a function; None: ``DEFAULT_KEY``.
 
     Attributes:
-        names: for ``str.format``; each field with a default is replaced.
-        plain: the same with its fields as they are written, less the defaults.
-        defaults: what replaces them: the field, and the text if the request lacks it.
+        names: the names as they are written, without defaults; for the log.
+        is_async: whether the key is a coroutine function.
     """
 
-    names: str | tuple[str, ...]
-    plain: tuple[str, ...]
-    defaults: Mapping[str, tuple[str, str]]
+    def __init__(self, template: LockTemplate, key: Key | None) -> None:
+        self._template = template
+        self._function: Callable[..., Any] | None = key if callable(key) else None
+        self._of_the_path = key is None
+        self._defaults: dict[str, tuple[str, str]] = {}  # by the field in the place of each
+        self.is_async: Final = iscoroutinefunction(key)
+        names: Any = "{key}" if callable(key) else DEFAULT_KEY if key is None else key
+        several = isinstance(names, list | tuple) and all(isinstance(each, str) for each in names)
+        split = [self._without_default(each) for each in (names if several else [names])]
+        replaced = [each[0] for each in split]
+        self._lock: Final = template(replaced if several else replaced[0])  # which checks them
+        self.names: Final = tuple(each[1] for each in split)
 
-    @classmethod
-    def of(cls, key: Any) -> KeyTemplate:
-        """Split the defaults off; what is no text is left for the lock to refuse."""
-        defaults: dict[str, tuple[str, str]] = {}
-        if isinstance(key, str):
-            name, plain = _split(key, defaults)
-            return cls(name, (plain,), defaults)
-        if not isinstance(key, list | tuple) or not all(isinstance(each, str) for each in key):
-            return cls(key, (), defaults)
-        split = [_split(each, defaults) for each in key]
-        return cls(tuple(each[0] for each in split), tuple(each[1] for each in split), defaults)
+    def _without_default(self, name: Any) -> tuple[Any, Any]:
+        """Return the name with replaced fields, and the name without defaults."""
+        if not isinstance(name, str) or "|" not in name:
+            return name, name
+        try:
+            parts = list(string.Formatter().parse(name))
+        except ValueError:  # no template, which the check of the fields tells
+            return name, name
+        replaced, plain = [], []
+        for literal, field, form, conversion in parts:
+            text = literal.replace("{", "{{").replace("}", "}}")
+            replaced.append(text)
+            plain.append(text)
+            if field is None:
+                continue
+            rest = f"{f'!{conversion}' if conversion else ''}{f':{form}' if form else ''}"
+            where, bar, default = field.rpartition("|")
+            placeholder = f"{len(self._defaults)}|"  # the name of no argument
+            if bar and "]" not in default:  # else the bar is part of an item's key
+                self._defaults[placeholder] = where, default
+            else:
+                where = placeholder = field
+            replaced.append(f"{{{placeholder}{rest}}}")
+            plain.append(f"{{{where}{rest}}}")
+        return "".join(replaced), "".join(plain)
 
     @property
-    def fields(self) -> frozenset[str]:
-        """Return the arguments of the view that it needs."""
-        optional = {name for field, _ in self.defaults.values() for name in used(f"{{{field}}}")}
-        named = {each for name in self.plain for each in used(name)}
+    def arguments(self) -> frozenset[str]:
+        """The arguments of the view that a request must have."""
+        if self._of_the_path or self._function is not None:
+            return frozenset()
+        fields = [field for field, _ in self._defaults.values()]
+        optional = {name for field in fields for name in used(f"{{{field}}}")}
+        named = {each for name in self.names for each in used(name)}
         return frozenset(named - optional - {"request", "client"})
 
-    def reader(self, view: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-        """Return the function that makes the fields from the arguments of a call of the view.
-
-        ``request`` is always a field, and so is ``client``, unless the view has an argument of
-        that name. If the view takes any keyword, any field is allowed.
+    def check(self, view: Callable[..., Any] | inspect.Signature) -> None:
+        """Check the key against the arguments of a view. If it takes any, any field is allowed.
 
         Raises:
+            TypeError: the function takes other arguments.
             ValueError: a field that nothing fills, or a name that is not a template.
         """
-        parameters: list[inspect.Parameter] = []
-        if not isinstance(view, functools.partial):  # method_decorator's: checked at decoration
-            parameters = list(inspect.signature(view).parameters.values())
-            _check(self.plain, parameters)
+        if self._of_the_path:
+            return
+        signature = view if isinstance(view, inspect.Signature) else inspect.signature(view)
+        parameters = list(signature.parameters.values())
+        if self._function is not None:
+            _check_function(self._function, parameters[1:])
+            return
+        known = {"request", "client", *signature.parameters}
+        if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+            known |= {each for name in self.names for each in used(name) if each.isidentifier()}
+        only = inspect.Parameter.KEYWORD_ONLY
+        accepted = [inspect.Parameter(name, only) for name in sorted(known)]
+        check_fields(self.names, inspect.Signature(accepted))
+
+    def reader(self, view: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        """Return the function that makes the lock of a call from the arguments of the call.
+
+        It raises ValueError for a request that lacks what the key needs. If the key is a coroutine
+        function, so is this.
+
+        Args:
+            view: what is called; None: a method, of which only the names of keyword arguments
+                are known.
+        """
+        function = self._function
+        if function is None:
+            fields = _fields_of_the_path if self._of_the_path else self._fields(view)
+            return lambda *args, **kwargs: self._lock.filled(fields(*args, **kwargs))
+        if not self.is_async:
+            return lambda *args, **kwargs: self._lock_of(function(*args, **kwargs))
+
+        async def read(*args: Any, **kwargs: Any) -> Lock:
+            return self._lock_of(await function(*args, **kwargs))
+
+        return read
+
+    def _fields(self, view: Callable[..., Any] | None) -> Callable[..., dict[str, Any]]:
+        """Return the function that makes the values of the fields from the arguments of a call.
+
+        ``request`` is always a field, and so is ``client``, unless the view has an argument of
+        that name.
+        """
+        parameters = [] if view is None else list(inspect.signature(view).parameters.values())
         positional = [each.name for each in parameters if each.kind in _BY_POSITION]
         own = {each.name: each.default for each in parameters if each.default is not each.empty}
-        asks_client = any("{client" in name for name in self.plain)
+        asks_client = any("{client" in name for name in self.names)
 
         def fields(*args: Any, **kwargs: Any) -> dict[str, Any]:
             by_position = dict(zip(positional, args, strict=False))
             values = own | by_position | kwargs | {"request": args[0]}
             if asks_client and "client" not in values:
                 values["client"] = client(args[0])
-            for name, (field, text) in self.defaults.items():
-                values[name] = _found(field, values, text)
+            for placeholder, (field, default) in self._defaults.items():
+                values[placeholder] = _value_or_default(field, values, default)
             return values
 
         return fields
 
-
-def _split(name: str, defaults: dict[str, tuple[str, str]]) -> tuple[str, str]:
-    """Return the name with replaced fields, and the name without defaults; note the defaults."""
-    if "|" not in name:
-        return name, name
-    try:
-        parts = list(string.Formatter().parse(name))
-    except ValueError:  # no template, which the check of the fields tells
-        return name, name
-    made, plain = [], []
-    for literal, field, form, conversion in parts:
-        text = literal.replace("{", "{{").replace("}", "}}")
-        made.append(text)
-        plain.append(text)
-        if field is None:
-            continue
-        rest = f"{f'!{conversion}' if conversion else ''}{f':{form}' if form else ''}"
-        where, bar, default = field.rpartition("|")
-        replaced = f"{len(defaults)}|"  # the name of no argument
-        if bar and "]" not in default:  # else the bar is part of an item's key
-            defaults[replaced] = where, default
-        else:
-            where = replaced = field
-        made.append(f"{{{replaced}{rest}}}")
-        plain.append(f"{{{where}{rest}}}")
-    return "".join(made), "".join(plain)
+    def _lock_of(self, result: Any) -> Lock:
+        """Return the lock of the names that the function returned; braces in them are text."""
+        names = _checked_names(result)
+        if len(names) == 1:
+            return self._lock.filled({"key": names[0]})
+        lock = self._template([f"{{key{i}}}" for i in range(len(names))])
+        return lock.filled({f"key{i}": name for i, name in enumerate(names)})
 
 
-def _found(field: str, values: Mapping[str, Any], default: str) -> Any:
+def _fields_of_the_path(request: HttpRequest, *_: Any, **__: Any) -> dict[str, Any]:
+    """Return the values of the fields of ``DEFAULT_KEY``."""
+    method = "GET" if request.method == "HEAD" else request.method  # the view does the same
+    return {"client": client(request), "method": method, "path": request.path}
+
+
+def _value_or_default(field: str, values: Mapping[str, Any], default: str) -> Any:
     """Return what the field names, or the default where it is missing or None."""
     try:
         found, _ = string.Formatter().get_field(field, (), values)
@@ -164,15 +215,7 @@ def _found(field: str, values: Mapping[str, Any], default: str) -> Any:
     return found
 
 
-def _check(names: Sequence[str], parameters: Sequence[inspect.Parameter]) -> None:
-    known = {"request", "client", *(each.name for each in parameters)}
-    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
-        known |= {each for name in names for each in used(name) if each.isidentifier()}
-    accepted = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in sorted(known)]
-    check_fields(names, inspect.Signature(accepted))
-
-
-def check_result(names: Any) -> list[str]:
+def _checked_names(names: Any) -> list[str]:
     """Return the names that a key function made.
 
     Raises:
@@ -186,9 +229,56 @@ def check_result(names: Any) -> list[str]:
             msg += ": write its primary key into a text, as in f'pay:{request.user.pk}'"
         raise TypeError(msg)
     if any(UNSAVED in name for name in found):
-        msg = f"what key= returned {OF_UNSAVED}"
-        raise TypeError(msg)
+        raise TypeError(f"what key= returned {OF_UNSAVED}")
     if not found or not all(found):
-        msg = "key= returned an empty name"
-        raise ValueError(msg)
+        raise ValueError("key= returned an empty name")
     return list(found)
+
+
+def _check_function(key: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> None:
+    """Check that a key function takes what the view takes after the request.
+
+    Raises:
+        TypeError: it does not.
+    """
+    if not all(each.kind in _NAMED for each in parameters):  # the view takes anything
+        return None
+    with suppress(TypeError):  # with what may be left out
+        return check_call("key", key, "request", rest=[each.name for each in parameters])
+    needed = [each.name for each in parameters if each.default is each.empty]
+    return check_call("key", key, "request", rest=needed)
+
+
+def check_call(
+    option: str, function: Callable[..., Any], *first: str, rest: Sequence[str] = ()
+) -> None:
+    """Check that the function of an option takes the arguments that it will be called with.
+
+    A function without a signature, as some of C, passes.
+
+    Args:
+        option: the name of the option.
+        first: the arguments that are passed by position.
+        rest: those that are passed by name, or by position.
+
+    Raises:
+        TypeError: it does not; the text says what to write.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    with suppress(TypeError):
+        signature.bind(*first, *rest)
+        return
+    try:
+        signature.bind(*first, **dict.fromkeys(rest))
+    except TypeError as error:
+        arguments = ", ".join((*first, *rest))
+        msg = (
+            f"{option} is a function that takes {signature}, and is called with ({arguments}): "
+            f"{error}"
+        )
+        if inspect.ismethod(function):
+            msg += "; in a class, write staticmethod(function)"
+        raise TypeError(msg) from None

@@ -14,10 +14,10 @@ be released before the COMMIT, and an exception that the API answers rolls nothi
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from asgiref.sync import iscoroutinefunction
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.db import connections
 from django.urls import URLPattern
 
@@ -53,25 +53,15 @@ def _marked(pattern: Any) -> Any:
     if not isinstance(pattern, URLPattern):
         raise TypeError(f"non_atomic() knows paths of operations, not {pattern!r}")
     view = pattern.callback
-    wrapper = _awaiting(view) if iscoroutinefunction(view) else _calling(view)
-    return URLPattern(pattern.pattern, wrapper, pattern.default_args, pattern.name)
 
-
-def _calling(view: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(view)
     def called(*args: Any, **kwargs: Any) -> Any:
         return view(*args, **kwargs)
 
-    called.__dict__["_non_atomic_requests"] = EveryDatabase()
-    return called
-
-
-def _awaiting(view: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the same view; tasks have no transactions, so every database is left out by name."""
-
-    @functools.wraps(view)
-    async def awaited(*args: Any, **kwargs: Any) -> Any:
-        return await view(*args, **kwargs)
-
-    awaited.__dict__["_non_atomic_requests"] = set(connections)
-    return awaited
+    if iscoroutinefunction(view):
+        markcoroutinefunction(called)
+        # Tasks have no transactions: single_flight finds every database marked by its name.
+        called.__dict__["_non_atomic_requests"] = set(connections)
+    else:
+        called.__dict__["_non_atomic_requests"] = EveryDatabase()
+    return URLPattern(pattern.pattern, called, pattern.default_args, pattern.name)

@@ -1,36 +1,44 @@
-"""Decide what is answered to a request that does not get a lock; make no response.
+"""Answer requests that do not get a lock.
 
-``responses`` makes one of Django's. An exception handler of another framework makes its own of a
-``Refusal``. No text depends on the lock: it has no name, no holder, no node, no reason.
+``refusal_of`` decides what is answered and makes no response: an exception handler of another
+framework makes its own of a ``Refusal``. ``Responder`` makes Django's response, by default with a
+constant body. ``RedlockMiddleware`` answers for locks that a view takes itself.
+
+No text depends on the lock: it has no name, no holder, no node, no reason.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
-from django.utils.translation import gettext, gettext_noop
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.utils.html import format_html
+from django.utils.translation import get_language, get_language_bidi, gettext, gettext_noop
 
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.core.policy import check_seconds
 from django_redlock.core.reasons import ReasonCode
+from django_redlock.leases import context
 
-from .begun import has_begun
+from .keys import check_call
 
 logger = logging.getLogger("django_redlock")
-
-RetryAfter: TypeAlias = "float | Callable[[LockTaken], float | None]"
 
 BUSY: Final = frozenset({409, 423, 429})  # statuses that may say that an equal request is running
 PROBLEM_TYPE: Final = "application/problem+json"
 RETRY_AFTER: Final = 1.0  # seconds: most requests are over sooner than their ttl
 UNAVAILABLE_RETRY: Final = 5  # seconds; it is unknown when the nodes come back
 
-# The lock was had, and some of its work may be done: no answer invites to try again.
+# The view had the lock, and some of its work may be done: no response invites to try again.
 _OF_A_HOLDER: Final = frozenset({ReasonCode.NOT_EXTENDED, ReasonCode.NOT_ASKED})
 _TITLES: Final = {
     409: gettext_noop("Conflict"),
@@ -38,7 +46,7 @@ _TITLES: Final = {
     429: gettext_noop("Too Many Requests"),
     503: gettext_noop("Service Unavailable"),
 }
-# The browser shows the answer to the second click of a double click. An invitation to try again
+# The browser shows the response to the second click of a double click. An invitation to try again
 # would make the customer order twice, so only the 503 without a majority has one. The lock may
 # also be held by somebody else's request or by a task: the sentences are true for that, too.
 _TAKEN: Final = gettext_noop(
@@ -112,6 +120,13 @@ class Refusal:
         return again | {"Cache-Control": "no-store"}
 
 
+RetryAfter: TypeAlias = "float | Callable[[LockTaken], float | None]"
+OnRefused: TypeAlias = "str | Callable[[Any, Refusal], Any] | None"
+
+
+# -- the decision ----------------------------------------------------------------------------------
+
+
 def refusal_of(
     error: BaseException,
     request: Any,
@@ -133,7 +148,7 @@ def refusal_of(
         not be extended, are raised in the middle of the work.
     """
     if isinstance(error, LockTaken):
-        return refuse(error, request, status, _whole(retry_after, error))
+        return refuse(error, request, status, _whole_seconds(retry_after, error))
     if isinstance(error, NodesUnavailable) and error.code not in _OF_A_HOLDER:
         return refuse(error, request, 503, UNAVAILABLE_RETRY)
     return None
@@ -150,15 +165,264 @@ def refuse(
         return Refusal(status, retry_after, error)
     status = 409 if isinstance(error, LockTaken) else 503
     text = "a request is answered %d although its view has begun, and part of it may be done: %s"
-    told = {"redlock_name": error.name, "redlock_code": error.code}
-    logger.warning(text, status, error, extra=told)
+    extra = {"redlock_name": error.name, "redlock_code": error.code}
+    logger.warning(text, status, error, extra=extra)
     return Refusal(status, None, error, begun=True)
 
 
-def _whole(retry_after: RetryAfter, error: LockTaken) -> int:
+def _whole_seconds(retry_after: RetryAfter, error: LockTaken) -> int:
     seconds = retry_after(error) if callable(retry_after) else retry_after
     if seconds is None:
         seconds = RETRY_AFTER
     if isinstance(seconds, int | float):  # else the check refuses it
         seconds = max(0.0, seconds)
     return max(1, math.ceil(check_seconds("retry_after", seconds, zero=True)))
+
+
+# -- whether the view has begun --------------------------------------------------------------------
+# If the view of a request has worked under a lock of its own, part of its work may be done, and no
+# response invites the client to repeat it. The view begins where ``RedlockMiddleware`` passes the
+# request on, or else at its first ``@single_flight``; a lock that a middleware above has left is
+# not the view's. Where neither is there, leases count from the start of the request: too many
+# rather than too few.
+
+_BEGAN: Final = "redlock_view_began"  # the attribute of Django's request
+_STARTED: Final = "django_redlock.started"  # in its environ or scope
+
+
+def note_request(*, environ: Any = None, scope: Any = None, **_: Any) -> None:
+    """Note that a request has started, before any middleware is asked; a signal tells it."""
+    started = scope if environ is None else environ
+    if started is not None:
+        started[_STARTED] = context.now()
+
+
+def note_view(request: Any) -> None:
+    """Note that the view begins here: the leases that are taken from now on are its own."""
+    setattr(_djangos(request), _BEGAN, context.share())
+
+
+def note_single_flight(request: Any) -> None:
+    """Note the same, unless the view has begun before.
+
+    Who holds a lock already may be a view that calls another one, or a middleware: then the
+    leases count from the start of the request.
+    """
+    inner = _djangos(request)
+    if not hasattr(inner, _BEGAN) and not (context.leases() and _started(inner)):
+        note_view(inner)
+
+
+def has_begun(request: Any) -> bool:
+    """Return True if the view of the request holds a lease, or has held one."""
+    inner = _djangos(request)
+    since = getattr(inner, _BEGAN, None) or _started(inner)
+    return since is not None and context.held_since(since)
+
+
+def _started(inner: Any) -> int | None:
+    """Return what ``note_request`` noted; None: a test has made the request, and no server."""
+    found: int | None = (getattr(inner, "scope", None) or inner.META).get(_STARTED)
+    return found
+
+
+def _djangos(request: Any) -> Any:
+    """Return Django's request, which that of a framework may wrap."""
+    return getattr(request, "_request", request)
+
+
+# -- the response ----------------------------------------------------------------------------------
+
+_REFUSED: Final = "redlock_refused"  # the request's attribute: the status of its refusal
+_JSON: Final = (PROBLEM_TYPE, "application/json")
+_PAGES: Final = ("text/html", "application/xhtml+xml")
+_FRAMEWORKS: Final = frozenset({"rest_framework", "ninja", "ninja_extra"})
+_PAGE: Final = (
+    '<!doctype html>\n<html lang="{}" dir="{}">\n<meta charset="utf-8">\n'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+    '<meta name="color-scheme" content="light dark">\n'  # no style, which a CSP would refuse
+    "<title>{}</title>\n<main>\n<h1>{}</h1>\n<p>{}</p>\n</main>\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Responder:
+    """Makes the responses to refused requests, by the options of ``single_flight``.
+
+    Raises:
+        TypeError, ValueError: an option makes no sense.
+    """
+
+    status: int = 409
+    retry_after: RetryAfter = RETRY_AFTER
+    on_refused: OnRefused = None
+
+    def __post_init__(self) -> None:
+        if self.status not in BUSY:
+            raise ValueError(f"status must be one of {sorted(BUSY)}, not {self.status!r}")
+        if iscoroutinefunction(self.retry_after):
+            raise TypeError(
+                "retry_after must be a number of seconds or a plain function, not a coroutine one"
+            )
+        if callable(self.retry_after):
+            check_call("retry_after", self.retry_after, "taken")
+        else:
+            check_seconds("retry_after", self.retry_after)
+        named = isinstance(self.on_refused, str) and self.on_refused
+        if not (self.on_refused is None or named or callable(self.on_refused)):
+            raise TypeError(
+                "on_refused must be a function of the request and the refusal, or the name of a "
+                f"template, not {self.on_refused!r}"
+            )
+        if isinstance(self.on_refused, type) and issubclass(self.on_refused, HttpResponseBase):
+            raise TypeError(
+                f"on_refused must make a response: write a function, not {self.on_refused!r}"
+            )
+        if callable(self.on_refused):
+            check_call("on_refused", self.on_refused, "request", "refusal")
+
+    def check_plain(self) -> None:
+        """Check that no response has to be awaited.
+
+        Raises:
+            TypeError: ``on_refused`` is a coroutine function.
+        """
+        if iscoroutinefunction(self.on_refused):
+            raise TypeError(
+                "on_refused is a coroutine function, and the view is none: write a plain function"
+            )
+
+    def refusal(self, error: BaseException, request: Any) -> Refusal | None:
+        """Decide what is answered when ``error`` was raised; None: it is no refusal."""
+        return refusal_of(error, request, status=self.status, retry_after=self.retry_after)
+
+    def respond(self, request: Any, refusal: Refusal) -> HttpResponseBase:
+        """Make the response, and mark the request for ``IgnoreRefusals``."""
+        made = None
+        if callable(self.on_refused):
+            made = self.on_refused(request, refusal)
+        elif self.on_refused is not None and not wants_json(request):
+            shown, status = {"refusal": refusal}, refusal.status
+            made = render(_djangos(request), self.on_refused, shown, status=status)
+        return _finished(request, refusal, made)
+
+    async def arespond(self, request: Any, refusal: Refusal) -> HttpResponseBase:
+        """Make the response as ``respond`` does, in a task."""
+        if iscoroutinefunction(self.on_refused):
+            return _finished(request, refusal, await self.on_refused(request, refusal))
+        if self.on_refused is None:
+            return self.respond(request, refusal)
+        respond = sync_to_async(self.respond)  # a page may show the user, and that may be a query
+        return await respond(request, refusal)
+
+
+def _finished(request: Any, refusal: Refusal, made: Any) -> HttpResponseBase:
+    """Return the response that ``on_refused`` has made, or the usual one, with its headers."""
+    if made is None:
+        made = _usual(request, refusal)
+    if not isinstance(made, HttpResponseBase):
+        raise TypeError(
+            f"on_refused must return a response, or None for the usual one, not {type(made)}"
+        )
+    if made.status_code == HTTPStatus.OK:  # early releases of Django 5.2 would cache it
+        made.headers.setdefault("Cache-Control", "no-store, private")
+    for name, value in refusal.headers.items():
+        made.headers.setdefault(name, value)
+    # A framework's request may wrap Django's, which is the one that Django logs.
+    for each in (request, _djangos(request)):
+        setattr(each, _REFUSED, made.status_code)
+    return made
+
+
+def _usual(request: Any, refusal: Refusal) -> HttpResponse:
+    if wants_json(request):
+        body, content_type = json.dumps(refusal.problem), PROBLEM_TYPE
+        return HttpResponse(body, status=refusal.status, content_type=content_type)
+    language = get_language() or "en"
+    direction = "rtl" if get_language_bidi() else "ltr"
+    heading, detail = refusal.heading, refusal.detail
+    page = format_html(_PAGE, language, direction, heading, heading, detail)
+    return HttpResponse(page, status=refusal.status)
+
+
+def wants_json(request: Any) -> bool:
+    """Return True if a response to the request should be JSON.
+
+    It should if the client prefers JSON; and, unless it asks for a page, if the request itself is
+    JSON or a framework for APIs serves it.
+    """
+    inner = _djangos(request)
+    if inner.get_preferred_type([*_PAGES, *_JSON]) in _JSON:
+        return True
+    if any(str(each).split(";")[0].strip() in _PAGES for each in inner.accepted_types):
+        return False
+    kind = inner.content_type or ""
+    return kind == "application/json" or kind.endswith("+json") or _is_of_an_api(request)
+
+
+def _is_of_an_api(request: Any) -> bool:
+    if not isinstance(request, HttpRequest) and hasattr(request, "_request"):
+        return True
+    view = getattr(getattr(request, "resolver_match", None), "func", None)
+    kinds = getattr(getattr(view, "cls", None), "__mro__", ())
+    modules = (getattr(each, "__module__", None) or "" for each in (view, *kinds))
+    return any(module.partition(".")[0] in _FRAMEWORKS for module in modules)
+
+
+# -- what a site writes into its settings ----------------------------------------------------------
+
+
+class IgnoreRefusals(logging.Filter):
+    """A filter for the logger ``django.request`` that drops the lines about refusals.
+
+    Django logs every response from 400 on: a 409 as a warning, and a 503 as an error, which its
+    default settings mail to the ADMINS. An error that a middleware raises after the refusal is
+    still logged.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return True if the line is to be written."""
+        refused = getattr(getattr(record, "request", None), _REFUSED, None)
+        status = getattr(record, "status_code", None)
+        return refused is None or status != refused or record.exc_info is not None
+
+
+class RedlockMiddleware:
+    """Turn a LockTaken or NodesUnavailable that a view raises into a response, 409 or 503.
+
+    The responses are those of ``single_flight``; a subclass changes them by its attributes, or by
+    methods of these names. A view that has held a lock before is answered 409 or 503 without
+    ``Retry-After``: part of its work may be done. For the same reason LeaseLost passes, and so
+    does a NodesUnavailable of ``Lease.extend``.
+
+    Attributes:
+        status: of the response while the lock is held by another: 409, 423 or 429.
+        retry_after: the ``Retry-After`` of that response, see ``single_flight``.
+        on_refused: makes the responses, see ``single_flight``; a plain function, also where views
+            are async.
+    """
+
+    sync_capable = True
+    async_capable = True
+    status: ClassVar[int] = 409
+    retry_after: ClassVar[Any] = RETRY_AFTER  # or a method, which has another signature
+    on_refused: ClassVar[Any] = None
+
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
+        self.get_response = get_response
+        self._responder = Responder(self.status, self.retry_after, self.on_refused)
+        self._responder.check_plain()
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> Any:
+        """Pass the request on; an awaitable in a chain of async middleware."""
+        note_view(request)  # not in process_view, which Django would run in a thread
+        return self.get_response(request)
+
+    def process_exception(
+        self, request: HttpRequest, exception: Exception
+    ) -> HttpResponseBase | None:
+        """Return the response, or None for an exception that is no refusal."""
+        refusal = self._responder.refusal(exception, request)
+        return None if refusal is None else self._responder.respond(request, refusal)

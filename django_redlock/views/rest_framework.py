@@ -12,16 +12,18 @@ the handler, they have been rolled back and the lock is free.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+import inspect
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final, TypeVar, Unpack
 
 from django_redlock import transactions
 from django_redlock.extras import needs
 
 from . import decorator
-from .decorator import DECORATES, EVERY, LOCKED
+from .decorator import DECORATES, Options
+from .keys import Key
+from .lock import EVERY, LOCKED, Unfilled, ViewLock, lock_of
 from .refusals import PROBLEM_TYPE, refusal_of
-from .rules import Options, Unfilled
 
 with needs(__name__, "rest_framework", "djangorestframework"):
     from rest_framework.exceptions import ParseError
@@ -29,9 +31,15 @@ with needs(__name__, "rest_framework", "djangorestframework"):
     from rest_framework.views import APIView, set_rollback
     from rest_framework.views import exception_handler as default_handler
 
-if TYPE_CHECKING:
-    from .keys import Key
-
+# How routers bind the actions that every viewset may have; an extra action tells it itself.
+ACTIONS: Final = {
+    "list": "GET",
+    "retrieve": "GET",
+    "create": "POST",
+    "update": "PUT",
+    "partial_update": "PATCH",
+    "destroy": "DELETE",
+}
 T = TypeVar("T", bound="type[APIView] | Callable[..., Any]")
 
 __all__ = ["exception_handler", "single_flight"]
@@ -55,28 +63,34 @@ def single_flight(
         options: as for ``django_redlock.views.single_flight``.
 
     Raises:
-        TypeError, ValueError: an option makes no sense, or what is decorated is no such view.
+        TypeError, ValueError: an option makes no sense, nothing can fill a field of the key, or
+            what is decorated is no such view.
     """
     if callable(key) and (isinstance(key, type) or hasattr(key, "cls")):
         raise TypeError("single_flight of REST framework has parentheses: @single_flight()")
     if isinstance(actions, str):
         raise TypeError(f"actions must be a list of names, as [{actions!r}]")
-    locked_by = decorator.single_flight(key=key, **options)
+    decorates: Any = decorator.single_flight(key=key, **options)
+    lock: ViewLock = decorates.__dict__[DECORATES]
+    lock.check_plain()
 
     def decorate(view: T) -> T:
         cls = _class_of(view)
         names = _names(cls, actions)
+        for handler in _handlers(cls, actions, lock.methods):
+            lock.key.check(_signature(handler))
         _prepare(cls)
-        locked: Any = vars(cls)[LOCKED]
-        if taken := names & locked.keys():
-            raise TypeError(f"{cls.__name__} has a single_flight for {_told(set(taken))} already")
-        locked.update(dict.fromkeys(names, locked_by))
+        locks: dict[str, ViewLock] = vars(cls)[LOCKED]
+        if twice := names & locks.keys():
+            those = ", ".join(sorted(twice - {EVERY})) or "every action"
+            raise TypeError(f"{cls.__name__} has a single_flight for {those} already")
+        locks.update(dict.fromkeys(names, lock))
         if view is not cls:  # as_view() has copied what dispatch had before
             function: Any = view
             function.__dict__.update(cls.dispatch.__dict__)
         return view
 
-    decorate.__dict__[DECORATES] = True
+    decorate.__dict__[DECORATES] = lock
     return decorate
 
 
@@ -100,24 +114,52 @@ def _names(cls: type[APIView], actions: Collection[str] | None) -> frozenset[str
     return frozenset(actions)
 
 
-def _told(names: set[str]) -> str:
-    return ", ".join(sorted(names - {EVERY})) or "every action"
+def _handlers(
+    cls: Any, actions: Collection[str] | None, locked: Collection[str]
+) -> Iterator[Callable[..., Any]]:
+    """Yield the methods of the class that will be called in the lock, as far as they are known.
+
+    Args:
+        cls: an ``APIView``, or a viewset.
+        actions: as for ``single_flight``.
+        locked: the HTTP methods that are locked.
+    """
+    if not hasattr(cls, "get_extra_actions"):
+        verbs = {name: {name.upper()} for name in cls.http_method_names}
+    else:
+        verbs = {name: {verb} for name, verb in ACTIONS.items()}
+        for each in cls.get_extra_actions():
+            verbs[each.__name__] = {verb.upper() for verb, to in each.mapping.items()}
+    for name in verbs if actions is None else actions:
+        handler = getattr(cls, name, None)
+        if handler is not None and not verbs.get(name, set(locked)).isdisjoint(locked):
+            yield handler
+
+
+def _signature(handler: Callable[..., Any]) -> inspect.Signature:
+    """Return what a handler is called with: the request by position, the rest by name."""
+    rest: Callable[..., Any] = functools.partial(handler, None, None)  # the view and the request
+    if getattr(handler, "__module__", "") == "rest_framework.decorators":  # of @api_view
+        function = inspect.getclosurevars(handler).nonlocals.get("func")
+        rest = rest if function is None else functools.partial(function, None)
+    request = inspect.Parameter("request", inspect.Parameter.POSITIONAL_ONLY)
+    return inspect.Signature([request, *inspect.signature(rest).parameters.values()])
 
 
 def _prepare(cls: type[APIView]) -> None:
     """Let the class open transactions itself, and lock the handler of each request."""
     if LOCKED in vars(cls):
         return
-    inherited: dict[str, Any] | None = getattr(cls, LOCKED, None)
+    is_prepared = hasattr(cls, LOCKED)
     setattr(cls, LOCKED, {})
-    if inherited is not None:
+    if is_prepared:
         return
     dispatch = cls.dispatch
 
     @functools.wraps(dispatch)
     def dispatch_without_transaction(self: APIView, *args: Any, **kwargs: Any) -> Any:
         # Of the object, so that a subclass whose initial() calls no super() is locked as well.
-        self.__dict__["initial"] = functools.partial(_initial_and_lock, self, self.initial)
+        self.__dict__["initial"] = functools.partial(_initial, self, self.initial)
         return dispatch(self, *args, **kwargs)
 
     # as_view() copies the attributes of dispatch to the function that Django calls.
@@ -126,48 +168,30 @@ def _prepare(cls: type[APIView]) -> None:
     cls.dispatch = dispatch_without_transaction
 
 
-def _initial_and_lock(
+def _initial(
     view: APIView, initial: Callable[..., None], request: Any, *args: Any, **kwargs: Any
 ) -> None:
+    """Authenticate and so on; then put the handler, which ``dispatch`` calls next, in its lock."""
     initial(request, *args, **kwargs)
     name = request.method.lower()
     handler = getattr(view, name, None)
     if handler is not None:
-        setattr(view, name, _guarded(view, handler))
+        lock = lock_of(type(view), getattr(view, "action", None) or EVERY)
+        setattr(view, name, functools.partial(_handle, lock, handler))
 
 
-def _guarded(view: APIView, handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the handler in its lock, if it has one, and in its transactions."""
-    action = getattr(view, "action", None) or EVERY
-    for cls in type(view).__mro__:
-        locked = vars(cls).get(LOCKED, {})
-        locked_by = locked.get(action) or locked.get(EVERY)
-        if locked_by is not None:
-            return _with_parse_error(locked_by(functools.partial(_called, handler)))
-
-    def in_transactions(request: Any, *args: Any, **kwargs: Any) -> Any:
+def _handle(
+    lock: ViewLock | None, handler: Callable[..., Any], request: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Call the handler of a request in its lock, if it has one, and in its transactions."""
+    if lock is None:
         request.lease = None
         databases = transactions.wanted(request, ())
         return transactions.atomic(handler, databases)(request, *args, **kwargs)
-
-    return in_transactions
-
-
-def _with_parse_error(locked: Callable[..., Any]) -> Callable[..., Any]:
-    """Let REST framework answer a request that lacks what its key needs; Django's 400 is a page."""
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return locked(*args, **kwargs)
-        except Unfilled as error:
-            raise ParseError from error
-
-    return called
-
-
-def _called(handler: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call the handler; not a method of a view, which ``single_flight`` refuses."""
-    return handler(*args, **kwargs)
+    try:
+        return lock.run(handler, lock.read, (), request, *args, **kwargs)
+    except Unfilled as error:  # for REST framework to answer: Django's 400 is a page
+        raise ParseError from error
 
 
 def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:

@@ -20,17 +20,15 @@ from django.test import AsyncRequestFactory, Client, RequestFactory, override_se
 from django.urls import path
 from django.utils import translation
 
-from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock, transactions
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.views import (
     IgnoreRefusals,
     Refusal,
     refusal_of,
-    responses,
-    running,
     single_flight,
 )
-from tests.simulation.mutants import Edit, with_edits
+from django_redlock.views.refusals import Responder
 from tests.support.waiting import eventually
 
 NUMBERS = itertools.count()
@@ -349,7 +347,7 @@ def test_a_template_answers():
 
 @pytest.mark.django_db(transaction=True)
 @override_settings(TEMPLATES=TEMPLATES)
-def test_answers_of_async_views():
+def test_answers_of_async_views(monkeypatch):
     """Functions of both kinds and templates answer; plain ones off the loop, where they query."""
 
     async def awaited(request: Any, refusal: Refusal) -> HttpResponse:
@@ -363,13 +361,12 @@ def test_answers_of_async_views():
     assert arefused(on_refused=awaited).content == b"awaited"
     assert arefused(on_refused=plain).content == b"0 users"
     assert arefused(on_refused="refused.html").content.startswith(b"/pay/ 409 1 This")
-    on_the_loop = Edit(
-        responses.Answers,
-        "arespond",
-        "return await respond(request, refusal)",
-        "return self.respond(request, refusal)",
-    )
-    with with_edits(on_the_loop), pytest.raises(SynchronousOnlyOperation):
+
+    async def on_the_loop(self: Responder, request: Any, refusal: Refusal) -> Any:
+        return self.respond(request, refusal)
+
+    monkeypatch.setattr(Responder, "arespond", on_the_loop)
+    with pytest.raises(SynchronousOnlyOperation):
         arefused(on_refused=plain)
 
 
@@ -461,17 +458,27 @@ def test_a_loss_rolls_back_where_it_is_asked_for(orders, memory):
     assert rows_after_a_loss(orders, memory) == (200, 1)
 
 
-def test_a_loss_that_is_told_after_the_commit_is_noticed(orders, memory):
+def test_a_loss_that_is_told_after_the_commit_is_noticed(orders, memory, monkeypatch):
     """Where the view looks at its lease outside of the transaction, the row stays."""
-    after = Edit(
-        running,
-        "blocking",
-        "transactions.atomic(until_lost, databases)(request, *args, **kwargs)",
-        "transactions.atomic(view, databases)(request, *args, **kwargs)\n"
-        "            lock.left(lease, None)",
-    )
-    with with_edits(after):
-        assert rows_after_a_loss(orders, memory, on_lost="raise") == (500, 1)
+    atomic = transactions.atomic
+
+    def raising_late(view: Any, aliases: Any) -> Any:
+        losses: list[LeaseLost] = []
+
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return view(*args, **kwargs)
+            except LeaseLost as lost:
+                losses.append(lost)
+
+        def outside(*args: Any, **kwargs: Any) -> Any:
+            atomic(inside, aliases)(*args, **kwargs)
+            raise losses[0]
+
+        return outside
+
+    monkeypatch.setattr(transactions, "atomic", raising_late)
+    assert rows_after_a_loss(orders, memory, on_lost="raise") == (500, 1)
 
 
 def test_a_loss_in_an_async_view(memory):

@@ -30,7 +30,6 @@ from django_redlock.views import (
     IgnoreRefusals,
     RedlockMiddleware,
     Refusal,
-    middleware,
     refusal_of,
     refusals,
     single_flight,
@@ -442,7 +441,7 @@ BROKEN: list[tuple[Any, str, Any, Callable[[], None]]] = [
         lambda: invites_no_repetition("in_tasks", use="async"),
     ),
     (
-        middleware,
+        refusals,
         "note_view",
         whole_request,
         lambda: test_a_lock_that_a_middleware_left_is_not_the_views("inner", "sync"),

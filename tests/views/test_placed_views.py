@@ -27,7 +27,7 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
 from django_redlock.apps import check_views
-from django_redlock.views import checks, rules, single_flight
+from django_redlock.views import checks, lock, single_flight
 from django_redlock.views import rest_framework as drf
 from django_redlock.views.ninja import non_atomic
 
@@ -40,8 +40,8 @@ pytestmark = pytest.mark.django_db(databases=["default"])
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No view of another test."""
     made: Any = WeakSet()
-    for module in (checks, rules):
-        monkeypatch.setattr(module, "made", made)
+    for module in (checks, lock):
+        monkeypatch.setattr(module, "view_locks", made)
 
 
 def plain(request: Any, **_: Any) -> HttpResponse:

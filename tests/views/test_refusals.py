@@ -20,8 +20,9 @@ from django.utils.decorators import method_decorator
 from django.views.generic import View
 
 from django_redlock import conf, redlock
-from django_redlock.views.decorator import IgnoreRefusals, single_flight
-from django_redlock.views.throttle import EVERY, LogThrottle
+from django_redlock.views import IgnoreRefusals, single_flight
+from django_redlock.views.lock import LOG_EVERY as EVERY
+from django_redlock.views.lock import LogThrottle
 from tests.docs.pages import blocks
 
 VIEWS = Path(__file__).parents[2] / "docs/how-to/views.md"
@@ -237,18 +238,18 @@ def test_a_request_that_stands_around_djangos():
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, by which lines are left out: one number that can be set."""
     time = [1000.0]
-    monkeypatch.setattr("django_redlock.views.throttle.monotonic", lambda: time[0])
+    monkeypatch.setattr("django_redlock.views.lock.monotonic", lambda: time[0])
     return time
 
 
 def test_one_line_in_a_minute_counts_the_others(now):
     """The first line is written at once, the next after a minute, with how many were left out."""
     throttle = LogThrottle()
-    assert [throttle.admit() for _ in range(4)] == [0, None, None, None]
+    assert [throttle.admit("line") for _ in range(4)] == [0, None, None, None]
     now[0] += EVERY
-    assert [throttle.admit() for _ in range(2)] == [3, None]
+    assert [throttle.admit("line") for _ in range(2)] == [3, None]
     now[0] += 10 * EVERY
-    assert [throttle.admit() for _ in range(2)] == [1, None]
+    assert [throttle.admit("line") for _ in range(2)] == [1, None]
 
 
 def test_lines_are_counted_by_many_threads(now):
@@ -257,7 +258,7 @@ def test_lines_are_counted_by_many_threads(now):
     written: list[int | None] = []
 
     def refuse() -> None:
-        written.extend(throttle.admit() for _ in range(1000))
+        written.extend(throttle.admit("line") for _ in range(1000))
 
     threads = [threading.Thread(target=refuse) for _ in range(8)]
     for thread in threads:
@@ -266,7 +267,7 @@ def test_lines_are_counted_by_many_threads(now):
         thread.join()
     assert written.count(None) == 7999
     now[0] += EVERY
-    assert throttle.admit() == 7999
+    assert throttle.admit("line") == 7999
 
 
 def test_the_line_says_how_many_were_left_out(memory, caplog, now):

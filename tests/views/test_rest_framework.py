@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -21,11 +22,12 @@ from rest_framework.settings import api_settings
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
-from django_redlock import LeaseLost, current_lease, redlock
+from django_redlock import LeaseLost, current_lease, redlock, transactions
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.views import rest_framework as drf
 from django_redlock.views import single_flight as plain
-from tests.simulation.mutants import Edit, with_edits
+from django_redlock.views.keys import ViewKey
+from django_redlock.views.lock import ViewLock
 
 from .test_answers import TAKEN
 from .test_views import (  # noqa: F401 - fixtures
@@ -232,29 +234,22 @@ def test_a_subclass_that_calls_no_super_is_locked(orders):  # noqa: F811
             assert ask().status_code == 409
 
 
-def test_a_lock_that_a_subclass_can_lose_is_noticed(orders):  # noqa: F811
+def test_a_lock_that_a_subclass_can_lose_is_noticed(monkeypatch):
     """The check can fail: a lock in ``initial()`` of the class is gone with it."""
-    of_the_class = Edit(
-        drf,
-        "_prepare",
-        'self.__dict__["initial"] = functools.partial(_initial_and_lock, self, self.initial)',
-        "if type(self).initial is APIView.initial:\n"
-        '            self.__dict__["initial"] = functools.partial(\n'
-        "                _initial_and_lock, self, self.initial)",
-    )
-    with with_edits(of_the_class):
 
-        @drf.single_flight("order")
-        class Locked(Base):
-            def post(self, request: Any) -> Response:
-                return Response()
+    def of_the_class(cls: Any) -> None:
+        def initial(self: Any, request: Any, *args: Any, **kwargs: Any) -> None:
+            drf._initial(self, functools.partial(APIView.initial, self), request)
 
-        class Child(Locked):
-            def initial(self, request: Any, *args: Any, **kwargs: Any) -> None:
-                """Check nothing."""
+        cls.single_flight_locks, cls.initial = {}, initial
 
-        with urls(path("", Child.as_view())), redlock("order"):
-            assert ask().status_code == 200
+    monkeypatch.setattr(drf, "_prepare", of_the_class)
+    post = {"post": lambda self, request: Response()}
+    locked: Any = drf.single_flight("order")(type("Locked", (Base,), post))
+    child: Any = type("Child", (locked,), {"initial": lambda self, request: None})
+    with urls(path("a/", locked.as_view()), path("b/", child.as_view())), redlock("order"):
+        assert ask(address="/a/").status_code == 409
+        assert ask(address="/b/").status_code == 200
 
 
 def test_databases_that_the_project_marks_get_no_transaction(orders):  # noqa: F811
@@ -289,38 +284,92 @@ def test_on_refused_and_the_other_options(orders):  # noqa: F811
     assert refused.headers["Retry-After"] == "7"
 
 
-def test_a_transaction_around_the_lock_is_noticed(orders):  # noqa: F811
+def test_a_transaction_around_the_lock_is_noticed(orders, monkeypatch):  # noqa: F811
     """The check can fail: where the request handler opens it, the lock refuses to be inside."""
-    unmarked = Edit(
-        drf,
-        "_prepare",
-        'dispatch_without_transaction.__dict__["_non_atomic_requests"] = marked',
-        "",
-    )
-    with with_edits(unmarked):
-
-        @drf.single_flight("order")
-        class View(Base):
-            def post(self, request: Any) -> Response:
-                return Response()
-
-        with urls(path("", View.as_view())), pytest.raises(RuntimeError, match="before the COMMIT"):
-            ask()
+    monkeypatch.setattr(transactions, "EveryDatabase", set)  # which marks none
+    locked: Any = drf.single_flight("order")(type("Inside", (Base,), {"post": Pay.post}))
+    with urls(path("", locked.as_view())), pytest.raises(RuntimeError, match="before the COMMIT"):
+        ask()
 
 
-def test_a_lock_before_the_token_is_noticed(orders):  # noqa: F811
+def test_a_lock_before_the_token_is_noticed(orders, monkeypatch):  # noqa: F811
     """The check can fail: there all users of tokens have one lock."""
-    first = Edit(
-        drf,
-        "_prepare",
-        "return dispatch(self, *args, **kwargs)",
-        'locked_by = self.single_flight_rules["*"]\n'
-        "        return locked_by(functools.partial(_called, dispatch, self))(*args, **kwargs)",
-    )
-    with with_edits(first):
-        locked: Any = drf.single_flight("pay:{client}")(type("Early", (Base,), {"post": Pay.post}))
-        with urls(path("", locked.as_view())), redlock("pay:address:127.0.0.1"):
-            assert ask().status_code == 409
+
+    def around_dispatch(cls: Any) -> None:
+        def dispatch(self: Any, *args: Any, **kwargs: Any) -> Any:
+            lock, inner = cls.single_flight_locks["*"], functools.partial(Base.dispatch, self)
+            return lock.run(inner, lock.read, (), *args, **kwargs)
+
+        cls.single_flight_locks, cls.dispatch = {}, dispatch
+        dispatch._non_atomic_requests = transactions.EveryDatabase()  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(drf, "_prepare", around_dispatch)
+    locked: Any = drf.single_flight("pay:{client}")(type("Early", (Base,), {"post": Pay.post}))
+    with urls(path("", locked.as_view())), redlock("pay:address:127.0.0.1"):
+        assert ask().status_code == 409
+
+
+# -- what is done once, when the view is decorated -------------------------------------------------
+
+
+def of_a_function(decorate: Any) -> Any:
+    """A view of ``@api_view``."""
+
+    @decorate
+    @api_view(["POST"])
+    def pay(request: Any, pk: int) -> Response:
+        return Response()
+
+    return pay
+
+
+@pytest.mark.parametrize(
+    "decorated",
+    [
+        lambda decorate: decorate(type("View", (Base,), {"post": lambda self, request, pk: None})),
+        lambda decorate: decorate(type("View", (Orders,), {})),
+        of_a_function,
+    ],
+    ids=["a class", "a viewset", "a function"],
+)
+def test_a_key_that_the_handler_does_not_fill_is_refused(decorated):
+    """A field, or an argument of a function, that no handler to be locked has."""
+    with pytest.raises(ValueError, match=r"uses \{order\}"):
+        decorated(drf.single_flight("pay:{order}"))
+    with pytest.raises(TypeError, match=r"takes \(request\), and is called with \(request, pk\)"):
+        decorated(drf.single_flight(key=lambda request: "x"))
+    decorated(drf.single_flight("pay:{client}:{request.data[order]|none}"))
+
+
+def test_a_key_is_for_the_handlers_that_are_locked():
+    """Those of other methods and actions may have other arguments."""
+    locked = type("Sales", (Orders,), {"destroy": lambda self, request, pk: Response()})
+    drf.single_flight("x:{pk}", actions=["pay"])(locked)
+    drf.single_flight("x:{pk}", methods=["DELETE"])(type("Other", (locked,), {}))
+    with pytest.raises(ValueError, match=r"uses \{pk\}"):  # create(request) is a POST
+        drf.single_flight("x:{pk}", methods=["POST"])(type("Third", (locked,), {}))
+
+
+async def awaited(*_: Any) -> None:
+    """An option that would have to be awaited."""
+
+
+@pytest.mark.parametrize("option", ["key", "on_refused"])
+def test_options_that_would_be_awaited_are_refused(option):
+    """REST framework's views are plain."""
+    with pytest.raises(TypeError, match="is a coroutine function, and the view is none"):
+        drf.single_flight(**{option: awaited})  # type: ignore[arg-type]
+
+
+def test_a_request_decorates_nothing(orders, monkeypatch):  # noqa: F811
+    """Whatever looks at options, keys and signatures has done so before."""
+    with urls(path("", Pay.as_view())):
+        assert ask().status_code == 200
+        for name in ("wrap", "check_plain"):
+            monkeypatch.setattr(ViewLock, name, None)
+        for name in ("check", "reader"):
+            monkeypatch.setattr(ViewKey, name, None)
+        assert ask().status_code == 200
 
 
 # -- the exception handler ------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from django.views.generic import View
 from django_redlock.apps import check_views
 from django_redlock.checks import options
 from django_redlock.checks.ids import E003
-from django_redlock.views import RedlockMiddleware, checks, rest_framework, rules, single_flight
+from django_redlock.views import RedlockMiddleware, checks, lock, rest_framework, single_flight
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.addresses import explained
 
@@ -34,8 +34,8 @@ class Busy(RedlockMiddleware):
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No view of another test; an alias in memory."""
     made: Any = WeakSet()
-    for module in (checks, rules):
-        monkeypatch.setattr(module, "made", made)
+    for module in (checks, lock):
+        monkeypatch.setattr(module, "view_locks", made)
     with override_settings(REDLOCK={"default": {"NODES": ["memory://views"]}}):
         yield
 

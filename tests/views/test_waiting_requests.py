@@ -17,10 +17,10 @@ from django.http import HttpResponse
 from django.test import AsyncRequestFactory, RequestFactory, override_settings
 
 from django_redlock import conf, redlock
-from django_redlock.views import running, single_flight
-from django_redlock.views.waiting import WaitingRequests, waiting
-from tests.simulation.mutants import Edit, with_edits
+from django_redlock.views import single_flight
+from django_redlock.views.lock import Wait, WaitingRequests, waiting
 from tests.support.loops import soon
+from tests.support.replays import note_broken
 from tests.support.waiting import eventually
 from tests.views.shop.served import THREADED, UVICORN, Shop, served
 
@@ -89,10 +89,14 @@ def test_a_request_that_need_not_wait_is_not_refused():
         assert view(asked("/other/")).status_code == 200
 
 
-def test_a_limit_that_is_not_kept_is_noticed():
+def test_a_limit_that_is_not_kept_is_noticed(monkeypatch):
     """Without the limit the third request is in the queue as well."""
-    never = Edit(WaitingRequests, "turn", "len(turns) >= most", "False")
-    with with_edits(never), crowd(MOST + 1) as requests:
+    begin = WaitingRequests.begin
+    monkeypatch.setattr(
+        WaitingRequests, "begin", lambda self, alias, seconds, _: begin(self, alias, seconds, None)
+    )
+    note_broken("begin")
+    with crowd(MOST + 1) as requests:
         assert queued() == MOST + 1
     assert {each.result().status_code for each in requests} == {200}
 
@@ -126,16 +130,11 @@ def test_a_request_that_runs_does_not_wait():
     assert hold_both() == 200
 
 
-def test_a_turn_that_does_not_end_is_noticed():
+def test_a_wait_that_does_not_end_is_noticed(monkeypatch):
     """Where running requests are counted, the next one is refused."""
-    never = Edit(
-        running,
-        "blocking",
-        "finally:\n            turn.over = True",
-        "finally:\n            pass",
-    )
-    with with_edits(never):
-        assert hold_both() == 503
+    monkeypatch.setattr(Wait, "over", property(lambda _: False, lambda *_: None))
+    note_broken("over")
+    assert hold_both() == 503
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
@@ -196,18 +195,18 @@ def test_an_endless_number():
     with override_settings(REDLOCK={"default": alias}), crowd(MOST + 3) as requests:
         pass
     assert {each.result().status_code for each in requests} == {200}
-    kept = [waiting.turn("one", 1, 1), waiting.turn("two", 1, 1)]
+    kept = [waiting.begin("one", 1, 1), waiting.begin("two", 1, 1)]
     assert [each.crowded for each in kept] == [False, False]
-    assert waiting.turn("one", 1, 1).crowded
+    assert waiting.begin("one", 1, 1).crowded
 
 
 def test_a_forked_child_counts_its_own():
     """The parent's requests do not wait in a child."""
-    kept = waiting.turn("default", 1, 1)
-    assert waiting.turn("default", 1, 1).crowded
+    kept = waiting.begin("default", 1, 1)
+    assert waiting.begin("default", 1, 1).crowded
     child = os.fork()
     if not child:
-        os._exit(int(waiting.turn("default", 1, 1).crowded))
+        os._exit(int(waiting.begin("default", 1, 1).crowded))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert not kept.over
 

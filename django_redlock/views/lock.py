@@ -1,0 +1,455 @@
+"""The lock of a view: how a request takes it, runs the view in it, and gives it back.
+
+Each is inside the one before it, up to the view; then they end in this order:
+
+    lock  ->  transactions of ATOMIC_REQUESTS  ->  view  ->  COMMIT  ->  release
+
+The request handler opens those transactions around the whole view. The lock inside them would be
+released before the COMMIT, when the next request cannot see the rows yet. So the wrapper is marked
+as non-atomic for every database, and opens the same transactions itself.
+
+A response that is not complete when the view returns keeps the lock: a stream until it is
+closed, a template until it is rendered (not until it is sent: a slow client would keep the
+lock). Where a response is dropped instead, the lease is renewed no more, and the name is free after
+its ttl.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import sys
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Collection
+from time import monotonic
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from asgiref.sync import iscoroutinefunction, sync_to_async
+from django.core.exceptions import BadRequest
+from django.http import HttpRequest
+
+from django_redlock import conf, transactions
+from django_redlock.concurrency.forking import reset_in_child
+from django_redlock.core.errors import LockTaken, NodesUnavailable
+from django_redlock.events import log_fields
+from django_redlock.leases.lease import Lease
+
+from .keys import ViewKey
+from .refusals import UNAVAILABLE_RETRY, Refusal, Responder, note_single_flight, refuse
+
+if TYPE_CHECKING:
+    from django_redlock.locks.lock import Lock
+    from django_redlock.locks.template import LockTemplate
+
+    from .keys import Key
+
+    class LockedRequest(HttpRequest):
+        """A request in a view under ``@single_flight``, for annotations.
+
+        Attributes:
+            lease: the lease of the view's lock; None if the request was not locked, by its method
+                or by ``on_unavailable="run"``.
+        """
+
+        lease: Lease | None
+
+else:
+    LockedRequest = HttpRequest  # so that ``isinstance`` is true of every request
+
+logger = logging.getLogger("django_redlock")
+
+View = Callable[..., Any]
+NO_ATOMIC: Final = (
+    "You cannot use ATOMIC_REQUESTS with async views: write @transaction.non_atomic_requests below "
+    "@single_flight"
+)
+EVERY: Final = "*"  # of REST framework's classes: every action
+LOCKED: Final = "single_flight_locks"  # of such a class: the ViewLock of each action
+LOG_EVERY: Final = 60.0  # seconds from one line to the next that is equal
+
+
+class Unfilled(BadRequest):
+    """The request lacks what the key of its view needs."""
+
+
+class ViewLock:
+    """The lock of a view, by the options of ``single_flight``.
+
+    Args:
+        template: what makes its locks.
+        key: which requests are equal.
+        methods: the HTTP methods that are locked.
+        responder: makes the responses to requests that are refused.
+        runs_unlocked: whether the view runs without the lock if no majority can be asked.
+
+    Attributes:
+        place: module and line of the decorator.
+        read: makes the lock of a request from what a method of a class is called with.
+    """
+
+    def __init__(
+        self,
+        template: LockTemplate,
+        key: Key | None,
+        methods: frozenset[str],
+        responder: Responder,
+        *,
+        runs_unlocked: bool,
+    ) -> None:
+        self.alias: Final = template.alias
+        self.options: Final = template.options
+        self.key: Final = ViewKey(template, key)
+        self.methods: Final = methods
+        self.responder: Final = responder
+        self.place: Final = _calling_line()
+        self.read: Final = self.key.reader()
+        self._runs_unlocked = runs_unlocked
+        self._throttle = LogThrottle()
+        view_locks.add(self)
+
+    def wrap(self, view: View, read: Callable[..., Any], *, is_async: bool) -> View:
+        """Return the view in its lock.
+
+        Args:
+            view: a plain or an async one.
+            read: ``read`` of this lock, or what ``key.reader`` returned for the view.
+            is_async: whether the view gives an awaitable.
+
+        Raises:
+            TypeError: an option is a coroutine function, and the view is none.
+        """
+        marked = transactions.EveryDatabase(getattr(view, "_non_atomic_requests", ()))
+        if is_async:
+            if not self.key.is_async:  # it may look at the user, and that may be a query
+                read = sync_to_async(read)
+
+            @functools.wraps(view)
+            async def asingle(request: Any, *args: Any, **kwargs: Any) -> Any:
+                return await self._arun(view, read, marked, request, *args, **kwargs)
+
+            single: Any = asingle
+        else:
+            self.check_plain()
+
+            @functools.wraps(view)
+            def single(request: Any, *args: Any, **kwargs: Any) -> Any:
+                return self.run(view, read, marked, request, *args, **kwargs)
+
+        # Of an async view as well: Django would refuse it, and not say what to write.
+        single._non_atomic_requests = marked  # noqa: SLF001 - Django's
+        return single  # type: ignore[no-any-return]
+
+    def check_plain(self) -> None:
+        """Check that a plain view can be locked.
+
+        Raises:
+            TypeError: an option is a coroutine function.
+        """
+        self.responder.check_plain()
+        if self.key.is_async:
+            raise TypeError(
+                "key= is a coroutine function, and the view is none: write a plain function"
+            )
+
+    def run(
+        self,
+        view: View,
+        read: Callable[..., Lock],
+        marked: Collection[str],
+        request: Any,
+        /,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Run a plain view in its lock and its transactions, or refuse the request.
+
+        Args:
+            view: what is called with the request and the other arguments.
+            read: as for ``wrap``.
+            marked: the databases without a transaction.
+
+        Raises:
+            Unfilled: the request lacks what the key needs.
+            RuntimeError: this thread is in a transaction.
+        """
+        _enter(request)
+        databases = transactions.wanted(request, marked)
+        if request.method not in self.methods:
+            return transactions.atomic(view, databases)(request, *args, **kwargs)
+        transactions.check_none()
+        try:
+            lock = read(request, *args, **kwargs)
+        except ValueError as error:  # the request decides it
+            raise self._unfilled(error) from error
+        lease, wait = None, self._wait()
+        try:
+            lease = request.lease = lock.acquire(wait.seconds)
+        except (LockTaken, NodesUnavailable) as error:
+            wait.over = True  # before a response is made, which may take long
+            refusal = self._refusal(error, request, wait)
+            if refusal is not None:
+                return self.responder.respond(request, refusal)
+        finally:
+            wait.over = True
+        if lease is None:
+            return transactions.atomic(view, databases)(request, *args, **kwargs)
+
+        def until_lost(*args: Any, **kwargs: Any) -> Any:
+            response = view(*args, **kwargs)
+            lock.left(lease, None)  # inside the transactions, which roll back if it raises
+            return response
+
+        try:
+            response = transactions.atomic(until_lost, databases)(request, *args, **kwargs)
+            if not _keeps_lock(response, lease):
+                lease.release()
+        except BaseException:  # a signal handler's may come while the lock is released
+            lease.release()
+            raise
+        return response
+
+    async def _arun(
+        self,
+        view: View,
+        read: Callable[..., Awaitable[Lock]],
+        marked: Collection[str],
+        request: Any,
+        /,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Run an async view as ``run`` does a plain one; it can have no transaction."""
+        _enter(request)
+        if transactions.wanted(request, marked):
+            raise RuntimeError(NO_ATOMIC)
+        if request.method not in self.methods:
+            return await view(request, *args, **kwargs)
+        try:
+            lock = await read(request, *args, **kwargs)
+        except ValueError as error:
+            raise self._unfilled(error) from error
+        lease, wait = None, self._wait()
+        try:
+            lease = request.lease = await lock.aacquire(wait.seconds)
+        except (LockTaken, NodesUnavailable) as error:
+            wait.over = True
+            refusal = self._refusal(error, request, wait)
+            if refusal is not None:
+                return await self.responder.arespond(request, refusal)
+        finally:
+            wait.over = True
+        if lease is None:
+            return await view(request, *args, **kwargs)
+        try:
+            response = await view(request, *args, **kwargs)
+            lock.left(lease, None)
+            if not _keeps_lock(response, lease):
+                await lease.arelease()
+        except BaseException:  # CancelledError, too: the client has gone
+            await lease.arelease()
+            raise
+        return response
+
+    def _wait(self) -> Wait:
+        """Return for how long a request may wait for its lock."""
+        backend = conf.backend(self.alias)
+        seconds = backend.wait if self.options.wait is None else self.options.wait
+        return waiting.begin(self.alias, seconds, backend.max_waiting_requests)
+
+    def _refusal(
+        self, error: LockTaken | NodesUnavailable, request: Any, wait: Wait
+    ) -> Refusal | None:
+        """Decide what is answered to a request that did not get the lock; None: run it without."""
+        if wait.crowded and isinstance(error, LockTaken):
+            text = "a request is answered 503, since MAX_WAITING_REQUESTS of this process wait"
+            self._log(logging.WARNING, text, error)
+            return refuse(error, request, 503, UNAVAILABLE_RETRY)
+        if isinstance(error, NodesUnavailable):
+            if self._runs_unlocked:
+                extra = log_fields(self.alias, error.name, code=error.code)
+                logger.warning("the view runs without its lock: %s", error, extra=extra)
+                return None
+            self._log(logging.ERROR, "a request is answered 503", error)
+        return self.responder.refusal(error, request)
+
+    def _unfilled(self, error: ValueError) -> Unfilled:
+        self._log(logging.WARNING, "a request is answered 400", error)
+        return Unfilled(str(error))
+
+    def _log(self, level: int, text: str, error: Exception) -> None:
+        """Log at most one such line in a minute: clients decide how many there would be."""
+        left_out = self._throttle.admit(text)
+        if left_out is None:
+            return
+        name = getattr(error, "name", self.key.names)
+        code = getattr(error, "code", "")
+        extra = log_fields(self.alias, name, code=code, left_out=left_out)
+        more = f" (and {left_out} more since the last such line)" if left_out else ""
+        logger.log(level, "%s: %s%s", text, error, more, extra=extra)
+
+
+view_locks: Final[weakref.WeakSet[ViewLock]] = weakref.WeakSet()  # for the system checks
+
+
+def lock_of(cls: type, action: str) -> ViewLock | None:
+    """Return the lock of an action of REST framework's; that of a subclass goes first."""
+    for each in cls.__mro__:
+        locks = vars(each).get(LOCKED, {})
+        if action in locks or EVERY in locks:
+            found: ViewLock = locks.get(action) or locks[EVERY]
+            return found
+    return None
+
+
+def _calling_line() -> str:
+    """Return module and line of the code outside this package that is calling."""
+    frame = sys._getframe(1)  # noqa: SLF001 - inspect's name for it is slow
+    while frame.f_back is not None and _module(frame).partition(".")[0] == "django_redlock":
+        frame = frame.f_back
+    return f"{_module(frame)}, line {frame.f_lineno}"
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
+
+
+def _enter(request: Any) -> None:
+    if callable(request) and not hasattr(request, "META"):
+        raise TypeError(
+            "single_flight was given a function, and then the view: its first argument is the view "
+            "or a text. Name a function that makes the key: @single_flight(key=function)"
+        )
+    if not hasattr(request, "META"):
+        raise TypeError(
+            f"single_flight needs the request, not {type(request).__name__}: on a method, write "
+            "@method_decorator(single_flight(...))"
+        )
+    request.lease = None
+    note_single_flight(request)
+
+
+# -- responses that are not complete ---------------------------------------------------------------
+
+
+def _keeps_lock(response: Any, lease: Lease) -> bool:
+    """Return True if the response is not complete yet, and let the lease end with it."""
+    streams = getattr(response, "streaming", False)
+    if not streams and getattr(response, "is_rendered", True):
+        return False
+    lease.block = weakref.ref(response)
+
+    def release(*_: object) -> None:
+        lease.release()
+
+    if streams:
+        response._resource_closers.append(release)  # noqa: SLF001 - Django has no other way
+    elif iscoroutinefunction(response.render):
+        response.add_post_render_callback(release)  # not called when rendering fails
+    else:
+        _follow_rendering(response, release)
+    return True
+
+
+def _follow_rendering(response: Any, release: Callable[[], object]) -> None:
+    """Call ``release`` when the response has been rendered, or failed to be."""
+    reference = weakref.ref(response)  # no cycle: it must be forgotten as soon as it is dropped
+
+    def render() -> Any:
+        response: Any = reference()
+        del response.render  # a cache pickles the response while it is being rendered
+        try:
+            return response.render()
+        finally:
+            release()
+
+    response.render = render
+
+
+# -- requests that wait ----------------------------------------------------------------------------
+
+
+class Wait:
+    """For how long a request waits for its lock.
+
+    Attributes:
+        seconds: at most.
+        crowded: whether it would wait longer, and too many do.
+        over: whether it waits no longer; set by its owner.
+    """
+
+    __slots__ = ("__weakref__", "crowded", "over", "seconds")
+
+    def __init__(self, seconds: float, *, crowded: bool = False) -> None:
+        self.seconds = seconds
+        self.crowded = crowded
+        self.over = False
+
+
+class WaitingRequests:
+    """The requests of this process that may be waiting, by alias: each may keep a worker busy.
+
+    A request beyond the limit tries once, without waiting; a name that is free it gets. Waits are
+    counted by weak references, so one that an interruption left behind is forgotten with its
+    request.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget the parent's requests, as a forked child must."""
+        self._lock = threading.RLock()  # re-entrant: a signal handler may serve a request, too
+        self._waits: dict[str, list[weakref.ref[Wait]]] = {}
+
+    def begin(self, alias: str, seconds: float, most: int | None) -> Wait:
+        """Return the wait of a request.
+
+        Args:
+            alias: the alias of its lock.
+            seconds: for which it would wait.
+            most: how many requests may wait; None: any number.
+        """
+        wait = Wait(seconds)
+        if seconds <= 0 or most is None:
+            return wait
+        with self._lock:
+            waits = [each for each in self._waits.get(alias, ()) if _is_waiting(each())]
+            if len(waits) >= most:
+                return Wait(0, crowded=True)
+            self._waits[alias] = [*waits, weakref.ref(wait)]
+        return wait
+
+
+def _is_waiting(wait: Wait | None) -> bool:
+    return wait is not None and not wait.over
+
+
+waiting: Final = WaitingRequests()
+
+
+class LogThrottle:
+    """Admits one of many equal lines in a minute, and counts those that are left out."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, tuple[float, int]] = {}  # when the next is due; how many left out
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Make the lock anew, as a forked child must."""
+        self._lock = threading.RLock()  # re-entrant: a signal handler may log, too
+
+    def admit(self, line: str) -> int | None:
+        """Return how many lines were left out before this one; None: leave this one out, too."""
+        with self._lock:
+            now = monotonic()
+            due, left_out = self._lines.get(line, (-math.inf, 0))
+            if now < due:
+                self._lines[line] = due, left_out + 1
+                return None
+            self._lines[line] = now + LOG_EVERY, 0
+            return left_out
