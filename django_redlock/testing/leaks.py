@@ -18,9 +18,10 @@ from django_redlock import events
 from django_redlock.concurrency.one_step import drain
 from django_redlock.core import hold
 from django_redlock.core.protocol import Answer
+from django_redlock.core.reasons import printable
 from django_redlock.events import EventKind
 from django_redlock.fanout.memory.group import MemoryNodes
-from django_redlock.inspection import shown, survey
+from django_redlock.inspection import survey
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -68,7 +69,7 @@ class Left(NamedTuple):
     def __str__(self) -> str:
         acquired = self.acquired
         names = " and ".join(map(repr, acquired.grant.target.names))
-        holder = f", held by {shown(self.holder)}" if self.holder else ""
+        holder = f", held by {printable(self.holder)}" if self.holder else ""
         thread = "" if acquired.thread == threading.main_thread().name else f" by {acquired.thread}"
         return (
             f"{names} of {acquired.backend.alias!r}{holder}, {self.why}; "

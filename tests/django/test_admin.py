@@ -18,10 +18,9 @@ from django.urls import reverse
 
 from django_redlock import conf, redlock
 from django_redlock.admin import LockKeyAdmin
-from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.core.reasons import ReasonCode, because, printable
 from django_redlock.fanout.group import NodeGroup
 from django_redlock.inspection import patterns
-from django_redlock.inspection.results import shown
 from django_redlock.models import LockKey
 from tests.support.hostile import HOSTILE
 from tests.support.looked_at import (
@@ -413,7 +412,7 @@ def test_search_for_a_pattern(memory, viewer):
 
 def test_search_beyond_what_the_page_reads(memory, viewer, monkeypatch):
     """A search looks at all that is held, and says how many more match than it shows."""
-    monkeypatch.setattr("django_redlock.admin.page.LIMIT", 3)
+    monkeypatch.setattr("django_redlock.admin.LIMIT", 3)
     monkeypatch.setattr("django_redlock.inspection.index.PAGE", 2)
     for i in range(9):
         put(memory, f"n{i}", f"{A}:5:a", *range(5), seconds=600 + i)
@@ -501,7 +500,7 @@ def test_pages(memory, viewer):
 
 def test_truncated(memory, viewer, monkeypatch):
     """Of more locks than the page reads, it says that there are more."""
-    monkeypatch.setattr("django_redlock.admin.page.LIMIT", 3)
+    monkeypatch.setattr("django_redlock.admin.LIMIT", 3)
     for i in range(4):
         put(memory, f"n{i}", f"{A}:5:a", *range(5))
     page = look(viewer)
@@ -509,7 +508,7 @@ def test_truncated(memory, viewer, monkeypatch):
     assert "n3" not in rows(page)
     assert "n3" in rows(look(viewer, q="n3"))
     del memory.nodes[0].held["n3"]
-    monkeypatch.setattr("django_redlock.admin.page.LIMIT", 4)
+    monkeypatch.setattr("django_redlock.admin.LIMIT", 4)
     assert "More locks" not in look(viewer)
 
 
@@ -585,7 +584,7 @@ def test_hostile_nodes(memory, viewer, monkeypatch, text):
     elements = harmless(say("harmless"))
     page = say(text)
     assert harmless(page) == elements
-    plain = shown(text)
+    plain = printable(text)
     assert rows(page)["1"][:4] == [plain, f"down {plain}", plain, plain]
     assert rows(page)["2"][1] == f"no vote {plain}"
 
@@ -601,7 +600,7 @@ def test_hostile_aliases_and_settings(memory, viewer, text):
         page = look(viewer)
     with override_settings(REDLOCK={"default": {"harmless": 1}}):
         assert harmless(page) == harmless(look(viewer))
-    assert shown(f"REDLOCK['default'] has unknown keys [{text!r}]") in Reader(page).words
+    assert printable(f"REDLOCK['default'] has unknown keys [{text!r}]") in Reader(page).words
 
 
 # -- real nodes -----------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from django_redlock import conf, redlock
-from django_redlock.inspection.results import age
-from django_redlock.management.status import coloured
+from django_redlock.inspection.rows import age
+from django_redlock.management import printing
 from tests.support.looked_at import (
     A,
     B,
@@ -515,7 +515,7 @@ def test_one_dead_and_one_hung_node(patient_nodes):
 
 def test_a_guarded_node(redlock_nodes, monkeypatch):
     """A node under the restart guard is one line of a hundred columns, its seconds at the end."""
-    monkeypatch.setattr(coloured, "WIDTH", 100)
+    monkeypatch.setattr(printing, "WIDTH", 100)
     alias = redlock_nodes.settings(NODE_TIMEOUT=10)
     with override_settings(REDLOCK={"default": alias}):
         status()
@@ -572,7 +572,6 @@ def test_no_nonce_anywhere(patient_nodes):
 @pytest.fixture
 def no_rich(monkeypatch: pytest.MonkeyPatch) -> None:
     """Importing rich fails, as where the extra is not installed."""
-    monkeypatch.delitem(sys.modules, "django_redlock.management.status.coloured", raising=False)
     for name in [each for each in sys.modules if each.split(".")[0] == "rich"]:
         monkeypatch.setitem(sys.modules, name, None)
 

@@ -10,9 +10,8 @@ from django.template import Context, Template, TemplateSyntaxError
 from django.test import override_settings
 
 from django_redlock import conf, redlock
-from django_redlock.inspection.results import Health, LockStatus
 from django_redlock.inspection.state import LockState
-from django_redlock.inspection.survey import survey
+from django_redlock.inspection.survey import Health, LockStatus, survey
 from django_redlock.templatetags.redlock import redlock_state
 from tests.support.looked_at import A, B, clients, in_memory, put
 from tests.support.waiting import eventually, waiting_for_silent_nodes

@@ -17,13 +17,14 @@ from django.core.management import CommandError, call_command, get_commands, loa
 from django.core.management.base import BaseCommand
 
 from django_redlock import conf, redlock
-from django_redlock.admin.page import REFRESH
+from django_redlock.admin import REFRESH
 from django_redlock.core import completion, marks
 from django_redlock.inspection.patterns import parse
-from django_redlock.inspection.results import Health, LockStatus, NodeState
+from django_redlock.inspection.probe import NodeState
+from django_redlock.inspection.rows import EXIT
 from django_redlock.inspection.state import LockState
-from django_redlock.inspection.task_list import TaskState
-from django_redlock.management.status.page import EXIT
+from django_redlock.inspection.survey import Health, LockStatus
+from django_redlock.inspection.tasks import TaskState
 from django_redlock.models import LockKey
 from tests.docs.tables import ROOT, codes, first_codes, table, tables
 from tests.docs.test_docs import PROJECT, STATUS
@@ -138,7 +139,7 @@ def test_the_permissions():
 def test_the_columns_of_the_admin_page(what):
     """The table has the columns of the template, in order."""
     heads = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', (TEMPLATES / f"{what}.html").read_text())
-    heads = [head.replace("#{{ node.number }}", "#1, #2, …") for head in heads]
+    heads = [head.replace("#{{ forloop.counter }}", "#1, #2, …") for head in heads]
     assert table(ADMIN, f"Column of the {what}").column(f"Column of the {what}") == heads
 
 
