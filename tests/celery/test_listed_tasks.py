@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from tests.django.test_admin import browser, look
-from tests.django.test_admin_of_tasks import tasks
+from tests.django.test_admin import browser, look, tasks
 from tests.simulation.mutants.edits import Edit, with_edits
 from tests.support.waiting import eventually
 

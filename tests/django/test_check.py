@@ -213,33 +213,6 @@ def test_persistence(config, told):
     assert ("snapshots" in [each["code"] for each in node["findings"]]) == told[1]
 
 
-def test_a_restart_that_forgets(redlock_nodes):
-    """Without the restart guard it is a warning."""
-    assert codes(redlock_nodes.urls, RESTART_GUARD=False) == ["may_forget"]
-    assert codes(redlock_nodes.urls) == []
-
-
-def test_a_replica(redlock_nodes):
-    """A replica has no vote, and its master is left alone."""
-    with EmbeddedNodes(1) as other, closing(other[0].client()) as client:
-        client.replicaof("127.0.0.1", redlock_nodes[0].port)
-        assert codes(other.urls) == ["replica"]
-
-
-def test_a_cluster_node():
-    """A node in cluster mode has no vote."""
-    with EmbeddedNodes(1, config={"cluster-enabled": "yes"}) as nodes:
-        assert "cluster" in codes(nodes.urls)
-
-
-def test_one_server_by_two_names(redlock_nodes):
-    """It is found by its ``run_id``."""
-    port = redlock_nodes[0].port
-    nodes = [redlock_nodes.urls[0], redlock_nodes.urls[1], f"redis://localhost:{port}"]
-    assert codes(nodes) == ["duplicate"]
-    assert codes(nodes, 0) == []
-
-
 @pytest.mark.parametrize(("ahead", "code"), [(100, "clock_ahead"), (-100, "clock_behind")])
 def test_a_wrong_clock(redlock_nodes, ahead, code):
     """The offset is told, and whose clock is wrong."""
@@ -323,14 +296,6 @@ def test_keys_that_are_denied(single, keys):
     allowed = [keys if each.startswith("~") else each for each in rules(single[0])]
     with user(single[0], allowed) as node:
         assert codes([node]) == ["keys_denied"]
-
-
-def test_a_key_of_somebody_else(single):
-    """What has another type than ours breaks every lock."""
-    with closing(single[0].client()) as client:
-        client.set("shop:held", "x")
-        assert codes(single.urls, KEY_PREFIX="shop:") == ["wrong_type"]
-        client.delete("shop:held")
 
 
 def test_what_is_tried_is_undone(single, monkeypatch):
@@ -468,20 +433,3 @@ def test_a_large_node_timeout_is_no_bound(monkeypatch):
 
 
 # -- the tests can fail ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "broken", "command"),
-    [
-        # Every right that is missing is taken for the keys; none is noted; none is told.
-        ("_note", lambda talk, *_: setattr(talk, "_keys_denied", True), "get"),
-        ("_note", lambda *_: None, "zadd"),
-        ("_try_rights", lambda *_: None, "set"),
-    ],
-    ids=["keys", "untold", "untried"],
-)
-def test_a_right_that_is_not_looked_at_is_noticed(single, name, broken, command, monkeypatch):
-    """A check that finds every user in order is worse than none."""
-    monkeypatch.setattr(probe._Conversation, name, broken)
-    with pytest.raises((AssertionError, ValueError)):
-        test_a_right_that_is_missing(single, command)

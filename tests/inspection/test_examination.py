@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import pytest
 
-from django_redlock.core.reasons import ReasonCode, action, because, describe
-from django_redlock.core.reasons.sentences import ACTIONS, SENTENCES
-from django_redlock.inspection import probe
+from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.inspection.examination import Examination, compare
-from django_redlock.inspection.probe import Expected, Finding, Level, Replies, judge
+from django_redlock.inspection.probe import Expected, Level, Replies, judge
 from django_redlock.inspection.rows import EXIT
 from django_redlock.inspection.survey import Health
 from django_redlock.transport import admission
@@ -270,80 +267,3 @@ def test_a_timeout_that_is_enough():
         (finding,) = examined(told(round_trip=trip)).nodes[0].findings
         enough = float(finding.reason.data["enough"])  # type: ignore[arg-type]
         assert found(told(round_trip=trip), timeout=enough) == []
-
-
-DOES = re.compile(
-    r"\b(set|put|raise|correct|start|begin|upgrade|give|remove|make|let|look|wait|repair|list|name"
-    r"|delete)\b"
-)
-
-
-@pytest.mark.parametrize("code", [*ACTIONS, *list(ReasonCode)[-10:]])
-def test_each_finding_says_what_to_do(code):
-    """In its sentence, or in the action beside it."""
-    data = dict.fromkeys(("milliseconds", "timeout", "enough", "seconds"), 3.0)
-    texts = dict.fromkeys(("text", "commands", "prefix", "software", "oldest"), "x")
-    reason = because(code, **data, **texts)
-    assert code in SENTENCES
-    assert DOES.search(f"{describe(reason)}; {action(reason)}")
-
-
-SLOW_NODE, LATE_NODE = told(round_trip=0.0051), told(round_trip=0.05)
-
-
-def never_too_slow(*args: Any) -> list[Finding]:
-    """A round trip above NODE_TIMEOUT is a warning."""
-    return [each._replace(level=Level.WARNING) for each in OF_ROUND_TRIP(*args)]
-
-
-def unlike_always(replies: Replies, expected: Expected, report: Any) -> list[Finding]:
-    """Any append-only file is called safe."""
-    kept = replies._replace(config=dict(replies.config, appendfsync="always"))
-    return list(OF_PERSISTENCE(kept, expected, report))
-
-
-OF_ROUND_TRIP, OF_PERSISTENCE = probe._of_round_trip, probe._of_persistence
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "broken", "caught_by"),
-    [
-        (
-            probe,
-            "_of_round_trip",
-            never_too_slow,
-            lambda: test_what_is_said_of_a_node(LATE_NODE, Level.ERROR, ReasonCode.TOO_SLOW),
-        ),
-        (
-            probe,
-            "USUAL",
-            1,
-            lambda: test_what_is_said_of_a_node(SLOW_NODE, Level.WARNING, ReasonCode.SLOW),
-        ),
-        (
-            probe,
-            "_of_persistence",
-            unlike_always,
-            lambda: test_what_a_restart_forgets(
-                3, {"aof_enabled": "1"}, {"save": "", "appendfsync": "everysec"}, Level.WARNING
-            ),
-        ),
-        (
-            admission,
-            "ours_off",
-            lambda *_: 0.0,
-            test_whose_clock_is_wrong,
-        ),
-        (
-            Examination,
-            "usable",
-            property(lambda found: found.size),
-            lambda: test_a_majority_decides(3, Health.NO_MAJORITY, ReasonCode.NOT_READY),
-        ),
-    ],
-)
-def test_a_wrong_judgement_is_noticed(owner, name, broken, caught_by, monkeypatch):
-    """The tests above can fail."""
-    monkeypatch.setattr(owner, name, broken)
-    with pytest.raises(AssertionError):
-        caught_by()

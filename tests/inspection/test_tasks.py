@@ -14,7 +14,7 @@ from django_redlock.core import completion, marks
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Command, Request
 from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
-from django_redlock.inspection import LIMIT, Task, TaskList, index, list_tasks, tasks
+from django_redlock.inspection import Task, TaskList, index, list_tasks, tasks
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 
@@ -147,15 +147,6 @@ def test_unusual_names_of_tasks_are_shown_as_they_are(place):
     assert task.names[0].startswith("x+1~")
 
 
-def test_states_are_sorted(place):
-    """Running ones come first, finished ones last."""
-    place.finish(place.run("a", "1", "id", "n-1"))
-    place.publish("b", "2", "id")
-    place.run("c", "3", "id")
-    states = [task.state for task in place.list(finished=True).tasks]
-    assert states == ["running", "queued", "finished"]
-
-
 # -- nodes that lack something ------------------------------------------------------------------
 
 
@@ -251,14 +242,6 @@ def test_a_search_reads_all_pages(place, monkeypatch):
     assert place.asked == math.ceil(30 / 7) + 1
     monkeypatch.setattr(index, "PAGES", 2)
     assert place.list(matching=lambda task: "id-0029" in task.texts) == TaskList((), truncated=True)
-
-
-@pytest.mark.parametrize("limit", [0, 10_001])
-def test_a_limit_has_limits(place, limit):
-    """As that of a survey."""
-    with pytest.raises(ValueError, match="limit must be from 1 to 10000"):
-        place.list(limit=limit)
-    assert LIMIT == 1000
 
 
 # -- real nodes ---------------------------------------------------------------------------------
