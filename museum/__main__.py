@@ -18,8 +18,8 @@ from typing import NoReturn
 
 from django.core.management.base import OutputWrapper
 
-from django_redlock.management.status.output import printer, write
-from django_redlock.management.status.page import Span
+from django_redlock.inspection.rows import Paragraph, Span, Table
+from django_redlock.management.printing import printed, write
 
 from . import report
 from .cells import CELLS, SHORT, Cell
@@ -72,14 +72,13 @@ def _write(options: argparse.Namespace, found: Sequence[Tally]) -> None:
 
 def _print(output: OutputWrapper, found: Sequence[Tally]) -> None:
     """Print the table, what was not played, and what was not as expected."""
-    page = printer(output, {"no_color": False, "force_color": False})
-    page.show([report.table(found), (Span(report.MEANING, "dim"),), ()])
-    page.show((Span(sentence, "dim"),) for sentence in report.absences(found))
     wrong = report.complaints(found)
-    page.show((Span(sentence, "red"),) for sentence in wrong)
+    page: list[Paragraph | Table] = [report.table(found), (Span(report.MEANING, "quiet"),), ()]
+    page += [(Span(sentence, "quiet"),) for sentence in report.absences(found)]
+    page += [(Span(sentence, "bad"),) for sentence in wrong]
     if not wrong:
-        page.show([(Span("Every lock did as expected.", "green"),)])
-    write(output, page.getvalue())
+        page.append((Span("Every lock did as expected.", "good"),))
+    write(output, printed(page, output))
 
 
 # -- arguments ------------------------------------------------------------------------------------

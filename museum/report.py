@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from django_redlock.management.status.page import Span, Table
+from django_redlock.inspection.rows import Span, Table
 
 from .cells import Cell
 from .checker import Break, Findings
@@ -43,10 +43,10 @@ def table(found: Sequence[Tally]) -> Table:
 
 
 def _row(tally: Tally) -> list[Span]:
-    cells = [Span(figure, "red" if figure != NONE else "") for figure in _figures(tally)]
-    style = "dim" if tally.absent else "green" if tally.is_well else "red"
+    cells = [Span(figure, "bad" if figure != NONE else "") for figure in _figures(tally)]
+    mood = "quiet" if tally.absent else "good" if tally.is_well else "bad"
     words = tally.cell.run.words
-    return [Span(tally.cell.key), Span(words), *cells, Span(_verdict(tally), style)]
+    return [Span(tally.cell.key), Span(words), *cells, Span(_verdict(tally), mood)]
 
 
 def _figures(tally: Tally) -> list[str]:

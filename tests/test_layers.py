@@ -76,7 +76,6 @@ PUBLIC = (
     "django_redlock.errors:RedlockError",
     "django_redlock.errors:Vote",
     "django_redlock.events:subscribe",
-    "django_redlock.inspection:Kind",
     "django_redlock.inspection:LockState",
     "django_redlock.inspection:survey",
     "django_redlock.lease:Lease",

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,8 +24,7 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 from django_redlock import conf, redlock
-from django_redlock.inspection.results import Survey
-from django_redlock.inspection.survey import survey
+from django_redlock.inspection.survey import Report, survey
 from example_project.demo import pictures, stage
 from example_project.demo.crowd import Crowd, audit
 from example_project.demo.facts import Traffic
@@ -191,18 +191,11 @@ def crowd(built: Stage, shows: Sequence[int]) -> None:
     draw("demo", "make demo", [frame], 100)
 
 
-def anonymous(found: Survey) -> Survey:
+def anonymous(found: Report) -> Report:
     """The same, without the name of the machine on which the pictures are made."""
     host = socket.gethostname()
     locks = (lock._replace(holder=lock.holder.replace(host, "shop")) for lock in found.locks)
-    return Survey(
-        alias=found.alias,
-        nodes=found.nodes,
-        heard=found.heard,
-        locks=tuple(locks),
-        truncated=found.truncated,
-        majority=found.majority,
-    )
+    return replace(found, locks=tuple(locks))
 
 
 def draw(name: str, title: str, content: Sequence[RenderableType], width: int) -> None:

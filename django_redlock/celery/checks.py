@@ -23,8 +23,7 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import conf
-from django_redlock.checks.ids import documented
-from django_redlock.checks.options import check_options
+from django_redlock.checks import check_options, documented
 
 from .backoff import visibility_timeout
 from .plan import Plan, plan_of

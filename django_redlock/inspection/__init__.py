@@ -1,31 +1,36 @@
-"""Survey the nodes: what is held, by which holders, which tasks wait and run, what is wrong."""
+"""What is held, and what is wrong with the nodes: the one way from them to a person's eyes.
+
+index         reads what the nodes list of names, page by page
+tasks         which tasks wait, run or have finished
+probe         the record of a node; asks one all that can be asked
+survey        asks all nodes what is held: a report
+examination   probes all nodes, and judges a deployment
+state         the state of one lock, for programs
+patterns      what a search means
+rows          texts, tables and JSON of all that, for every face
+"""
 
 from __future__ import annotations
 
-from .results import Health, HeldLock, LockStatus, NodeState, Owner, Survey, age, shown
+from .index import LIMIT, MOST
+from .probe import NodeReport, NodeState
 from .state import LockState
-from .survey import LIMIT, MOST, survey
-from .task_list import Task, TaskList, TaskState
-from .tasks import list_tasks
-
-Kind = LockStatus  # its name in earlier versions
+from .survey import Health, HeldLock, LockStatus, Report, survey
+from .tasks import Task, TaskList, TaskState, list_tasks
 
 __all__ = [
     "LIMIT",
     "MOST",
     "Health",
     "HeldLock",
-    "Kind",
     "LockState",
     "LockStatus",
+    "NodeReport",
     "NodeState",
-    "Owner",
-    "Survey",
+    "Report",
     "Task",
     "TaskList",
     "TaskState",
-    "age",
     "list_tasks",
-    "shown",
     "survey",
 ]

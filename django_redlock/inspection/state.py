@@ -7,28 +7,18 @@ held or not, by whom, since when, for how long.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NoReturn
+from datetime import datetime
+from typing import Final, NoReturn
 
-from django_redlock.core.commands import MOST_NUMBER
+from django_redlock.backend import Backend
 from django_redlock.core.errors import NodesUnavailable
-from django_redlock.core.protocol import Answer, Vote
-from django_redlock.core.quorum import majority_of
+from django_redlock.core.protocol import Answer, Steps, Vote
 from django_redlock.core.reasons import ReasonCode, because, printable
 
-from .results import LockStatus
-from .survey import LIMIT, surveying
+from .survey import HeldLock, LockStatus, surveying
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from django_redlock.backend import Backend
-    from django_redlock.core.protocol import Steps
-
-    from .results import HeldLock, Survey
-
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Of several names, the state of the first of these tells most about the lock.
 TELLING: Final = (
     *(LockStatus.HELD, LockStatus.RESTING, LockStatus.UNCLEAR),
@@ -92,7 +82,7 @@ def look(backend: Backend, names: Sequence[str]) -> Steps[LockState]:
         NodesUnavailable: no majority of the nodes votes.
     """
     wanted = tuple(dict.fromkeys(names))
-    found = yield from surveying(backend, wanted, LIMIT)
+    found = yield from surveying(backend, wanted)
     if found.voting < found.majority:
         name = wanted[0] if len(wanted) == 1 else wanted
         reason = because(
@@ -101,62 +91,28 @@ def look(backend: Backend, names: Sequence[str]) -> Steps[LockState]:
             size=len(found.nodes),
             needed=found.majority,
         )
-        raise NodesUnavailable(reason, name=name, votes=_votes(found))
-    return _state_of_all([state_of(lock) for lock in found.locks])
+        votes = tuple(
+            Vote(node.label, Answer.YES if node.voting else Answer.UNKNOWN, reason=node.reason)
+            for node in found.nodes
+        )
+        raise NodesUnavailable(reason, name=name, votes=votes)
+    states = [state_of(lock) for lock in found.locks]
+    if len(states) == 1:
+        return states[0]
+    most = min(states, key=_tells_most)
+    return replace(most, name=tuple(str(each.name) for each in states), each=tuple(states))
 
 
 def state_of(lock: HeldLock) -> LockState:
     """Return the state of a name, as a survey found it."""
-    taken = lock.kind in (LockStatus.HELD, LockStatus.RESTING)
-    state = LockState(lock.name, lock.kind, remaining=_until_free(lock) if taken else 0.0)
-    if lock.kind is not LockStatus.HELD:
+    if lock.kind not in (LockStatus.HELD, LockStatus.RESTING):
+        return LockState(lock.name, lock.kind)
+    state = LockState(lock.name, lock.kind, remaining=lock.remaining)
+    if lock.kind is LockStatus.RESTING:
         return state
-    return replace(state, holder=printable(lock.holder), since=_since(lock), fence=lock.fence)
+    return replace(state, holder=printable(lock.holder), since=lock.since, fence=lock.fence)
 
 
-def _state_of_all(states: Sequence[LockState]) -> LockState:
-    if len(states) == 1:
-        return states[0]
-    most = min(states, key=_rank)
-    return replace(most, name=tuple(str(each.name) for each in states), each=tuple(states))
-
-
-def _rank(state: LockState) -> tuple[int, float]:
+def _tells_most(state: LockState) -> tuple[int, float]:
     left = math.inf if state.remaining is None else state.remaining
     return TELLING.index(state.kind), -left
-
-
-def _until_free(lock: HeldLock) -> float | None:
-    """Return the seconds until the owner has less than a majority; None: never."""
-    owner = lock.owners[0].owner
-    left = sorted(
-        (math.inf if cell.left is None else cell.left)
-        for cell in lock.cells
-        if cell is not None and cell.owner == owner
-    )
-    last = left[-majority_of(lock.of)]
-    return None if last == math.inf else last
-
-
-def _since(lock: HeldLock) -> datetime | None:
-    """Return when the owner asked for the name: a grant number is a clock, or one above.
-
-    The script that grants takes the client's clock, in microseconds, where the node's counter has
-    not reached it; so the lowest number of a majority is nearest to the clock.
-    """
-    owner = lock.owners[0].owner
-    numbers = [
-        cell.number
-        for cell in lock.cells
-        if cell is not None and cell.owner == owner and cell.number is not None
-    ]
-    lowest = min(numbers, default=MOST_NUMBER)
-    return EPOCH + timedelta(microseconds=lowest) if lowest < MOST_NUMBER else None
-
-
-def _votes(found: Survey) -> tuple[Vote, ...]:
-    """Return a vote for each node: whether it votes, and why it does not."""
-    return tuple(
-        Vote(node.label, Answer.YES if node.voting else Answer.UNKNOWN, reason=node.reason)
-        for node in found.nodes
-    )

@@ -1,32 +1,295 @@
-"""Survey the nodes: what is held, by which holders, until when, and what is wrong with a node.
+r"""Survey the nodes: what is held, by which holders, until when, and what is wrong with a node.
 
-The command and the pages take these facts from here. A survey reads each node's index of held
-names (``{prefix}held``), so its cost grows with what is held, not with the database. A name that
-only some indexes list is looked up on all nodes: another client's key is in no index, and a lock
-may have been taken or released between the replies of two nodes.
+The commands, the pages and ``Lock.state`` take these facts from here. A survey reads each node's
+index of held names (``{prefix}held``), so its cost grows with what is held, not with the database.
+A name that only some indexes list is looked up on all nodes: another client's key is in no index,
+and a lock may have been taken or released between the replies of two nodes.
 
 Decide nothing by a survey: it is out of date when it is read.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import enum
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from django_redlock.backend import Backend
+from django_redlock.core.commands import (
+    DIGITS,
+    LABEL,
+    MOST_NUMBER,
+    Memory,
+    MemoryLimit,
+    Survey,
+    as_text,
+    seconds_left,
+)
 from django_redlock.core.names import check_names
+from django_redlock.core.protocol import Answer, Request, Steps, Vote
+from django_redlock.core.quorum import all_heard, majority_of
+from django_redlock.core.reasons import Reason, ReasonCode, action, because, is_silent
+from django_redlock.transport.node import NodeStatus
 
-from . import eviction, polling
-from .lookup import Lookup
-from .results import LockStatus, Survey, judge, told
+from . import index
+from .index import BATCH, LIMIT, as_name, check_limit
+from .patterns import Parsed, parse
+from .probe import NodeReport, eviction
+from .tasks import Task, TaskList, list_tasks
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from django_redlock.backend import Backend
-    from django_redlock.core.protocol import Steps
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+NO_TASKS: Final = TaskList()
 
 
-LIMIT: Final = 1000  # names shown of an index, unless told otherwise …
-MOST: Final = 10_000  # … and at most: a node serves no other client while it reads them
+class LockStatus(enum.StrEnum):
+    """The status of a name, as far as the nodes that replied can tell."""
+
+    HELD = "held"  # one owner on a majority
+    RESTING = "resting"  # released, and not to be taken until its ``min_hold`` is over
+    PARTIAL = "partial"  # one owner on fewer nodes than a majority: not held
+    SPLIT = "split"  # several owners, none on a majority: not held
+    UNCLEAR = "unclear"  # held or not: nodes that did not reply, or do not vote, decide
+    FREE = "free"  # on no node; only names that were asked for
+
+
+class Health(enum.StrEnum):
+    """Whether locks can be taken; from good to bad."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    NOT_YET = "not_yet"  # only time is missing; a survey says no_majority
+    NO_MAJORITY = "no_majority"
+
+    @classmethod
+    def worst(cls, found: Iterable[Health]) -> Health:
+        """Return the worst of these."""
+        return max(found, key=list(cls).index)
+
+
+SUMMARIES: Final = {
+    Health.OK: ReasonCode.HEALTHY,
+    Health.DEGRADED: ReasonCode.DEGRADED,
+    Health.NO_MAJORITY: ReasonCode.NO_LOCK,
+}
+
+
+# -- what is held ---------------------------------------------------------------------------------
+
+
+class Cell(NamedTuple):
+    """A lock's key on one node.
+
+    Attributes:
+        left: seconds until it expires there; None: never.
+        owner: a digest of its value, the same on all nodes; the nonce is never read.
+        label: the owner's label; "" for other clients' values.
+        number: the node's grant number; None for other clients' values.
+    """
+
+    left: float | None
+    owner: str
+    label: str
+    number: int | None
+
+
+class Owner(NamedTuple):
+    """A client that has keys of a lock.
+
+    Attributes:
+        owner: the digest of its values.
+        label: its owner label, as text; "" if it left none.
+        on: how many nodes carry its value.
+    """
+
+    owner: str
+    label: str
+    on: int
+
+
+class HeldLock(NamedTuple):
+    r"""A name and what the nodes have of it. *The owner* is the one on most nodes.
+
+    Attributes:
+        name: bytes that are no UTF-8 are written as ``\xff``.
+        kind: its status.
+        holder: the owner's label, "" if it left none.
+        fence: the owner's highest grant number; it is the lease's fence when the nodes that
+            granted it agreed at once, else the fence may differ. None for other clients.
+        on: how many nodes carry the owner's value.
+        of: how many nodes there are.
+        lowest, highest: seconds left on those nodes; None: the key never expires.
+        cells: one for each node; None if there is no key, or no reply.
+    """
+
+    name: str
+    kind: LockStatus
+    holder: str
+    fence: int | None
+    on: int
+    of: int
+    lowest: float | None
+    highest: float | None
+    cells: tuple[Cell | None, ...]
+
+    @property
+    def owners(self) -> tuple[Owner, ...]:
+        """All clients that have keys of it, *the owner* first: by the number of nodes."""
+        counts = Counter(cell.owner for cell in self.cells if cell is not None)
+        labels = {cell.owner: cell.label for cell in self.cells if cell is not None}
+        return tuple(Owner(owner, labels[owner], on) for owner, on in counts.most_common())
+
+    @property
+    def own(self) -> list[Cell]:
+        """The cells of the owner."""
+        owner = self.owners[0].owner if self.on else ""
+        return [cell for cell in self.cells if cell is not None and cell.owner == owner]
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the owner has less than a majority; None: never. Only if it has one."""
+        left = sorted(math.inf if cell.left is None else cell.left for cell in self.own)
+        last = left[-majority_of(self.of)]
+        return None if last == math.inf else last
+
+    @property
+    def since(self) -> datetime | None:
+        """When the owner asked for the name, in UTC; None for other clients.
+
+        A grant number is a clock, or one above: the script that grants takes the client's clock, in
+        microseconds, where the node's counter has not reached it. So the lowest number of a
+        majority is nearest to the clock.
+        """
+        numbers = [cell.number for cell in self.own if cell.number is not None]
+        lowest = min(numbers, default=MOST_NUMBER)
+        return EPOCH + timedelta(microseconds=lowest) if lowest < MOST_NUMBER else None
+
+
+def judge(
+    name: bytes, found: Sequence[Cell | None], nodes: Sequence[NodeReport], majority: int
+) -> HeldLock:
+    """Classify a name by its keys.
+
+    A node that does not vote, by the restart guard for one, may have forgotten a key: that it has
+    none says nothing.
+    """
+    cells = tuple(found)
+    counts = Counter(cell.owner for cell in cells if cell is not None)
+    owner = max(counts, key=counts.__getitem__, default="")
+    own = [cell for cell in cells if cell is not None and cell.owner == owner]
+    left = [cell.left for cell in own if cell.left is not None]
+    unheard = sum(cell is None and not node.voting for cell, node in zip(cells, nodes, strict=True))
+    if len(own) >= majority:
+        kind = LockStatus.RESTING if _rests(own[0]) else LockStatus.HELD
+    elif len(own) + unheard >= majority:
+        kind = LockStatus.UNCLEAR
+    elif len(counts) > 1:
+        kind = LockStatus.SPLIT
+    else:
+        kind = LockStatus.PARTIAL if own else LockStatus.FREE
+    return HeldLock(
+        name=as_text(name),
+        kind=kind,
+        holder=own[0].label if own else "",
+        fence=max((cell.number for cell in own if cell.number is not None), default=None),
+        on=len(own),
+        of=len(cells),
+        lowest=min(left, default=None),
+        highest=max(left) if left and len(left) == len(own) else None,
+        cells=cells,
+    )
+
+
+def _rests(cell: Cell) -> bool:
+    """Return True if this is the value that ``rest.lua`` leaves; no client owns it."""
+    digest = hashlib.sha1(f"rest::{cell.label}".encode(), usedforsecurity=False).hexdigest()
+    return cell.number is None and digest.startswith(cell.owner)
+
+
+# -- the report -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The state of an alias's nodes and locks at one moment.
+
+    Attributes:
+        alias: its name.
+        nodes: the nodes, in the order of the settings.
+        locks: those that were asked for, or those that are held.
+        majority: how many nodes must vote for a lock.
+        truncated: whether more is held than ``limit`` allowed to show.
+        beyond: how many more names match than ``limit`` allowed to show.
+        unsearched: whether more names are held than were searched.
+        tasks: those that wait and run, if they were asked for.
+    """
+
+    alias: str
+    nodes: tuple[NodeReport, ...]
+    locks: tuple[HeldLock, ...]
+    majority: int
+    truncated: bool = False
+    beyond: int = 0
+    unsearched: bool = False
+    tasks: TaskList = NO_TASKS
+
+    @property
+    def heard(self) -> frozenset[int]:
+        """The positions of the nodes that replied; of the others, cells are unknown."""
+        return frozenset(i for i, node in enumerate(self.nodes) if node.heard)
+
+    @property
+    def complete(self) -> bool:
+        """Whether so many nodes replied that no held lock can be missing."""
+        return len(self.nodes) - len(self.heard) < self.majority
+
+    @property
+    def voting(self) -> int:
+        """How many nodes vote now."""
+        return sum(node.voting for node in self.nodes)
+
+    @property
+    def health(self) -> Health:
+        """Whether locks can be taken, and whether a node needs attention."""
+        if self.voting == len(self.nodes):
+            return Health.OK
+        return Health.DEGRADED if self.voting >= self.majority else Health.NO_MAJORITY
+
+    @property
+    def summary(self) -> Reason:
+        """The health as a reason, with the votes."""
+        votes, size = self.voting, len(self.nodes)
+        return because(SUMMARIES[self.health], votes=votes, size=size, needed=self.majority)
+
+    @property
+    def advice(self) -> tuple[Reason, ...]:
+        """What to do about nodes that need attention, each thing once."""
+        return tuple(self._advice())
+
+    def _advice(self) -> Iterator[Reason]:
+        replying = [node for node in self.nodes if node.heard]
+        if any(node.guard_left for node in replying):
+            yield because(ReasonCode.ADVICE_GUARD)
+        clocks = {node.why: node.reason for node in replying if node.clock_off}
+        for cause in filter(None, clocks.values()):
+            yield because(ReasonCode.ADVICE_CLOCK, cause=cause)
+        silent = [node for node in self.nodes if not node.heard]
+        if any(is_silent(node.reason) for node in silent):
+            yield because(ReasonCode.ADVICE_DOWN, alias=self.alias)
+        running = {node.why: node.reason for node in silent if not is_silent(node.reason)}
+        for cause in filter(None, running.values()):
+            if do := action(cause):
+                yield because(ReasonCode.ADVICE_NODE, cause=cause, action=do)
+        evicts = eviction(self.nodes)
+        if evicts:
+            yield evicts
+
+
+# -- ask ------------------------------------------------------------------------------------------
 
 
 def survey(
@@ -36,7 +299,7 @@ def survey(
     limit: int = LIMIT,
     matching: Callable[[str], bool] | None = None,
     memory: bool = False,
-) -> Survey:
+) -> Report:
     """Ask all nodes what is held.
 
     A node that does not reply costs NODE_TIMEOUT, or twice that at the first contact; nodes known
@@ -58,17 +321,6 @@ def survey(
     return backend.run(surveying(backend, wanted, limit, matching, memory=memory))
 
 
-def check_limit(limit: int) -> None:
-    """Check how many rows are asked for.
-
-    Raises:
-        ValueError: it is not from 1 to 10,000.
-    """
-    if not 1 <= limit <= MOST:
-        msg = f"limit must be from 1 to {MOST}, not {limit}"
-        raise ValueError(msg)
-
-
 def surveying(
     backend: Backend,
     names: tuple[str, ...],
@@ -76,41 +328,219 @@ def surveying(
     matching: Callable[[str], bool] | None = None,
     *,
     memory: bool = False,
-) -> Steps[Survey]:
+) -> Steps[Report]:
     """Ask as ``survey`` does, in steps for threads or tasks; the arguments are checked already."""
-    look = yield from _looked(backend, names, limit, matching)
-    if memory and (yield from polling.any_emptied(backend, polling.heard(look.votes))):
+    found = yield from _looked_up(backend, names, limit, matching)
+    if memory and (yield from index.any_emptied(backend, index.heard(found.votes))):
         # Connected anew, this process knows that they do not vote, and for how long.
-        look = yield from _looked(backend, names, limit, matching)
-    evictions = (yield from eviction.ask(backend, polling.heard(look.votes))) if memory else ()
-    heard, majority = polling.heard(look.votes), backend.policy.majority
-    nodes = tuple(map(told, backend.group.states(), look.votes))
-    locks = [judge(name, cells, nodes, majority) for name, cells in look.table.items()]
-    return Survey(
-        alias=backend.alias,
-        nodes=nodes,
-        heard=tuple(i in heard for i in range(len(look.votes))),
+        found = yield from _looked_up(backend, names, limit, matching)
+    told: Sequence[Vote | None] = [None] * len(found.votes)
+    if memory:
+        policy, to = backend.policy, index.heard(found.votes)
+        told = yield Memory(policy.nonce(), all_heard, f"{policy.prefix}held", to=to)
+    majority = backend.policy.majority
+    nodes = tuple(map(_report, backend.group.states(), found.votes, told))
+    locks = [judge(name, cells, nodes, majority) for name, cells in found.table.items()]
+    return Report(
+        backend.alias,
+        nodes,
         # What the index had may have been released before it was looked up.
-        locks=tuple(
-            lock for lock in locks if lock.kind is not LockStatus.FREE or lock.name in names
-        ),
-        truncated=look.more or look.beyond > 0 or look.unsearched,
-        majority=majority,
-        beyond=look.beyond,
-        unsearched=look.unsearched,
-        evictions=evictions,
+        tuple(lock for lock in locks if lock.kind is not LockStatus.FREE or lock.name in names),
+        majority,
+        truncated=found.more or found.beyond > 0 or found.unsearched,
+        beyond=found.beyond,
+        unsearched=found.unsearched,
     )
 
 
-def _looked(
+def _report(state: NodeStatus, vote: Vote, memory: Vote | None) -> NodeReport:
+    """Make the report of a node of what its process knows of it, and of its replies."""
+    heard = vote.answer is Answer.YES
+    report = NodeReport(heard=heard, **state._asdict())
+    if not heard:
+        reason = vote.reason if state.uptime is None else state.reason or vote.reason
+        report = replace(report, voting=False, reason=reason, uptime=None, round_trip=None)
+    if memory is not None and memory.answer is Answer.YES:
+        told: MemoryLimit = memory.result
+        report = replace(
+            report,
+            maxmemory=told.limit,
+            maxmemory_policy=told.policy.decode("ascii", "replace"),
+            evicted_keys=told.evicted,
+        )
+    return report
+
+
+Table: TypeAlias = dict[bytes, list[Cell | None]]  # by name; one cell for each node
+
+
+def _looked_up(
     backend: Backend,
     names: tuple[str, ...],
     limit: int,
     matching: Callable[[str], bool] | None,
-) -> Steps[Lookup]:
-    look = Lookup(backend, limit)
+) -> Steps[_Lookup]:
+    lookup = _Lookup(backend, limit)
     if names or matching:
-        yield from look.by_name(names, matching)
+        yield from lookup.by_name(names, matching)
     else:
-        yield from look.at_the_index()
-    return look
+        yield from lookup.at_the_index()
+    return lookup
+
+
+class _Lookup:
+    """Collect what the nodes have of some names, or of all that are held.
+
+    Attributes:
+        votes: the last vote of each node.
+        table: the cells by name.
+        more: whether an index has more names than were read.
+        beyond, unsearched: as in a report.
+    """
+
+    def __init__(self, backend: Backend, limit: int) -> None:
+        self._backend = backend
+        self._limit = limit
+        self.votes: list[Vote] = []
+        self.table: Table = {}
+        self.more = self.unsearched = False
+        self.beyond = 0
+
+    def at_the_index(self) -> Steps[None]:
+        """Enter the held names that the indexes list, the first due first."""
+        self.votes = yield from index.ask_all(self._backend, self._request(()))
+        self.more = any(vote.result and vote.result.looked_at > self._limit for vote in self.votes)
+        self._enter(range(len(self.votes)))
+        self.table = dict(sorted(self.table.items())[: self._limit])
+        # Names that not every replying node lists. Those that others wrote are not looked up.
+        replied = len(index.heard(self.votes))
+        some = [
+            as_name(name)
+            for name, cells in self.table.items()
+            if len(cells) - cells.count(None) < replied
+        ]
+        yield from self._look_up(list(filter(None, some)))
+
+    def by_name(
+        self, names: tuple[str, ...], matching: Callable[[str], bool] | None
+    ) -> Steps[None]:
+        """Enter the names, and those in the indexes that match."""
+        # Without names it finds out which nodes reply; each reply has one name or none.
+        first = self._request(names[:BATCH], most=self._limit if names else 0)
+        self.votes = yield from index.ask_all(self._backend, first)
+        self._add(names)
+        if names:
+            self._enter(range(len(self.votes)))
+        yield from self._look_up(names[BATCH:])
+        if matching:
+            to = index.heard(self.votes)
+            found, reading = yield from index.search(self._backend, matching, to)
+            for i, vote in reading.silent.items():
+                self.votes[i] = vote
+            new = [name for name in found if name not in names]
+            self.beyond = max(0, len(new) - self._limit)
+            self.unsearched = not reading.complete
+            self._add(new[: self._limit])
+            yield from self._look_up(new[: self._limit])
+
+    def _look_up(self, names: Sequence[str]) -> Steps[None]:
+        """Enter what the replying nodes have of these names; note which reply no more."""
+        for start in range(0, len(names), BATCH):
+            batch = tuple(names[start : start + BATCH])
+            to = index.heard(self.votes)
+            again = yield self._request(batch, to=to)
+            for i in to:
+                self.votes[i] = again[i]
+                if again[i].answer is Answer.YES:
+                    for name in batch:
+                        self.table[name.encode()][i] = None
+            self._enter(to)
+
+    def _request(
+        self, names: tuple[str, ...], *, most: int | None = None, to: frozenset[int] | None = None
+    ) -> Request:
+        most = self._limit if most is None else most
+        # One more than the limit, so that a node with exactly so many is not called truncated.
+        policy = self._backend.policy
+        held, prefix = f"{policy.prefix}held", f"{policy.prefix}lock:"
+        return Survey(policy.nonce(), all_heard, held, prefix, most + 1, names, to=to)
+
+    def _add(self, names: Sequence[str]) -> None:
+        self.table |= {name.encode(): [None] * len(self.votes) for name in names}
+
+    def _enter(self, nodes: Iterable[int]) -> None:
+        """Enter the last votes of these nodes into the table."""
+        for i in nodes:
+            found = self.votes[i].result
+            row: Any
+            for row in found.rows if found else ():
+                name, owner, milliseconds, number, label = row
+                cell = Cell(
+                    left=seconds_left(milliseconds),
+                    owner=as_text(owner),
+                    label=as_text(label)[:LABEL],
+                    number=int(number) if 0 < len(number) <= DIGITS else None,
+                )
+                self.table.setdefault(name, [None] * len(self.votes))[i] = cell
+
+
+# -- what somebody asks for -----------------------------------------------------------------------
+
+
+class Wanted:
+    """What is asked for by names, and by patterns that names of held locks match.
+
+    A pattern is looked up as a name, too, and shown if that is taken: the lock may be
+    another client's, which is in no index. A task is shown if its name, its id or a name that it
+    locks is asked for. Without any text, all is.
+
+    Args:
+        finished: whether finished tasks are asked for as well.
+
+    Raises:
+        ValueError: a text is too long.
+    """
+
+    def __init__(self, texts: Sequence[str] = (), *, finished: bool = False) -> None:
+        self.finished = finished
+        self.texts: list[Parsed] = [parse(text) for text in texts]
+        self.patterns = [each for each in self.texts if each.is_pattern]
+
+    def survey(self, backend: Backend, limit: int = LIMIT) -> Report:
+        """Ask the nodes of an alias for locks, tasks, and all that a report of them has.
+
+        Raises:
+            ValueError: what cannot be a lock's name, or a limit not from 1 to 10,000.
+        """
+        names = [each.name for each in self.texts]
+        matching = self._matches if self.patterns else None
+        found = survey(backend, names, limit=limit, matching=matching, memory=True)
+        tasks = list_tasks(
+            backend,
+            found.heard,
+            finished=self.finished,
+            limit=limit,
+            matching=self._matches_task if self.texts else None,
+        )
+        shown_free = {each.name for each in self.texts if not each.is_pattern}
+        shown_free -= {text for task in tasks.tasks for text in (task.task, task.task_id)}
+        locks = [lock for lock in found.locks if lock.on or lock.name in shown_free]
+        return replace(found, locks=tuple(locks), tasks=tasks)
+
+    def unmet(self, found: Report) -> Iterator[str]:
+        """Say what was asked for and is not held, as far as that is known.
+
+        A name that is free has a row.
+        """
+        if not (self.texts or found.locks):
+            yield "No lock is held."
+        names = [lock.name for lock in found.locks]
+        for each in self.patterns if not found.truncated else ():
+            if each.name not in names and not any(map(each.matches, names)):
+                yield f"No held lock matches '{each.name}'."
+
+    def _matches(self, name: str) -> bool:
+        return any(each.matches(name) for each in self.patterns)
+
+    def _matches_task(self, task: Task) -> bool:
+        return any(each.matches(text) for each in self.texts for text in task.texts)

@@ -24,7 +24,6 @@ from .durability import refuse_or_warn
 from .exits import ByHand, aleave, close, leave
 from .habits import BLOCKING, FromOtherClients, refuse_keywords, without_unknown
 from .holding import holding
-from .looking import alook_at, look_at
 from .options import Options
 
 if TYPE_CHECKING:
@@ -179,12 +178,22 @@ class Lock(FromOtherClients):
         Raises:
             NodesUnavailable, ValueError, SynchronousOnlyOperation: as ``acquire``.
         """
-        return look_at(self._source(self._alias), self.names[self._private :], filled=self._filled)
+        backend = self._source(self._alias)
+        backend.refuse_event_loop()
+        return backend.run(self._look(backend))
 
     async def astate(self) -> LockState:
         """Look as ``state`` does, in a task."""
+        backend = self._source(self._alias)
+        return await backend.arun(self._look(backend))
+
+    def _look(self, backend: Backend) -> Steps[LockState]:
+        from django_redlock.inspection.state import look  # not imported by those who only lock
+
         names = self.names[self._private :]
-        return await alook_at(self._source(self._alias), names, filled=self._filled)
+        if not self._filled:
+            check_no_fields(names)
+        return look(backend, names)
 
     # -- in a ``with`` --------------------------------------------------------------------------
 

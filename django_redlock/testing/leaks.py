@@ -21,9 +21,10 @@ from django_redlock.backend import Backend
 from django_redlock.concurrency.one_step import drain
 from django_redlock.core import hold
 from django_redlock.core.protocol import Answer, Grant
+from django_redlock.core.reasons import printable
 from django_redlock.events import Event, EventKind
 from django_redlock.fanout.memory.group import MemoryNodes
-from django_redlock.inspection import shown, survey
+from django_redlock.inspection import survey
 from django_redlock.leases.lease import Lease
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Acquired(NamedTuple):
     def line(self, why: str, holder: str) -> str:
         """Return what is said of a lock that was left behind."""
         names = " and ".join(map(repr, self.grant.target.names))
-        held = f", held by {shown(holder)}" if holder else ""
+        held = f", held by {printable(holder)}" if holder else ""
         thread = "" if self.thread == threading.main_thread().name else f" by {self.thread}"
         return f"{names} of {self.backend.alias!r}{held}, {why}; acquired{thread} at {self.where}"
 

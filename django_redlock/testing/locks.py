@@ -8,7 +8,8 @@ from django_redlock import conf, redlock
 from django_redlock.backend import LABEL_BYTES
 from django_redlock.core import hold
 from django_redlock.core.names import check_alias
-from django_redlock.inspection import HeldLock, LockStatus, shown, survey
+from django_redlock.core.reasons import printable
+from django_redlock.inspection import HeldLock, LockStatus, survey
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.state import LeaseState
 from django_redlock.locks.lock import Lock
@@ -136,7 +137,7 @@ def _look(caller: str, names: tuple[str, ...], alias: str) -> tuple[HeldLock, ..
 
 
 def _sentence(lock: HeldLock, alias: str) -> str:
-    holder = f"by {shown(lock.holder)}" if lock.holder else "by a holder without a label"
+    holder = f"by {printable(lock.holder)}" if lock.holder else "by a holder without a label"
     if lock.kind is LockStatus.RESTING:
         holder = "by min_hold, though it is released"
     left = "" if lock.highest is None else f", for {lock.highest:.1f} s unless it is renewed"

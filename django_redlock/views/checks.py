@@ -17,8 +17,7 @@ from django.template.loader import get_template
 from django.urls import get_resolver
 from django.utils.module_loading import import_string
 
-from django_redlock.checks.ids import documented
-from django_redlock.checks.options import check_options
+from django_redlock.checks import check_options, documented
 
 from .decorator import DECORATES, PLACED, is_of_rest_framework
 from .lock import EVERY, ViewLock, lock_of, view_locks

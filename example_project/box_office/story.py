@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from django.db.models import Count, Q
 
-from django_redlock.core.reasons import ReasonCode, code_of
-from django_redlock.inspection.results import NodeState, Survey
+from django_redlock.core.reasons import ReasonCode
+from django_redlock.inspection.probe import NodeReport, NodeState
+from django_redlock.inspection.survey import Report
 
 from .models import Order, Refusal
 
@@ -131,21 +132,21 @@ def _wishes(visitor: str, newest_first: Iterable[Order]) -> list[Wish]:
     ]
 
 
-def node_lines(found: Survey) -> list[NodeLine]:
-    return [NodeLine(i + 1, *_state(found, i)) for i in range(len(found.nodes))]
+def node_lines(found: Report) -> list[NodeLine]:
+    return [NodeLine(i + 1, *_state(node)) for i, node in enumerate(found.nodes)]
 
 
-def _state(found: Survey, i: int) -> tuple[str, str]:
-    match found.state(i):
+def _state(node: NodeReport) -> tuple[str, str]:
+    match node.state:
         case NodeState.UP:
             return "votes", "votes"
         case NodeState.DOWN:
-            return "down", "hangs" if code_of(found.nodes[i].reason) in HANGS else "down"
-    left = math.ceil(found.nodes[i].guard_left)
+            return "down", "hangs" if node.code in HANGS else "down"
+    left = math.ceil(node.guard_left or 0)
     return "waits", f"waits {left} s" if left else "has no vote"
 
 
-def meaning(found: Survey) -> list[str]:
+def meaning(found: Report) -> list[str]:
     """Say in sentences what the states of the nodes mean for orders."""
     votes, size, needed = found.voting, len(found.nodes), found.majority
     who = f"All {size} nodes vote" if votes == size else f"{votes} of {size} nodes vote"

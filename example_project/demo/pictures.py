@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from django_redlock.inspection.results import LockStatus, Survey, shown
+from django_redlock.core.reasons import printable
+from django_redlock.inspection.survey import LockStatus, Report
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 
 from .facts import Act, Addresses, Traffic
@@ -66,7 +67,7 @@ def site(traffic: Traffic, nodes: EmbeddedNodes) -> RenderableType:
     )
 
 
-def open_house(where: Addresses, traffic: Traffic, found: Survey, *, height: int) -> RenderableType:
+def open_house(where: Addresses, traffic: Traffic, found: Report, *, height: int) -> RenderableType:
     """Show the site and what is held at the moment, in `height` lines.
 
     The addresses come first, for what does not fit into a terminal is cut off at its lower end.
@@ -77,7 +78,7 @@ def open_house(where: Addresses, traffic: Traffic, found: Survey, *, height: int
     return Group(
         addresses(where),
         *_gap(room, 2),
-        _nodes(found.state(i) for i in range(len(found.nodes))),
+        _nodes(node.state for node in found.nodes),
         *_gap(room, 3),
         _orders_table(traffic),
         *_gap(room, 4),
@@ -222,7 +223,7 @@ def _bad(count: int) -> Text:
     return Text(str(count), "bold red" if count else "bold green")
 
 
-def _locks(found: Survey, most: int) -> RenderableType:
+def _locks(found: Report, most: int) -> RenderableType:
     """Show what is held now, at most so many locks."""
     held = [lock for lock in found.locks if lock.kind is LockStatus.HELD]
     resting = sum(lock.kind is LockStatus.RESTING for lock in found.locks)
@@ -233,7 +234,7 @@ def _locks(found: Survey, most: int) -> RenderableType:
         column.no_wrap, column.overflow = True, "ellipsis"
     for lock in held[:most]:
         left = "-" if lock.lowest is None else f"{lock.lowest:.1f}"
-        table.add_row(shown(lock.name), shown(lock.holder), f"{lock.on}/{lock.of}", left)
+        table.add_row(printable(lock.name), printable(lock.holder), f"{lock.on}/{lock.of}", left)
     for _ in range(most - len(held)):
         table.add_row("")
     more = f"{len(held) - most} more, and " if len(held) > most else ""

@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from django_redlock.inspection.results import Survey
+from django_redlock.inspection.survey import Report
 from django_redlock.testing import EmbeddedNodes
 
 from . import pictures, summary
@@ -79,7 +79,7 @@ class Screen:
     @contextmanager
     def open_house(
         self, traffic: Traffic, addresses: Addresses
-    ) -> Iterator[Callable[[Survey], None]]:
+    ) -> Iterator[Callable[[Report], None]]:
         """Show the site while it is open without an end; in a terminal, with its addresses."""
         try:
             if self._live:

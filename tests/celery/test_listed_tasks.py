@@ -10,8 +10,7 @@ import pytest
 from django.core.management import call_command
 
 from django_redlock.core.policy import Policy
-from tests.django.test_admin import browser, look
-from tests.django.test_admin_of_tasks import tasks
+from tests.django.test_admin import browser, look, tasks
 from tests.support.waiting import eventually
 
 from . import marked, project

@@ -10,6 +10,7 @@ import string
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,7 @@ from django_redlock.core import acquire, hold
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import Reason, ReasonCode, because, by_node, describe
 from django_redlock.events import NodeTiming
-from django_redlock.inspection import Health, Survey
-from django_redlock.inspection.eviction import Eviction
+from django_redlock.inspection import Health, NodeReport, Report
 from django_redlock.leases.batch import RenewalBatch
 from django_redlock.transport.node import NodeStatus
 from django_redlock.transport.wire.refusals import ERRORS, complaint, why_unreached
@@ -471,14 +471,13 @@ def test_why_an_extension_came_too_late(memory, monkeypatch):
 # -- how each comes to be: surveys ----------------------------------------------------------------
 
 
-def surveyed(*states: NodeStatus, evictions: tuple[Eviction | None, ...] = ()) -> Survey:
-    """A survey of these nodes, which all answered but those that are down."""
-    heard = tuple(state.code != ReasonCode.DOWN for state in states)
-    return Survey("default", states, heard, (), truncated=False, majority=2, evictions=evictions)
+def surveyed(*nodes: NodeReport) -> Report:
+    """A survey of these nodes."""
+    return Report("default", nodes, (), majority=2)
 
 
-UP = NodeStatus("a", voting=True)
-DOWN = NodeStatus("a", voting=False, reason=because(ReasonCode.DOWN))
+UP = NodeReport("a", heard=True, voting=True)
+DOWN = NodeReport("a", heard=False, voting=False, reason=because(ReasonCode.DOWN))
 
 
 @pytest.mark.parametrize(
@@ -508,18 +507,18 @@ def test_a_survey_sums_up(states, health, code, said):
 def test_a_survey_advises():
     """What to do comes once, however many nodes it is about."""
     clock = because(ReasonCode.OUR_CLOCK_AHEAD, seconds=9.0, behind=9.0)
-    wrong = NodeStatus("a", voting=False, reason=clock, clock_off=-9.0)
+    wrong = NodeReport("a", heard=True, voting=False, reason=clock, clock_off=-9.0)
     guard = because(ReasonCode.RESTART_GUARD, seconds=5.0)
-    young = NodeStatus("a", voting=False, reason=guard, guard_left=5.0)
-    told = Eviction("allkeys-lru", 1, 2)
-    found = surveyed(young, young, wrong, wrong, DOWN, UP, evictions=(None,) * 5 + (told,))
+    young = NodeReport("a", heard=True, voting=False, reason=guard, guard_left=5.0)
+    evicting = replace(UP, maxmemory=1, maxmemory_policy="allkeys-lru", evicted_keys=2)
+    found = surveyed(young, young, wrong, wrong, DOWN, evicting)
     assert [advice.code for advice in found.advice] == [
         ReasonCode.ADVICE_GUARD,
         ReasonCode.ADVICE_CLOCK,
         ReasonCode.ADVICE_DOWN,
         ReasonCode.EVICTS,
     ]
-    assert [describe(found.reason(i), brief=True) for i in range(6)] == [
+    assert [describe(node.reason or node.warning, brief=True) for node in found.nodes] == [
         "restart guard",
         "restart guard",
         "clock 9.0 s behind",
@@ -527,7 +526,7 @@ def test_a_survey_advises():
         "down",
         "allkeys-lru",
     ]
-    assert [each.value for each in map(found.state, (0, 4, 5))] == ["no vote", "down", "up"]
+    assert [found.nodes[i].state for i in (0, 4, 5)] == ["no vote", "down", "up"]
 
 
 @pytest.mark.parametrize(
@@ -544,8 +543,8 @@ def test_a_survey_advises():
 )
 def test_who_answers_is_not_to_be_started(code, advice):
     """Of a server that answers and has no vote, the line below the table says what helps."""
-    node = NodeStatus("a", voting=False, reason=because(code))
-    both = Survey("default", (node, node), (False, False), (), truncated=False, majority=2)
+    node = NodeReport("a", heard=False, voting=False, reason=because(code))
+    both = surveyed(node, node)
     told = ReasonCode.ADVICE_DOWN if advice.startswith("down") else ReasonCode.ADVICE_NODE
     assert [each.code for each in both.advice] == [told] * bool(advice)
     assert advice in "".join(map(str, both.advice))

@@ -1,11 +1,10 @@
 import functools
 import hashlib
 import json
-import re
 import subprocess
 import sys
-import time
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from django.apps import apps
@@ -16,12 +15,11 @@ from django.db import connection
 from django.test import Client, override_settings
 from django.urls import reverse
 
+from django_redlock import admin as page_of_locks
 from django_redlock import conf, redlock
 from django_redlock.admin import LockKeyAdmin
-from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.core.reasons import ReasonCode, because, printable
 from django_redlock.fanout.group import NodeGroup
-from django_redlock.inspection import patterns
-from django_redlock.inspection.results import shown
 from django_redlock.models import LockKey
 from tests.support.hostile import HOSTILE
 from tests.support.looked_at import (
@@ -29,14 +27,16 @@ from tests.support.looked_at import (
     B,
     clients,
     evicting,
+    finish,
     in_memory,
-    new_to_a_dead_and_a_hung_node,
     put,
+    queue,
+    some_tasks,
     stop_clocks,
 )
 from tests.support.loops import idle
 from tests.support.passwords import SECRET, USER, with_passwords
-from tests.support.waiting import eventually, waiting_for_silent_nodes
+from tests.support.waiting import eventually
 from tests.urls_admin import site as operations
 
 pytestmark = pytest.mark.django_db
@@ -420,7 +420,7 @@ def test_search_for_a_pattern(memory, viewer):
 
 def test_search_beyond_what_the_page_reads(memory, viewer, monkeypatch):
     """A search looks at all that is held, and says how many more match than it shows."""
-    monkeypatch.setattr("django_redlock.admin.page.LIMIT", 3)
+    monkeypatch.setattr("django_redlock.admin.LIMIT", 3)
     monkeypatch.setattr("django_redlock.inspection.index.PAGE", 2)
     for i in range(9):
         put(memory, f"n{i}", f"{A}:5:a", *range(5), seconds=600 + i)
@@ -477,21 +477,6 @@ def test_a_search_that_is_too_long(memory, viewer):
     assert "very name" not in look(viewer, q="x" * 1024)
 
 
-def test_a_search_is_parsed_once(memory, viewer, monkeypatch):
-    """The locks, their names and the tasks are searched by one pattern."""
-    parsed: list[str] = []
-
-    def parse(text: str, *, ignore_case: bool) -> patterns.Parsed:
-        parsed.append(text)
-        return real(text, ignore_case=ignore_case)
-
-    real = patterns.parse
-    monkeypatch.setattr(patterns, "parse", parse)
-    put(memory, "x:1", f"{A}:5:a", *range(5))
-    assert "x:1" in rows(look(viewer, q="X:[1]"))
-    assert parsed == ["X:[1]"]
-
-
 def test_pages(memory, viewer):
     """Many locks take several pages, with links that keep the search and the alias."""
     for i in range(120):
@@ -508,7 +493,7 @@ def test_pages(memory, viewer):
 
 def test_truncated(memory, viewer, monkeypatch):
     """Of more locks than the page reads, it says that there are more."""
-    monkeypatch.setattr("django_redlock.admin.page.LIMIT", 3)
+    monkeypatch.setattr("django_redlock.admin.LIMIT", 3)
     for i in range(4):
         put(memory, f"n{i}", f"{A}:5:a", *range(5))
     page = look(viewer)
@@ -516,17 +501,8 @@ def test_truncated(memory, viewer, monkeypatch):
     assert "n3" not in rows(page)
     assert "n3" in rows(look(viewer, q="n3"))
     del memory.nodes[0].held["n3"]
-    monkeypatch.setattr("django_redlock.admin.page.LIMIT", 4)
+    monkeypatch.setattr("django_redlock.admin.LIMIT", 4)
     assert "More locks" not in look(viewer)
-
-
-def test_refresh(memory, viewer):
-    """A script asks for the page again; without it nothing reloads, and a link does on request."""
-    page = look(viewer, q="n")
-    assert "http-equiv" not in page
-    assert 'data-redlock-every="3"' in page
-    assert '<button type="button" hidden ' in page
-    assert "?q=n" in Reader(page).links
 
 
 def test_a_custom_site(memory):
@@ -539,6 +515,125 @@ def test_a_custom_site(memory):
     links = Reader(page).links
     assert "/operations/django_redlock/" in links
     assert not [link for link in links if link.startswith("/admin/")]
+
+
+# -- tasks ---------------------------------------------------------------------------------------
+
+
+def tasks(page: str) -> list[list[str]]:
+    """The rows of the table of tasks."""
+    lines = [[cell.strip() for cell in cells] for cells in Reader(page).rows]
+    heads = ["Task", "Is", "On", "Locks", "Id", "Seconds left"]
+    return lines[lines.index(heads) + 1 :] if heads in lines else []
+
+
+RUNNING = ["reports.sync", "running", "5 of 5", "account:7", "id-running", "600.0"]
+QUEUED = ["reports.sync", "queued", "5 of 5", "account:8", "id-queued", "600.0"]
+PARTIAL = ["reports.sync", "partial", "2 of 5", "account:9", "id-partial", "600.0"]
+FINISHED = ["reports.sync", "finished", "5 of 5", "–", "id-finished", "600.0"]
+
+
+def test_tasks_that_wait_and_run(memory, viewer):
+    """A row for each; a link shows finished ones, and another one hides them."""
+    some_tasks(memory)
+    page = look(viewer)
+    assert tasks(page) == [RUNNING, QUEUED, PARTIAL]
+    (link,) = (each for each in Reader(page).links if "finished" in each)
+    page = viewer.get(f"/admin/django_redlock/lockkey/{link}").content.decode()
+    assert tasks(page) == [RUNNING, QUEUED, FINISHED, PARTIAL]
+    assert not any(nonce[:12] in page for nonce in (A, B))
+    assert "?" in {each for each in Reader(page).links if "without" not in each}
+
+
+def test_no_task(memory, viewer):
+    """It is said, where Celery is installed."""
+    assert "No task is queued or running." in look(viewer)
+    assert "No task is queued or running, or has finished." in look(viewer, finished="on")
+    memory.down = {0, 1, 2}
+    assert "No task" not in look(viewer)
+
+
+def test_without_celery_nothing_is_said_of_tasks(memory, viewer, monkeypatch):
+    """Unless there are some: of workers on other machines."""
+    monkeypatch.setattr(page_of_locks, "find_spec", lambda _: None)
+    assert "<h2>Tasks" not in look(viewer)
+    some_tasks(memory)
+    assert "<h2>Tasks" in look(viewer)
+
+
+@pytest.mark.parametrize(
+    ("q", "found"),
+    [
+        ("QUEUED", [QUEUED]),
+        ("account:[79]", [RUNNING, PARTIAL]),
+        ("reports", [RUNNING, QUEUED, PARTIAL]),
+        ("nothing", []),
+    ],
+)
+def test_a_search_finds_tasks(memory, viewer, q, found):
+    """By a part of the name, of the id or of a lock, or by a pattern."""
+    some_tasks(memory)
+    page = look(viewer, q=q)
+    assert tasks(page) == found
+    assert ("No such task is queued or running." in page) == (not found)
+
+
+def test_pages_of_tasks(memory, viewer):
+    """Fifty to a page; the locks have pages of their own."""
+    for number in range(120):
+        queue(memory, "sync", f"account:{number:03}", f"id-{number:03}", *range(5))
+        put(memory, f"lock:{number:03}", f"{A}:5:web-1", *range(5))
+    page = look(viewer)
+    assert len(tasks(page)) == 50
+    assert "120 tasks" in Reader(page).words
+    assert {"?t=2", "?p=2"} <= set(Reader(page).links)
+    last = look(viewer, t="3", p="2")
+    assert [row[4] for row in tasks(last)] == [f"id-{number:03}" for number in range(100, 120)]
+    assert {"?p=2&t=2", "?p=3&t=3"} <= set(Reader(last).links)
+
+
+def test_more_tasks_than_the_page_reads(memory, viewer, monkeypatch):
+    """It says so."""
+    some_tasks(memory)
+    monkeypatch.setattr("django_redlock.admin.LIMIT", 2)
+    assert "1 more tasks: search for less." in look(viewer)
+    monkeypatch.setattr("django_redlock.inspection.index.PAGE", 1)
+    assert "More names are kept than were looked at" in look(viewer)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("where", ["task", "name"])
+def test_hostile_tasks_are_text(memory, viewer, text, where):
+    """The page has the elements that it has for a harmless task."""
+    stop_clocks(memory)
+    queue(memory, "task", "name", "id", *range(5))
+    elements = harmless(look(viewer))
+    for node in memory.nodes:
+        node.marks.clear()
+    task, name = (text.replace(":", ""), "name") if where == "task" else ("task", text)
+    queue(memory, task, name, "id", *range(5))
+    page = look(viewer)
+    assert harmless(page) == elements
+    (row,) = tasks(page)
+    assert (row[0], row[3]) == (printable(task).strip(), printable(name).strip())
+
+
+def test_the_number_of_requests_does_not_grow_with_tasks(memory, viewer, monkeypatch):
+    """Each index is one request: locks, data, memory, and three indexes of tasks."""
+    ask, requests = memory.ask, []
+
+    def counting(request: Any) -> Any:
+        requests.append(request)
+        return ask(request)
+
+    monkeypatch.setattr(memory, "ask", counting)
+    for count in (1, 40):
+        requests.clear()
+        for number in range(count):
+            queue(memory, "sync", f"account:{number}", f"id-{number}", *range(5))
+            finish(memory, "sync", f"ended-{number}", *range(5))
+        assert len(tasks(look(viewer, finished="on"))) in (2 * count, 50)
+        assert len(requests) == 6
 
 
 # -- hostile text ---------------------------------------------------------------------------------
@@ -592,7 +687,7 @@ def test_hostile_nodes(memory, viewer, monkeypatch, text):
     elements = harmless(say("harmless"))
     page = say(text)
     assert harmless(page) == elements
-    plain = shown(text)
+    plain = printable(text)
     assert rows(page)["1"][:4] == [plain, f"down {plain}", plain, plain]
     assert rows(page)["2"][1] == f"no vote {plain}"
 
@@ -608,7 +703,7 @@ def test_hostile_aliases_and_settings(memory, viewer, text):
         page = look(viewer)
     with override_settings(REDLOCK={"default": {"harmless": 1}}):
         assert harmless(page) == harmless(look(viewer))
-    assert shown(f"REDLOCK['default'] has unknown keys [{text!r}]") in Reader(page).words
+    assert printable(f"REDLOCK['default'] has unknown keys [{text!r}]") in Reader(page).words
 
 
 # -- real nodes -----------------------------------------------------------------------------------
@@ -677,40 +772,6 @@ def test_a_node_that_may_evict_locks(patient_nodes, viewer):
     assert [found[str(i)][1] for i in range(1, 6)] == ["up", "up allkeys-lru", "up", "up", "up"]
     assert '<span class="redlock-badge redlock-odd">up</span> allkeys-lru' in page
     assert "a full node deletes locks that are held" in Reader(page).words
-
-
-@pytest.mark.slow
-def test_one_dead_and_one_hung_node(patient_nodes, viewer):
-    """A dead and a hung node are shown as down; a new process asks twice, no more."""
-    look(viewer)  # so that the templates are read
-    with (
-        redlock("invoice:42", renew=False),
-        new_to_a_dead_and_a_hung_node(patient_nodes),
-        waiting_for_silent_nodes(conf.backend("default").group, requests=2),
-    ):
-        page = look(viewer)
-    assert "degraded (3 of 5 nodes vote, 3 are needed)" in page
-    found = rows(page)
-    assert found["1"][1].startswith("down ")
-    assert re.match(r"down no (conn|answer while conn)", found["5"][1])
-    assert found["invoice:42"][:2] == ["held", "3 of 5"]
-    assert [cell == "?" for cell in found["invoice:42"][5:]] == [True, False, False, False, True]
-
-
-@pytest.mark.slow
-def test_a_node_that_hangs_costs_one_timeout_and_then_nothing(patient_nodes, viewer):
-    """A node that was connected and hangs costs NODE_TIMEOUT once, also in a search."""
-    alias = patient_nodes.settings(NODE_TIMEOUT=1.5, RESTART_GUARD=False)
-    with override_settings(REDLOCK={"default": alias}):
-        eventually(lambda: "healthy" in look(viewer), what="connected to every node")
-        patient_nodes.pause(1)
-        start = time.monotonic()
-        with waiting_for_silent_nodes(conf.backend("default").group, requests=1):
-            for query in ({"q": "nobody"}, {}, {"q": "nobody"}):
-                page = look(viewer, **query)
-                assert rows(page)["2"][1].startswith("down no answer")
-        assert time.monotonic() - start >= 1.5
-        patient_nodes.resume(1)
 
 
 def test_a_guarded_node(redlock_nodes, viewer):

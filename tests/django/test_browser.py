@@ -17,8 +17,8 @@ from urllib.parse import urlencode
 import pytest
 from django.contrib.auth.models import User
 
+from django_redlock import admin as page_of_locks
 from django_redlock import redlock
-from django_redlock.admin import page as page_of_locks
 from tests.django.test_admin import PAGE
 from tests.support.hostile import HOSTILE
 from tests.support.looked_at import A, B, finish, group, in_memory, put, queue, stop_clocks

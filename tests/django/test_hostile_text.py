@@ -10,8 +10,8 @@ import pytest
 from django.utils.html import escape
 from django.utils.safestring import mark_safe
 
+from django_redlock.core.reasons import printable
 from django_redlock.fanout.memory.group import MemoryNodes
-from django_redlock.inspection.results import shown
 from tests.support.hostile import HOSTILE
 from tests.support.looked_at import A, put, stop_clocks
 
@@ -51,7 +51,7 @@ def in_the_list(locked: Place, text: str) -> None:
     page = look(viewer)
     assert harmless(page) == elements
     if text not in INVISIBLE:
-        assert rows_of_the_page(page)[shown(text)][2] == shown(text[:LABEL])
+        assert rows_of_the_page(page)[printable(text)][2] == printable(text[:LABEL])
 
 
 def in_the_report(locked: Place, text: str) -> None:
@@ -61,7 +61,7 @@ def in_the_report(locked: Place, text: str) -> None:
     assert not {"\u202e", "\x1b", "\t", "\r"} & set(out)
     assert max(map(len, out.splitlines())) <= 120
     if len(text) < LABEL:
-        assert out.count(shown(text)) == 2
+        assert out.count(printable(text)) == 2
     else:  # over several lines
         assert out.count(text[0]) == len(text) + LABEL
     if text not in INVISIBLE:  # it can be asked for
@@ -79,7 +79,7 @@ def in_a_template(locked: Place, text: str) -> None:
     """The tag's holder is escaped, also where the name was marked safe."""
     locked("x", text)
     page = render("{% redlock_state name as x %}{{ x.holder }}", name=mark_safe("x"))
-    assert page == escape(shown(text[:LABEL]))
+    assert page == escape(printable(text[:LABEL]))
     assert A[:12] not in render("{% redlock_state 'x' as x %}{{ x }}")
 
 

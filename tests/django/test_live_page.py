@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.exceptions import PermissionDenied
 
+from django_redlock import admin as page_of_locks
 from django_redlock.admin import LockKeyAdmin
-from django_redlock.admin import page as page_of_locks
 from tests.support.waiting import eventually
 
 from .test_admin import PAGE

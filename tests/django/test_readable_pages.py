@@ -13,8 +13,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client, override_settings
 
+from django_redlock import admin as page_of_locks
 from django_redlock.admin import LockKeyAdmin
-from django_redlock.admin import page as page_of_locks
 from tests.django.test_admin import PAGE
 from tests.support.hostile import HOSTILE
 from tests.support.looked_at import A, B, finish, group, in_memory, put, queue, stop_clocks

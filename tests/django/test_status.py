@@ -13,8 +13,8 @@ from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from django_redlock import conf, redlock
-from django_redlock.inspection.results import age
-from django_redlock.management.status import coloured
+from django_redlock.inspection.rows import age
+from django_redlock.management import printing
 from tests.support.looked_at import (
     A,
     B,
@@ -24,6 +24,7 @@ from tests.support.looked_at import (
     in_memory,
     new_to_a_dead_and_a_hung_node,
     put,
+    some_tasks,
     stop_clocks,
 )
 from tests.support.passwords import SECRET, USER, with_passwords
@@ -214,14 +215,6 @@ def test_the_worst_alias_decides():
         assert list(document["aliases"]) == ["payments", "default"]
 
 
-def test_too_few_answers_are_not_called_empty(memory):
-    """Without a majority's answers nobody says that no lock is held."""
-    memory.down = {0, 1, 2}
-    _, out = status()
-    assert "No lock is held." not in out
-    assert "Too few nodes answered to know what is held." in out
-
-
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -356,50 +349,97 @@ def test_age(seconds, text):
     assert age(seconds) == text
 
 
+# -- tasks ---------------------------------------------------------------------------------------
+
+
+def tasks(*args: str) -> list[list[str]]:
+    """The rows of the table of tasks."""
+    table = status(*args)[1].partition("\ntask ")[2].splitlines()[2:]
+    return [words(line) for line in table if " of 5 " in line]
+
+
+RUNNING = ["reports.sync", "account:7", "id-running", "5 of 5", "600.0", "running"]
+QUEUED = ["reports.sync", "account:8", "id-queued", "5 of 5", "600.0", "queued"]
+PARTIAL = ["reports.sync", "account:9", "id-partial", "2 of 5", "600.0", "partial"]
+FINISHED = ["reports.sync", "-", "id-finished", "5 of 5", "600.0", "finished"]
+
+
+def test_tasks_that_wait_and_run(memory):
+    """A row for each, with its name, what it locks and its id; finished ones if asked for."""
+    some_tasks(memory)
+    assert tasks() == [RUNNING, QUEUED, PARTIAL]
+    assert tasks("--finished") == [RUNNING, QUEUED, FINISHED, PARTIAL]
+    assert not {A[:12], B[:12]} & set(status("--finished")[1].split())
+    assert A[:12] not in status("--finished")[1]
+    assert B[:12] not in status("--finished", "--json")[1]
+
+
+def test_without_tasks_nothing_is_said_of_them(memory):
+    """The command prints no table of tasks; with ``--finished`` it says that there are none."""
+    assert "task" not in status()[1]
+    assert "No such task is queued or running, or has finished." in status("--finished")[1]
+    memory.down = {0, 1, 2}
+    assert "No such task" not in status("--finished")[1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (["id-queued"], [QUEUED]),
+        (["account:7"], [RUNNING]),
+        (["reports.sync"], [RUNNING, QUEUED, PARTIAL]),
+        (["reports.*"], [RUNNING, QUEUED, PARTIAL]),
+        (["account:[78]", "id-partial"], [RUNNING, QUEUED, PARTIAL]),
+        (["*-finished", "--finished"], [FINISHED]),
+        (["sync"], []),
+    ],
+)
+def test_tasks_are_asked_for_by_name_id_and_lock(memory, asked, found):
+    """Whole, or by a pattern."""
+    some_tasks(memory)
+    assert tasks(*asked) == found
+
+
+def test_the_name_of_a_task_is_no_free_lock(memory):
+    """What is a task's name or id is not shown as a lock that nobody holds; other names are."""
+    some_tasks(memory)
+    out = status("reports.sync", "id-queued", "nobody")[1]
+    assert [line.split()[0] for line in out.splitlines() if line.endswith("free")] == ["nobody"]
+
+
+def test_more_tasks_than_the_limit(memory, monkeypatch):
+    """What is left out is told."""
+    some_tasks(memory)
+    assert tasks("--limit", "2") == [RUNNING, QUEUED]
+    assert "1 more tasks; --limit shows more." in status("--limit", "2")[1]
+    monkeypatch.setattr("django_redlock.inspection.index.PAGE", 1)
+    out = status("--limit", "1")[1]
+    assert "More names are kept than were looked at: there may be more tasks." in out
+
+
+def test_tasks_in_json(memory):
+    """The keys are those of the documentation; finished ones if asked for."""
+    some_tasks(memory)
+    found = json.loads(status("--json")[1])["aliases"]["default"]
+    assert found["tasks_truncated"] is False
+    assert [task["state"] for task in found["tasks"]] == ["running", "queued", "partial"]
+    assert found["tasks"][1] == {
+        "task": "reports.sync",
+        "id": "id-queued",
+        "state": "queued",
+        "names": ["account:8"],
+        "on": 5,
+        "of": 5,
+        "lowest": 600,
+        "highest": 600,
+    }
+    found = json.loads(status("--json", "--finished", "--limit", "2")[1])["aliases"]["default"]
+    assert found["tasks_truncated"] is True
+    found = json.loads(status("--json", "--finished")[1])["aliases"]["default"]
+    assert [task["id"] for task in found["tasks"] if task["state"] == "finished"] == ["id-finished"]
+
+
 # -- real nodes -----------------------------------------------------------------------------------
-
-
-def test_reads_the_index_and_scans_nothing(patient_nodes):
-    """The command reads the index; no node is asked for KEYS or SCAN."""
-    with clients(patient_nodes) as each, redlock("invoice:42", renew=False):
-        for client in each:
-            client.mset({f"foreign:{i}": "x" for i in range(100)})
-            client.config_resetstat()
-        _, out = status()
-        _, named = status("invoice:42")
-        for client in each:
-            calls = client.info("commandstats")
-            assert calls["cmdstat_zrangebyscore"]["calls"] >= 1
-            assert calls["cmdstat_get"]["calls"] >= 2
-            assert not {"cmdstat_keys", "cmdstat_scan", "cmdstat_randomkey"} & set(calls)
-            client.delete(*(f"foreign:{i}" for i in range(100)))
-    assert "invoice:42" in out
-    assert "invoice:42" in named
-
-
-@pytest.mark.slow
-def test_a_pattern_finds_what_is_held_on_real_nodes(patient_nodes):
-    """Of 900 locks that were taken, a pattern lists all, or says how many more there are."""
-    names = [f"report:{number}" for number in range(900)]
-    leases = [redlock(name, renew=False).acquire() for name in names]
-    with redlock("another", renew=False), clients(patient_nodes) as each:
-        for client in each:
-            client.config_resetstat()
-        code, out = status("report:*")
-        assert code == 0
-        assert sorted(locks(out)) == sorted(names)
-        assert all(line.endswith("held") for line in out.splitlines() if "report:" in line)
-        _, out = status("report:*", "--limit", "50")
-        assert len(locks(out)) == 50
-        assert "850 more match; --limit shows more." in out
-        assert sorted(locks(status("report:8?")[1])) == [f"report:8{i}" for i in range(10)]
-        for client in each:
-            calls = client.info("commandstats")
-            assert not {"cmdstat_keys", "cmdstat_scan", "cmdstat_zscan"} & set(calls)
-    for lease in leases:
-        lease.release()
-    _, out = status("report:*")
-    assert "No held lock matches 'report:*'." in out
 
 
 @pytest.mark.slow
@@ -515,7 +555,7 @@ def test_one_dead_and_one_hung_node(patient_nodes):
 
 def test_a_guarded_node(redlock_nodes, monkeypatch):
     """A node under the restart guard is one line of a hundred columns, its seconds at the end."""
-    monkeypatch.setattr(coloured, "WIDTH", 100)
+    monkeypatch.setattr(printing, "WIDTH", 100)
     alias = redlock_nodes.settings(NODE_TIMEOUT=10)
     with override_settings(REDLOCK={"default": alias}):
         status()
@@ -572,7 +612,6 @@ def test_no_nonce_anywhere(patient_nodes):
 @pytest.fixture
 def no_rich(monkeypatch: pytest.MonkeyPatch) -> None:
     """Importing rich fails, as where the extra is not installed."""
-    monkeypatch.delitem(sys.modules, "django_redlock.management.status.coloured", raising=False)
     for name in [each for each in sys.modules if each.split(".")[0] == "rich"]:
         monkeypatch.setitem(sys.modules, name, None)
 
@@ -588,6 +627,7 @@ def test_without_rich_the_same_is_printed_as_plain_text(memory, request):
     stop_clocks(memory)
     put(memory, "invoice:42", f"{A}:7:web-1:2114", *range(5))
     put(memory, "half", f"{B}:9:web-2:1", 0, 1)
+    some_tasks(memory)
     with_rich = status()
     request.getfixturevalue("no_rich")
     plain = status()

@@ -14,9 +14,8 @@ import pytest
 from django.test import override_settings
 
 from django_redlock import NodesUnavailable, redlock
+from django_redlock.inspection import probe
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.transport import examine
-from tests.simulation.mutants import Edit, with_edits
 from tests.support.looked_at import check, counted_votes, status
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
@@ -81,22 +80,6 @@ def test_new_nodes_say_from_when_on_they_vote(new):
         assert re.search(r"not yet, no lock can be taken for \d{4} s more \(0 of 3", out)
         with pytest.raises(NodesUnavailable):
             redlock("x").acquire()
-
-
-def test_a_minority_under_the_guard_is_nothing_to_do(redlock_nodes, new):
-    """It is counted as what it is, and locks work."""
-    with configured([*redlock_nodes.urls[:2], new.urls[0]], **AGED):
-        found = told()
-        assert (found["code"], found["voting"], found["votes_in"]) == (0, 2, 0)
-        assert "default: ready (2 of 3 nodes vote, 2 are needed)" in check()[1]
-
-
-def test_errors_that_no_time_heals_are_worse(new):
-    """Where too few nodes can ever vote, the status is that of a failure."""
-    with configured([new.urls[0], "redis://127.0.0.1:1", "redis://127.0.0.1:2"], **HOUR):
-        found = told()
-        assert (found["code"], found["votes_in"]) == (4, None)
-        assert "no lock can be taken (0 of 3 nodes vote, 2 are needed)" in check()[1]
 
 
 @pytest.mark.slow
@@ -194,6 +177,16 @@ class Faults:
         return self.new[0].url
 
 
+# What redlock_check calls it, where that is an error; the others are waited for, or well.
+CODES = {
+    "dead": "connection_refused",
+    "replica": "replica",
+    "promoted": "promoted",
+    "cluster": "cluster",
+    "duplicate": "duplicate",
+    "confined_user": "rights_missing",
+    "of_another_type": "wrong_type",
+}
 EACH = [name for name, value in vars(Faults).items() if name[0] != "_" and callable(value)]
 
 
@@ -209,7 +202,10 @@ def test_each_place_counts_the_same(redlock_nodes, new, fault, guard):
         with configured([*redlock_nodes.urls[:2], entry], RESTART_GUARD=guard, **AGED):
             by_age = {"restarted", "emptied", "ahead"}  # what the guard is there for
             votes = 3 if fault == "well" or (fault in by_age and not guard) else 2
-            assert told()["voting"] == votes
+            found = told()
+            assert found["voting"] == votes
+            codes = [each["code"] for each in found["nodes"][2]["findings"]]
+            assert CODES.get(fault, "") in ["", *codes]
             assert counted_votes() == (votes, votes, votes)
 
 
@@ -224,8 +220,8 @@ def test_a_node_emptied_under_a_process_that_uses_it(redlock_nodes, new):
 # -- the tests can fail ---------------------------------------------------------------------------
 
 
-def test_a_check_that_knows_only_the_age_of_a_node_is_noticed(redlock_nodes, new):
+def test_a_check_that_knows_only_the_age_of_a_node_is_noticed(redlock_nodes, new, monkeypatch):
     """What was wrong: an emptied node, old enough, was taken for one that votes."""
-    edit = Edit(examine._Talk, "_guard_left", "question.read(answer)[0]", "0.0")
-    with with_edits(edit), pytest.raises(AssertionError):
+    monkeypatch.setattr(probe._Conversation, "_guard_left", lambda *_: 0.0)
+    with pytest.raises(AssertionError):
         test_each_place_counts_the_same(redlock_nodes, new, "emptied", guard=True)

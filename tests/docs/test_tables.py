@@ -39,12 +39,12 @@ from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import LEVELS, Event, EventKind, NodeTiming, TaskEvent, TaskOutcome
 from django_redlock.fencing import FencedRows, StaleFence, fenced
 from django_redlock.fencing import field as fence_field
-from django_redlock.inspection.results import Health, LockStatus
+from django_redlock.inspection.rows import EXIT
 from django_redlock.inspection.state import LockState
-from django_redlock.inspection.task_list import TaskState
+from django_redlock.inspection.survey import Health, LockStatus
+from django_redlock.inspection.tasks import TaskState
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
-from django_redlock.management.status.page import EXIT
 from django_redlock.signals import RobustSignal
 from django_redlock.views import checks as view_checks
 from django_redlock.views import single_flight

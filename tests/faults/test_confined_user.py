@@ -18,8 +18,7 @@ from django.test import override_settings
 from django_redlock import LockTaken, conf, redlock
 from django_redlock.core import completion
 from django_redlock.core.policy import Policy
-from django_redlock.inspection.results import Health
-from django_redlock.inspection.survey import survey
+from django_redlock.inspection.survey import Health, survey
 from django_redlock.inspection.tasks import list_tasks
 from django_redlock.locks.lock import Lock
 from django_redlock.testing import EmbeddedNodes

@@ -23,8 +23,7 @@ from benchmarks.peers import CLIENTS, SINGLE, Peer, PeerUnavailable
 from benchmarks.peers.environments import has_node
 from benchmarks.peers.process import NODE_CLIENTS
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
-from django_redlock.inspection.results import LockStatus
-from django_redlock.inspection.survey import survey
+from django_redlock.inspection.survey import LockStatus, survey
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 from tests.support.waiting import eventually
 

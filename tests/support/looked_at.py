@@ -57,7 +57,7 @@ def _by_status() -> int:
 
 
 def _by_admin() -> int:
-    from django_redlock.admin.page import PageQuery, look  # it needs the apps
+    from django_redlock.admin import PageQuery, look  # it needs the apps
 
     shown = re.search(r"\((\d+) of \d+ nodes vote", look(PageQuery(), 50)["summary"])
     assert shown

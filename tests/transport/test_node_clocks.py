@@ -122,7 +122,7 @@ def test_the_status_shows_a_wrong_clock():
     with old_nodes(3) as (_, proxies, _):
         proxies[2].clock = -100
         found = survey(conf.backend("default"))
-        assert (found.state(2), found.voting) == ("no vote", 2)
+        assert (found.nodes[2].state, found.voting) == ("no vote", 2)
         assert re.fullmatch(BEHIND, found.nodes[2].why)
         assert found.nodes[2].guard_left == 0
         lines = status().splitlines()
@@ -140,11 +140,11 @@ def test_a_node_whose_clock_was_set_counts_as_restarted():
         assert re.fullmatch(BEHIND, whys()[0])
         proxies[0].clock = 0
         eventually(lambda: GUARDED in whys()[0], every=0.05)
-        assert survey(conf.backend("default")).nodes[0].guard_left > 60
+        assert (survey(conf.backend("default")).nodes[0].guard_left or 0) > 60
         # Another connection of this process finds a clock that goes right, and is not fooled.
         conf.backend("default").group.close()
         assert GUARDED in whys()[0]
-        assert survey(conf.backend("default")).nodes[0].guard_left > 60
+        assert (survey(conf.backend("default")).nodes[0].guard_left or 0) > 60
 
 
 def test_a_node_that_is_older_than_its_last_life_counts_as_restarted():
@@ -154,7 +154,7 @@ def test_a_node_that_is_older_than_its_last_life_counts_as_restarted():
         nodes.restart(0)
         nodes[0].vouch("redlock:")
         eventually(lambda: GUARDED in whys()[0], every=0.05)
-        assert survey(conf.backend("default")).nodes[0].guard_left > 60
+        assert (survey(conf.backend("default")).nodes[0].guard_left or 0) > 60
         # What no client can know that did not see it: this node kept its mark.
         process(alias)("name").acquire().release()
 

@@ -583,8 +583,8 @@ def in_threads(redlock: LockTemplate, two: EmbeddedNodes) -> None:
             redlock(f"{name}!", wait=0.1).acquire()
     redlock([*names(redlock), "third"], wait=PATIENCE).acquire().release()
     backend = redlock._source("default")
-    assert survey(backend).heard[:2] == (True, True)
-    assert survey(backend, ["a", "b"]).heard[:2] == (True, True)
+    assert survey(backend).heard >= {0, 1}
+    assert survey(backend, ["a", "b"]).heard >= {0, 1}
 
 
 def in_tasks(redlock: LockTemplate, two: EmbeddedNodes) -> None:

@@ -16,9 +16,9 @@ from django.test import override_settings
 from django.utils.decorators import method_decorator
 from django.views.generic import View
 
+from django_redlock import checks as system_checks
 from django_redlock.apps import check_views
-from django_redlock.checks import options
-from django_redlock.checks.ids import E003
+from django_redlock.checks import E003
 from django_redlock.views import RedlockMiddleware, checks, lock, rest_framework, single_flight
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.addresses import explained
@@ -157,11 +157,13 @@ def missing() -> None:
     ("edit", "caught_by"),
     [
         (
-            Edit(options, "_problem", "backend.check_min_hold(options.min_hold or 0.0)", "pass"),
+            Edit(
+                system_checks, "_problem", "backend.check_min_hold(options.min_hold or 0.0)", "pass"
+            ),
             lambda: test_e003_a_lock_that_no_request_can_have({"min_hold": 61}, "min_hold"),
         ),
         (
-            Edit(options, "_problem", "known and alias not", "not known and alias not"),
+            Edit(system_checks, "_problem", "known and alias not", "not known and alias not"),
             lambda: test_e003_a_lock_that_no_request_can_have({"alias": "b"}, "alias 'b'"),
         ),
         (

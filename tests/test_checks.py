@@ -14,8 +14,7 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_redlock import checks
-from django_redlock.checks import caches, check_deployment, check_settings, network
-from tests.simulation.mutants import Edit, with_edits
+from django_redlock.checks import check_deployment, check_settings
 from tests.support.addresses import explained
 
 SECRET = "s3cr3t"
@@ -325,54 +324,3 @@ def test_no_check_contacts_anybody(monkeypatch):
     caches = {"locks": {"BACKEND": OTHERS, "LOCATION": "redis://elsewhere.example.com"}}
     assert ids(caches=caches, NODES=nodes) == []
     assert ids(deploy=True, caches=caches, NODES=nodes) == ["W017"]
-
-
-@pytest.mark.parametrize(
-    ("edit", "caught_by"),
-    [
-        (
-            Edit(
-                caches,
-                "_databases",
-                '{"db": options.get("db"), **parse_url(url)}',
-                "parse_url(url)",
-            ),
-            lambda: test_w016_is_not_for_another_database(APART[1]),
-        ),
-        (
-            Edit(caches, "_database", 'int(address.options.get("db") or 0)', "0"),
-            lambda: test_w016_is_not_for_another_database(APART[0]),
-        ),
-        (
-            Edit(caches, "_databases", 're.split("[;,]", locations)', "[locations]"),
-            lambda: test_w016_a_cache_in_the_database_of_a_node(SHARING[1]),
-        ),
-        (
-            Edit(network, "_ip", 'getattr(ip, "ipv4_mapped", None) or ip', "ip"),
-            lambda: test_w013_one_server_by_two_names(
-                "redis://127.0.0.1", "redis://[::ffff:127.0.0.1]"
-            ),
-        ),
-        (
-            Edit(network, "_is_inside", '"." not in host or ', ""),
-            lambda: test_w017_is_not_for_private_places("redis://node-1"),
-        ),
-        (
-            Edit(network, "_is_inside", "ip.is_private", "not ip.is_private"),
-            lambda: test_w017_without_tls_to_somewhere("redis://8.8.8.8"),
-        ),
-        (
-            Edit(network, "_verifies", '"none", None, ', '"none", '),
-            lambda: test_w018_tls_that_verifies_nothing({"ssl_cert_reqs": None}),
-        ),
-        (
-            Edit(network, "_verifies", "verified and", "verified or"),
-            lambda: test_w018_tls_that_verifies_nothing({"ssl_check_hostname": False}),
-        ),
-    ],
-    ids=lambda value: value.new if isinstance(value, Edit) else "",
-)
-def test_a_mistake_of_a_check_is_noticed(edit, caught_by):
-    """The tests above can fail."""
-    with with_edits(edit), pytest.raises((AssertionError, ValueError)):
-        caught_by()

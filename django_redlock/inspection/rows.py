@@ -1,0 +1,431 @@
+"""Rows, sentences and documents of what was found: made once, for the commands and the admin page.
+
+A row is a dictionary of texts; each face shows the columns that it has room for. Here every text
+that comes from a node, a client or the settings passes through ``printable``: whoever can name a
+lock chooses it.
+
+A new field of a node is an entry in ``node``, with its column in ``STATUS_COLUMNS`` or
+``CHECK_COLUMNS``, and one in ``_node_values``, with its key in ``STATUS_KEYS`` or ``CHECK_KEYS``.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from django_redlock.core.reasons import action, code_of, describe, printable
+
+from .examination import Examination
+from .probe import WORST_FIRST, Finding, Level, NodeReport, NodeState
+from .survey import Cell, Health, HeldLock, LockStatus, Report, Wanted
+from .tasks import Task, TaskState
+
+EXIT: Final = {Health.OK: 0, Health.DEGRADED: 3, Health.NO_MAJORITY: 4, Health.NOT_YET: 5}
+NOTHING: Final = "-"
+UNKNOWN: Final = "another client"
+LETTERS: Final = string.ascii_uppercase
+MINUTE, HOUR, DAY = 60, 3600, 86400
+# How a state looks: "good", "odd", "bad" or "calm". Equal texts of different kinds look the same.
+MOODS: Final[Mapping[str | None, str]] = {
+    Health.OK: "good",
+    Health.DEGRADED: "odd",
+    Health.NOT_YET: "odd",
+    Health.NO_MAJORITY: "bad",
+    NodeState.UP: "good",
+    NodeState.NO_VOTE: "odd",
+    NodeState.DOWN: "bad",
+    LockStatus.HELD: "good",
+    LockStatus.RESTING: "calm",
+    LockStatus.PARTIAL: "odd",
+    LockStatus.SPLIT: "odd",
+    LockStatus.UNCLEAR: "bad",
+    LockStatus.FREE: "calm",
+    TaskState.RUNNING: "good",
+    TaskState.QUEUED: "calm",
+    TaskState.FINISHED: "calm",
+    None: "good",  # no finding
+    Level.NOTE: "good",
+    Level.WARNING: "odd",
+    Level.ERROR: "bad",
+}
+
+
+class Span(NamedTuple):
+    """A text and how it looks: a mood, "strong", "quiet" or ""."""
+
+    text: str
+    mood: str = ""
+
+
+class Table(NamedTuple):
+    """Rows under their heads; the texts of the columns that are ``folded`` may be long."""
+
+    heads: tuple[str, ...]
+    rows: list[list[Span]]
+    folded: tuple[int, ...] = (0, 1)
+
+
+Paragraph: TypeAlias = tuple[Span, ...]  # an empty one separates
+Blocks: TypeAlias = Iterator[Paragraph | Table]
+
+
+def _table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
+    """Make a table of some columns of rows; the mood of a text is beside it."""
+    heads = tuple(column.replace("_", " ") for column in columns)
+    cells = [
+        [Span(row[each] or NOTHING, row.get(f"{each}_mood", "")) for each in columns]
+        for row in rows
+    ]
+    return Table(heads, cells)
+
+
+def age(seconds: float) -> str:
+    """Format seconds for people, by the two largest units at most."""
+    whole = int(seconds)
+    if whole < MINUTE:
+        return f"{whole} s"
+    if whole < HOUR:
+        return f"{whole // MINUTE} min"
+    if whole < DAY:
+        return f"{whole // HOUR} h {whole % HOUR // MINUTE} min"
+    return f"{whole // DAY} d {whole % DAY // HOUR} h"
+
+
+def seconds(left: float | None) -> str:
+    """Format seconds as the page's script does, in any language; "" for what never expires."""
+    return "" if left is None else f"{left:.1f}"
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+STATUS_COLUMNS: Final = ("node", "state", "version", "uptime", "role", "round_trip", "guard")
+CHECK_COLUMNS: Final = (
+    *("node", "is", "version", "role", "round_trip", "clock", "full_memory", "keeps", "rights"),
+)
+LOCK_COLUMNS: Final = ("lock", "holder", "on", "seconds_left", "is")
+TASK_COLUMNS: Final = ("task", "locks", "id", "on", "seconds_left", "is")
+
+
+def node(node: NodeReport) -> dict[str, str]:
+    """Make the texts about a node; "" where it told nothing."""
+    state, left = node.state, node.guard_left
+    why = printable(describe(node.reason or node.warning, brief=True))
+    limited = node.maxmemory_policy if node.maxmemory else "no limit"
+    kept = [*["append-only file"] * bool(node.append_only), *["snapshots"] * bool(node.snapshots)]
+    keeps = "" if node.append_only is node.snapshots is None else ", ".join(kept) or "nothing"
+    return {
+        "node": printable(node.label),
+        "state": f"{state}: {why}" if why else state.value,
+        "state_mood": "odd" if node.voting and node.warning else MOODS[state],
+        "badge": state.value,
+        "why": why,
+        "is": node.level or "well",
+        "is_mood": MOODS[node.level],
+        "version": printable(node.software),
+        "role": printable(node.role),
+        "uptime": "" if node.uptime is None else age(node.uptime),
+        "round_trip": "" if node.round_trip is None else f"{node.round_trip * 1000:.2f} ms",
+        "guard": f"{left:.0f} s" if left else "",
+        "guard_seconds": seconds(left) if left else "",
+        "clock": "" if node.clock_ahead is None else f"{node.clock_ahead:+.3f} s",
+        "full_memory": "" if node.maxmemory is None else printable(limited or ""),
+        "keeps": keeps,
+        "rights": {True: "all", False: "too few", None: ""}[node.rights],
+    }
+
+
+def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> dict[str, Any]:
+    """Make the texts about a lock. If several owners have keys, letters tell the keys apart."""
+    owners = lock.owners
+    letters = dict(zip((each.owner for each in owners), LETTERS, strict=False))
+    letters = letters if len(owners) > 1 else {}
+    labels = [printable(each.label) or UNKNOWN for each in owners]
+    if len(owners) > 1 and lock.kind not in {LockStatus.HELD, LockStatus.RESTING}:
+        # Nobody holds it: everybody who left a key, and on how many nodes.
+        labels = [f"{label} on {each.on}" for label, each in zip(labels, owners, strict=True)]
+        holder = ", ".join(labels)
+    else:
+        holder = labels[0] if labels else ""
+    return {
+        "lock": printable(lock.name),
+        "holder": holder,
+        "owners": [
+            {"label": printable(each.label), "letter": letters.get(each.owner, ""), "on": each.on}
+            for each in owners
+        ],
+        "fence": "" if lock.fence is None else str(lock.fence),
+        "is": lock.kind.value,
+        "is_mood": MOODS[lock.kind],
+        **_left(lock),
+        "majority": lock.on >= majority,
+        "cells": [
+            _cell(i, cell, each, letters)
+            for i, (cell, each) in enumerate(zip(lock.cells, nodes, strict=True), start=1)
+        ],
+    }
+
+
+def _cell(
+    number: int, cell: Cell | None, node: NodeReport, letters: Mapping[str, str]
+) -> dict[str, Any]:
+    return {
+        "node": number,
+        "heard": node.heard,
+        "found": cell is not None,
+        "left": seconds(cell.left) if cell else "",
+        "letter": letters.get(cell.owner, "") if cell else "",
+    }
+
+
+def task(task: Task) -> dict[str, Any]:
+    """Make the texts about a task."""
+    names = [printable(name) for name in task.names]
+    return {
+        "task": printable(task.task),
+        "locks": ", ".join(names),
+        "names": names,
+        "id": printable(task.task_id),
+        "is": task.state.value,
+        "is_mood": MOODS[task.state],
+        **_left(task),
+        "majority": task.state not in {TaskState.PARTIAL, TaskState.UNCLEAR},
+    }
+
+
+def _left(what: HeldLock | Task) -> dict[str, str]:
+    """Make the texts that locks and tasks have alike: on how many nodes, and for how long."""
+    low, high = seconds(what.lowest), seconds(what.highest)
+    if not what.on:
+        left = ""
+    elif not low:
+        left = "never expires"
+    else:
+        left = f"{low} to {high or 'never'}" if low != high else low
+    return {"on": f"{what.on} of {what.of}", "seconds_left": left, "low": low, "high": high}
+
+
+# -- redlock_status -------------------------------------------------------------------------------
+
+
+def status(found: Report, wanted: Wanted) -> Blocks:
+    """Yield the sentence, the nodes, the locks and the tasks of one alias."""
+    yield _headline(found)
+    yield ()
+    yield _table(STATUS_COLUMNS, map(node, found.nodes))
+    for advice in found.advice:
+        yield (Span(printable(describe(advice)), "quiet"),)
+    yield ()
+    if found.locks:
+        rows = [lock(each, found.nodes, found.majority) for each in found.locks]
+        yield _table(LOCK_COLUMNS, rows)
+    if found.complete:
+        for sentence in wanted.unmet(found):
+            yield (Span(printable(sentence)),)
+    elif not found.locks:
+        yield (Span("Too few nodes answered to know what is held."),)
+    if found.beyond:
+        yield (Span(f"{found.beyond} more match; --limit shows more.", "odd"),)
+    elif found.truncated and not wanted.patterns:
+        shown = f"More locks are held than these {len(found.locks)}; --limit shows more."
+        yield (Span(shown, "odd"),)
+    if found.unsearched:
+        yield (Span("More names are held than were looked at: others may match, too.", "odd"),)
+    yield from _tasks(found, wanted)
+
+
+def _tasks(found: Report, wanted: Wanted) -> Blocks:
+    """Yield the tasks, if there are any; most deployments have none."""
+    tasks = found.tasks
+    if tasks.tasks:
+        yield ()
+        yield _table(TASK_COLUMNS, map(task, tasks.tasks))
+    elif wanted.finished and found.complete:
+        yield (Span("No such task is queued or running, or has finished."),)
+    if tasks.beyond:
+        yield (Span(f"{tasks.beyond} more tasks; --limit shows more.", "odd"),)
+    if tasks.truncated:
+        more = "More names are kept than were looked at: there may be more tasks."
+        yield (Span(more, "odd"),)
+
+
+def _headline(found: Report | Examination) -> Paragraph:
+    summary = printable(describe(found.summary))
+    return Span(f"{printable(found.alias)}: ", "strong"), Span(summary, MOODS[found.health])
+
+
+def status_document(found: Sequence[Report]) -> dict[str, Any]:
+    """Make the document of ``--json``; its keys are listed in the documentation and stay."""
+    return _document(found, map(_status_values, found))
+
+
+def _document(
+    found: Sequence[Report | Examination], values: Iterable[dict[str, Any]]
+) -> dict[str, Any]:
+    health = Health.worst(each.health for each in found)
+    aliases = {each.alias: value for each, value in zip(found, values, strict=True)}
+    return {"health": health.value, "aliases": aliases}
+
+
+STATUS_KEYS: Final = (
+    *("node", "voting", "answered", "why", "code", "version", "role", "uptime", "round_trip"),
+    *("guard_left", "maxmemory", "maxmemory_policy", "evicted_keys", "evicts"),
+)
+CHECK_KEYS: Final = (
+    *("node", "reached", "voting", "guard_left", "findings", "version", "role", "uptime"),
+    *("round_trip", "clock_ahead", "maxmemory", "maxmemory_policy", "evicted_keys"),
+    *("append_only", "snapshots", "rights"),
+)
+
+
+def _node_values(node: NodeReport) -> dict[str, Any]:
+    """Return all values of a node, by the keys of both documents."""
+    return {
+        "node": node.label,
+        "answered": node.heard,
+        "reached": node.heard,
+        "voting": node.voting,
+        "why": node.why,
+        "code": node.code,
+        "findings": list(map(_finding_values, node.findings)),
+        "version": node.software,
+        "role": node.role,
+        "uptime": _rounded(node.uptime),
+        "round_trip": _rounded(node.round_trip, 6),
+        "guard_left": _rounded(node.guard_left),
+        "clock_ahead": _rounded(node.clock_ahead, 6),
+        "maxmemory": node.maxmemory,
+        "maxmemory_policy": node.maxmemory_policy,
+        "evicted_keys": node.evicted_keys,
+        "evicts": node.evicts,
+        "append_only": node.append_only,
+        "snapshots": node.snapshots,
+        "rights": node.rights,
+    }
+
+
+def _rounded(number: float | None, digits: int = 3) -> float | None:
+    return None if number is None or math.isinf(number) else round(number, digits)
+
+
+def _only(keys: Sequence[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: values[key] for key in keys}
+
+
+def _status_values(found: Report) -> dict[str, Any]:
+    return {
+        "health": found.health.value,
+        "majority": found.majority,
+        "truncated": found.truncated,
+        "beyond": found.beyond,
+        "nodes": [_only(STATUS_KEYS, _node_values(each)) for each in found.nodes],
+        "locks": [_lock_values(each, found.nodes) for each in found.locks],
+        "tasks": [
+            {
+                "task": each.task,
+                "id": each.task_id,
+                "state": each.state.value,
+                "names": list(each.names),
+                **_left_values(each),
+            }
+            for each in found.tasks.tasks
+        ],
+        "tasks_truncated": found.tasks.truncated or found.tasks.beyond > 0,
+    }
+
+
+def _lock_values(lock: HeldLock, nodes: Sequence[NodeReport]) -> dict[str, Any]:
+    return {
+        "name": lock.name,
+        "kind": lock.kind.value,
+        "holder": lock.holder,
+        "fence": lock.fence,
+        **_left_values(lock),
+        "cells": [
+            {
+                "node": node.label,
+                "left": _rounded(cell.left),
+                "owner": cell.owner,
+                "holder": cell.label,
+            }
+            for node, cell in zip(nodes, lock.cells, strict=True)
+            if cell is not None
+        ],
+    }
+
+
+def _left_values(what: HeldLock | Task) -> dict[str, Any]:
+    return {
+        "on": what.on,
+        "of": what.of,
+        "lowest": _rounded(what.lowest),
+        "highest": _rounded(what.highest),
+    }
+
+
+# -- redlock_check --------------------------------------------------------------------------------
+
+
+def check(found: Examination) -> Blocks:
+    """Yield the sentence, the nodes and the findings of one alias."""
+    yield _headline(found)
+    yield ()
+    if found.nodes:
+        yield _table(CHECK_COLUMNS, map(node, found.nodes))
+        yield ()
+    rows = _finding_rows(found)
+    if rows:
+        yield Table(("node", "what to do", "is"), rows)
+    else:
+        yield (Span("There is nothing to do."),)
+
+
+def _finding_rows(found: Examination) -> list[list[Span]]:
+    """Make the rows of findings, the worst first; what is said of all nodes is said once."""
+    nodes: dict[tuple[Level, str], list[str]] = {}
+    for each in found.nodes:
+        for finding in each.findings:
+            nodes.setdefault((finding.level, _sentence(finding)), []).append(each.label)
+    for finding in found.findings:
+        nodes[finding.level, _sentence(finding)] = ["all nodes"]
+    rows = []
+    for level, sentence in sorted(nodes, key=lambda key: WORST_FIRST.index(key[0])):
+        labels = nodes[level, sentence]
+        everywhere = ["all nodes"] if len(labels) == found.size > 1 else labels
+        rows += [
+            [Span(printable(label)), Span(sentence), Span(level, MOODS[level])]
+            for label in everywhere
+        ]
+    return rows
+
+
+def _sentence(finding: Finding) -> str:
+    """Say what it is, and what to do."""
+    what, do = describe(finding.reason), action(finding.reason)
+    return printable(f"{what}; {do}" if do else what)
+
+
+def check_document(found: Sequence[Examination]) -> dict[str, Any]:
+    """Make the document of ``--json``; its keys are listed in the documentation and stay."""
+    return _document(found, map(_check_values, found))
+
+
+def _check_values(found: Examination) -> dict[str, Any]:
+    return {
+        "health": found.health.value,
+        "majority": found.majority,
+        "usable": found.usable,
+        "voting": found.voting,
+        "votes_in": _rounded(found.votes_in),
+        "findings": list(map(_finding_values, found.findings)),
+        "nodes": [_only(CHECK_KEYS, _node_values(each)) for each in found.nodes],
+    }
+
+
+def _finding_values(finding: Finding) -> dict[str, str]:
+    return {
+        "level": finding.level.value,
+        "code": code_of(finding.reason),
+        "text": _sentence(finding),
+    }

@@ -1,0 +1,192 @@
+"""What the commands have in common: the aliases they are asked for, and how they print.
+
+With rich there are colours, and long texts are folded inside their column. Without it the text is
+plain and aligned.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
+
+from django_redlock import conf
+from django_redlock.backend import Backend
+from django_redlock.inspection.examination import Examination
+from django_redlock.inspection.rows import EXIT, Blocks, Paragraph, Span, Table
+from django_redlock.inspection.survey import Health, Report
+
+T = TypeVar("T", bound=Report | Examination)
+WIDTH: Final = 120  # columns where the output is no terminal
+STYLES: Final = {"good": "green", "odd": "yellow", "bad": "red", "strong": "bold", "quiet": "dim"}
+
+
+class NodesCommand(BaseCommand):
+    """A command that asks the nodes of aliases, and exits with the status of the worst."""
+
+    requires_system_checks = ()  # it must run when something is wrong
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare ``--alias`` and ``--json``."""
+        parser.add_argument(
+            "--alias",
+            action="append",
+            dest="aliases",
+            metavar="ALIAS",
+            help="an alias of REDLOCK; may be repeated (default: all)",
+        )
+        parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+    def backends(self, aliases: Sequence[str] | None) -> list[Backend]:
+        """Return the backends of these aliases, each once; without any, of all.
+
+        Raises:
+            CommandError: the settings are wrong, or name no alias.
+        """
+        try:
+            found = [conf.backend(alias) for alias in dict.fromkeys(aliases or conf.aliases())]
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from None
+        if not found:
+            raise CommandError("REDLOCK names no alias: there is nothing to show")
+        return found
+
+    def show(
+        self,
+        found: Sequence[T],
+        blocks: Callable[[T], Blocks],
+        document: Callable[[Sequence[T]], dict[str, Any]],
+        options: dict[str, Any],
+    ) -> None:
+        """Print what was found of each alias, as tables or as JSON, and exit.
+
+        Raises:
+            SystemExit: with the status of the alias that is worst off, unless that is 0.
+        """
+        if options["json"]:
+            write(self.stdout, json.dumps(document(found), indent=2) + "\n")
+        else:
+            shown: list[Paragraph | Table] = []
+            for alias in found:
+                shown += [(), *blocks(alias)] if shown else blocks(alias)
+            no_color, force_color = options["no_color"], options["force_color"]
+            text = printed(shown, self.stdout, no_color=no_color, force_color=force_color)
+            write(self.stdout, text)
+        code = EXIT[Health.worst([each.health for each in found])]
+        if code:
+            raise SystemExit(code)
+
+
+def write(to: OutputWrapper, text: str) -> None:
+    """Print the text. A reader that closes the pipe early, as ``head`` does, is no error."""
+    try:
+        to.write(text, ending="")
+        to.flush()
+    except BrokenPipeError:
+        # Else Python would flush the rest when it ends, and fail.
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), to.fileno())
+
+
+def printed(
+    blocks: Iterable[Paragraph | Table],
+    to: OutputWrapper,
+    *,
+    no_color: bool = False,
+    force_color: bool = False,
+) -> str:
+    """Return paragraphs and tables as the text to print; what ``to`` cannot show is escaped."""
+    encoding = getattr(to, "encoding", None) or "utf-8"
+
+    def encodable(span: Span) -> Span:
+        return span._replace(text=span.text.encode(encoding, "backslashreplace").decode(encoding))
+
+    shown = [
+        block._replace(rows=[list(map(encodable, row)) for row in block.rows])
+        if isinstance(block, Table)
+        else tuple(map(encodable, block))
+        for block in blocks
+    ]
+    try:
+        return _with_rich(shown, to, encoding, no_color=no_color, force_color=force_color)
+    except ImportError:  # rich is an extra
+        return _plain(shown)
+
+
+def _plain(blocks: Iterable[Paragraph | Table]) -> str:
+    """Return lines; columns are as wide as their longest text, two spaces apart."""
+    lines = []
+    for block in blocks:
+        if not isinstance(block, Table):
+            lines.append("".join(span.text for span in block))
+            continue
+        rows = [list(block.heads), *([span.text for span in row] for row in block.rows)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        rows.insert(1, ["-" * width for width in widths])
+        for row in rows:
+            padded = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+            lines.append("  ".join(padded).rstrip())
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _with_rich(
+    blocks: Iterable[Paragraph | Table],
+    to: OutputWrapper,
+    encoding: str,
+    *,
+    no_color: bool,
+    force_color: bool,
+) -> str:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    class Output(io.StringIO):
+        """What will be printed at once, for a console that wants to know where."""
+
+        @property
+        def encoding(self) -> str:  # type: ignore[override] # of a StringIO it is None
+            return encoding
+
+        def isatty(self) -> bool:
+            return to.isatty()
+
+    output = Output()
+    console = Console(
+        file=output,
+        width=None if to.isatty() else WIDTH,
+        color_system=None if no_color else "auto",
+        force_terminal=force_color or None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+
+    def text(span: Span) -> Text:  # so that none of it is markup
+        return Text(span.text, STYLES.get(span.mood, ""), overflow="fold")
+
+    for block in blocks:
+        if not isinstance(block, Table):
+            console.print(*map(text, block), sep="")
+            continue
+        table = RichTable(
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),  # and one that the box has: two between the columns
+            pad_edge=False,
+            show_edge=False,
+            header_style="bold",
+        )
+        for position, head in enumerate(block.heads):
+            table.add_column(head, no_wrap=position not in block.folded, overflow="fold")
+        for row in block.rows:
+            table.add_row(*map(text, row))
+        console.print(table)
+    return output.getvalue()
