@@ -1,6 +1,6 @@
 """What ``@locked_task`` was told about a function: its options, and which lock a call takes.
 
-The plan is an attribute of the decorated function. The run of a message and whoever sends one look
+The plan is an attribute of the decorated function. The publisher of a message and its run read it
 there, so both make the same key.
 """
 

@@ -92,6 +92,16 @@ def held_name() -> Any:
     return None if lease is None else lease.name
 
 
+def locked(on_conflict: str, **options: Any) -> Callable[..., Any]:
+    """A function under the lock "name"."""
+
+    @locked_task("name", on_conflict=on_conflict, **options)
+    def work(value=None):
+        return value or held_name()
+
+    return work
+
+
 def label_of(name: str, alias: str = "default") -> set[str]:
     """The owner labels in the keys of a name."""
     with pytest.raises(LockTaken) as refused:

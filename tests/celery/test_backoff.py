@@ -8,8 +8,7 @@ import pytest
 
 from django_redlock.celery.backoff import LEAST, MOST, RECOVERY, RunWait, WaitBudget
 
-from .desk import Desk, hold, memory, sent
-from .test_task import locked
+from .desk import Desk, hold, locked, memory, sent
 
 # -- in the worker -----------------------------------------------------------------------------
 

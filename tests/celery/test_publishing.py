@@ -42,8 +42,7 @@ from django_redlock.core.reasons import ReasonCode
 from tests.faults.injected import Injector, Interruption
 from tests.support.waiting import eventually
 
-from .desk import Desk, held_name, hold, is_free, marked, memory, nothing, sent
-from .test_task import locked
+from .desk import Desk, held_name, hold, is_free, locked, marked, memory, nothing, sent
 
 # -- from publish to the end -------------------------------------------------------------------
 

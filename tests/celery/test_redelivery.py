@@ -21,8 +21,7 @@ from django_redlock.celery.publishing import HEADER
 from django_redlock.core.names import check_names
 from django_redlock.leases.keeping import record
 
-from .desk import Desk, Work, hold, is_free, is_ignored, label_of, memory, sent
-from .test_task import locked
+from .desk import Desk, Work, hold, is_free, is_ignored, label_of, locked, memory, sent
 
 # -- a message that is refused -----------------------------------------------------------------
 

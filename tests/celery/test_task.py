@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from django_redlock.celery import LockedTask, locked_task
 from django_redlock.celery.arguments import digest
 from django_redlock.leases import context
 
-from .desk import held_name, hold, is_free, memory, sent
+from .desk import held_name, hold, is_free, locked, memory, sent
 
 # -- decorating --------------------------------------------------------------------------------
 
@@ -130,16 +130,6 @@ def test_arguments_are_still_checked_where_the_task_is_sent(desk):
 
 
 # -- called, and eager -------------------------------------------------------------------------
-
-
-def locked(on_conflict: str, **options: Any) -> Callable[..., Any]:
-    """A function under the lock "name"."""
-
-    @locked_task("name", on_conflict=on_conflict, **options)
-    def work(value=None):
-        return value or held_name()
-
-    return work
 
 
 def test_a_direct_call_is_locked_too(desk):
