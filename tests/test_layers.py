@@ -23,6 +23,7 @@ PACKAGE = Path(django_redlock.__file__).parent
 FLOORS = (
     "extras",
     "core",
+    "interruption",
     "concurrency",
     "transport",
     "event_types",

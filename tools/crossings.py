@@ -62,6 +62,7 @@ TOGETHER: Final = {
     "question": "fanout/votes",
     "anodes": "fanout/multiplexer",
     "alarms": "fanout/multiplexer",
+    "interruption": "concurrency",
     "farewells": "concurrency",
     "latches": "concurrency",
     "event_loops": "concurrency",

@@ -12,10 +12,10 @@ import logging
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from django_redlock.concurrency.one_step import first
 from django_redlock.core import hold
 from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.interruption import first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

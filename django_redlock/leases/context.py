@@ -21,7 +21,7 @@ from django_redlock.core.protocol import Answer
 from django_redlock.core.reasons import ReasonCode, because
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from .lease import Lease
 
@@ -140,6 +140,18 @@ def _outermost_first() -> Iterator[Lease]:
 
 def _is_held(lease: Lease | None) -> TypeGuard[Lease]:
     return lease is not None and not (lease.ended or lease.torn)
+
+
+def innermost(of: Sequence[Lease]) -> Lease:
+    """Return the innermost of these leases in this thread or task, also a released one.
+
+    If this thread or task has none, return one of another: one that is over first.
+    """
+    for lease in leases():
+        if lease in of:
+            return lease
+    ended = [lease for lease in of if lease.ended or lease.lost]
+    return (ended or of)[-1]
 
 
 def current_lease() -> Lease | None:

@@ -15,7 +15,7 @@ watches these leases too, a little later: it steps in when the loop is blocked, 
 closed.
 
 A daemon thread, silent at exit; a forked child begins with no leases. The thread sleeps on a
-``Bell``, and no other thread takes a lock that an interruption could leave locked.
+``ThreadWakeup``, and no other thread takes a lock that an interruption could leave locked.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from django_redlock.concurrency.latches import Bell
 from django_redlock.concurrency.loops import PerLoop, running_loop
 from django_redlock.concurrency.threads import WorkerThreads, start_thread
 from django_redlock.core.policy import boottime
+from django_redlock.interruption import ThreadWakeup
 
 from .batch import RenewalBatch, Wounded, batches
 from .loop_watchdog import LoopWatchdog
@@ -81,12 +81,12 @@ class Watchdog:
     def reset(self) -> None:
         """Forget all leases, as a forked child must: they are its parent's."""
         self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
-        self._bell = Bell()
+        self._wakeup = ThreadWakeup()
         self._own = RenewalSchedule()
         self._of_loops = RenewalSchedule(lag=LAG, grace=GRACE)
         self._workers = WorkerThreads()
         self._healers: dict[int, Healer] = {}  # by group
-        self._sleeps_until = self._rung_for = math.inf
+        self._sleeps_until = self._woken_for = math.inf
         self._running = False
         self._in_loops = PerLoop(LoopWatchdog)
 
@@ -98,8 +98,8 @@ class Watchdog:
         with self._lock:
             when = (self._own if loop is None else self._of_loops).add(lease)
             if when < self._sleeps_until:
-                self._rung_for = min(when, self._rung_for)
-                self._bell.ring()
+                self._woken_for = min(when, self._woken_for)
+                self._wakeup.wake()
         if not self._running:
             try:
                 start_thread(self._run)
@@ -111,7 +111,7 @@ class Watchdog:
 
     def _wake(self) -> None:
         if self._next() < self._sleeps_until:
-            self._bell.ring()
+            self._wakeup.wake()
 
     def _run(self) -> None:
         with self._lock:
@@ -127,20 +127,20 @@ class Watchdog:
     def _attend(self) -> None:
         """Wait until there is something to do, and have it done.
 
-        A lease that rang the bell may be released by now. The thread wakes at its time all the
-        same: so the next ones, which are due later, ring no bell.
+        A lease that woke the thread may be released by now. The thread wakes at its time all the
+        same: so the next ones, which are due later, wake it no more.
         """
         schedules = (self._own, self._of_loops)
         with self._lock:
-            self._sleeps_until = min(self._rung_for, self._next())
+            self._sleeps_until = min(self._woken_for, self._next())
         left = self._sleeps_until - boottime()
         if left > 0:
-            self._bell.sleep(left)
+            self._wakeup.sleep(left)
         with self._lock:
             self._sleeps_until = -math.inf  # awake: no need to be woken
             now = boottime()
-            if self._rung_for <= now:
-                self._rung_for = math.inf
+            if self._woken_for <= now:
+                self._woken_for = math.inf
             taken = [(schedule, *schedule.take(now)) for schedule in schedules]
         for schedule, over, due in taken:
             self._tell([lease for lease in over if lease.over() or lease.untold])

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from django_redlock import events
-from django_redlock.concurrency.one_step import drain
 from django_redlock.core import hold
 from django_redlock.core.protocol import Answer
 from django_redlock.events import EventKind
 from django_redlock.fanout.memory.group import MemoryNodes
 from django_redlock.inspection import shown, survey
+from django_redlock.interruption import drain
 
 if TYPE_CHECKING:
     from types import FrameType

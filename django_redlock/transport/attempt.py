@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from django_redlock.concurrency.latches import Latch
+from django_redlock.interruption import Latch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

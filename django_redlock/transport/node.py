@@ -11,10 +11,10 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from django_redlock.concurrency.one_step import drain
 from django_redlock.core.policy import boottime
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import Reason, ReasonCode, because, code_of, describe
+from django_redlock.interruption import drain
 
 from .admission import SKEW, duplicated, guarded, wrong_clock
 from .attempt import ConnectAttempt

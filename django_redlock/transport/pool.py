@@ -14,9 +14,9 @@ import weakref
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from django_redlock.concurrency.one_step import drain, remove, taken
 from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.core.reasons import Reason, ReasonCode, because
+from django_redlock.interruption import drain, remove, taken
 
 from .pending import nobody, undoing_until
 from .silence import silence

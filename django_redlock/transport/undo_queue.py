@@ -15,8 +15,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
-from django_redlock.concurrency.one_step import first
 from django_redlock.core.protocol import Answer
+from django_redlock.interruption import first
 
 if TYPE_CHECKING:
     from collections.abc import Callable

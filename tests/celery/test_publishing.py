@@ -27,10 +27,10 @@ from django_redlock.celery import DuplicateTask, LockedTask, locked_task
 from django_redlock.celery.checks import check_tasks
 from django_redlock.celery.publishing import messages
 from django_redlock.celery.publishing.marks import HEADER, Carried, Mark, Marking, mark_in
-from django_redlock.concurrency.latches import Latch
 from django_redlock.core import marks as core
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.fanout.memory.node import MemoryNode
+from django_redlock.interruption import Latch
 from django_redlock.leases import context
 from tests.faults.injected import Injector, Interruption
 from tests.simulation.mutants.edits import Edit, with_edits

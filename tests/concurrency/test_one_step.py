@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from django_redlock import conf, redlock
-from django_redlock.concurrency import farewells
-from django_redlock.concurrency.farewells import Farewell, gone
+from django_redlock import conf, interruption, redlock
 from django_redlock.core.protocol import Command, Request
 from django_redlock.fanout.group import NodeGroup
 from django_redlock.fanout.memory.node import MemoryNode
+from django_redlock.interruption import SafeFinalizer, forgotten
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.state import LeaseState
 from django_redlock.transport.connection import Connection
@@ -164,9 +163,9 @@ def test_a_handler_closes_a_connection_that_is_being_closed(node, broken, monkey
 
 def look_then_first(_: object = None) -> None:
     """Look whether one is gone, and jump back before it is taken."""
-    while gone:
-        gone[0].do()
-        gone.popleft()
+    while forgotten:
+        forgotten[0].do()
+        forgotten.popleft()
 
 
 @BOTH
@@ -174,23 +173,23 @@ def test_a_handler_does_the_jobs_of_what_is_gone(broken, monkeypatch):
     """Each is done, by one of the two."""
     done: list[int] = []
     if broken:
-        put(look_then_first, farewells, "settle", monkeypatch)
+        put(look_then_first, interruption, "settle", monkeypatch)
 
     def prepare() -> None:
         done.clear()
         for number in range(3):
             thing = type("Thing", (), {})()
-            farewell = Farewell(thing, partial(done.append, number))
-            gone.append(farewell)
-            kept.append((thing, farewell))
+            finalizer = SafeFinalizer(thing, partial(done.append, number))
+            forgotten.append(finalizer)
+            kept.append((thing, finalizer))
 
     def act() -> None:
-        farewells.settle()
+        interruption.settle()
         assert set(done) == {0, 1, 2}
 
     kept: list[object] = []
-    raises(broken, lambda: at_each_point(act, farewells.settle, prepare))
-    gone.clear()
+    raises(broken, lambda: at_each_point(act, interruption.settle, prepare))
+    forgotten.clear()
 
 
 def look_then_pop_first(node: MemoryNode, queue: str, wakeup: str, px: int) -> None:

@@ -21,9 +21,9 @@ from unittest.mock import patch
 
 import django_redlock.leases.state
 from django_redlock.backend import Backend, Group
-from django_redlock.concurrency.latches import Bell
 from django_redlock.concurrency.loops import running_loop
 from django_redlock.core import hold
+from django_redlock.interruption import ThreadWakeup
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.schedule import RenewalSchedule
 from django_redlock.leases.watchdog import watchdog
@@ -184,8 +184,9 @@ def locked() -> list[str]:
 def _locks() -> Iterator[tuple[str, Any]]:
     """Every lock that a module or an object of the package has, and what it is called."""
     for each in gc.get_objects():
-        if not str(type(each).__module__).startswith("django_redlock") or isinstance(each, Bell):
-            continue  # a bell is locked while it is silent
+        kind = type(each)
+        if not str(kind.__module__).startswith("django_redlock") or kind is ThreadWakeup:
+            continue  # one is locked until it wakes a thread
         slots: Iterable[str] = getattr(type(each), "__slots__", ())
         values = {name: getattr(each, name, None) for name in slots}
         values.update(getattr(each, "__dict__", {}))

@@ -36,13 +36,13 @@ from django_redlock.backend import Backend, Group
 from django_redlock.concurrency.loops import PerLoop
 from django_redlock.core.policy import Policy
 from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.interruption import Block
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.loop_watchdog import LoopWatchdog
 from django_redlock.leases.schedule import RenewalSchedule
 from django_redlock.leases.watchdog import Watchdog, watchdog
-from django_redlock.leases.with_blocks import Block
-from django_redlock.locks import exits, holding
-from django_redlock.locks.lock import Lock
+from django_redlock.locks import holding
+from django_redlock.locks.lock import Lock, leave
 from django_redlock.locks.template import LockTemplate
 from django_redlock.transport import attempt
 from tests.support.loops import group_of
@@ -265,7 +265,8 @@ TASKS: dict[str, Callable[[Lock], Awaitable[None]]] = {
     each.__name__: each for each in (ablock, aextended, arenewed)
 }
 FIRST = "first"  # a block whose nodes have to be connected
-ENDS = {"_leave", "_aleave"}  # the first instruction of these is before the ``try``
+# The first instruction of these is before the ``try``.
+ENDS = {"BlockExit._leave", "AsyncBlockExit._leave"}
 # An exception that is kept keeps no lease.
 KEPT = {"block", "extended", "decorated", "ablock", "atomic", "atomic_failing"}
 
@@ -286,7 +287,7 @@ class HeldByTheLock(Lock):
 
 def _leave(block: Block, lock: Lock, kind: type[BaseException] | None, *_: object) -> None:
     """Release once, also where that is interrupted."""
-    block.lease.release()
+    block.held.release()
 
 
 class Trusting(LoopWatchdog):
@@ -313,7 +314,7 @@ def break_(variant: str) -> None:
     elif variant in transactions.VARIANTS:
         transactions.VARIANTS[variant]()
     elif variant == "once":
-        exits.leave._leave = _leave
+        leave._leave = _leave  # type: ignore[method-assign,assignment]
     elif variant == "renewed":
         Lease.torn = False  # type: ignore[method-assign,assignment]
     elif variant == "trusting":

@@ -490,7 +490,7 @@ def test_bad_arguments():
             id="remains switched",
         ),
         pytest.param(
-            Edit(Entry, "lasts", "or self._block() is not None", "or True"),
+            Edit(Entry, "lasts", "or self.block() is not None", "or True"),
             test_a_block_that_is_gone_counts_no_more,
             id="lasts without its block",
         ),

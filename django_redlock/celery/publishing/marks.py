@@ -21,10 +21,10 @@ from django_redlock import conf
 from django_redlock.celery.identity import short_id, short_name
 from django_redlock.celery.options import UNTIL_FINISHED
 from django_redlock.concurrency.forking import reset_in_child
-from django_redlock.concurrency.latches import Latch
 from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.core import marks as core
 from django_redlock.core.protocol import NONCE, Answer
+from django_redlock.interruption import Latch
 
 if TYPE_CHECKING:
     from celery import Task

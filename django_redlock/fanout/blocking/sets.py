@@ -25,10 +25,10 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from django_redlock import events
-from django_redlock.concurrency.one_step import first
 from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.core.protocol import UNDO, Command, Request
 from django_redlock.core.quorum import majority_of
+from django_redlock.interruption import first
 from django_redlock.transport.connection_set import ConnectionSet
 from django_redlock.transport.pool import SPARE
 from django_redlock.transport.undo_queue import SETTLE_EVERY

@@ -11,8 +11,8 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from django_redlock.concurrency.one_step import drain
 from django_redlock.core.protocol import Request
+from django_redlock.interruption import drain
 from django_redlock.transport.wire.replies import WITH_EPOCH
 
 from . import listing

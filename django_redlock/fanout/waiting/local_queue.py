@@ -10,8 +10,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, TypeAlias
 
-from django_redlock.concurrency.one_step import first
 from django_redlock.core.protocol import Waiter
+from django_redlock.interruption import first
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,9 +15,8 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from django_redlock.concurrency.farewells import Farewell
-from django_redlock.concurrency.latches import LOOK, Latch
 from django_redlock.core.protocol import BlockOnNode, JoinQueue, LeaveQueue, Waiter, Wakeup
+from django_redlock.interruption import LOOK, Latch, SafeFinalizer
 
 from .local_queue import LocalQueue
 
@@ -57,7 +56,7 @@ class Waiters:
     def _enter(self, ticket: Waiter, place: Place) -> None:
         """Note a new place; when the ticket is forgotten, the place is given up."""
         ticket.blocked = place
-        Farewell(ticket, place.abandon)
+        SafeFinalizer(ticket, place.abandon)
 
     def _came(self, ticket: Waiter, place: Place) -> Wakeup:
         """Return what the wait has brought; where that is something, the place is given up.
