@@ -29,7 +29,7 @@ from celery import signals, states
 from celery.exceptions import Ignore, Reject
 
 from django_redlock.core.names import fill
-from django_redlock.leases.keeping import keep, record
+from django_redlock.leases.renewal import keep, record
 
 from .headers import NUMBER, history
 from .redelivery import visibility_timeout

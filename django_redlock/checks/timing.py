@@ -9,7 +9,7 @@ from django.core import checks
 
 from django_redlock import conf
 from django_redlock.core.policy import looks_like_milliseconds
-from django_redlock.leases.state import RENEWALS
+from django_redlock.leases.lease import RENEWALS
 
 from .ids import W014, W015, W019, W020, W023
 

@@ -15,7 +15,6 @@ from . import leaks
 if TYPE_CHECKING:
     from django_redlock.inspection import HeldLock
     from django_redlock.leases.lease import Lease
-    from django_redlock.leases.state import LeaseState
     from django_redlock.locks.lock import Lock
 
 SOMEBODY: Final = "somebody else"
@@ -61,7 +60,7 @@ def taken(*names: str, alias: str = "default", holder: str = SOMEBODY) -> Lock:
 
 
 def _foreign(lease: Lease) -> None:
-    _state(lease).told = True
+    lease.told = True
     leaks.note(lease)
 
 
@@ -86,9 +85,9 @@ def stale(lease: Lease) -> None:
         raise TypeError(f"stale() takes a lease, not {type(lease).__name__}")
     if lease.ended:
         raise ValueError(f"{lease!r} has ended; stale() takes a lease that is held")
-    state, backend = _state(lease), lease.backend
-    state.expire()  # first: a holder that relies on it while its key is gone would be a second one
-    backend.run(hold.release(backend.policy, state.freed))
+    backend = lease.backend
+    lease.expire()  # first: a holder that relies on it while its key is gone would be a second one
+    backend.run(hold.release(backend.policy, lease.freed))
     lease.tell_lost()
 
 
@@ -144,7 +143,3 @@ def _sentence(lock: HeldLock, alias: str) -> str:
         holder = "by min_hold, though it is released"
     left = "" if lock.highest is None else f", for {lock.highest:.1f} s unless it is renewed"
     return f"{lock.name!r} of {alias!r} is taken {holder}{left}"
-
-
-def _state(lease: Lease) -> LeaseState:
-    return lease._state  # noqa: SLF001 - for tests, which do to a lease what only time does

@@ -32,7 +32,7 @@ from django.conf import settings
 from django_redlock import current_lease, redlock
 from django_redlock.celery import patience, redelivery
 from django_redlock.celery.decorator import LockedTask, locked_task
-from django_redlock.leases import state
+from django_redlock.leases import lease as leases
 from tests.support.waiting import eventually
 
 # Seconds after which the broker takes an unacknowledged message for lost: for workers whose
@@ -44,7 +44,7 @@ if "TEST_LOCKS" in os.environ:
     settings.configure(
         REDLOCK={"default": json.loads(os.environ["TEST_LOCKS"]), "nowhere": nowhere}
     )
-    vars(state)["RENEWALS"] = 20  # a worker that stands still for less than the ttl loses no lease
+    vars(leases)["RENEWALS"] = 20  # a worker that stands still for less than the ttl loses none
 
 
 def doubling(waited: float, most: float) -> float:

@@ -38,9 +38,7 @@ from django_redlock.core.policy import Policy
 from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
 from django_redlock.interruption import Block
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.loop_watchdog import LoopWatchdog
-from django_redlock.leases.schedule import RenewalSchedule
-from django_redlock.leases.watchdog import Watchdog, watchdog
+from django_redlock.leases.renewal import LoopWatchdog, RenewalSchedule, Watchdog, watchdog
 from django_redlock.locks import holding
 from django_redlock.locks.lock import Lock, leave
 from django_redlock.locks.template import LockTemplate
@@ -242,7 +240,7 @@ async def arenewed(lock: Lock, *, until: Callable[[], object] = sys.getprofile) 
     """Hold until the watchdog of the loop has renewed the lease twice, or was interrupted."""
     never = RenewalSchedule(lag=60.0, grace=60.0)  # for the thread, which would step in
     with (
-        patch("django_redlock.leases.state.RENEWALS", 20_000),
+        patch("django_redlock.leases.lease.RENEWALS", 20_000),
         patch.object(watchdog, "_of_loops", never),
     ):
         async with lock as lease:

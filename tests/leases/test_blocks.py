@@ -28,8 +28,8 @@ from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import Event
 from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
 from django_redlock.interruption import Block, blocks_by_hand
-from django_redlock.leases.batch import RenewalBatch
 from django_redlock.leases.lease import Lease
+from django_redlock.leases.renewal import RenewalBatch
 from django_redlock.locks.lock import Lock, aleave, leave
 from django_redlock.locks.template import LockTemplate
 from tests.support.loops import soon

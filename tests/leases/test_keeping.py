@@ -20,8 +20,8 @@ from django_redlock.events import Event, EventKind, subscribe, unsubscribe
 from django_redlock.fanout.memory.group import MemoryNodes
 from django_redlock.fanout.memory.node import MemoryNode
 from django_redlock.inspection import survey
-from django_redlock.leases.keeping import keep, record
 from django_redlock.leases.lease import Lease
+from django_redlock.leases.renewal import keep, record
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.replays import note_broken
 from tests.support.waiting import eventually

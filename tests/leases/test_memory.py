@@ -22,7 +22,7 @@ import asyncio, gc, json, sys, time, tracemalloc
 from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import NONCE, Answer, Command, Vote
-from django_redlock.leases.schedule import Chunk
+from django_redlock.leases.renewal import Chunk
 from django_redlock.locks.template import LockTemplate
 
 LOCKS = int(sys.argv[1])
@@ -141,12 +141,12 @@ print(json.dumps({
 }))
 """
 BROKEN = """
-from django_redlock.leases.schedule import Chunk
+from django_redlock.leases.renewal import Chunk
 Chunk.forget = lambda self, lease: None
 Chunk.tidy_up = lambda self: None
 """
 BROKEN_FOR_THE_RENEWED = """
-from django_redlock.leases.schedule import Chunk
+from django_redlock.leases.renewal import Chunk
 forget = Chunk.forget
 Chunk.forget = lambda self, lease: forget(self, lease) if lease.grant.ttl > 60 else None
 """

@@ -284,7 +284,7 @@ def test_the_loop_goes_on_while_a_task_waits():
 @pytest.mark.slow
 def test_renewal_keeps_a_tasks_lease_while_the_loop_stands_still(monkeypatch):
     """A loop that a task blocks for longer than the ttl does not cost it the lease."""
-    monkeypatch.setattr("django_redlock.leases.state.RENEWALS", 20)  # the machine may stand still
+    monkeypatch.setattr("django_redlock.leases.lease.RENEWALS", 20)  # the machine may stand still
 
     async def main() -> None:
         async with redlock("name", ttl=2, renew=True) as lease:

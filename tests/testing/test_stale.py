@@ -11,7 +11,6 @@ import pytest
 
 from django_redlock import LeaseLost, NodesUnavailable, current_lease, redlock
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.state import LeaseState
 from django_redlock.signals import lease_lost
 from django_redlock.testing import assert_free, locks, stale, unavailable
 from tests.simulation.mutants.edits import Edit, with_edits
@@ -184,7 +183,9 @@ def test_bad_arguments():
 @pytest.mark.parametrize(
     "edit",
     [
-        pytest.param(Edit(LeaseState, "expire", "self._policy.clock()", "math.inf"), id="not over"),
+        pytest.param(
+            Edit(Lease, "expire", "self.backend.policy.clock()", "math.inf"), id="not over"
+        ),
         pytest.param(
             Edit(locks, "stale", "backend.run(", "("),
             id="the nodes have it",

@@ -245,7 +245,7 @@ def test_bad_arguments(arguments, options, error, text):
             id="gives the lease to the running code",
         ),
         pytest.param(
-            Edit(locks, "_foreign", "_state(lease).told = True", "pass"),
+            Edit(locks, "_foreign", "lease.told = True", "pass"),
             test_nothing_is_told_of_what_is_taken,
             id="tells of the lease",
         ),
