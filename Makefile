@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 NEWER := python3.13 python3.12 python3.11
 
-.PHONY: help demo test test-tools test-slow test-tools-slow soak soak-busy soak-healing soak-celery soak-fencing soak-interrupts soak-views lint format docs docs-tables bench bench-figures matrix museum screenshots clean
+.PHONY: help demo test test-tools test-slow test-tools-slow soak soak-busy soak-healing soak-celery soak-fencing soak-interrupts soak-views lint format house docs docs-tables bench bench-figures matrix museum screenshots clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,10 @@ lint: $(VENV)/.has-dev ## Check style, format and types
 format: $(VENV)/.has-dev ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
+
+# ARGS=--each: every function on the way.
+house: $(VENV)/.has-dev ## How large the package is, and how long the way of one lock through it
+	$(BIN)/python -m tools.house $(ARGS)
 
 docs: $(VENV)/.has-docs ## Build the documentation; a warning is an error
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html $(ARGS)

@@ -28,7 +28,7 @@ from redis.connection import Connection, parse_url
 from . import conf
 from .core.policy import looks_like_milliseconds
 from .core.reasons import CHECKS
-from .leases.state import RENEWALS
+from .leases.lease import RENEWALS
 from .locks.options import Options
 from .transport.address import SCHEMES, Address, from_options
 

@@ -1,4 +1,4 @@
-"""Tell what happens to locks: plain hooks, and a line of log for each event.
+"""What happens to locks, nodes and tasks, and who listens: hooks, and a line of log for each event.
 
     subscribe(listener)    ``listener(event)`` for everything that happens to a lock
     watch_nodes(watcher)   ``watcher(timing)`` for every reply of a node, or the lack of one
@@ -17,42 +17,149 @@ listener's own error while a listener runs. Listeners should be quick for this r
 
 from __future__ import annotations
 
+import enum
 import logging
-import threading
-from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from .concurrency.forking import call_in_child
-from .core.errors import why_not
-from .event_types import Event, EventKind, EventLease, NodeTiming, TaskEvent, TaskOutcome, VoteCount
-
-__all__ = [
-    "LEVELS",
-    "Event",
-    "EventKind",
-    "EventLease",
-    "NodeTiming",
-    "TaskEvent",
-    "TaskOutcome",
-    "VoteCount",
-    "before_event",
-    "expect_no_more",
-    "log_fields",
-    "node_watchers",
-    "subscribe",
-    "tell",
-    "tell_of_node",
-    "tell_of_task",
-    "unsubscribe",
-    "unwatch_nodes",
-    "unwatch_tasks",
-    "wanted",
-    "wanted_of_tasks",
-    "watch_nodes",
-    "watch_tasks",
-]
+from .core.errors import RedlockError, why_not
+from .core.protocol import Answer, Vote
+from .core.reasons import Reason, code_of, describe
 
 logger: Final = logging.getLogger("django_redlock")
+
+
+# -- what is told -------------------------------------------------------------------------------
+
+
+class EventKind(enum.StrEnum):
+    """The kinds of events of a lock."""
+
+    ACQUIRED = "acquired"
+    REFUSED = "refused"  # the name is taken, or a handle was adopted too late
+    UNAVAILABLE = "unavailable"  # no majority could be asked: it is unknown
+    EXTENDED = "extended"
+    UNKNOWN = "not renewed"  # it lasts until its deadline; told once, until a renewal succeeds
+    RELEASED = "released"
+    GIVEN = "given away"
+    LOST = "lost"
+
+
+class VoteCount(NamedTuple):
+    """The votes of an event, counted.
+
+    Attributes:
+        yes, no: how many nodes voted so.
+        unknown: how many votes are unknown, also since a majority made it needless to wait.
+    """
+
+    yes: int
+    no: int
+    unknown: int
+
+    @classmethod
+    def of(cls, votes: Sequence[Vote]) -> VoteCount:
+        """Count votes."""
+        answers = [vote.answer for vote in votes]
+        return cls(*map(answers.count, (Answer.YES, Answer.NO, Answer.UNKNOWN)))
+
+
+class EventLease(Protocol):
+    """The lease of an event: the part of a ``Lease`` that listeners may use."""
+
+    name: str | tuple[str, ...]
+    fence: int
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is lost."""
+
+    def remaining(self) -> float:
+        """Return the seconds until its deadline."""
+
+
+class Event(NamedTuple):
+    """Something that happened to a lock; it contains no secret.
+
+    Attributes:
+        kind: what happened.
+        alias: the alias of the nodes.
+        name: the lock's name, or a tuple of names.
+        seconds: how long the caller waited for the lock; from EXTENDED on, how long it has been
+            held.
+        fence: the fencing token, an integer; None without a lease.
+        votes: the counted votes on the request that decided.
+        lease: the lease; None if there is none.
+        error: why there is no lease, or no longer; None if nothing went wrong.
+    """
+
+    kind: EventKind
+    alias: str
+    name: str | tuple[str, ...]
+    seconds: float
+    fence: int | None = None
+    votes: VoteCount = VoteCount(0, 0, 0)
+    lease: EventLease | None = None
+    error: RedlockError | None = None
+
+
+class NodeTiming(NamedTuple):
+    """How long a node took for one request.
+
+    Attributes:
+        alias, node: which node; ``node`` is ``host:port/db``.
+        seconds: from sending the request to reading the reply; None if there is no vote.
+        reason: why there is none.
+    """
+
+    alias: str
+    node: str
+    seconds: float | None
+    reason: Reason | None = None
+
+    @property
+    def code(self) -> str:
+        """The reason's code, for programs; "" without one."""
+        return code_of(self.reason)
+
+    @property
+    def why(self) -> str:
+        """The reason as a sentence, for people; "" without one."""
+        return describe(self.reason)
+
+
+class TaskOutcome(enum.StrEnum):
+    """What became of a task's message that did not run as it was sent."""
+
+    SKIPPED = "skipped"  # the key is held: the message ends as a success, without a run
+    DEFERRED = "deferred"  # it was sent again and comes back later
+    DUPLICATE = "duplicate"  # not sent: another message for the key waits or runs
+    FINISHED_BEFORE = "finished_before"  # a copy of a message that has finished does not run
+
+
+class TaskEvent(NamedTuple):
+    """What became of a message; it contains no secret, and no argument beside those in the name.
+
+    Attributes:
+        outcome: what became of it.
+        alias: the alias of the nodes.
+        name: what the task locks, a name or a tuple of names.
+        task: the name of the task.
+        task_id: the message's task id; "" for a call without a message.
+        other_id: of a duplicate, the task id of the message that waits or runs; else "".
+        seconds: of a deferred message, until it comes back; else 0.
+        error: why it is skipped or deferred: a ``LockTaken`` or a ``NodesUnavailable``; else None.
+    """
+
+    outcome: TaskOutcome
+    alias: str
+    name: str | tuple[str, ...]
+    task: str
+    task_id: str
+    other_id: str = ""
+    seconds: float = 0.0
+    error: RedlockError | None = None
+
 
 LEVELS: Final = {
     EventKind.ACQUIRED: logging.DEBUG,
@@ -65,95 +172,67 @@ LEVELS: Final = {
     EventKind.LOST: logging.WARNING,
 }
 
-T = TypeVar("T")
+# -- listening ----------------------------------------------------------------------------------
+
 Listener: TypeAlias = Callable[[Event], object]
 Watcher: TypeAlias = Callable[[NodeTiming], object]
 TaskWatcher: TypeAlias = Callable[[TaskEvent], object]
 Arrival: TypeAlias = Callable[[], object]
 
-# Tuples that are replaced, never changed: a call that is telling listeners tells them all.
-_listeners: dict[EventKind, tuple[Listener, ...]] = dict.fromkeys(EventKind, ())
-node_watchers: tuple[Watcher, ...] = ()
-_task_watchers: dict[TaskOutcome, tuple[TaskWatcher, ...]] = dict.fromkeys(TaskOutcome, ())
-_arrivals: tuple[Arrival, ...] = ()
-_changing = threading.RLock()
-
-
-# -- listening ----------------------------------------------------------------------------------
+# Dictionaries without values: a listener is added, or removed, in one step, which needs no lock and
+# which no signal handler can divide. Who tells makes a tuple of them first, in one step as well.
+_listeners: Final[dict[EventKind, dict[Listener, None]]] = {kind: {} for kind in EventKind}
+node_watchers: Final[dict[Watcher, None]] = {}
+_task_watchers: Final[dict[TaskOutcome, dict[TaskWatcher, None]]] = {
+    outcome: {} for outcome in TaskOutcome
+}
+_arrivals: Final[dict[Arrival, None]] = {}
 
 
 def subscribe(listener: Listener, kinds: Iterable[EventKind] = tuple(EventKind)) -> None:
     """Call ``listener`` with every event of these kinds; subscribing twice is subscribing once."""
-    with _changing:
-        for kind in kinds:
-            _listeners[kind] = _with(_listeners[kind], listener)
+    for kind in kinds:
+        _listeners[kind].setdefault(listener)
 
 
 def unsubscribe(listener: Listener, kinds: Iterable[EventKind] = tuple(EventKind)) -> None:
     """Call ``listener`` no more."""
-    with _changing:
-        for kind in kinds:
-            _listeners[kind] = _without(_listeners[kind], listener)
+    for kind in kinds:
+        _listeners[kind].pop(listener, None)
 
 
 def watch_nodes(watcher: Watcher) -> None:
     """Call ``watcher`` with a ``NodeTiming`` for every request that a node is sent."""
-    global node_watchers  # noqa: PLW0603 - the state of this module
-    with _changing:
-        node_watchers = _with(node_watchers, watcher)
+    node_watchers.setdefault(watcher)
 
 
 def unwatch_nodes(watcher: Watcher) -> None:
     """Call ``watcher`` no more."""
-    global node_watchers  # noqa: PLW0603 - the state of this module
-    with _changing:
-        node_watchers = _without(node_watchers, watcher)
+    node_watchers.pop(watcher, None)
 
 
 def watch_tasks(watcher: TaskWatcher, outcomes: Iterable[TaskOutcome] = tuple(TaskOutcome)) -> None:
     """Call ``watcher`` with a ``TaskEvent`` for every message of which this becomes."""
-    with _changing:
-        for outcome in outcomes:
-            _task_watchers[outcome] = _with(_task_watchers[outcome], watcher)
+    for outcome in outcomes:
+        _task_watchers[outcome].setdefault(watcher)
 
 
 def unwatch_tasks(
     watcher: TaskWatcher, outcomes: Iterable[TaskOutcome] = tuple(TaskOutcome)
 ) -> None:
     """Call ``watcher`` no more."""
-    with _changing:
-        for outcome in outcomes:
-            _task_watchers[outcome] = _without(_task_watchers[outcome], watcher)
+    for outcome in outcomes:
+        _task_watchers[outcome].pop(watcher, None)
 
 
 def before_event(arrival: Arrival) -> None:
     """Call ``arrival`` before a lock looks for listeners: it may subscribe. It must be quick."""
-    global _arrivals  # noqa: PLW0603 - the state of this module
-    with _changing:
-        _arrivals = _with(_arrivals, arrival)
+    _arrivals.setdefault(arrival)
 
 
 def expect_no_more(arrival: Arrival) -> None:
     """Call ``arrival`` no more."""
-    global _arrivals  # noqa: PLW0603 - the state of this module
-    with _changing:
-        _arrivals = _without(_arrivals, arrival)
-
-
-def _with(all_: tuple[T, ...], one: T) -> tuple[T, ...]:
-    return all_ if one in all_ else (*all_, one)
-
-
-def _without(all_: tuple[T, ...], one: T) -> tuple[T, ...]:
-    return tuple(each for each in all_ if each != one)
-
-
-def _after_fork() -> None:
-    global _changing  # noqa: PLW0603 - the state of this module
-    _changing = threading.RLock()
-
-
-call_in_child(_after_fork)
+    _arrivals.pop(arrival, None)
 
 
 # -- telling ------------------------------------------------------------------------------------
@@ -161,40 +240,42 @@ call_in_child(_after_fork)
 
 def wanted(kind: EventKind) -> bool:
     """Return True if an event of this kind has a listener, or is logged."""
-    for arrival in _arrivals:
-        _arrive(arrival)
+    if _arrivals:
+        _arrive()
     return bool(_listeners[kind]) or logger.isEnabledFor(LEVELS[kind])
 
 
 def wanted_of_tasks(outcome: TaskOutcome) -> bool:
     """Return True if this outcome of a message has a watcher."""
-    for arrival in _arrivals:
-        _arrive(arrival)
+    if _arrivals:
+        _arrive()
     return bool(_task_watchers[outcome])
 
 
-def _arrive(arrival: Arrival) -> None:
-    try:
-        arrival()
-    except Exception:  # theirs; see the module's docstring
-        logger.exception("a listener failed: %r", arrival)
+def _arrive() -> None:
+    for arrival in tuple(_arrivals):
+        try:
+            arrival()
+        except Exception:  # theirs; see the module's docstring
+            logger.exception("a listener failed: %r", arrival)
 
 
 def tell(event: Event, *, quiet: bool = False) -> None:
     """Log the event, unless ``quiet``, and call its listeners with it."""
-    for listener in _listeners[event.kind] if quiet else (_log, *_listeners[event.kind]):
+    listeners = tuple(_listeners[event.kind])
+    for listener in listeners if quiet else (_log, *listeners):
         _call(listener, event)
 
 
 def tell_of_node(timing: NodeTiming) -> None:
     """Call every watcher with the timing of a request."""
-    for watcher in node_watchers:
+    for watcher in tuple(node_watchers):
         _call(watcher, timing)
 
 
 def tell_of_task(event: TaskEvent) -> None:
     """Call the watchers of this outcome with the event."""
-    for watcher in _task_watchers[event.outcome]:
+    for watcher in tuple(_task_watchers[event.outcome]):
         _call(watcher, event)
 
 

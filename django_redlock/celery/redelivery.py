@@ -40,8 +40,8 @@ from django_redlock.core.policy import LONGEST
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import TaskOutcome
 from django_redlock.leases import context
-from django_redlock.leases.keeping import keep, record
 from django_redlock.leases.lease import Lease
+from django_redlock.leases.renewal import keep, record
 
 from .backoff import pause, visibility_timeout
 from .marks import PutOff, short_id, short_name

@@ -19,9 +19,6 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from django_redlock.concurrency.farewells import Farewell
-from django_redlock.concurrency.latches import LOOK, Latch
-from django_redlock.concurrency.one_step import first
 from django_redlock.core.protocol import (
     Answer,
     BlockOnNode,
@@ -34,6 +31,7 @@ from django_redlock.core.protocol import (
 )
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.fanout.votes import HANDSHAKE
+from django_redlock.interruption import LOOK, Latch, SafeFinalizer, first
 from django_redlock.transport.pending import PendingReply, nobody, packed
 from django_redlock.transport.wire.faults import LEFT_QUEUE
 
@@ -216,7 +214,7 @@ class Waiters:
     def _enter(self, ticket: Waiter, place: Place) -> None:
         """Note a new place; when the ticket is forgotten, the place is given up."""
         ticket.blocked = place
-        Farewell(ticket, place.abandon)
+        SafeFinalizer(ticket, place.abandon)
 
     def _came(self, ticket: Waiter, place: Place) -> Wakeup:
         """Return what the wait has brought; where that is something, the place is given up.

@@ -13,7 +13,7 @@ import contextvars
 import itertools
 import threading
 import weakref
-from typing import TYPE_CHECKING, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, TypeAlias
 
 from django_redlock.concurrency.loops import running_loop
 from django_redlock.core.errors import LeaseLost, LockTaken
@@ -21,7 +21,7 @@ from django_redlock.core.protocol import Answer
 from django_redlock.core.reasons import ReasonCode, because
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from .lease import Lease
 
@@ -57,13 +57,19 @@ def push(lease: Lease) -> None:
 
     A long stack is looked through only when its innermost lease has ended, or it has doubled.
     """
-    stack = _stack.get()
-    if stack and (not len(stack) & (len(stack) - 1) or not _is_held(stack[-1]())):
-        stack = tuple(each for each in stack if _is_held(each()))
-    runner = _runner()
-    if _last.get()[0] != runner:
-        _last.set((runner, stack))
-    _stack.set((*stack, weakref.ref(lease)))
+    reference, runner = weakref.ref(lease), _runner()
+    before, expected = _stack.get(), None
+    while True:
+        stack = before
+        if stack and (not len(stack) & (len(stack) - 1) or _held(stack[-1]) is None):
+            stack = tuple(filter(_held, stack))
+        if _last.get()[0] != runner:
+            _last.set((runner, stack))
+        after = (*stack, reference)
+        replaced = _stack.set(after).old_value
+        if replaced is before or replaced is expected or replaced is contextvars.Token.MISSING:
+            break
+        before, expected = replaced, after  # a signal handler has taken a lease that it holds
     number = next(_numbers)
     _newest.set(number)
     shared = _shared.get()
@@ -88,8 +94,8 @@ def explain_reentry(taken: LockTaken) -> None:
     holders = {vote.owner for vote in taken.votes if vote.answer is Answer.NO}
     asked = (taken.name,) if isinstance(taken.name, str) else taken.name
     for reference in reversed(stack):
-        lease = reference()
-        if not _is_held(lease) or lease.grant.owner not in holders:
+        lease = _held(reference)
+        if lease is None or lease.grant.owner not in holders:
             continue
         for name in asked:
             if name in lease.names:
@@ -128,18 +134,25 @@ def held_since(number: int) -> bool:
 
 def leases() -> list[Lease]:
     """Return the leases of this thread or task that have not ended, innermost first."""
-    return list(_outermost_first())[::-1]
+    return [lease for each in reversed(_stack.get()) if (lease := _held(each)) is not None]
 
 
-def _outermost_first() -> Iterator[Lease]:
-    for reference in _stack.get():
-        lease = reference()
-        if _is_held(lease):
-            yield lease
+def _held(reference: weakref.ref[Lease]) -> Lease | None:
+    """Return the lease, unless it has ended or its block is gone."""
+    lease = reference()
+    return None if lease is None or lease.ended or lease.torn else lease
 
 
-def _is_held(lease: Lease | None) -> TypeGuard[Lease]:
-    return lease is not None and not (lease.ended or lease.torn)
+def innermost(of: Sequence[Lease]) -> Lease:
+    """Return the innermost of these leases in this thread or task, also a released one.
+
+    If this thread or task has none, return one of another: one that is over first.
+    """
+    for lease in leases():
+        if lease in of:
+            return lease
+    ended = [lease for lease in of if lease.ended or lease.lost]
+    return (ended or of)[-1]
 
 
 def current_lease() -> Lease | None:

@@ -1,36 +1,97 @@
-"""What a holder has: the fence, the time left, and the duty to stop.
+"""The life of a lease: held, renewed, lost, released or given away; and its public face.
 
-``LeaseState`` decides; a ``Lease`` asks the nodes, reports to the state what they replied, and
-tells events. It checks by itself what a state does not know: the process, and the ``with`` block.
+A holder relies on its lease until the deadline, on a clock that cannot be set, or until the lease
+is released, given away or lost, whichever is first. ``end`` comes *before* anything is sent: a
+holder that still relies on a lease while its key is already gone would be a second holder.
+
+A lease that is over is never revived, and it is lost at most once. What the section "decisions"
+has asks no node: it takes in what they replied, and says what is to be told. Threads share a lease:
+what must not come apart is decided under its lock, which is written in C, so that a signal
+handler's exception cannot leave it locked.
 """
 
 from __future__ import annotations
 
+import base64
+import enum
+import json
+import logging
 import math
 import os
-from typing import TYPE_CHECKING, Protocol
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from django_redlock import events
 from django_redlock.concurrency.loops import running_loop
 from django_redlock.core import hold
-from django_redlock.core.errors import LeaseLost, NodesUnavailable
-from django_redlock.core.protocol import Grant
-from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.events import EventKind
-
-from .state import Handle, LeaseState, Phase
-from .telling import call_on_lost, tell, warn_of_parent
+from django_redlock.core.completion import split
+from django_redlock.core.errors import LeaseLost, NodesUnavailable, RedlockError
+from django_redlock.core.names import check_names
+from django_redlock.core.protocol import NONCE, Answer, Grant, Steps, Vote
+from django_redlock.core.quorum import majority_denies
+from django_redlock.core.reasons import Reason, ReasonCode, because
+from django_redlock.events import Event, EventKind, VoteCount, log_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from django_redlock.backend import Backend
-    from django_redlock.core.hold import Holding, Outcome
-    from django_redlock.core.protocol import Steps, Vote
-    from django_redlock.core.reasons import Reason
+    from django_redlock.core.hold import Outcome
+
+logger = logging.getLogger("django_redlock")
+
+RENEWALS: Final = 3  # in each ttl …
+TRIES: Final = 20  # … or so many, while no majority replies
+
+
+class Phase(enum.Enum):
+    """What the holder did with its lease; it may be lost besides."""
+
+    HELD = "held"
+    RELEASED = "released"
+    GIVEN = "given away"
+
+
+HELD: Final = Phase.HELD  # an enum's member costs five times a name
+ENDINGS: Final = {  # why a lease in this phase is over
+    Phase.HELD: ReasonCode.TIME_OVER,
+    Phase.RELEASED: ReasonCode.RELEASED,
+    Phase.GIVEN: ReasonCode.GIVEN_AWAY,
+}
+
+
+class Handle(NamedTuple):
+    """A lease on its way to another process: its nonce, and what that is for."""
+
+    alias: str
+    nonce: str
+    names: tuple[str, ...]
+
+    def encode(self) -> str:
+        """Return the handle as one line of text without spaces."""
+        text = json.dumps([1, *self], separators=(",", ":"))
+        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, text: str) -> Handle:
+        """Read the handle in ``text``.
+
+        Raises:
+            ValueError: it is not a handle; the error does not quote it, for it may be a secret.
+        """
+        try:
+            padded = text.encode() + b"=" * (-len(text) % 4)
+            version, alias, nonce, names = json.loads(base64.urlsafe_b64decode(padded))
+            if version == 1 and isinstance(alias, str) and NONCE.fullmatch(nonce):
+                return cls(alias, nonce, check_names(names))
+        except (AttributeError, RecursionError, TypeError, ValueError):
+            pass
+        msg = "this is not a handle of a lease"
+        raise ValueError(msg)
 
 
 class Schedule(Protocol):
-    """The part of a ``RenewalSchedule`` in which a lease is: what its end uses."""
+    """Where a lease is watched; see ``renewal``."""
 
     def forget(self, lease: Lease) -> None:
         """Drop a lease that has ended."""
@@ -44,9 +105,34 @@ class Lease:
         fence: the fencing token, an integer, larger for each later holder of a name.
     """
 
+    # For this package:
+    #   backend       the backend of its alias
+    #   grant         what the nodes granted; its deadline moves
+    #   phase         what the holder did with it
+    #   told          whether its end was told; nothing is told afterwards
+    #   keeps_private whether a release frees the names without the private ones
+    #   renew_until   when, on the policy's clock, renewals end; infinite: never
+    #   block         returns None once the block is gone that is to release it (``interruption``)
+    #   schedules     those that watch it
     __slots__ = (
-        *("__weakref__", "_backend", "_min_hold", "_on_lost", "_pid", "_state"),
-        *("block", "fence", "name", "schedules"),
+        "__weakref__",
+        "_changing",
+        "_lost",
+        "_min_hold",
+        "_on_lost",
+        "_pid",
+        "_renew_at",
+        "_unknown",
+        "backend",
+        "block",
+        "fence",
+        "grant",
+        "keeps_private",
+        "name",
+        "phase",
+        "renew_until",
+        "schedules",
+        "told",
     )
 
     def __init__(
@@ -59,34 +145,47 @@ class Lease:
         max_hold: float | None = None,
         on_lost: Callable[[Lease], object] | None = None,
     ) -> None:
-        self._backend = backend
-        self._state = LeaseState(backend.policy, grant, renew=renew, max_hold=max_hold)
-        self._min_hold = min_hold
-        self._on_lost = on_lost
-        self._pid = os.getpid()
-        self.block: Callable[[], object] | None = None  # returns None once it is gone; see ``torn``
-        self.schedules: tuple[Schedule, ...] = ()  # those that watch it
+        self.backend = backend
+        self.grant = grant
         self.name = grant.target.name
         self.fence = grant.fence
+        self.phase = HELD
+        self.told = False
+        self.keeps_private = False
+        self.renew_until = math.inf if max_hold is None else grant.since + max_hold
+        self.block: Callable[[], object] | None = None
+        self.schedules: tuple[Schedule, ...] = ()
+        self._lost = False
+        self._unknown = False  # since its renewal failed
+        self._renew_at = grant.since + grant.ttl / RENEWALS if renew else math.inf
+        self._min_hold = min_hold
+        self._on_lost = on_lost
+        self._pid = os.getpid()  # a forked child holds none of its parent's leases
+        self._changing = threading.RLock()  # re-entrant: a signal handler may lock, too
 
     def __repr__(self) -> str:
-        state = "lost" if self.lost else self._state.phase.value
+        state = "lost" if self.lost else self.phase.value
         return f"<Lease {self.name!r} fence={self.fence} {state} {self.remaining():.3f} s left>"
+
+    # -- for the holder -------------------------------------------------------------------------
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names of the lease, a tuple also where there is only one."""
-        return self._state.grant.target.names
+        return self.grant.target.names
 
     @property
     def lost(self) -> bool:
         """True once the lease is known to have ended against the holder's will."""
-        state = self._state
-        return state.lost or (state.held and self.remaining() <= 0)
+        if self._lost or self.phase is not HELD:
+            return self._lost
+        return self._pid != os.getpid() or self.backend.policy.clock() >= self.grant.deadline
 
     def remaining(self) -> float:
         """Return the seconds until the holder must have stopped; 0 or less when over."""
-        return self._state.remaining() if self._pid == os.getpid() else 0.0
+        if not self.held:
+            return 0.0
+        return self.grant.deadline - self.backend.policy.clock()
 
     def ensure(self) -> None:
         """Return if the lease has time left; call it before each step that must not be done twice.
@@ -98,7 +197,7 @@ class Lease:
             LeaseLost: the lease ran out, or is lost, released or given away.
         """
         if self.remaining() <= 0:
-            raise LeaseLost(self._ending(), name=self.name)
+            raise LeaseLost(self.ending(), name=self.name)
 
     def extend(self, ttl: float | None = None) -> None:
         """Prolong the lease to ``ttl`` seconds from now; never shortens it.
@@ -111,31 +210,33 @@ class Lease:
             NodesUnavailable: no majority replied; the lease lasts until its old deadline.
             ValueError: ``ttl`` is not positive or above MAX_TTL.
         """
-        self._backend.run(self._extending(ttl))
+        self.backend.run(self._extending(ttl))
 
     async def aextend(self, ttl: float | None = None) -> None:
         """Prolong the lease as ``extend`` does, in a task."""
-        await self._backend.arun(self._extending(ttl))
+        await self.backend.arun(self._extending(ttl))
 
     def release(self) -> None:
         """Give the name back; do nothing if the lease is released or given away already.
 
         Never raises because of the nodes: a key that cannot be deleted ends with its ttl.
         """
-        if not self._inherited():
-            self._backend.run(self._releasing())
+        if self._pid == os.getpid():
+            self.backend.run(self._releasing())
+        else:
+            self._warn_of_parent()
 
     async def arelease(self) -> None:
         """Give the name back as ``release`` does, in a task.
 
         Cancelling it ends the waiting, not the release.
         """
-        if self._inherited():
-            return
-        if running_loop() is None:
-            self._backend.run(self._releasing())  # a coroutine is closed after its loop
+        if self._pid != os.getpid():
+            self._warn_of_parent()
+        elif running_loop() is None:
+            self.backend.run(self._releasing())  # a coroutine is closed after its loop
         else:
-            await self._backend.arun(self._releasing())
+            await self.backend.arun(self._releasing())
 
     def handle(self) -> str:
         """Give the lease away: the process that passes this text to ``adopt`` first has it.
@@ -150,93 +251,199 @@ class Lease:
             LeaseLost: the lease is over already.
         """
         self.ensure()
-        if not self._state.end(Phase.GIVEN):
-            raise LeaseLost(self._ending(), name=self.name)
-        self._unwatch()
-        self._tell_end(EventKind.GIVEN)
-        return Handle(self._backend.alias, self.grant.nonce, self.names).encode()
+        if not self.end(Phase.GIVEN):
+            raise LeaseLost(self.ending(), name=self.name)
+        if self.tell_once():
+            self.tell(EventKind.GIVEN)
+        return Handle(self.backend.alias, self.grant.nonce, self.names).encode()
 
-    def disown(self) -> None:
-        """End the lease and tell no event; the caller gives the names back."""
-        self._state.end(Phase.RELEASED)
-        self._unwatch()
+    def _warn_of_parent(self) -> None:
+        message = f"{self.name!r} belongs to the parent process: not released here"
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
 
-    def keep_private(self) -> None:
-        """Let the release free all names but the private ones; another lease has these."""
-        self._state.keeps_private = True
-
-    # -- for the watchdog -----------------------------------------------------------------------
+    # -- decisions: what it is ------------------------------------------------------------------
 
     @property
     def held(self) -> bool:
-        """Whether the holder has neither let go nor lost it."""
-        return self._state.held and self._pid == os.getpid()
+        """Whether the holder has neither let go nor lost it, as far as that was noticed."""
+        return self.phase is HELD and not self._lost and self._pid == os.getpid()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was released, given away, or belongs to the parent of this process."""
+        return self.phase is not HELD or self._pid != os.getpid()
 
     @property
     def torn(self) -> bool:
         """Whether what was to release it is gone, such as a block: it is renewed no more."""
         block = self.block
-        return block is not None and block() is None and self._state.phase is Phase.HELD
+        return block is not None and block() is None and self.phase is HELD
 
     @property
     def untold(self) -> bool:
         """Whether it is lost and that was not told: an interruption came between."""
-        return self._state.lost and not self._state.told and self._pid == os.getpid()
-
-    @property
-    def ended(self) -> bool:
-        """Whether it was released, given away, or belongs to the parent of this process."""
-        return self._state.phase is not Phase.HELD or self._pid != os.getpid()
-
-    @property
-    def backend(self) -> Backend:
-        """The backend of its alias."""
-        return self._backend
-
-    @property
-    def grant(self) -> Grant:
-        """What the nodes granted; its deadline moves."""
-        return self._state.grant
-
-    @property
-    def holding(self) -> Holding:
-        """What an extension prolongs, and heals."""
-        return self._state
+        return self._lost and not self.told and self._pid == os.getpid()
 
     @property
     def renew_at(self) -> float:
         """When, on the clock of the deadline, to renew it next; infinite: never."""
-        return math.inf if self.torn else self._state.renew_at
+        block = self.block
+        if self._renew_at < self.renew_until and (block is None or block() is not None):
+            return self._renew_at
+        return math.inf
 
-    def renewed(self, outcome: Outcome, asked: float) -> bool:
-        """Take in the outcome of a renewal; return True if the holder must be told of a loss."""
-        change = self._state.renewed(outcome, asked)
-        if change is EventKind.EXTENDED:
-            tell(self, change)
-        elif isinstance(outcome, NodesUnavailable) and change is EventKind.UNKNOWN and self.held:
-            tell(self, change, votes=outcome.votes, error=outcome)
-        return change is EventKind.LOST
+    @property
+    def freed(self) -> Grant:
+        """What a release gives back."""
+        return split(self.grant)[1] if self.keeps_private else self.grant
 
-    def over(self) -> bool:
-        """Notice that its time has run out; return True if the holder must be told of a loss."""
-        return self.held and self._state.run_out()
+    def ending(self) -> Reason:
+        """Return why the lease is over."""
+        if self._pid != os.getpid():
+            return because(ReasonCode.PARENTS)
+        return because(ReasonCode.LOST if self._lost else ENDINGS[self.phase])
 
-    # -- endings --------------------------------------------------------------------------------
+    # -- decisions: prolonging ------------------------------------------------------------------
 
-    def _ending(self) -> Reason:
-        return because(ReasonCode.PARENTS) if self._pid != os.getpid() else self._state.ending()
+    def renewed(self, outcome: Outcome, asked: float) -> EventKind | None:
+        """Take in the outcome of a renewal that began at ``asked``; return what is to be told.
 
-    def _inherited(self) -> bool:
-        """Return True, and warn, if the lease belongs to the parent of this process."""
-        return self._pid != os.getpid() and warn_of_parent(self.name)
+        An unknown outcome is told once, and the renewal is tried again before the deadline.
+        """
+        if isinstance(outcome, Grant):
+            self._renew_at = asked + self.grant.ttl / RENEWALS
+            return self.extended(outcome)
+        self._renew_at = asked + self.grant.ttl / TRIES
+        told = self.extended(outcome)
+        if isinstance(outcome, NodesUnavailable) and self._become_unknown(asked):
+            return EventKind.UNKNOWN
+        return told
 
-    # -- the steps of threads and tasks ----------------------------------------------------------
+    def extended(self, outcome: Outcome) -> EventKind | None:
+        """Take in the outcome of an extension; return what is to be told: EXTENDED, LOST or None.
+
+        Other extensions may have ended in the meantime: the latest deadline counts, and one
+        message that came too late does not prove a loss. A lease that is over is not revived:
+        another thread may have seen that it is over.
+        """
+        with self._changing:
+            if not self.held:
+                return None
+            if self.remaining() <= 0:
+                return EventKind.LOST if self.lose() else None
+            if not isinstance(outcome, Grant):
+                denied = majority_denies(outcome.votes, self.backend.policy.majority)
+                return EventKind.LOST if denied and self.lose() else None
+            self._change(deadline=outcome.deadline)
+            self._unknown = False
+        return None if self.told else EventKind.EXTENDED
+
+    def touch(self, places: frozenset[int]) -> Grant | None:
+        """Note that these nodes may have its keys from now on; see ``core.hold.Holding``."""
+        with self._changing:
+            if self.remaining() <= 0:
+                return None
+            self._change(touched=places)
+            return self.freed
+
+    def _change(self, deadline: float = -math.inf, touched: frozenset[int] = frozenset()) -> None:
+        """Put the deadline off, and add nodes to those that may have its keys."""
+        while True:
+            before = self.grant
+            later, more = max(deadline, before.deadline), before.touched | touched
+            after = before._replace(deadline=later, touched=more)
+            if self.grant is before:  # no call from here on: a signal handler may extend it, too
+                self.grant = after
+                return
+
+    def has(self, grant: Grant) -> bool:
+        """Return True if time is left, and a release would free what ``grant`` has."""
+        return self.remaining() > 0 and self.freed.target == grant.target
+
+    def _become_unknown(self, asked: float) -> bool:
+        """Note that a renewal failed, unless that is noted, or another extension succeeded."""
+        with self._changing:
+            grant = self.grant
+            kept = grant.deadline >= asked + self.backend.policy.validity(grant.ttl)
+            if self._unknown or self.told or kept or not self.held:
+                return False
+            self._unknown = True
+            return True
+
+    # -- decisions: ending ----------------------------------------------------------------------
+
+    def end(self, phase: Phase) -> bool:
+        """Leave the phase HELD for ``phase``; return False if the lease has left it already.
+
+        No event is told.
+        """
+        with self._changing:
+            if self.phase is not HELD:
+                return False
+            self.phase = phase
+        for schedule in self.schedules:
+            schedule.forget(self)
+        return True
+
+    def disown(self) -> None:
+        """End the lease; the caller gives the names back."""
+        self.end(Phase.RELEASED)
+
+    def denied(self, votes: Sequence[Vote]) -> bool:
+        """Return True if the votes on a release prove that the lease was lost before.
+
+        A majority without the key proves nothing if the release woke a waiter, which may have
+        taken the other nodes before the release arrived there; unless the waiter was woken at a
+        node that had the key and has it no more. If there are waiters, a node that did not reply
+        may have woken one. So a release may miss a loss, and never makes one up.
+        """
+        if not majority_denies(votes, self.backend.policy.majority):
+            return False
+        waited = any(vote.woken for vote in votes)
+        return not any(
+            (vote.woken and (vote.answer is Answer.YES or had.answer is not Answer.YES))
+            or (waited and vote.answer is Answer.UNKNOWN and vote.sent)
+            for vote, had in zip(votes, self.grant.votes, strict=False)
+        )
+
+    def run_out(self) -> bool:
+        """Become lost if the deadline of a held lease has passed; return whether that is new."""
+        with self._changing:
+            return self.held and self.remaining() <= 0 and self.lose()
+
+    def expire(self) -> bool:
+        """Let the deadline of a held lease be now, for a test; return whether it was held."""
+        with self._changing:
+            deadline = min(self.grant.deadline, self.backend.policy.clock())
+            self.grant = self.grant._replace(deadline=deadline)
+            return self.run_out()
+
+    def lose(self) -> bool:
+        """Become lost; return False if the lease is lost already, or given away."""
+        with self._changing:
+            if self._lost or self.phase is Phase.GIVEN:
+                return False
+            self._lost = True
+            return True
+
+    def loss(self) -> Reason:
+        """Return why the lease is lost: it ran out, or a majority denied it before."""
+        late = self.backend.policy.clock() >= self.grant.deadline
+        return because(ReasonCode.RAN_OUT if late else ReasonCode.DENIED)
+
+    def tell_once(self) -> bool:
+        """Note that the end is told; return False if it was told already."""
+        with self._changing:
+            first, self.told = not self.told, True
+            return first
+
+    # -- the steps of threads and tasks ---------------------------------------------------------
 
     def _extending(self, ttl: float | None) -> Steps[None]:
         self.ensure()
-        seconds = self.grant.ttl if ttl is None else self._backend.check_ttl(ttl)
+        seconds = self.grant.ttl if ttl is None else self.backend.check_ttl(ttl)
         (outcome,) = yield from hold.extend_many(
-            self._backend.policy, (self._state,), (seconds,), self._extended
+            self.backend.policy, (self,), (seconds,), self._hear_extension
         )
         if isinstance(outcome, Grant):
             self.ensure()
@@ -246,62 +453,93 @@ class Lease:
         else:
             raise outcome
 
-    def _extended(self, _: int, outcome: Outcome) -> None:
-        """Take in the outcome of ``extend``."""
-        change = self._state.extended(outcome)
+    def _hear_extension(self, _: int, outcome: Outcome) -> None:
+        change = self.extended(outcome)
         if change is EventKind.LOST:
             self.tell_lost()
         elif change is not None:
-            tell(self, change)
+            self.tell(change)
+
+    def hear_renewal(self, outcome: Outcome, asked: float) -> bool:
+        """Take in the outcome of a renewal; return True if the holder must be told of a loss."""
+        change = self.renewed(outcome, asked)
+        if change is EventKind.EXTENDED:
+            self.tell(change)
+        elif isinstance(outcome, NodesUnavailable) and change is EventKind.UNKNOWN and self.held:
+            self.tell(change, votes=outcome.votes, error=outcome)
+        return change is EventKind.LOST
 
     def _releasing(self) -> Steps[None]:
         over, denied = self.lost, False
         votes: Sequence[Vote] | None = None
         try:
-            if self._state.end(Phase.RELEASED):
-                self._unwatch()
-                votes = yield from self._giving_back()
-                denied = self._state.denied(votes)
+            if self.end(Phase.RELEASED):
+                votes = yield from self._give_back()
+                denied = self.denied(votes)
         except GeneratorExit:
             raise
         except BaseException:  # rule: interrupted after the lease ended, so the keys must go, too
-            if self._state.phase is Phase.RELEASED:
-                votes = yield from self._giving_back()
-                if not over:
-                    self._tell_end(EventKind.RELEASED, votes)
+            if self.phase is Phase.RELEASED:
+                votes = yield from self._give_back()
+                if not over and self.tell_once():
+                    self.tell(EventKind.RELEASED, votes=votes)
             raise
         if over or denied:
-            self._lose()
-        elif votes is not None:
-            self._tell_end(EventKind.RELEASED, votes)
+            self.lose()
+            if self.untold:
+                self.tell_lost()
+        elif votes is not None and self.tell_once():  # it may be lost while it is released
+            self.tell(EventKind.RELEASED, votes=votes)
 
-    def _unwatch(self) -> None:
-        for schedule in self.schedules:
-            schedule.forget(self)
+    def _give_back(self) -> Steps[Sequence[Vote]]:
+        return hold.release(self.backend.policy, self.freed, min_hold=self._min_hold)
 
-    def _giving_back(self) -> Steps[Sequence[Vote]]:
-        return hold.release(self._backend.policy, self._state.freed, min_hold=self._min_hold)
+    # -- telling --------------------------------------------------------------------------------
 
-    # -- loss -----------------------------------------------------------------------------------
+    def tell(
+        self,
+        kind: EventKind,
+        *,
+        since: float | None = None,
+        votes: Sequence[Vote] | None = None,
+        error: RedlockError | None = None,
+    ) -> None:
+        """Tell an event of the lease to those who listen.
 
-    def _lose(self) -> None:
-        self._state.lose()
-        if self.untold:
-            self.tell_lost()
+        Args:
+            kind: what happened.
+            since: when the seconds of the event began, on the clock of the deadline; None: with
+                the attempt that got the lease. They end at the deadline at the latest.
+            votes: of the nodes; None: those of the last grant or extension.
+            error: why the lease is lost, or was not renewed.
+        """
+        if not events.wanted(kind):
+            return
+        grant, backend = self.grant, self.backend
+        seconds = min(backend.policy.clock(), grant.deadline)
+        seconds -= grant.since if since is None else since
+        counted = VoteCount.of(grant.votes if votes is None else votes)
+        events.tell(
+            Event(kind, backend.alias, self.name, seconds, self.fence, counted, self, error)
+        )
 
     def tell_lost(self) -> None:
         """Tell of the loss, by an event and, if there is still a holder, by ``on_lost``; once."""
         torn = self.torn
-        reason = because(ReasonCode.NEVER_RELEASED) if torn else self._state.loss()
-        if not self._state.tell_once():
+        reason = because(ReasonCode.NEVER_RELEASED) if torn else self.loss()
+        if not self.tell_once():
             return
         try:
-            tell(self, EventKind.LOST, error=LeaseLost(reason, name=self.name))
+            self.tell(EventKind.LOST, error=LeaseLost(reason, name=self.name))
         finally:  # a listener may want to exit
             if not torn:
-                call_on_lost(self, self._on_lost)
+                self._call_on_lost()
 
-    def _tell_end(self, kind: EventKind, votes: Sequence[Vote] | None = None) -> None:
-        """Tell how the lease ended; once, though it may be lost while it is released."""
-        if self._state.tell_once():
-            tell(self, kind, votes=votes)
+    def _call_on_lost(self) -> None:
+        if self._on_lost is None:
+            return
+        try:
+            self._on_lost(self)
+        except Exception:  # the holder's error must not end the watchdog or hide the body's
+            fields = log_fields(self.backend.alias, self.name, fence=self.fence)
+            logger.exception("on_lost of %r failed", self.name, extra=fields)

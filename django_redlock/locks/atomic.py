@@ -1,7 +1,7 @@
 """A lock with a transaction in its block: lock, BEGIN, body, COMMIT, release.
 
 The transaction comes from the backend, so this module knows no database. The block keeps it beside
-the lease (``with_blocks.Block.inside``). A block that is interrupted before its ``__exit__`` has
+the lease (``Block.inside``). A block that is interrupted before its ``__exit__`` has
 begun leaves it open, as Django's own ``atomic`` does, and is never committed: see ``transactions``.
 """
 
@@ -11,10 +11,10 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 from django_redlock.core.errors import LeaseLost
-from django_redlock.leases.with_blocks import BlockExit
+from django_redlock.interruption import Block, BlockExit
+from django_redlock.leases import context
 
 from .callables import is_async, run_under
-from .exits import ByHand, close
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from django_redlock.backend import Transaction
     from django_redlock.leases.lease import Lease
-    from django_redlock.leases.with_blocks import Block
-
-    from .holding import Keep
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -41,7 +38,7 @@ class Lockable(Protocol):
     def acquire(self) -> Lease:
         """Take the lock."""
 
-    def hold(self, keep: Keep) -> Lease:
+    def hold(self, block: Block) -> Lease:
         """Take the lock for a block."""
 
     def transaction(self, using: str | None) -> Transaction:
@@ -65,7 +62,6 @@ class AtomicLock:
             raise TypeError(msg)
         self._lock = lock
         self._using = using
-        self.by_hand: Final = ByHand()
 
     def __repr__(self) -> str:
         return f"<AtomicLock of {self._lock!r}>"
@@ -73,22 +69,12 @@ class AtomicLock:
     # -- in a ``with`` --------------------------------------------------------------------------
 
     def __enter__(self) -> Lease:
-        block = leave.entered(self) or self.by_hand.add(self)
-        transaction: Transaction | None = None
-        try:
-            transaction = self._lock.transaction(self._using)  # before there is anything to release
-            lease = self._lock.hold(block.keep)
-            block.inside = transaction
-            transaction.begin(block.function or weakref.ref(block))
-        except BaseException:  # a block that is not entered has no end
-            try:
-                if transaction is not None:
-                    transaction.roll_back()
-            finally:
-                held = close(self, block)
-                if held is not None:
-                    held.release()
-            raise
+        return leave.enter(self, self._begin)
+
+    def _begin(self, block: Block) -> Lease:
+        block.inside = self._lock.transaction(self._using)  # before there is anything to release
+        lease = self._lock.hold(block)
+        block.inside.begin(block.function or weakref.ref(block))
         return lease
 
     def __aenter__(self) -> NoReturn:
@@ -126,31 +112,23 @@ class AtomicLock:
         return run_under(function, manager_of)  # type: ignore[return-value]
 
 
-def _leave(block: Block, lock: AtomicLock, kind: type[BaseException] | None, *_: object) -> None:
-    """End this block of the lock, or the innermost one that was entered by hand."""
-    if block.lock is not lock or block.lease is None:
-        block = lock.by_hand.innermost(lock)
-    lease, transaction = block.lease, block.inside
-    try:
-        _end(lease, transaction, kind)
-    except BaseException:  # of the database, of what ran on_commit, or of a signal handler
-        try:
-            transaction.roll_back()
-        finally:
-            lease.release()
-        raise
-    finally:
-        close(lock, block)
-
-
-def _end(lease: Lease, transaction: Transaction, kind: type[BaseException] | None) -> None:
+def _end(block: Block, _: AtomicLock, kind: type[BaseException] | None) -> None:
     """Commit if the body succeeded and the lease is held; else roll back. Then release."""
+    lease: Lease = block.held
     if kind is None:
         _ensure(lease)
-        transaction.commit()
+        block.inside.commit()
     else:
-        transaction.roll_back()
+        block.inside.roll_back()
     lease.release()
+
+
+def _undo(block: Block) -> None:
+    """Roll back what is not committed, after an error of the database or an interruption."""
+    try:
+        block.inside.roll_back()
+    finally:
+        block.held.release()
 
 
 def _ensure(lease: Lease) -> None:
@@ -161,6 +139,6 @@ def _ensure(lease: Lease) -> None:
         raise
 
 
-leave: Final = BlockExit(_leave)
+leave: Final = BlockExit(_end, _undo, context.innermost)
 if not TYPE_CHECKING:
     AtomicLock.__exit__ = leave

@@ -11,8 +11,7 @@ from django_redlock.core.errors import LockTaken, NodesUnavailable, RedlockError
 from django_redlock.events import Event, EventKind, VoteCount
 from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.telling import tell
-from django_redlock.leases.watchdog import watchdog
+from django_redlock.leases.renewal import watchdog
 
 if TYPE_CHECKING:
     from django_redlock.backend import Backend
@@ -49,7 +48,7 @@ def holding(
             options.foreign(lease)
         watchdog.watch(lease)
         if options.foreign is None:
-            tell(lease, EventKind.ACQUIRED, since=began)  # inside: a listener may be interrupted
+            lease.tell(EventKind.ACQUIRED, since=began)  # inside: a listener may be interrupted
     except GeneratorExit:
         raise
     except BaseException as error:

@@ -5,7 +5,7 @@
     Lease          a grant in the hands of its holder (``leases.lease``)
 
 A Lock holds no lease: each ``with`` block holds its own. When an interruption ends the block before
-its ``__exit__`` has begun, the lease is renewed no more (``leases.with_blocks``).
+its ``__exit__`` has begun, the lease is renewed no more (``interruption``).
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from django_redlock.core.errors import LeaseLost, LockTaken
 from django_redlock.core.names import check_names, check_no_fields, fill
 from django_redlock.core.policy import check_seconds
 from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.interruption import AsyncBlockExit, Block, BlockExit
+from django_redlock.leases import context
 
 from .atomic import AtomicLock
 from .callables import arguments_of, await_under, is_async, run_under
 from .durability import refuse_or_warn
-from .exits import ByHand, aleave, close, leave
 from .habits import BLOCKING, FromOtherClients, refuse_keywords, without_unknown
 from .holding import holding
 from .options import Options
@@ -34,12 +35,28 @@ if TYPE_CHECKING:
     from django_redlock.core.protocol import LockKeys, Steps
     from django_redlock.inspection.state import LockState
     from django_redlock.leases.lease import Lease
-    from django_redlock.leases.with_blocks import Block
 
     from .holding import Keep
 
 F = TypeVar("F", bound="Callable[..., Any]")
 Source: TypeAlias = "Callable[[str], Backend]"
+
+
+def _end(block: Block, lock: Lock, kind: type[BaseException] | None) -> None:
+    lease: Lease = block.held
+    lease.release()
+    lock.left(lease, kind)
+
+
+async def _aend(block: Block, lock: Lock, kind: type[BaseException] | None) -> None:
+    lease: Lease = block.held
+    await lease.arelease()
+    lock.left(lease, kind)
+
+
+# A second request to release does no harm.
+leave: Final = BlockExit(_end, lambda block: block.held.release(), context.innermost)
+aleave: Final = AsyncBlockExit(_aend, lambda block: block.held.arelease(), context.innermost)
 
 
 class Lock(FromOtherClients):
@@ -75,11 +92,6 @@ class Lock(FromOtherClients):
     def alias(self) -> str:
         """The alias whose nodes decide, as text."""
         return self._alias
-
-    @property
-    def by_hand(self) -> ByHand:
-        """The blocks of those who call ``__enter__`` themselves; made for the first of them."""
-        return self.__dict__.setdefault("_by_hand", ByHand())  # type: ignore[no-any-return]
 
     # -- acquiring ------------------------------------------------------------------------------
 
@@ -198,26 +210,10 @@ class Lock(FromOtherClients):
     # -- in a ``with`` --------------------------------------------------------------------------
 
     def __enter__(self) -> Lease:
-        block = leave.entered(self) or self.by_hand.add(self)
-        try:
-            return self._acquire(None, block.keep)
-        except BaseException:  # a signal handler's may come when the block has its lease
-            lease = close(self, block)
-            if lease is not None:
-                lease.release()
-            raise
+        return leave.enter(self, self.hold)
 
     def __aenter__(self) -> Coroutine[Any, Any, Lease]:
-        return self._aenter(aleave.entered(self) or self.by_hand.add(self))
-
-    async def _aenter(self, block: Block) -> Lease:
-        try:
-            return await self._aacquire(None, block.keep)
-        except BaseException:  # as above
-            lease = close(self, block)
-            if lease is not None:
-                await lease.arelease()
-            raise
+        return aleave.aenter(self, self._ahold)
 
     if TYPE_CHECKING:
 
@@ -228,9 +224,16 @@ class Lock(FromOtherClients):
         __exit__ = leave
         __aexit__ = aleave
 
+    def hold(self, block: Block) -> Lease:
+        """Take the lock for a block, which keeps the lease before anything can interrupt."""
+        return self._acquire(None, block.keep)
+
+    def _ahold(self, block: Block) -> Awaitable[Lease]:
+        return self._aacquire(None, block.keep)
+
     def left(self, lease: Lease, kind: type[BaseException] | None) -> None:
         """Raise LeaseLost for a lost lease, if ``on_lost`` is "raise" and the body succeeded."""
-        if kind is None and lease.lost and self._options.on_lost == "raise":
+        if kind is None and self._options.on_lost == "raise" and lease.lost:
             raise LeaseLost(because(ReasonCode.LOST_IN_BLOCK), name=lease.name)
 
     # -- with a transaction ---------------------------------------------------------------------
@@ -262,10 +265,6 @@ class Lock(FromOtherClients):
         if callable(using):
             return AtomicLock(lock, None)(using)
         return AtomicLock(lock, using)
-
-    def hold(self, keep: Keep) -> Lease:
-        """Take the lock for a block; ``keep`` gets the lease before anything can interrupt."""
-        return self._acquire(None, keep)
 
     def transaction(self, using: str | None) -> Transaction:
         """Return a transaction of this database, which has not begun yet."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Never
 
 from django_redlock.core import acquire
 from django_redlock.core.names import check_alias
-from django_redlock.leases.state import Handle
+from django_redlock.leases.lease import Handle
 
 from .durability import ADOPTED, refuse_or_warn
 from .habits import refuse_keywords, without_unknown

@@ -11,7 +11,6 @@ from django_redlock.core.names import check_alias
 from django_redlock.core.reasons import printable
 from django_redlock.inspection import HeldLock, LockStatus, survey
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.state import LeaseState
 from django_redlock.locks.lock import Lock
 
 from . import leaks
@@ -59,7 +58,7 @@ def taken(*names: str, alias: str = "default", holder: str = SOMEBODY) -> Lock:
 
 
 def _foreign(lease: Lease) -> None:
-    _state(lease).told = True
+    lease.told = True
     leaks.note(lease)
 
 
@@ -84,9 +83,9 @@ def stale(lease: Lease) -> None:
         raise TypeError(f"stale() takes a lease, not {type(lease).__name__}")
     if lease.ended:
         raise ValueError(f"{lease!r} has ended; stale() takes a lease that is held")
-    state, backend = _state(lease), lease.backend
-    state.expire()  # first: a holder that relies on it while its key is gone would be a second one
-    backend.run(hold.release(backend.policy, state.freed))
+    backend = lease.backend
+    lease.expire()  # first: a holder that relies on it while its key is gone would be a second one
+    backend.run(hold.release(backend.policy, lease.freed))
     lease.tell_lost()
 
 
@@ -142,7 +141,3 @@ def _sentence(lock: HeldLock, alias: str) -> str:
         holder = "by min_hold, though it is released"
     left = "" if lock.highest is None else f", for {lock.highest:.1f} s unless it is renewed"
     return f"{lock.name!r} of {alias!r} is taken {holder}{left}"
-
-
-def _state(lease: Lease) -> LeaseState:
-    return lease._state  # noqa: SLF001 - for tests, which do to a lease what only time does

@@ -8,7 +8,7 @@ when real nodes come back.
 
 Blocks may be nested and overlap, also in several threads: the outage of a group lasts until the
 last one ends. A block that is gone counts no more, at whatever call an interruption ended it: see
-``with_blocks``.
+``interruption``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from django_redlock.core.protocol import (
     Wakeup,
 )
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.leases.with_blocks import Block, BlockExit
+from django_redlock.interruption import AsyncBlockExit, Block, BlockExit
 from django_redlock.locks.callables import finished, is_async
 from django_redlock.transport.node import NodeStatus
 
@@ -166,13 +166,12 @@ def _done(result: Any) -> asyncio.Future[Any]:
 class Entry:
     """One ``with`` block in which the nodes of a group cannot be asked.
 
-    Args:
-        group: the nodes.
+    Attributes:
         block: returns None once the block is gone; None: entered by hand.
     """
 
-    def __init__(self, group: Group, block: Callable[[], object] | None) -> None:
-        self._block = block
+    def __init__(self, group: Group) -> None:
+        self.block: Callable[[], object] | None = None
         with _changing:
             self._outage = _outages.get(id(group)) or Outage(group)
 
@@ -195,7 +194,7 @@ class Entry:
 
     def lasts(self) -> bool:
         """Return True while its block is there."""
-        return self._block is None or self._block() is not None
+        return self.block is None or self.block() is not None
 
     def _leave(self) -> bool:
         """Leave the outage; return whether it is over."""
@@ -210,37 +209,20 @@ class Entry:
             return True
 
 
-def _entry(block: Block, unavailable: Unavailable) -> Any:
-    return (block.lock is unavailable and block.inside) or unavailable.by_hand.pop()
+def _end(block: Block, *_: object) -> None:
+    block.held.end()
 
 
-def _end(block: Block, unavailable: Unavailable, *_: object) -> None:
-    entry = _entry(block, unavailable)
-    try:
-        entry.end()
-    except BaseException:  # interrupted; ending it twice does no harm
-        entry.end()
-        raise
-    block.inside = None
+async def _aend(block: Block, *_: object) -> None:
+    await asyncio.gather(*block.held.aend())
 
 
-def _aend(block: Block, unavailable: Unavailable, *_: object) -> Coroutine[Any, Any, None]:
-    entry = _entry(block, unavailable)
-    try:
-        sent = entry.aend()
-    except BaseException:  # as above
-        entry.aend()
-        raise
-    block.inside = None
-    return _all(sent)
+def _last(entries: list[Any]) -> Any:
+    return entries[-1]
 
 
-async def _all(sent: list[asyncio.Future[Any]]) -> None:
-    await asyncio.gather(*sent)
-
-
-leave: Final = BlockExit(_end)
-aleave: Final = BlockExit(_aend)
+leave: Final = BlockExit(_end, _end, _last)  # ending it twice does no harm
+aleave: Final = AsyncBlockExit(_aend, _aend, _last)
 
 
 class Unavailable:
@@ -249,30 +231,23 @@ class Unavailable:
     def __init__(self, alias: str) -> None:
         check_alias(alias)
         self._alias = alias
-        self.by_hand: list[Entry] = []  # of those who call ``__enter__`` themselves
 
     def __repr__(self) -> str:
         return f"<unavailable {self._alias!r}>"
 
-    def _begin(self, block: Block | None) -> None:
-        group = conf.backend(self._alias).group
-        entry = Entry(group, None if block is None else block.function)
-        try:
-            if block is None:
-                self.by_hand.append(entry)
-            else:
-                block.inside = entry
-            entry.begin()
-        except BaseException:  # a signal handler's
-            entry.end()
-            raise
+    def _begin(self, block: Block) -> None:
+        entry = Entry(conf.backend(self._alias).group)
+        block.keep(entry)
+        entry.begin()
+
+    async def _abegin(self, block: Block) -> None:
+        self._begin(block)
 
     def __enter__(self) -> None:
-        self._begin(leave.entered(self))
+        leave.enter(self, self._begin)
 
     def __aenter__(self) -> Coroutine[Any, Any, None]:
-        self._begin(aleave.entered(self))
-        return _all([])
+        return aleave.aenter(self, self._abegin)
 
     if TYPE_CHECKING:
 

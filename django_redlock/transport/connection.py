@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Final
 
 import hiredis
 
-from django_redlock.concurrency.farewells import Farewell
-from django_redlock.concurrency.one_step import drain
 from django_redlock.core.commands import EMPTIED
 from django_redlock.core.protocol import UNDO, WITH_EPOCH, Answer, Vote
+from django_redlock.interruption import SafeFinalizer, drain
 
 from . import admission
 from .pending import NO_EPOCH, Owed, by_digest, in_full, load, nobody
@@ -92,7 +91,7 @@ class Connection:
         self._connection = connection  # keeps the socket open
         # In a cycle, as a loop that is closed without shutting down leaves one, the __del__ of
         # redis-py's connection may come after that of its socket.
-        Farewell(self, connection.disconnect)
+        SafeFinalizer(self, connection.disconnect)
         # redis-py has no public name for the socket in all its supported versions.
         self.socket: socket.socket = connection._sock  # type: ignore[assignment] # noqa: SLF001
         self.socket.settimeout(0)

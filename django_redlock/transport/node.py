@@ -25,12 +25,11 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from django_redlock.concurrency.latches import Latch
-from django_redlock.concurrency.one_step import drain, first, remove, taken
 from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.core.policy import boottime
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import Reason, ReasonCode, because, code_of, describe
+from django_redlock.interruption import Latch, drain, first, remove, taken
 
 from .admission import SKEW, ServerInfo, duplicated, guarded, wrong_clock
 from .connection import Connection, close_as_silent, silence

@@ -31,7 +31,7 @@ from django.conf import settings
 
 from django_redlock import current_lease, redlock
 from django_redlock.celery import LockedTask, backoff, locked_task
-from django_redlock.leases import state
+from django_redlock.leases import lease as leases
 from tests.support.waiting import eventually
 
 # Seconds after which the broker takes an unacknowledged message for lost: for workers whose
@@ -43,7 +43,7 @@ if "TEST_LOCKS" in os.environ:
     settings.configure(
         REDLOCK={"default": json.loads(os.environ["TEST_LOCKS"]), "nowhere": nowhere}
     )
-    vars(state)["RENEWALS"] = 20  # a worker that stands still for less than the ttl loses no lease
+    vars(leases)["RENEWALS"] = 20  # a worker that stands still for less than the ttl loses none
 
 
 def doubling(waited: float, most: float) -> float:

@@ -37,8 +37,8 @@ from django_redlock.celery import (
 from django_redlock.celery import task as task_module
 from django_redlock.celery.marks import HEADER, Carried, Mark, Marking, mark_in
 from django_redlock.celery.publishing import AWAITED
-from django_redlock.concurrency.latches import Latch
 from django_redlock.core.reasons import ReasonCode
+from django_redlock.interruption import Latch
 from tests.faults.injected import Injector, Interruption
 from tests.support.waiting import eventually
 

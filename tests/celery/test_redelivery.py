@@ -19,7 +19,7 @@ from django_redlock.celery import LockedTask, Skipped, locked_task, redelivery
 from django_redlock.celery import task as task_module
 from django_redlock.celery.publishing import HEADER
 from django_redlock.core.names import check_names
-from django_redlock.leases.keeping import record
+from django_redlock.leases.renewal import record
 
 from .desk import Desk, Work, hold, is_free, is_ignored, label_of, locked, memory, sent
 

@@ -16,15 +16,13 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from django_redlock import conf, redlock
-from django_redlock.concurrency import farewells
-from django_redlock.concurrency.farewells import Farewell, gone
+from django_redlock import conf, interruption, redlock
 from django_redlock.core.commands import Unmark
 from django_redlock.core.protocol import Command
 from django_redlock.fanout.group import NodeGroup
 from django_redlock.fanout.memory.node import MemoryNode
+from django_redlock.interruption import SafeFinalizer, forgotten
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.state import LeaseState
 from django_redlock.transport.connection import Connection, close_as_silent
 from django_redlock.transport.node import Node, UndoQueue, _size
 from django_redlock.transport.pending import Asker, load
@@ -162,9 +160,9 @@ def test_a_handler_closes_a_connection_that_is_being_closed(node, broken, monkey
 
 def look_then_first(_: object = None) -> None:
     """Look whether one is gone, and jump back before it is taken."""
-    while gone:
-        gone[0].do()
-        gone.popleft()
+    while forgotten:
+        forgotten[0].do()
+        forgotten.popleft()
 
 
 @BOTH
@@ -172,23 +170,23 @@ def test_a_handler_does_the_jobs_of_what_is_gone(broken, monkeypatch):
     """Each is done, by one of the two."""
     done: list[int] = []
     if broken:
-        put(look_then_first, farewells, "settle", monkeypatch)
+        put(look_then_first, interruption, "settle", monkeypatch)
 
     def prepare() -> None:
         done.clear()
         for number in range(3):
             thing = type("Thing", (), {})()
-            farewell = Farewell(thing, partial(done.append, number))
-            gone.append(farewell)
-            kept.append((thing, farewell))
+            finalizer = SafeFinalizer(thing, partial(done.append, number))
+            forgotten.append(finalizer)
+            kept.append((thing, finalizer))
 
     def act() -> None:
-        farewells.settle()
+        interruption.settle()
         assert set(done) == {0, 1, 2}
 
     kept: list[object] = []
-    raises(broken, lambda: at_each_point(act, farewells.settle, prepare))
-    gone.clear()
+    raises(broken, lambda: at_each_point(act, interruption.settle, prepare))
+    forgotten.clear()
 
 
 def look_then_pop_first(node: MemoryNode, queue: str, wakeup: str, px: int) -> None:
@@ -249,14 +247,14 @@ def test_a_handler_keeps_an_undo_while_another_is_carried_out(node, broken, monk
     assert all(sizes) is not broken
 
 
-def extended_at_once(state: LeaseState, outcome: Any) -> None:
+def extended_at_once(lease: Lease, outcome: Any) -> None:
     """Read the grant in one step, and write it after a call."""
-    state.grant = state.grant._replace(deadline=max(outcome.deadline, state.grant.deadline))
+    lease.grant = lease.grant._replace(deadline=max(outcome.deadline, lease.grant.deadline))
 
 
-def touched_at_once(state: LeaseState, places: frozenset[int]) -> None:
+def touched_at_once(lease: Lease, places: frozenset[int]) -> None:
     """Read the grant in one step, and write it after a call."""
-    state.grant = state.grant._replace(touched=state.grant.touched | places)
+    lease.grant = lease.grant._replace(touched=lease.grant.touched | places)
 
 
 @BOTH
@@ -264,25 +262,25 @@ def touched_at_once(state: LeaseState, places: frozenset[int]) -> None:
 def test_a_handler_extends_and_heals_a_lease_that_is_extended_and_healed(broken, monkeypatch):
     """No deadline and no node that may have its keys is forgotten."""
     lease: Lease = redlock("name", renew=False).acquire()
-    state, before = lease._state, lease.grant
+    before = lease.grant
     if broken:
-        put(extended_at_once, LeaseState, "extended", monkeypatch)
-        put(touched_at_once, LeaseState, "touch", monkeypatch)
+        put(extended_at_once, Lease, "extended", monkeypatch)
+        put(touched_at_once, Lease, "touch", monkeypatch)
     later = before._replace(deadline=before.deadline + 5)
     latest = before._replace(deadline=before.deadline + 9)
     kept: list[bool] = []
 
     def prepare() -> None:
-        state.grant = before
+        lease.grant = before
         interrupted.clear()
 
     def both(outcome: Any, place: int) -> None:
-        state.extended(outcome)
-        state.touch(frozenset({place}))
+        lease.extended(outcome)
+        lease.touch(frozenset({place}))
 
     def act() -> None:
         both(later, 7)
-        grant = state.grant
+        grant = lease.grant
         kept.append(grant.deadline in {later.deadline, latest.deadline} and 7 in grant.touched)
         if interrupted:
             kept.append(grant.deadline == latest.deadline and 8 in grant.touched)
@@ -294,7 +292,7 @@ def test_a_handler_extends_and_heals_a_lease_that_is_extended_and_healed(broken,
     interrupted: list[int] = []
     assert at_each_point(act, errand, prepare) > 0
     assert all(kept) is not broken
-    state.grant = before
+    lease.grant = before
     lease.release()
 
 

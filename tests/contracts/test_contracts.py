@@ -699,8 +699,8 @@ def test_the_watchdog_outlives_an_error_in_on_lost(world):
 @pytest.fixture
 def many_renewals(monkeypatch):
     """Leases are renewed 30 times in a ttl: who stands still for less than one loses none."""
-    monkeypatch.setattr("django_redlock.leases.state.RENEWALS", 30)
-    monkeypatch.setattr("django_redlock.leases.state.TRIES", 30)
+    monkeypatch.setattr("django_redlock.leases.lease.RENEWALS", 30)
+    monkeypatch.setattr("django_redlock.leases.lease.TRIES", 30)
 
 
 @pytest.mark.slow

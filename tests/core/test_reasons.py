@@ -37,7 +37,7 @@ from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import Reason, ReasonCode, because, by_node, describe
 from django_redlock.events import NodeTiming
 from django_redlock.inspection import Health, NodeReport, Report
-from django_redlock.leases.batch import RenewalBatch
+from django_redlock.leases.renewal import RenewalBatch
 from django_redlock.transport.node import NodeStatus
 from django_redlock.transport.wire.refusals import ERRORS, complaint, why_unreached
 from tests.docs.pages import blocks
@@ -392,7 +392,7 @@ def test_why_a_lease_is_over(memory):
     lease.handle()
     assert ended(lease.ensure) == ReasonCode.GIVEN_AWAY
     lease = redlock("short").acquire()
-    lease._state.grant = lease.grant._replace(deadline=lease.backend.policy.clock())
+    lease.grant = lease.grant._replace(deadline=lease.backend.policy.clock())
     assert ended(lease.ensure) == ReasonCode.TIME_OVER
     assert ended(lambda: assert_locked("never")) == ReasonCode.NEVER_TAKEN
     lease = redlock("lost").acquire()

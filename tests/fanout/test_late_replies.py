@@ -14,7 +14,7 @@ from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.fanout.blocking import request, threads
 from django_redlock.fanout.blocking.threads import Threads
 from django_redlock.leases.lease import Lease
-from django_redlock.locks import exits
+from django_redlock.locks.lock import leave
 from django_redlock.transport import connection_set
 from django_redlock.transport.connection_set import ConnectionSet
 from tests.faults.injected import Injector, Interruption
@@ -250,7 +250,7 @@ def test_an_interrupted_lock_over_a_set_that_owes_replies_leaves_nothing(held):
         with held.redlock("next"):
             pass
 
-    torn = f"_leave:{exits._leave.__code__.co_firstlineno}:"
+    torn = f"BlockExit._leave:{leave._leave.__code__.co_firstlineno}:"
     assert [left for left in storm(held, act) if not left.startswith(torn)] == []
     eventually(lambda: owing(held.group.nodes) == [0] * 3)
     assert all(len(idle(node)) <= ONE_CONNECTION for node in held.group.nodes)

@@ -19,14 +19,13 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-import django_redlock.leases.state
+import django_redlock.leases.lease
 from django_redlock.backend import Backend, Group
-from django_redlock.concurrency.latches import Bell
 from django_redlock.concurrency.loops import running_loop
 from django_redlock.core import hold
+from django_redlock.interruption import ThreadWakeup
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.schedule import RenewalSchedule
-from django_redlock.leases.watchdog import watchdog
+from django_redlock.leases.renewal import RenewalSchedule, watchdog
 from django_redlock.locks.template import LockTemplate
 from django_redlock.transport.node import Node
 from tests.support.loops import in_sets, open_files, threads
@@ -54,7 +53,7 @@ class Afterwards:
 
     def problems(self, backend: Backend) -> list[str]:
         """What is not well, where threads take locks of this alias; of the loops, too."""
-        with patch.object(django_redlock.leases.state, "RENEWALS", RENEWALS):
+        with patch.object(django_redlock.leases.lease, "RENEWALS", RENEWALS):
             found = [*locked(), *self._watched(backend)]
             if not found:
                 found += asyncio.run(self._awatched(backend))
@@ -62,7 +61,7 @@ class Afterwards:
 
     async def aproblems(self, backend: Backend) -> list[str]:
         """The same in the event loop that saw the storm; ask ``left`` when it has ended."""
-        with patch.object(django_redlock.leases.state, "RENEWALS", RENEWALS):
+        with patch.object(django_redlock.leases.lease, "RENEWALS", RENEWALS):
             found = [*locked(), *(await self._awatched(backend))]
             if not found:
                 found += await asyncio.to_thread(self._watched, backend)
@@ -184,8 +183,9 @@ def locked() -> list[str]:
 def _locks() -> Iterator[tuple[str, Any]]:
     """Every lock that a module or an object of the package has, and what it is called."""
     for each in gc.get_objects():
-        if not str(type(each).__module__).startswith("django_redlock") or isinstance(each, Bell):
-            continue  # a bell is locked while it is silent
+        kind = type(each)
+        if not str(kind.__module__).startswith("django_redlock") or kind is ThreadWakeup:
+            continue  # one is locked until it wakes a thread
         slots: Iterable[str] = getattr(type(each), "__slots__", ())
         values = {name: getattr(each, name, None) for name in slots}
         values.update(getattr(each, "__dict__", {}))

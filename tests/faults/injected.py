@@ -36,13 +36,11 @@ from django_redlock.backend import Backend, Group
 from django_redlock.concurrency.loops import PerLoop
 from django_redlock.core.policy import Policy
 from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.interruption import Block
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.loop_watchdog import LoopWatchdog
-from django_redlock.leases.schedule import RenewalSchedule
-from django_redlock.leases.watchdog import Watchdog, watchdog
-from django_redlock.leases.with_blocks import Block
-from django_redlock.locks import exits, holding
-from django_redlock.locks.lock import Lock
+from django_redlock.leases.renewal import LoopWatchdog, RenewalSchedule, Watchdog, watchdog
+from django_redlock.locks import holding
+from django_redlock.locks.lock import Lock, leave
 from django_redlock.locks.template import LockTemplate
 from django_redlock.transport import node as node_module
 from tests.support.loops import group_of
@@ -242,7 +240,7 @@ async def arenewed(lock: Lock, *, until: Callable[[], object] = sys.getprofile) 
     """Hold until the watchdog of the loop has renewed the lease twice, or was interrupted."""
     never = RenewalSchedule(lag=60.0, grace=60.0)  # for the thread, which would step in
     with (
-        patch("django_redlock.leases.state.RENEWALS", 20_000),
+        patch("django_redlock.leases.lease.RENEWALS", 20_000),
         patch.object(watchdog, "_of_loops", never),
     ):
         async with lock as lease:
@@ -265,7 +263,8 @@ TASKS: dict[str, Callable[[Lock], Awaitable[None]]] = {
     each.__name__: each for each in (ablock, aextended, arenewed)
 }
 FIRST = "first"  # a block whose nodes have to be connected
-ENDS = {"_leave", "_aleave"}  # the first instruction of these is before the ``try``
+# The first instruction of these is before the ``try``.
+ENDS = {"BlockExit._leave", "AsyncBlockExit._leave"}
 # An exception that is kept keeps no lease.
 KEPT = {"block", "extended", "decorated", "ablock", "atomic", "atomic_failing"}
 
@@ -286,7 +285,7 @@ class HeldByTheLock(Lock):
 
 def _leave(block: Block, lock: Lock, kind: type[BaseException] | None, *_: object) -> None:
     """Release once, also where that is interrupted."""
-    block.lease.release()
+    block.held.release()
 
 
 class Trusting(LoopWatchdog):
@@ -313,7 +312,7 @@ def break_(variant: str) -> None:
     elif variant in transactions.VARIANTS:
         transactions.VARIANTS[variant]()
     elif variant == "once":
-        exits.leave._leave = _leave
+        leave._leave = _leave  # type: ignore[method-assign,assignment]
     elif variant == "renewed":
         Lease.torn = False  # type: ignore[method-assign,assignment]
     elif variant == "trusting":

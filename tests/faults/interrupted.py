@@ -21,11 +21,11 @@ from typing import Any, TypeVar, cast
 
 from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.backend import Backend
-from django_redlock.concurrency.farewells import settle
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Steps
 from django_redlock.fanout.group import NodeGroup
-from django_redlock.locks import exits
+from django_redlock.interruption import settle
+from django_redlock.locks.lock import leave
 from django_redlock.locks.template import LockTemplate
 from django_redlock.transport.address import from_url
 
@@ -148,7 +148,7 @@ def main() -> None:
 
 def release_torn(error: BaseException, said: dict[str, Any]) -> None:
     """Release what a block has left whose end was interrupted before its first statement."""
-    before_it = exits.leave._leave.__code__, exits.leave._leave.__code__.co_firstlineno
+    before_it = leave._leave.__code__, leave._leave.__code__.co_firstlineno
     places = [(each.tb_frame.f_code, each.tb_lineno) for each in traces(error.__traceback__)]
     if before_it in places[-2:]:  # the last is the signal handler
         for lease in in_blocks():

@@ -32,7 +32,7 @@ from django.conf import settings
 
 from django_redlock import LockTaken, NodesUnavailable, redlock
 from django_redlock.core import wait as waiting
-from django_redlock.leases import state
+from django_redlock.leases import lease as leases
 from django_redlock.leases.lease import Lease
 
 SELDOM = 5.0  # seconds between two looks: a waiter that has the name sooner was woken
@@ -118,7 +118,7 @@ def main() -> None:
         REDLOCK={"default": json.loads(sys.argv[1])}, INSTALLED_APPS=["django_redlock"]
     )
     django.setup()
-    vars(state)["RENEWALS"] = 20  # while it runs, no stall of the machine ends a lease
+    vars(leases)["RENEWALS"] = 20  # while it runs, no stall of the machine ends a lease
     vars(waiting)["LONGEST"] = 60.0  # the order is that of arrival, however long that takes
     for seconds in map(float, sys.argv[2:]):
         look_every(seconds)

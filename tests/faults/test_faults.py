@@ -1194,8 +1194,8 @@ import json, os, sys, time, warnings
 from django.conf import settings
 settings.configure(REDLOCK={"default": json.loads(sys.argv[1])})
 from django_redlock import LeaseLost, LockTaken, current_lease, redlock
-from django_redlock.leases import state
-state.RENEWALS = 20  # no stall of the machine ends one
+from django_redlock.leases import lease as leases
+leases.RENEWALS = 20  # no stall of the machine ends one
 
 def in_child(work):
     read, write = os.pipe()

@@ -132,6 +132,6 @@ def test_a_release_that_is_interrupted_at_any_call_releases():
 
 def test_a_release_that_is_not_repeated_is_noticed():
     """The test above fails where a lease does not release again what was interrupted."""
-    again, never = "if self._state.phase is Phase.RELEASED:", "if False:"
+    again, never = "if self.phase is Phase.RELEASED:", "if False:"
     with with_edits(Edit(Lease, "_releasing", again, never)):
         assert all_left_behind() != []

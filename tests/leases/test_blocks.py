@@ -27,11 +27,10 @@ from django_redlock.core.policy import Policy
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import Event
 from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
-from django_redlock.leases.batch import RenewalBatch
+from django_redlock.interruption import Block, blocks_by_hand
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.with_blocks import Block
-from django_redlock.locks import exits
-from django_redlock.locks.lock import Lock
+from django_redlock.leases.renewal import RenewalBatch
+from django_redlock.locks.lock import Lock, aleave, leave
 from django_redlock.locks.template import LockTemplate
 from tests.support.loops import soon
 from tests.support.waiting import eventually
@@ -76,8 +75,8 @@ def torn(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise Interruption
 
-    for leave in (exits.leave, exits.aleave):
-        monkeypatch.setattr(leave, "_leave", interrupted)
+    for end in (leave, aleave):
+        monkeypatch.setattr(end, "_leave", interrupted)
 
 
 @pytest.fixture
@@ -242,7 +241,7 @@ def test_how_many_interruptions_an_end_survives(
         work()
     (lease,) = kept
     assert not is_renewed(lease)
-    assert lock.by_hand == []
+    assert blocks_by_hand(lock) == []
     assert is_free(redlock) == (interruptions == 1)
     lease.release()
     del caught  # until here, it keeps the frames of the end
@@ -281,9 +280,9 @@ def test_a_refused_attempt_leaves_no_block(lock: Lock, redlock: LockTemplate) ->
                 pass
         with pytest.raises(LockTaken):
             lock.__enter__()
-    assert lock.by_hand == []
-    given = exits.leave._given.blocks
-    assert not any(block.lease for block in given)
+    assert blocks_by_hand(lock) == []
+    given = leave._given.blocks
+    assert not any(block.held for block in given)
     assert not given or given[-1].function() is None  # type: ignore[misc]
 
 
@@ -516,7 +515,7 @@ def test_a_signal_handler_may_enter_blocks_between_the_steps_of_another(
         with lock as lease:
             seen = [each.ended for each in (*entered, lease)]
         assert seen == [True, False]
-        assert lock.by_hand == []
+        assert blocks_by_hand(lock) == []
         assert lease.ended
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -557,7 +556,7 @@ def test_stacks_and_test_cases_enter_a_lock(lock: Lock, redlock: LockTemplate) -
     with ExitStack() as stack:
         lease = assert_type(stack.enter_context(lock), Lease)
         assert not is_free(redlock)
-        assert lock.by_hand == []
+        assert blocks_by_hand(lock) == []
     assert lease.ended
 
     class Case(unittest.TestCase):
@@ -580,7 +579,7 @@ def test_stacks_and_test_cases_enter_a_lock(lock: Lock, redlock: LockTemplate) -
     async def main() -> None:
         async with AsyncExitStack() as stack:
             lease = await stack.enter_async_context(lock)
-            assert lock.by_hand == []
+            assert blocks_by_hand(lock) == []
         assert lease.ended
 
     asyncio.run(main())
@@ -612,9 +611,9 @@ def test_a_lock_is_entered_and_left_by_hand(lock: Lock, redlock: LockTemplate) -
     assert lock.__exit__(None, None, None) is None  # type: ignore[func-returns-value]
     assert lease.ended
     assert is_free(redlock)
-    leave = lock.__exit__
+    end = lock.__exit__
     lock.__enter__()
-    leave(None, None, None)
+    end(None, None, None)
     assert is_free(redlock)
 
 

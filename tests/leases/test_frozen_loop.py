@@ -19,8 +19,8 @@ __all__ = ["nodes"]
 FROZEN = f"""{SETTINGS}
 import asyncio, os, sqlite3
 from contextlib import closing
-from django_redlock.leases.watchdog import watchdog
-from django_redlock.leases.schedule import RenewalSchedule
+from django_redlock.leases.renewal import watchdog
+from django_redlock.leases.renewal import RenewalSchedule
 where, claimed, meanwhile = sys.argv[2:]
 watchdog._of_loops = RenewalSchedule(lag=60.0, grace=60.0)  # the thread is not to see it first
 

@@ -21,8 +21,8 @@ from django_redlock.events import Event, EventKind, subscribe, unsubscribe
 from django_redlock.fanout.memory.group import MemoryNodes
 from django_redlock.fanout.memory.node import MemoryNode
 from django_redlock.inspection import survey
-from django_redlock.leases.keeping import keep, record
 from django_redlock.leases.lease import Lease
+from django_redlock.leases.renewal import keep, record
 from tests.simulation.mutants import with_edits
 from tests.simulation.mutants.edits import Edit, Patch
 from tests.support.replays import note_broken

@@ -20,10 +20,10 @@ MOST_BYTES = 2048  # of a held, renewed lease, without its connections
 MEASURE = """
 import asyncio, gc, json, sys, time, tracemalloc
 from django_redlock.backend import Backend
-from django_redlock.core.commands import Kept
 from django_redlock.core.policy import Policy
+from django_redlock.core.commands import Kept
 from django_redlock.core.protocol import Answer, Command, Vote
-from django_redlock.leases.schedule import Chunk
+from django_redlock.leases.renewal import Chunk
 from django_redlock.locks.template import LockTemplate
 
 LOCKS = int(sys.argv[1])
@@ -142,12 +142,12 @@ print(json.dumps({
 }))
 """
 BROKEN = """
-from django_redlock.leases.schedule import Chunk
+from django_redlock.leases.renewal import Chunk
 Chunk.forget = lambda self, lease: None
 Chunk.tidy_up = lambda self: None
 """
 BROKEN_FOR_THE_RENEWED = """
-from django_redlock.leases.schedule import Chunk
+from django_redlock.leases.renewal import Chunk
 forget = Chunk.forget
 Chunk.forget = lambda self, lease: forget(self, lease) if lease.grant.ttl > 60 else None
 """

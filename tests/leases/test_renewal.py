@@ -23,10 +23,20 @@ from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Command, Grant, Request, Vote
 from django_redlock.fanout.group import NodeGroup
 from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
-from django_redlock.leases.batch import MOST_BYTES, MOST_LEASES, RenewalBatch, Wounded, batches
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.schedule import AHEAD, EARLY, MOST, Chunk, RenewalSchedule
-from django_redlock.leases.watchdog import Watchdog
+from django_redlock.leases.renewal import (
+    AHEAD,
+    EARLY,
+    MOST,
+    MOST_BYTES,
+    MOST_LEASES,
+    Chunk,
+    RenewalBatch,
+    RenewalSchedule,
+    Watchdog,
+    Wounded,
+    batches,
+)
 from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.transport.address import from_url
@@ -179,8 +189,8 @@ def test_no_renewal_waits_until_others_are_healed(memory, broken, monkeypatch):
 
 def steps_that_heal(batch: RenewalBatch) -> Any:
     """Heal all leases of a message before the next message."""
-    held, ttls = [each.holding for each in batch.leases], [each.grant.ttl for each in batch.leases]
-    return hold.extend_many(batch.backend.policy, held, ttls, batch._told)
+    ttls = [each.grant.ttl for each in batch.leases]
+    return hold.extend_many(batch.backend.policy, batch.leases, ttls, batch._hear)
 
 
 def test_a_lease_waits_once_to_be_healed(memory):
@@ -257,8 +267,8 @@ def test_a_failed_renewal_is_unknown_until_the_deadline(memory):
 @pytest.mark.slow
 def test_what_stays_unknown_is_lost_at_the_deadline_not_before(memory, monkeypatch):
     """Nodes that stay away end the lease at its own deadline."""
-    monkeypatch.setattr("django_redlock.leases.state.RENEWALS", 50)
-    monkeypatch.setattr("django_redlock.leases.state.TRIES", 50)
+    monkeypatch.setattr("django_redlock.leases.lease.RENEWALS", 50)
+    monkeypatch.setattr("django_redlock.leases.lease.TRIES", 50)
     told: list[tuple[float, float]] = []
 
     def be_away(ask: Request) -> None:
@@ -417,10 +427,10 @@ def test_a_late_answer_neither_shortens_nor_ends_what_another_has_prolonged(memo
     before, policy = lease.grant, lease.backend.policy
     lease.extend(20)
     deadline = lease.grant.deadline
-    assert lease.renewed(before._replace(deadline=before.deadline + 1), 0.0) is False
+    assert lease.hear_renewal(before._replace(deadline=before.deadline + 1), 0.0) is False
     assert lease.grant.deadline == deadline
-    assert lease.renewed(LeaseLost("over before a majority extended it"), 0.0) is False
-    assert lease.renewed(NodesUnavailable("nobody answered"), 0.0) is False
+    assert lease.hear_renewal(LeaseLost("over before a majority extended it"), 0.0) is False
+    assert lease.hear_renewal(NodesUnavailable("nobody answered"), 0.0) is False
     assert not lease.lost
     assert lease.grant.deadline == deadline > policy.clock()
     lease.release()
@@ -432,9 +442,9 @@ def test_a_renewal_heard_after_the_deadline_revives_nothing(memory, monkeypatch)
     lease = made(memory, ttl=0.2, renew=False)("name").acquire()
     eventually(lambda: lease.lost)
     later = lease.grant._replace(deadline=lease.grant.deadline + 10)
-    assert lease.renewed(later, 0.0) is True
-    assert lease.renewed(later, 0.0) is False
-    assert lease.over() is False
+    assert lease.hear_renewal(later, 0.0) is True
+    assert lease.hear_renewal(later, 0.0) is False
+    assert lease.run_out() is False
     assert lease.lost
     assert lease.remaining() <= 0
 
@@ -532,9 +542,9 @@ def test_a_lease_is_due_after_a_third_of_its_ttl_and_soon_again_where_nobody_ans
     lease = made(memory)("name").acquire()
     since = lease.grant.since
     assert lease.renew_at == since + 10
-    lease.renewed(NodesUnavailable("nobody answered"), since + 10)
+    lease.hear_renewal(NodesUnavailable("nobody answered"), since + 10)
     assert lease.renew_at == since + 11.5
-    lease.renewed(lease.grant, since + 12)
+    lease.hear_renewal(lease.grant, since + 12)
     assert lease.renew_at == since + 22
     lease.release()
 
@@ -748,7 +758,7 @@ def add_in_the_middle_of_a_take(monkeypatch) -> float:
         return least
 
     with monkeypatch.context() as patched:
-        patched.setattr("django_redlock.leases.schedule.min", found, raising=False)
+        patched.setattr("django_redlock.leases.renewal.min", found, raising=False)
         assert schedule.take(10.0) == ([], [first])
     return schedule.next()
 

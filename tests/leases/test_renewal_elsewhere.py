@@ -26,8 +26,8 @@ settings.configure(REDLOCK={"default": {
     "NODE_TIMEOUT": 5,
 }})
 from django_redlock import LeaseLost, redlock
-from django_redlock.leases import state
-state.RENEWALS = 20  # while it runs, no stall of the machine ends a lease
+from django_redlock.leases import lease as leases
+leases.RENEWALS = 20  # while it runs, no stall of the machine ends a lease
 
 def look(lease):
     "Whether it is lost, and then whether `ensure` returns."
@@ -131,7 +131,7 @@ sys.stdin.readline()
 
 ALL_THE_TIME = """
 redlock = redlock.using(ttl=30)
-state.RENEWALS = 600
+leases.RENEWALS = 600
 """
 
 
@@ -176,7 +176,7 @@ monkey.patch_all()
 import gevent
 {SETTINGS}
 redlock = redlock.using(ttl=30)
-state.RENEWALS = 300
+leases.RENEWALS = 300
 inside, overlaps, fences, beats, lost, prolonged = [], [], [], [0], [], []
 
 def work(number):

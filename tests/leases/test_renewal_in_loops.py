@@ -17,10 +17,8 @@ import pytest
 
 from django_redlock.core.protocol import Command, Request, Vote
 from django_redlock.fanout.group import NodeGroup
-from django_redlock.leases.batch import RenewalBatch, batches
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.loop_watchdog import LoopWatchdog
-from django_redlock.leases.watchdog import watchdog
+from django_redlock.leases.renewal import LoopWatchdog, RenewalBatch, batches, watchdog
 from tests.support.loops import soon
 from tests.support.waiting import eventually
 
@@ -61,7 +59,7 @@ class Twice(Memory):
 @pytest.fixture
 def often_thread(monkeypatch: pytest.MonkeyPatch) -> float:
     """A ttl at which the thread renews every 0.6 s what a loop would have renewed every 0.1 s."""
-    monkeypatch.setattr("django_redlock.leases.state.RENEWALS", 30)
+    monkeypatch.setattr("django_redlock.leases.lease.RENEWALS", 30)
     return 3.0
 
 
@@ -258,8 +256,8 @@ settings.configure(REDLOCK={"default": {
 }})
 from asgiref.sync import async_to_sync
 from django_redlock import redlock
-from django_redlock.leases import state
-state.RENEWALS = 30  # no stall of the machine ends one
+from django_redlock.leases import lease as leases
+leases.RENEWALS = 30  # no stall of the machine ends one
 
 def prolonged(leases):
     before = [lease.grant.deadline for lease in leases]

@@ -1,4 +1,4 @@
-"""Conversations with a lease's state: scripted outcomes and a clock that the test moves."""
+"""What a lease decides: scripted outcomes and a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from django_redlock.backend import Backend
 from django_redlock.core.errors import LeaseLost, NodesUnavailable
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Grant, Vote
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import EventKind
-from django_redlock.leases import state
-from django_redlock.leases.state import RENEWALS, TRIES, LeaseState, Phase
+from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.leases import lease as leases
+from django_redlock.leases.lease import RENEWALS, TRIES, Lease, Phase
 from tests.simulation.mutants import Edit, with_edits
 
 START, TTL = 100.0, 12.0
@@ -36,7 +38,8 @@ class Held:
             self.policy.everyone(),
             votes(YES, YES, YES),
         )
-        self.state = LeaseState(self.policy, self.grant, renew=renew, max_hold=max_hold)
+        backend = Backend("default", MemoryNodes([]), self.policy)
+        self.lease = Lease(backend, self.grant, renew=renew, max_hold=max_hold)
 
     def until(self, deadline: float) -> Grant:
         """The outcome of an extension that succeeded."""
@@ -44,7 +47,7 @@ class Held:
 
     def pass_deadline(self) -> None:
         """Let the time of the lease run out."""
-        self.now = self.state.grant.deadline
+        self.now = self.lease.grant.deadline
 
 
 def votes(*answers: Answer, waiters: int = 0) -> list[Vote]:
@@ -69,10 +72,10 @@ def unknown(*answers: Answer) -> NodesUnavailable:
 def test_a_lease_begins_held() -> None:
     """It has its validity left, and is to be renewed at a third of its ttl."""
     held = Held()
-    assert held.state.held
-    assert held.state.remaining() == held.policy.validity(TTL)
-    assert held.state.renew_at == START + TTL / RENEWALS
-    assert held.state.ending().code == ReasonCode.TIME_OVER  # the only way that is still open
+    assert held.lease.held
+    assert held.lease.remaining() == held.policy.validity(TTL)
+    assert held.lease.renew_at == START + TTL / RENEWALS
+    assert held.lease.ending().code == ReasonCode.TIME_OVER  # the only way that is still open
 
 
 @pytest.mark.parametrize(
@@ -83,8 +86,8 @@ def test_a_renewal_is_due_unless_it_is_not_wanted_or_max_hold_is_over(
     renew: bool, max_hold: float | None, renewed: bool
 ) -> None:
     """A renewal that would begin at ``max_hold`` or after it does not begin."""
-    state = Held(renew=renew, max_hold=max_hold).state
-    assert (state.renew_at < math.inf) is renewed
+    lease = Held(renew=renew, max_hold=max_hold).lease
+    assert (lease.renew_at < math.inf) is renewed
 
 
 # -- renewed, extended ----------------------------------------------------------------------------
@@ -94,63 +97,63 @@ def test_a_renewal_moves_the_deadline() -> None:
     """The next one is due a third of a ttl after this one was asked."""
     held = Held()
     held.now += 5
-    assert held.state.renewed(held.until(START + 16), asked=START + 4) is EventKind.EXTENDED
-    assert held.state.grant.deadline == START + 16
-    assert held.state.remaining() == 11
-    assert held.state.renew_at == START + 4 + TTL / RENEWALS
+    assert held.lease.renewed(held.until(START + 16), asked=START + 4) is EventKind.EXTENDED
+    assert held.lease.grant.deadline == START + 16
+    assert held.lease.remaining() == 11
+    assert held.lease.renew_at == START + 4 + TTL / RENEWALS
 
 
 def test_an_extension_leaves_the_next_renewal_where_it_was() -> None:
     """The holder prolonged the lease; the watchdog keeps its times."""
     held = Held()
-    due = held.state.renew_at
-    assert held.state.extended(held.until(START + 30)) is EventKind.EXTENDED
-    assert held.state.renew_at == due
+    due = held.lease.renew_at
+    assert held.lease.extended(held.until(START + 30)) is EventKind.EXTENDED
+    assert held.lease.renew_at == due
 
 
 def test_a_deadline_never_moves_back() -> None:
     """Of two extensions that overlap, the later deadline counts, in whatever order they end."""
     held = Held()
-    held.state.extended(held.until(START + 30))
-    held.state.extended(held.until(START + 20))
-    assert held.state.grant.deadline == START + 30
+    held.lease.extended(held.until(START + 30))
+    held.lease.extended(held.until(START + 20))
+    assert held.lease.grant.deadline == START + 30
 
 
 def test_an_unknown_renewal_is_told_once_and_tried_again_soon() -> None:
     """The lease lasts until its deadline; a renewal that succeeds ends the silence."""
     held = Held()
-    assert held.state.renewed(unknown(YES), asked=START + 4) is EventKind.UNKNOWN
-    assert held.state.renew_at == START + 4 + TTL / TRIES
-    assert held.state.renewed(unknown(YES), asked=START + 5) is None
-    assert held.state.held
-    assert held.state.renewed(held.until(START + 18), asked=START + 6) is EventKind.EXTENDED
-    assert held.state.renewed(unknown(), asked=START + 10) is EventKind.UNKNOWN
+    assert held.lease.renewed(unknown(YES), asked=START + 4) is EventKind.UNKNOWN
+    assert held.lease.renew_at == START + 4 + TTL / TRIES
+    assert held.lease.renewed(unknown(YES), asked=START + 5) is None
+    assert held.lease.held
+    assert held.lease.renewed(held.until(START + 18), asked=START + 6) is EventKind.EXTENDED
+    assert held.lease.renewed(unknown(), asked=START + 10) is EventKind.UNKNOWN
 
 
 def test_an_unknown_renewal_is_not_told_when_an_extension_succeeded_since() -> None:
     """The extension has given the lease what the renewal would have."""
     held = Held()
-    held.state.extended(held.until(START + 30))
-    assert held.state.renewed(unknown(), asked=START + 4) is None
+    held.lease.extended(held.until(START + 30))
+    assert held.lease.renewed(unknown(), asked=START + 4) is None
 
 
 def test_an_extension_by_the_holder_may_be_unknown_without_being_told() -> None:
     """It is an error of the call."""
     held = Held()
-    assert held.state.extended(unknown(YES)) is None
-    assert held.state.held
+    assert held.lease.extended(unknown(YES)) is None
+    assert held.lease.held
 
 
 def test_a_majority_that_denies_ends_the_lease() -> None:
     """A minority does not."""
     held = Held()
-    assert held.state.renewed(denied(NO, YES, UNKNOWN), asked=START + 4) is None
-    assert held.state.remaining() > 0
-    assert held.state.renewed(denied(NO, NO, UNKNOWN), asked=START + 5) is EventKind.LOST
-    assert not held.state.held
-    assert held.state.remaining() == 0
-    assert held.state.ending().code == ReasonCode.LOST
-    assert held.state.loss().code == ReasonCode.DENIED
+    assert held.lease.renewed(denied(NO, YES, UNKNOWN), asked=START + 4) is None
+    assert held.lease.remaining() > 0
+    assert held.lease.renewed(denied(NO, NO, UNKNOWN), asked=START + 5) is EventKind.LOST
+    assert not held.lease.held
+    assert held.lease.remaining() == 0
+    assert held.lease.ending().code == ReasonCode.LOST
+    assert held.lease.loss().code == ReasonCode.DENIED
 
 
 def test_a_lease_that_is_over_is_not_revived() -> None:
@@ -158,10 +161,10 @@ def test_a_lease_that_is_over_is_not_revived() -> None:
     held = Held()
     held.pass_deadline()
     later = held.until(START + 60)
-    assert held.state.renewed(later, asked=START + 4) is EventKind.LOST
-    assert held.state.extended(later) is None
-    assert held.state.remaining() == 0
-    assert held.state.loss().code == ReasonCode.RAN_OUT
+    assert held.lease.renewed(later, asked=START + 4) is EventKind.LOST
+    assert held.lease.extended(later) is None
+    assert held.lease.remaining() == 0
+    assert held.lease.loss().code == ReasonCode.RAN_OUT
 
 
 # -- lost -----------------------------------------------------------------------------------------
@@ -170,22 +173,22 @@ def test_a_lease_that_is_over_is_not_revived() -> None:
 def test_a_lease_runs_out_at_its_deadline_and_once() -> None:
     """Not before it, and not where a renewal has moved it."""
     held = Held()
-    held.now = held.state.grant.deadline - 0.001
-    assert not held.state.run_out()
-    held.state.extended(held.until(START + 20))
+    held.now = held.lease.grant.deadline - 0.001
+    assert not held.lease.run_out()
+    held.lease.extended(held.until(START + 20))
     held.now = START + 19.999
-    assert not held.state.run_out()
+    assert not held.lease.run_out()
     held.pass_deadline()
-    assert held.state.run_out()
-    assert not held.state.run_out()
-    assert held.state.lost
+    assert held.lease.run_out()
+    assert not held.lease.run_out()
+    assert held.lease.lost
 
 
 def test_an_end_is_told_once() -> None:
     """Though a lease may be lost while it is released."""
     held = Held()
-    assert held.state.tell_once()
-    assert not held.state.tell_once()
+    assert held.lease.tell_once()
+    assert not held.lease.tell_once()
 
 
 # -- released, given away -------------------------------------------------------------------------
@@ -198,37 +201,37 @@ def test_an_end_is_told_once() -> None:
 def test_an_end_is_final(phase: Phase, code: ReasonCode) -> None:
     """What the holder let go is not let go again, prolonged, or lost by its deadline."""
     held = Held()
-    assert held.state.end(phase)
-    assert held.state.remaining() == 0
-    assert held.state.ending().code == code
-    assert not any(held.state.end(other) for other in (Phase.RELEASED, Phase.GIVEN))
-    assert held.state.phase is phase
-    assert held.state.renewed(held.until(START + 60), asked=START + 4) is None
-    assert held.state.renewed(unknown(), asked=START + 4) is None
-    assert held.state.extended(denied(NO, NO, NO)) is None
+    assert held.lease.end(phase)
+    assert held.lease.remaining() == 0
+    assert held.lease.ending().code == code
+    assert not any(held.lease.end(other) for other in (Phase.RELEASED, Phase.GIVEN))
+    assert held.lease.phase is phase
+    assert held.lease.renewed(held.until(START + 60), asked=START + 4) is None
+    assert held.lease.renewed(unknown(), asked=START + 4) is None
+    assert held.lease.extended(denied(NO, NO, NO)) is None
     held.pass_deadline()
-    assert not held.state.run_out()
-    assert not held.state.lost
+    assert not held.lease.run_out()
+    assert not held.lease.lost
 
 
 def test_a_release_may_find_a_loss_but_a_lease_that_was_given_away_is_nobodys_loss() -> None:
     """The nodes tell a release that the key was gone; the adopter's key is not the giver's."""
     held, given = Held(), Held()
-    held.state.end(Phase.RELEASED)
-    given.state.end(Phase.GIVEN)
-    assert held.state.lose()
-    assert not held.state.lose()
-    assert not given.state.lose()
-    assert held.state.ending().code == ReasonCode.LOST
+    held.lease.end(Phase.RELEASED)
+    given.lease.end(Phase.GIVEN)
+    assert held.lease.lose()
+    assert not held.lease.lose()
+    assert not given.lease.lose()
+    assert held.lease.ending().code == ReasonCode.LOST
 
 
 def test_a_lost_lease_can_be_released_and_stays_lost() -> None:
     """Its keys may still be on some nodes."""
     held = Held()
-    held.state.lose()
-    assert held.state.end(Phase.RELEASED)
-    assert held.state.lost
-    assert held.state.ending().code == ReasonCode.LOST
+    held.lease.lose()
+    assert held.lease.end(Phase.RELEASED)
+    assert held.lease.lost
+    assert held.lease.ending().code == ReasonCode.LOST
 
 
 @pytest.mark.parametrize(
@@ -249,8 +252,8 @@ def test_a_release_proves_a_loss_unless_a_woken_waiter_explains_it(
 ) -> None:
     """A waiter that the release woke at one node may have taken the others before it came."""
     held = Held()
-    held.state.grant = held.grant._replace(votes=had)
-    assert held.state.denied(heard) is proof
+    held.lease.grant = held.grant._replace(votes=had)
+    assert held.lease.denied(heard) is proof
 
 
 # -- broken variants ------------------------------------------------------------------------------
@@ -260,31 +263,31 @@ def test_a_release_proves_a_loss_unless_a_woken_waiter_explains_it(
     ("edit", "proof"),
     [
         (
-            Edit(LeaseState, "extended", "if self.remaining() <= 0:", "if False:"),
+            Edit(Lease, "extended", "if self.remaining() <= 0:", "if False:"),
             test_a_lease_that_is_over_is_not_revived,
         ),
         (
-            Edit(LeaseState, "extended", "max(outcome.deadline, before.deadline)", "outcome[3]"),
+            Edit(Lease, "_change", "max(deadline, before.deadline)", "deadline"),
             test_a_deadline_never_moves_back,
         ),
         (
-            Edit(state, "majority_denies", ">= majority", ">= 1"),
+            Edit(leases, "majority_denies", ">= majority", ">= 1"),
             test_a_majority_that_denies_ends_the_lease,
         ),
         (
-            Edit(LeaseState, "_become_unknown", "self._unknown = True", "pass"),
+            Edit(Lease, "_become_unknown", "self._unknown = True", "pass"),
             test_an_unknown_renewal_is_told_once_and_tried_again_soon,
         ),
         (
-            Edit(LeaseState, "lose", "self.lost or self.phase is Phase.GIVEN", "self.lost"),
+            Edit(Lease, "lose", "self._lost or self.phase is Phase.GIVEN", "self._lost"),
             test_a_release_may_find_a_loss_but_a_lease_that_was_given_away_is_nobodys_loss,
         ),
         (
-            Edit(LeaseState, "end", "if self.phase is not HELD:", "if False:"),
+            Edit(Lease, "end", "if self.phase is not HELD:", "if False:"),
             lambda: test_an_end_is_final(Phase.GIVEN, ReasonCode.GIVEN_AWAY),
         ),
         (
-            Edit(LeaseState, "run_out", "self.held and ", ""),
+            Edit(Lease, "run_out", "self.held and ", ""),
             lambda: test_an_end_is_final(Phase.RELEASED, ReasonCode.RELEASED),
         ),
     ],

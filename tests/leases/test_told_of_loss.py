@@ -18,7 +18,7 @@ from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.core import hold
 from django_redlock.core.protocol import Command, Request
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.watchdog import MOST_TOLD
+from django_redlock.leases.renewal import MOST_TOLD
 from django_redlock.locks.template import LockTemplate
 from tests.support.loops import soon
 from tests.support.waiting import eventually
@@ -224,12 +224,12 @@ def test_what_another_has_prolonged_since_is_not_unknown(redlock):
     asked, clock = lease.grant.since, lease.backend.policy.clock
     lease.extend()
     with heard(events.EventKind.UNKNOWN) as told:
-        lease.renewed(LeaseLost("over before a majority extended it"), asked)
-        lease.renewed(NodesUnavailable("nobody answered"), asked)
+        lease.hear_renewal(LeaseLost("over before a majority extended it"), asked)
+        lease.hear_renewal(NodesUnavailable("nobody answered"), asked)
         assert told == []
         for outage in range(1, 3):
             for _ in range(2):
-                lease.renewed(NodesUnavailable("nobody answered"), clock() + 1)
+                lease.hear_renewal(NodesUnavailable("nobody answered"), clock() + 1)
             assert len(told) == outage
             lease.extend()
     lease.release()

@@ -17,6 +17,7 @@ from django.test import override_settings
 
 from django_redlock import LeaseLost, LockTaken, assert_locked, current_lease, redlock
 from django_redlock.core.policy import boottime
+from django_redlock.interruption import blocks_by_hand
 from django_redlock.leases.lease import Lease
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import soon
@@ -136,7 +137,7 @@ def test_one_lock_is_entered_by_many_tasks():
     asyncio.run(main())
     assert len(fences) == 20
     assert fences == sorted(fences)
-    assert lock.by_hand == []
+    assert blocks_by_hand(lock) == []
 
 
 def test_the_current_lease_is_of_this_task():
@@ -283,7 +284,7 @@ def test_the_loop_goes_on_while_a_task_waits():
 @pytest.mark.slow
 def test_renewal_keeps_a_tasks_lease_while_the_loop_stands_still(monkeypatch):
     """A loop that a task blocks for longer than the ttl does not cost it the lease."""
-    monkeypatch.setattr("django_redlock.leases.state.RENEWALS", 20)  # the machine may stand still
+    monkeypatch.setattr("django_redlock.leases.lease.RENEWALS", 20)  # the machine may stand still
 
     async def main() -> None:
         async with redlock("name", ttl=2, renew=True) as lease:

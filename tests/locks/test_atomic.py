@@ -188,7 +188,7 @@ def test_a_body_that_closes_the_connection_commits_nothing(rows):
 
 def test_the_order_of_commit_and_release_is_noticed(rows):
     """A release before the COMMIT would be seen."""
-    edit = Edit(atomic, "_end", "        transaction.commit()", "        lease.release()")
+    edit = Edit(atomic.leave, "_end", "        block.inside.commit()", "        lease.release()")
     with with_edits(edit), pytest.raises(AssertionError):
         test_the_block_is_a_transaction_under_the_lock(rows)
     connections[rows].in_atomic_block = False
@@ -235,7 +235,7 @@ def test_a_lease_that_is_over_commits_nothing(rows, end):
 
 def test_a_commit_without_a_lease_is_noticed(rows):
     """The test above fails where nothing looks at the lease before the COMMIT."""
-    edit = Edit(atomic, "_end", "        _ensure(lease)\n", "")
+    edit = Edit(atomic.leave, "_end", "        _ensure(lease)\n", "")
     with with_edits(edit), pytest.raises(pytest.fail.Exception):
         test_a_lease_that_is_over_commits_nothing(rows, run_out)
     assert count(rows) == 1

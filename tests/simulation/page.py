@@ -32,8 +32,8 @@ production's `admission` decides at each handshake whether a node may vote, by i
 clock; in all others clocks go wrong only while connections are open. In the worlds of waiting,
 production's `core.wait` and `fanout.queue` run, over simulated places in a queue. In
 those of renewal, production's `RenewalSchedule`, `RenewalBatch` and `Lease` run, in a loop that is
-the simulation's own. The thread that renews (`leases.watchdog`) and the timer of an event loop
-(`leases.loop_watchdog`) are tested on real nodes, in `tests/leases/test_renewal.py`,
+the simulation's own. The thread that renews (`leases.renewal.Watchdog`) and the timer of an event
+loop (`LoopWatchdog`) are tested on real nodes, in `tests/leases/test_renewal.py`,
 `tests/leases/test_renewal_in_loops.py` and
 `tests/leases/test_renewal_elsewhere.py`.
 """

@@ -2,7 +2,7 @@
 
 Clients come in pairs that share a process: its clock, its watchdog, and the messages that renew
 for both. The watchdog and the one who asks the nodes for it are steps of their own, as they are
-threads of their own in production, whose code for that (``watchdog``, ``loop_watchdog``) does not
+threads of their own in production, whose code for that (``Watchdog``, ``LoopWatchdog``) does not
 run here and is tested on real nodes; and connections between a client and nodes are cut for a
 while.
 
@@ -23,9 +23,8 @@ from typing import Any, Final, cast
 from django_redlock.backend import Backend
 from django_redlock.core.hold import Outcome
 from django_redlock.core.protocol import Request, Sleep
-from django_redlock.leases.batch import RenewalBatch, Wounded, batches
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.schedule import Reference, RenewalSchedule
+from django_redlock.leases.renewal import Reference, RenewalBatch, RenewalSchedule, Wounded, batches
 
 from .checker import Belief, Broken, Violation
 from .client import Acts, Client
@@ -125,8 +124,8 @@ class Told(RenewalBatch):
         super().__init__(backend, batch)
         self._tell = told
 
-    def _told(self, i: int, outcome: Outcome) -> None:
-        super()._told(i, outcome)
+    def _hear(self, i: int, outcome: Outcome) -> None:
+        super()._hear(i, outcome)
         self._tell(self.leases[i])
 
 
@@ -166,7 +165,7 @@ class Watchdog:
             yield Sleep(max(0.0, self.schedule.next() - clock()))
             over, due = self.schedule.take(clock())
             for lease in over:
-                if lease.over():
+                if lease.run_out():
                     lease.tell_lost()
             self._jobs += batches(due)
             if self._jobs and self._asker is None:
@@ -210,7 +209,7 @@ class Watchdog:
         self.world.at(until + PUNCTUAL, partial(self._look, lease))
 
     def _see_to_the_end(self, lease: Lease, until: float) -> None:
-        last = self.client.exact(lease._state.renew_until + lease.grant.ttl) + NODE_TIMEOUT
+        last = self.client.exact(lease.renew_until + lease.grant.ttl) + NODE_TIMEOUT
         if self.world.profile.name == "kept" and until > last:
             how = f"{self.client.label} is renewed beyond its max_hold"
             raise Violation(Broken.OVERSTAYED, how)
@@ -237,7 +236,7 @@ class Watchdog:
         if self.told[grant.nonce] > 1:
             return "and knows it"
         calm = self.world.profile.name in ("kept", "rolling")
-        if calm and self.client.clock() < lease._state.renew_until:
+        if calm and self.client.clock() < lease.renew_until:
             return "and nothing was wrong"
         having = sum(
             all((node.memory.get(key) or "").startswith(grant.nonce) for key in grant.target.keys)

@@ -18,7 +18,7 @@ from unittest.mock import Mock, patch
 import pytest
 
 from django_redlock import redlock
-from django_redlock.locks import exits
+from django_redlock.locks.lock import leave
 from django_redlock.testing import assert_free, assert_taken, leaks, stale, taken, unavailable
 from django_redlock.testing.leaks import Watch
 
@@ -111,7 +111,7 @@ def is_interrupted() -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    tear = patch.object(exits.leave, "_leave", interrupted)
+    tear = patch.object(leave, "_leave", interrupted)
     with tear, suppress(KeyboardInterrupt), redlock("report:7"):
         pass
 

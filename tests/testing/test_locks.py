@@ -25,7 +25,6 @@ from django_redlock import (
     redlock,
 )
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.state import LeaseState
 from django_redlock.signals import lease_lost
 from django_redlock.testing import assert_free, assert_taken, locks, stale, taken, unavailable
 from tests.support.loops import soon
@@ -368,7 +367,7 @@ def asks_nobody() -> Generator[Any, Any, list[Any]]:
 @pytest.mark.parametrize(
     ("owner", "name", "broken"),
     [
-        (LeaseState, "expire", lambda state: None),  # its time is not over
+        (Lease, "expire", lambda lease: None),  # its time is not over
         (locks, "hold", SimpleNamespace(release=lambda *_: asks_nobody())),  # the nodes have it
         (Lease, "tell_lost", lambda lease: None),  # nobody is told
     ],

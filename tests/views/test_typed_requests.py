@@ -12,7 +12,7 @@ import pytest
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory, override_settings
 
-from django_redlock.lease import Lease
+from django_redlock.leases import Lease
 from django_redlock.views import LockedRequest, single_flight
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/views.md"

@@ -16,10 +16,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from django_redlock.concurrency.farewells import gone, settle
 from django_redlock.core.protocol import TAKING, Command
 from django_redlock.fanout.collectors import ThreadCollector
 from django_redlock.fanout.votes import LINGER, LISTEN, OVER, PATIENCE
+from django_redlock.interruption import forgotten, settle
 from django_redlock.transport.wire.faults import TAKES_NO_MORE
 
 from .connecting import Connecting
@@ -284,7 +284,7 @@ class BlockingRequest:
         Args:
             form: makes a set of them, where they can be one. Else each goes to its node.
         """
-        if gone:
+        if forgotten:
             settle()
         if self._connecting is not None:
             self._connecting.end()

@@ -25,11 +25,11 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from django_redlock import events
-from django_redlock.concurrency.one_step import first
 from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.core.commands import Claim, Complete
 from django_redlock.core.protocol import UNDO, Command, Request
 from django_redlock.core.quorum import majority_of
+from django_redlock.interruption import first
 from django_redlock.transport.connection_set import ConnectionSet
 from django_redlock.transport.node import SETTLE_EVERY, SPARE
 

@@ -13,11 +13,11 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from django_redlock.concurrency.farewells import gone, settle
 from django_redlock.core.commands import freed
 from django_redlock.core.protocol import UNDO, Answer, Vote
 from django_redlock.core.quorum import majority_of
 from django_redlock.fanout.votes import LEAST_LINGER
+from django_redlock.interruption import forgotten, settle
 from django_redlock.transport.exchange import Exchange
 from django_redlock.transport.pending import Asker
 
@@ -131,7 +131,7 @@ class Threads:
         heard, lent = exchange.heard, exchange.lent
         if exchange.odd or len(heard) < self._majority:
             return None
-        if gone:
+        if forgotten:
             settle()
         votes = self._freed[:]
         if exchange.grants:

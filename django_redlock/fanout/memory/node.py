@@ -10,9 +10,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from django_redlock.concurrency.one_step import drain
 from django_redlock.core.commands import ANYBODYS
 from django_redlock.core.protocol import WITH_EPOCH, LockKeys, Request
+from django_redlock.interruption import drain
 
 from . import listing
 from .listing import latest

@@ -5,9 +5,9 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
-from django_redlock.concurrency.latches import Latch
 from django_redlock.core.protocol import Wakeup
 from django_redlock.fanout.queue import Place
+from django_redlock.interruption import Latch
 
 if TYPE_CHECKING:
     import asyncio

@@ -5,22 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 from django_redlock.core import hold
-from django_redlock.leases import state
+from django_redlock.leases import lease as leases
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.schedule import RenewalSchedule
-from django_redlock.leases.state import LeaseState
+from django_redlock.leases.renewal import RenewalSchedule
 
 from .edits import mutant
 
 ENDS_FIRST: Final = """\
-        if self._state.end(Phase.RELEASED):
-            self._unwatch()
-            votes = yield from self._giving_back()
+        if self.end(Phase.RELEASED):
+            votes = yield from self._give_back()
 """
 ENDS_LAST: Final = """\
-        if self._state.phase is Phase.HELD:
-            votes = yield from self._giving_back()
-            self._state.end(Phase.RELEASED)
+        if self.phase is Phase.HELD:
+            votes = yield from self._give_back()
+            self.end(Phase.RELEASED)
 """
 
 RENEWAL: Final = (
@@ -29,14 +27,14 @@ RENEWAL: Final = (
         "A renewal that failed ends the lease.",
         "cut",
         10,
-        (LeaseState, "extended", "if denied else None", ""),
+        (Lease, "extended", "denied and self.lose()", "self.lose()"),
     ),
     mutant(
         "minority-is-lost",
         "One node's denial ends the lease.",
         "forgotten",
         10,
-        (state, "majority_denies", ">= majority", ">= 1"),
+        (leases, "majority_denies", ">= majority", ">= 1"),
     ),
     mutant(
         "forgets-deadlines",
@@ -63,14 +61,14 @@ RENEWAL: Final = (
         "kept",
         10,
         (RenewalSchedule, "_look", "lease.grant.deadline", "lease.grant.since + lease.grant.ttl"),
-        (LeaseState, "run_out", "self.remaining() <= 0 and ", ""),
+        (Lease, "run_out", "self.remaining() <= 0 and ", ""),
     ),
     mutant(
         "renews-once",
         "What was renewed has no next turn.",
         "kept",
         10,
-        (LeaseState, "renewed", "asked + self.grant.ttl / RENEWALS", "math.inf"),
+        (Lease, "renewed", "asked + self.grant.ttl / RENEWALS", "math.inf"),
     ),
     mutant(
         "waits-for-the-nodes",
@@ -90,10 +88,10 @@ RENEWAL: Final = (
         "kept",
         20,
         (
-            LeaseState,
+            Lease,
             "renew_at",
-            "self._renew_at if self._renew_at < self.renew_until else math.inf",
-            "self._renew_at",
+            "self._renew_at < self.renew_until and ",
+            "",
         ),
     ),
     mutant(
@@ -129,6 +127,6 @@ RENEWAL: Final = (
         "A heal is not rolled back where the lease has ended meanwhile.",
         "cut-and-paused",
         1500,
-        (LeaseState, "has", "return self.remaining() > 0 and", "return True or"),
+        (Lease, "has", "return self.remaining() > 0 and", "return True or"),
     ),
 )

@@ -1,11 +1,17 @@
-"""What no interruption can tear: only locks that are written in C where a signal can raise."""
+"""What no interruption can tear: locks, latches, and the jobs of objects that are forgotten.
+
+Blocks that are torn are in ``tests/leases/test_blocks.py``, and steps that a handler cannot divide
+in ``tests/concurrency/test_one_step.py``.
+"""
 
 from __future__ import annotations
 
 import ast
+import gc
 import sys
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,10 +19,10 @@ from typing import Any
 import pytest
 
 import django_redlock
-from django_redlock.concurrency import latches
-from django_redlock.concurrency.latches import Bell, Latch
+from django_redlock import interruption
 from django_redlock.core.protocol import Waiter
 from django_redlock.fanout.queue import LocalQueue
+from django_redlock.interruption import TRIES, Latch, SafeFinalizer, ThreadWakeup, settle
 
 PACKAGE = Path(django_redlock.__file__).parent
 # Written in Python: they take a lock of theirs in one call and release it in another.
@@ -34,9 +40,15 @@ FORBIDDEN = {
     "concurrent": {"futures"},
     "concurrent.futures": {"ThreadPoolExecutor", "ProcessPoolExecutor", "Future"},
     "multiprocessing": {"Process", "Pool", "Queue", "Lock"},
-    "weakref": {"finalize"},  # it never does what an interruption kept it from: see ``farewells``
+    "weakref": {
+        "finalize"
+    },  # it never does what an interruption kept it from: see ``SafeFinalizer``
 }
 EXEMPT = {f"testing/{name}.py" for name in ("server", "embedded", "embedded_node")}  # for tests
+
+
+class Interruption(Exception):  # noqa: N818 - it is one
+    """What a signal handler raises."""
 
 
 def forbidden(source: str) -> list[str]:
@@ -92,11 +104,7 @@ def test_such_a_use_is_found(source, names):
     assert forbidden(source) == names
 
 
-# -- latches and bells ----------------------------------------------------------------------------
-
-
-class Interruption(Exception):  # noqa: N818 - it is one
-    """What a signal handler raises."""
+# -- waiting in a thread --------------------------------------------------------------------------
 
 
 def interrupted_everywhere(work: Callable[[], object], then: Callable[[], object]) -> int:
@@ -108,7 +116,7 @@ def interrupted_everywhere(work: Callable[[], object], then: Callable[[], object
 
         def profile(frame: FrameType, event: str, _: Any) -> None:
             nonlocal left
-            if event in ("call", "c_return") and frame.f_code.co_filename == latches.__file__:
+            if event in ("call", "c_return") and frame.f_code.co_filename == interruption.__file__:
                 left -= 1
                 if left == 0:
                     sys.setprofile(None)
@@ -171,18 +179,18 @@ def test_a_latch_that_was_raised_in_part_wakes_all_the_same():
     assert interrupted_everywhere(work, then) > 3
 
 
-def test_a_bell_wakes_after_any_interruption():
-    """Ringing may be interrupted anywhere; the next ring ends the sleep."""
-    bell = Bell()
+def test_a_sleeper_is_woken_after_any_interruption():
+    """Waking may be interrupted anywhere; the next call ends the sleep."""
+    wakeup = ThreadWakeup()
 
     def then() -> None:
-        bell.ring()
-        sleeper = threading.Thread(target=bell.sleep, args=(60.0,))
+        wakeup.wake()
+        sleeper = threading.Thread(target=wakeup.sleep, args=(60.0,))
         sleeper.start()
         sleeper.join(60)
         assert not sleeper.is_alive()
 
-    assert interrupted_everywhere(bell.ring, then) > 2
+    assert interrupted_everywhere(wakeup.wake, then) > 2
 
 
 def test_a_latch_is_not_raised_when_the_time_is_up():
@@ -217,3 +225,136 @@ def test_who_leaves_a_line_again_calls_the_next():
     assert lines.is_first(second)
     lines.leave(first)  # called once is enough
     assert called == [1]
+
+
+# -- when an object is forgotten ------------------------------------------------------------------
+
+
+class Thing:
+    """Something that can be forgotten."""
+
+
+@pytest.fixture(autouse=True)
+def unchanged() -> Iterator[None]:
+    """Nothing is left to be done, and nothing is kept."""
+    settle()
+    gc.collect()
+    before = dict(interruption._awaited)  # of other tests; some may be done meanwhile
+    yield
+    assert len(interruption.forgotten) == 0
+    assert interruption._awaited.keys() <= before.keys()
+
+
+def forgotten_while_interrupted(things: list[Thing], function: str) -> list[str]:
+    """Forget the only thing; the first Python function of this name raises as it begins."""
+    raised: list[str] = []
+
+    def interrupt(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name == function and not raised:
+            raised.append(function)
+            raise Interruption
+
+    swallowed = []
+    before, sys.unraisablehook = sys.unraisablehook, lambda what: swallowed.append(what.exc_type)
+    sys.setprofile(interrupt)
+    try:
+        things.clear()
+    finally:
+        sys.setprofile(None)
+        sys.unraisablehook = before
+    assert swallowed == [Interruption]
+    return raised
+
+
+@pytest.mark.parametrize("in_a_cycle", [False, True])
+def test_the_job_is_done_at_once(in_a_cycle):
+    """By counting references, and by collecting garbage."""
+    done: list[str] = []
+    thing = Thing()
+    if in_a_cycle:
+        vars(thing)["itself"] = thing
+    SafeFinalizer(thing, lambda: done.append("job"))
+    assert done == []
+    del thing
+    gc.collect()
+    assert done == ["job"]
+
+
+def test_it_can_be_cancelled_once():
+    """Then nothing is done."""
+    done: list[str] = []
+    things = [Thing()]
+    finalizer = SafeFinalizer(things[0], lambda: done.append("job"))
+    assert (finalizer.cancel(), finalizer.cancel()) == (True, False)
+    things.clear()
+    assert done == []
+
+
+@pytest.mark.parametrize("function", ["settle", "do", "job"])
+def test_an_interrupted_job_is_done_by_who_looks_next(function):
+    """At the first instruction of the callback, of what it calls, and of the job itself."""
+    done: list[str] = []
+    things = [Thing()]
+
+    def job() -> None:
+        done.append("job")
+
+    SafeFinalizer(things[0], job)
+    forgotten_while_interrupted(things, function)
+    assert done == []
+    settle()
+    assert done == ["job"]
+
+
+def test_the_library_s_own_loses_it():
+    """The check can fail: ``weakref.finalize`` keeps the job, and never does it."""
+    done: list[str] = []
+    things = [Thing()]
+    last = weakref.finalize(things[0], done.append, "job")
+    forgotten_while_interrupted(things, "__call__")
+    gc.collect()
+    settle()
+    assert done == []
+    last.detach()
+    last()
+
+
+def test_a_job_that_fails_again_and_again_is_given_up():
+    """It keeps nobody from the others."""
+    done: list[str] = []
+
+    def fail() -> None:
+        raise OSError("it cannot be done")
+
+    jobs: list[Callable[[], object]] = [fail, lambda: done.append("job")]
+    things = [Thing() for _ in jobs]
+    for thing, job in zip(things, jobs, strict=True):
+        SafeFinalizer(thing, job)
+    del thing
+    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        things.clear()
+    finally:
+        sys.unraisablehook = before
+    for _ in range(TRIES):
+        try:
+            settle()
+        except OSError:
+            continue
+        break
+    assert done == ["job"]
+
+
+def test_nobody_stands_behind_one_who_was_forgotten():
+    """Though an interruption kept the forgotten one from leaving its line."""
+    lines, called = LocalQueue(), []
+    tickets = [Waiter("queue")]
+    assert lines.join(tickets[0], bool)
+    second = Waiter("queue")
+    assert not lines.join(second, lambda: called.append("second"))
+    forgotten_while_interrupted(tickets, "_remove")  # type: ignore[arg-type]
+    assert called == []
+    assert lines.is_first(second)
+    assert called == ["second"]
+    lines.leave(second)
+    assert lines.join(Waiter("queue"), bool)

@@ -1,0 +1,427 @@
+"""What an interruption may leave behind, and what it may not.
+
+An interruption is an exception that no code of the block raised: a signal handler's (Ctrl-C,
+Celery's soft time limit, gunicorn's ``SystemExit``), or the cancellation of a task. Python runs
+signal handlers in the main thread, where a function begins, where one that is written in C returns,
+where a loop jumps back, and where a generator goes on: so between any two steps of this package.
+
+The contract
+============
+
+============================  ===================================  ===============================
+the interruption comes        it is covered by                     and then
+============================  ===================================  ===============================
+while the nodes are asked     ``core.driver``, which throws it     the attempt is rolled back
+for a grant                   into the steps of ``core.acquire``   before the exception goes on
+after the grant, before the   ``locks.lock.make_lease``, then      the lease is released before
+block's first statement       ``BlockExit.enter``                  the exception goes on
+in the block                  Python, which calls ``__exit__``     the lease is released
+after the block, before the   nothing that could run               the lease is renewed no more,
+``try`` of ``_leave``                                              and its ttl frees the name
+inside that ``try``           its ``except``, which ends the       the lease is released
+                              block once more
+there, a second time          its ``finally``                      renewed no more, as above
+in ``Lease.release``          its steps, into which the driver     the request is sent again
+                              throws the exception
+============================  ===================================  ===============================
+
+So released is what ``__exit__`` was begun for. Otherwise the renewal stops, and the name is free at
+the latest when the ttl of the last renewal is over. At that time the loss is logged, with the
+reason ``never_released``; ``on_lost`` is not called, for there is no holder. A transaction of
+``Lock.atomic`` is rolled back wherever the lease is released. A block that is gone leaves it
+open, as Django's own ``atomic`` does, and the next request or task in the thread rolls it back.
+An outage of ``testing`` ends with its block, by the same code, or counts no more once it is gone.
+
+Nobody guesses that a block has ended, and no callback of the garbage collector asks a node,
+releases, or rolls back. A generator that is dropped inside a ``with`` block is closed by the
+collector: its ``finally`` runs under the lease, and its ``__exit__`` releases it.
+
+A bound remains: a program that calls ``lock.__enter__()`` itself, and is interrupted before it
+calls ``lock.__exit__()``. Nothing shows that such a block is gone. Its lease is renewed until the
+lock and the lease are forgotten.
+
+How it is seen that a block is gone
+===================================
+
+Python drops what a ``with`` statement has left on the stack of its frame: what
+``type(lock).__exit__`` returned when the block began. So ``__exit__`` is a descriptor: it gives
+each block a function of its own, and a weak reference to that function tells whether the block is
+still there. The watchdog asks it. The reference has no callback.
+
+What the rest of this module is for
+===================================
+
+Code that is interrupted must not leave a lock locked, a list half changed, or a job undone. A lock
+of ours is re-entrant, so it does not keep a signal handler out, which runs in the same thread and
+may lock, too. ``first``, ``remove``, ``taken`` and ``drain`` find and take in one step. ``Latch``
+and ``ThreadWakeup`` let threads wait by locks that are written in C. ``SafeFinalizer`` does what is
+to be done when an object is forgotten.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, MutableSequence
+    from types import CodeType, FrameType
+
+T = TypeVar("T")
+
+MOST_GIVEN: Final = 16  # functions of a thread that await an ``__enter__``; nearly always one does
+LOOK: Final = 1.0  # seconds after which a waiting thread looks at the flag itself
+TRIES: Final = 3  # runs of a finalizer's job that is interrupted
+
+
+# -- blocks -------------------------------------------------------------------------------------
+
+
+class Block:
+    """A ``with`` block that is entered, or about to be.
+
+    Attributes:
+        held: what the block holds, as its lease; None before it is entered and after it is left.
+            ``block`` of it is what tells whether the block is there.
+        inside: what the block has begun inside that, and ends first, as a transaction.
+        function: a weak reference to what lives as long as the block; None: entered by hand.
+        owner: the lock that is entered; None: any, since ``__exit__`` of the class was read.
+        where: the frame and its code that read that.
+    """
+
+    __slots__ = ("__weakref__", "function", "held", "inside", "owner", "where")
+
+    def __init__(self, owner: object, where: tuple[int, CodeType] | None = None) -> None:
+        self.held: Any = None
+        self.inside: Any = None
+        self.function: weakref.ref[Any] | None = None
+        self.owner = owner
+        self.where = where
+
+    def keep(self, held: Any) -> None:
+        """Hold this until the block ends."""
+        held.block = self.function
+        self.held = held
+
+    def close(self) -> None:
+        """Note that the block is over, or was not entered."""
+        held, self.held = self.held, None
+        if held is not None:
+            held.block = gone  # also where something keeps the function
+        if self.function is None:
+            remove(self, blocks_by_hand(self.owner))
+
+
+def gone() -> None:
+    """Return None, as a weak reference does whose object is gone: for what has no block now."""
+
+
+def blocks_by_hand(owner: object) -> list[Block]:
+    """Return the blocks of those who call ``__enter__`` of this lock themselves."""
+    return vars(owner).setdefault("_by_hand", [])  # type: ignore[no-any-return]
+
+
+class BlockExit:
+    """The descriptor ``__exit__`` of a class: gives each block a function that ends it.
+
+    Python looks ``__exit__`` up before it calls ``__enter__``, in the same thread. So ``enter``
+    takes the newest function that was made for its lock in this thread. If there is none, the
+    program calls ``lock.__enter__()`` itself.
+
+    The function is a ``functools.partial``, which holds the ``Block`` and thereby the lease. While
+    it is called no Python frame holds it, so a traceback does not keep it.
+
+    Args:
+        end: called with the block, the lock, and the class of the exception that ended the body.
+        undo: called with the block where ``end`` was interrupted, or where what it holds came
+            before an interruption of ``__enter__``; does no harm where ``end`` was through.
+        innermost: called with what blocks hold that were entered by hand, the oldest first;
+            returns that which is left first.
+    """
+
+    def __init__(
+        self,
+        end: Callable[[Block, Any, type[BaseException] | None], Any],
+        undo: Callable[[Block], Any],
+        innermost: Callable[[list[Any]], Any],
+    ) -> None:
+        self._end = end
+        self._undo = undo
+        self._innermost = innermost
+        self._given = _Given()
+
+    def __get__(self, owner: object, _: type | None = None) -> functools.partial[Any]:
+        if owner is None:  # the caller passes the lock, as ``contextlib.ExitStack`` does
+            block = Block(None, _where(sys._getframe(1)))  # noqa: SLF001 - inspect's name for it is slow
+            function = functools.partial(self._leave, block)
+        else:
+            block = Block(owner)
+            function = functools.partial(self._leave, block, owner)
+        block.function = weakref.ref(function)
+        self._given.blocks.append(block)
+        return function
+
+    def enter(self, owner: object, begin: Callable[[Block], T]) -> T:
+        """Enter a block; ``__enter__`` calls it.
+
+        Args:
+            owner: the lock.
+            begin: takes what the block is to hold, and has ``Block.keep`` called with it.
+        """
+        block = self._entered(owner)
+        try:
+            return begin(block)
+        except BaseException:  # a block that is not entered has no end
+            try:
+                if block.held is not None:
+                    self._undo(block)
+            finally:
+                block.close()
+            raise
+
+    def _entered(self, owner: object) -> Block:
+        """Return the block that is being entered; a signal handler may have entered others since.
+
+        Call it from what ``__enter__`` calls, for the frame that entered the block.
+        """
+        given = self._given.blocks
+        for block in reversed(tuple(given)):
+            is_gone = block.function is None or block.function() is None
+            if (
+                is_gone
+                or block.owner is owner
+                or (block.where is not None and block.where == _where(sys._getframe(3)))  # noqa: SLF001 - as above
+            ):
+                remove(block, given)
+                if not is_gone:
+                    block.owner = owner
+                    return block
+        block = Block(owner)
+        blocks_by_hand(owner).append(block)
+        return block
+
+    def _leave(
+        self, block: Block, owner: Any, kind: type[BaseException] | None, *_: object
+    ) -> None:
+        """End this block of the lock, or the innermost one that was entered by hand."""
+        if block.owner is not owner or block.held is None:
+            block = self._by_hand(owner)
+        try:
+            self._end(block, owner, kind)
+        except BaseException:  # rule: an end that is interrupted is made once more
+            self._undo(block)
+            raise
+        finally:
+            block.close()
+
+    def _by_hand(self, owner: object) -> Block:
+        # What they hold now: another thread, or a signal handler, may leave a block meanwhile.
+        entered = list(blocks_by_hand(owner))
+        blocks = {held: block for block in entered if (held := block.held) is not None}
+        if not blocks:
+            msg = f"{owner!r} is left, but nothing entered it"
+            raise RuntimeError(msg)
+        return blocks[self._innermost(list(blocks))]
+
+
+class AsyncBlockExit(BlockExit):
+    """The descriptor ``__aexit__``: the same where ``end``, ``undo`` and ``begin`` are awaited."""
+
+    def aenter(
+        self, owner: object, begin: Callable[[Block], Awaitable[T]]
+    ) -> Coroutine[Any, Any, T]:
+        """Enter a block; ``__aenter__`` calls it."""
+        return self._aenter(self._entered(owner), begin)
+
+    async def _aenter(self, block: Block, begin: Callable[[Block], Awaitable[T]]) -> T:
+        try:
+            return await begin(block)
+        except BaseException:  # as in ``BlockExit.enter``
+            try:
+                if block.held is not None:
+                    await self._undo(block)
+            finally:
+                block.close()
+            raise
+
+    async def _leave(  # type: ignore[override]
+        self, block: Block, owner: Any, kind: type[BaseException] | None, *_: object
+    ) -> None:
+        """End the block in a task."""
+        if block.owner is not owner or block.held is None:
+            block = self._by_hand(owner)
+        try:
+            await self._end(block, owner, kind)
+        except BaseException:  # rule: as above; what was sent is not awaited again
+            await self._undo(block)
+            raise
+        finally:
+            block.close()
+
+
+def _where(frame: FrameType) -> tuple[int, CodeType]:
+    """Identify the frame without keeping it; a later frame with its id runs other code."""
+    return id(frame), frame.f_code
+
+
+class _Given(threading.local):
+    """The blocks of a thread whose functions await an ``__enter__``, the newest last."""
+
+    def __init__(self) -> None:
+        self.blocks: deque[Block] = deque(maxlen=MOST_GIVEN)
+
+
+# -- one step -----------------------------------------------------------------------------------
+# Code that looks into a list or dictionary, calls something, and then changes what it has found
+# would change what a signal handler has changed meanwhile. Here no call is between the two.
+
+
+def first(things: Iterable[T]) -> T | None:
+    """Return the first of them, or None."""
+    for each in things:  # ``next(iter(things))`` has a call between the two
+        return each
+    return None
+
+
+def remove(thing: T, things: MutableSequence[T]) -> bool:
+    """Remove it from a list or deque; return whether it was there."""
+    try:
+        things.remove(thing)
+    except ValueError:
+        return False
+    return True
+
+
+def taken(pop: Callable[[], T]) -> T | None:
+    """Return what this call takes out of a list or dictionary; None where that is empty."""
+    try:
+        return pop()
+    except LookupError:
+        return None
+
+
+def drain(*pops: Callable[[], T]) -> Iterator[T]:
+    """Yield what each of these calls takes out of a list or dictionary, until that is empty."""
+    for pop in pops:
+        with suppress(LookupError):
+            while True:
+                yield pop()
+
+
+# -- waiting in a thread ------------------------------------------------------------------------
+# ``threading.Condition``, ``Event`` and the others that are written in Python acquire a lock in one
+# call and release it in another: an exception between the two leaves it locked for ever, for all
+# threads. These hold no lock while other code runs.
+
+
+class Latch:
+    """A flag that is raised once, for which threads wait.
+
+    Each waiting thread has a lock of its own, which no other acquires. If ``set`` is interrupted,
+    calling it again wakes the threads that it left out; without that they look at the flag.
+    """
+
+    __slots__ = ("_raised", "_waiting")
+
+    def __init__(self) -> None:
+        self._raised = False
+        self._waiting: list[threading.Lock] = []
+
+    def is_set(self) -> bool:
+        """Return True if the flag is raised."""
+        return self._raised
+
+    def set(self) -> None:
+        """Raise the flag and wake all waiting threads."""
+        self._raised = True
+        for lock in tuple(self._waiting):
+            _release(lock)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the flag is raised, for at most so many seconds; return whether it is."""
+        end = time.monotonic() + seconds
+        lock = threading.Lock()
+        lock.acquire()
+        self._waiting.append(lock)
+        while not self._raised and (left := end - time.monotonic()) > 0:
+            lock.acquire(timeout=min(left, LOOK))
+        return self._raised
+
+
+class ThreadWakeup:
+    """Wakes one thread that sleeps; if that is awake, its next sleep ends at once."""
+
+    __slots__ = ("_silent",)
+
+    def __init__(self) -> None:
+        self._silent = threading.Lock()
+        self._silent.acquire()
+
+    def wake(self) -> None:
+        """End the sleep."""
+        _release(self._silent)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep until ``wake`` is called, for at most so many seconds; may be infinite."""
+        self._silent.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+
+
+def _release(lock: threading.Lock) -> None:
+    with suppress(RuntimeError):  # it was released already
+        lock.release()
+
+
+# -- when an object is forgotten ----------------------------------------------------------------
+
+
+class SafeFinalizer(weakref.ref[Any]):
+    """A job that runs once its object is garbage-collected, whatever a signal handler raises then.
+
+    ``weakref.finalize`` calls a function that is written in Python. If a signal handler raises as
+    that begins, Python swallows the exception, and the job is never done. Here a callback that is
+    written in C first notes that the object is gone. A second one then runs the job. If that is
+    interrupted, the next call of ``settle`` runs it: so a job may run again, and in two threads at
+    the same time.
+    """
+
+    __slots__ = ("_job", "_second", "_tries")
+
+    _job: Callable[[], object]
+    _second: weakref.ref[Any]
+    _tries: int
+
+    def __new__(cls, thing: object, job: Callable[[], object]) -> Self:
+        """Register the callback that is written in C last: Python calls it first."""
+        second = weakref.ref(thing, settle)
+        self = super().__new__(cls, thing, forgotten.append)
+        self._second, self._job, self._tries = second, job, TRIES
+        _awaited[id(self)] = self
+        return self
+
+    def cancel(self) -> bool:
+        """Cancel the job; return whether it was still to be done."""
+        return _awaited.pop(id(self), None) is not None
+
+    def do(self) -> None:
+        """Do the job, unless it is done; note that it is only afterwards."""
+        if id(self) in _awaited and self._tries:
+            self._tries -= 1
+            self._job()
+        self.cancel()
+
+
+forgotten: Final[deque[SafeFinalizer]] = deque()  # their objects are gone, their jobs not done
+_awaited: Final[dict[int, SafeFinalizer]] = {}  # all whose jobs are not done; keeps them alive
+
+
+def settle(_: object = None) -> None:
+    """Do the jobs of all objects that are gone."""
+    while (finalizer := first(forgotten)) is not None:
+        finalizer.do()
+        remove(finalizer, forgotten)  # unless another thread did it as well

@@ -1,0 +1,738 @@
+"""Renew the leases of a process, and tell their holders when one is lost.
+
+A process has one watchdog thread for all its leases, and each event loop has a timer for the
+leases that were taken in it. A lease is renewed at a third of its ttl, together with all others
+of its group that are nearly due. At its deadline, whatever the network does, it is lost.
+
+    RenewalSchedule   when there is something to do for which lease; no thread, loop or node
+    RenewalBatch      one request that renews many leases; ``Healing``: one that heals one lease
+    LoopWatchdog      does both in an event loop, by callbacks of its timers
+    Watchdog          does both in a process, by a thread and its workers
+
+The simulation in the tests plays schedule and batches without the watchdogs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import math
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from operator import attrgetter, itemgetter
+from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
+
+from django_redlock.backend import Backend
+from django_redlock.concurrency.loops import PerLoop, running_loop
+from django_redlock.concurrency.threads import WorkerThreads, start_thread
+from django_redlock.core import completion, hold
+from django_redlock.core.errors import NodesUnavailable
+from django_redlock.core.hold import Outcome
+from django_redlock.core.policy import boottime
+from django_redlock.core.protocol import Answer, Request, Steps
+from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.interruption import ThreadWakeup, first
+
+from .lease import Lease, Schedule
+
+logger = logging.getLogger("django_redlock")
+
+EARLY: Final = 0.03  # the part of a ttl by which a renewal may be early, to share a message
+AHEAD: Final = 0.25  # seconds by which deadlines are looked at early: most have moved by then
+MOST: Final = 160  # leases in a chunk
+# A request must fit into what a fresh connection takes at once, and keep no node busy for long.
+MOST_LEASES: Final = 128
+MOST_BYTES: Final = 16_384
+# The thread leaves the leases of an event loop to the loop …
+LAG: Final = 1 / 6  # … for this part of a ttl after they were due,
+GRACE: Final = 0.1  # … and for this many seconds after their deadline.
+MOST_TOLD: Final = 32  # holders that are being told of a loss at the same time
+
+# -- when -----------------------------------------------------------------------------------------
+# A schedule keeps the lease of a ``with`` block until the lease ends, so that a loss is told where
+# the block is gone. It keeps no other lease alive that the program has forgotten.
+#
+# A lease has one place, in a dictionary, with the time at which there is something to do for it.
+# Its release empties the place at once, in any thread and without a lock. A dictionary that was
+# large stays large when it is empty. So a schedule has many small ones, in chunks, and looks only
+# into those in which something may be due.
+
+Reference: TypeAlias = "weakref.ref[Lease]"
+# When there is something to do, from when on that may be done together with others, whether it is a
+# renewal that is not on its way yet, and the lease if it is that of a block.
+Place: TypeAlias = "tuple[float, float, bool, Lease | None]"
+
+
+class Chunk:
+    """Some leases of a schedule. A lease stays in its chunk until it ends.
+
+    Attributes:
+        places: what is to be done for whom.
+        first: no place has an earlier time, but one that is empty now may have had.
+        earliest: the same of the times from when on.
+        puts: how often a place was noted; shows ``find_first`` that it was interrupted.
+        full: whether no lease is added any more.
+    """
+
+    __slots__ = ("earliest", "first", "full", "places", "puts")
+
+    def __init__(self) -> None:
+        self.places: dict[Reference, Place] = {}
+        self.first = self.earliest = math.inf
+        self.puts = 0
+        self.full = False
+
+    def forget(self, lease: Lease) -> None:
+        """Drop a lease that has ended; any thread may call it at any time."""
+        self.places.pop(weakref.ref(lease), None)
+        if self.full and not self.places:
+            self.places.clear()  # gives back the memory; no lease is added meanwhile
+
+    def put(self, lease: Lease, place: Place) -> None:
+        """Change the place of a lease.
+
+        Another thread may forget the lease before it is put there, but only when it has ended.
+        """
+        reference = weakref.ref(lease)
+        self.places[reference] = place
+        self.note(place)
+        if not _is_watched(lease):
+            self.places.pop(reference, None)
+
+    def note(self, place: Place) -> None:
+        """Note that this place was given to a lease; no call here lets a signal handler run."""
+        self.puts += 1
+        if place[0] < self.first:  # noqa: PLR1730 - after a call, a handler's time could be lost
+            self.first = place[0]
+        if place[1] < self.earliest:  # noqa: PLR1730 - as above
+            self.earliest = place[1]
+
+    def find_first(self) -> None:
+        """Find the first times again, unless a signal handler has noted others meanwhile."""
+        puts = self.puts
+        places = list(self.places.values())  # in one step: other threads may forget leases
+        first = min(map(itemgetter(0), places), default=math.inf)
+        earliest = min(map(itemgetter(1), places), default=math.inf)
+        if puts == self.puts:
+            self.first, self.earliest = first, earliest
+
+    def tidy_up(self) -> None:
+        """Drop leases that the program has forgotten without releasing them."""
+        for reference in list(self.places):
+            if reference() is None:
+                self.places.pop(reference, None)
+
+
+class Found(NamedTuple):
+    """A lease for which there may be something to do.
+
+    Attributes:
+        place: where it belongs if it is not taken.
+        deadline: when its time is up.
+    """
+
+    place: Place
+    deadline: float
+    lease: Lease
+    chunk: Chunk
+
+    def may_be_renewed(self, now: float) -> bool:
+        """Tell whether its renewal is due, or near enough to go with others."""
+        when, earliest, renews, _ = self.place
+        renews = renews and when < self.deadline  # else that is the deadline's time
+        return renews and earliest <= now < self.deadline and self.lease.held
+
+
+class RenewalSchedule:
+    """Leases in the order in which there is something to do for them.
+
+    A lease has in ``schedules`` the chunks in which it is. ``Chunk.forget`` may be called at any
+    time by any thread; the rest is not thread-safe.
+
+    The place of a lease has the time of its renewal; while it is being renewed, or if it never
+    is, that of its deadline. Both may have moved since: what the lease says counts.
+
+    Args:
+        lag, grace: how much later than the lease says it is taken, as a part of its ttl for
+            renewals and in seconds for deadlines: an event loop is given this time for its own.
+    """
+
+    def __init__(self, *, lag: float = 0.0, grace: float = 0.0) -> None:
+        self._lag = lag
+        self._grace = grace
+        self._newest = Chunk()
+        self._chunks: dict[Schedule, Chunk] = {self._newest: self._newest}
+        self._turns = 0  # of chunks to be tidied up
+        self._added: tuple[tuple[Schedule, ...], tuple[Schedule, ...]] = ((), (self._newest,))
+
+    # -- one lease ------------------------------------------------------------------------------
+
+    def add(self, lease: Lease) -> float:
+        """Schedule a lease until it ends; return when there is something to do for it first."""
+        place, reference, before = self._place(lease), weakref.ref(lease), lease.schedules
+        while True:  # a signal handler may fill the chunk before the lease is in it
+            chunk = self._newest
+            if chunk.full or len(chunk.places) >= MOST:
+                chunk = self._next_chunk()
+            lease.schedules = self._added_to(before, chunk)
+            if not chunk.full:  # no call between this and the next statement
+                chunk.places[reference] = place
+                break
+        chunk.note(place)
+        return place[0]
+
+    def _added_to(self, schedules: tuple[Schedule, ...], chunk: Chunk) -> tuple[Schedule, ...]:
+        """Return these with the chunk; many leases share the tuple."""
+        before, after = self._added
+        if before is not schedules or after[-1] is not chunk:
+            before, after = self._added = schedules, (*schedules, chunk)
+        return after
+
+    def _next_chunk(self) -> Chunk:
+        """Return a chunk with room; drop those that are empty, and leases that were forgotten."""
+        newest, chunks = self._newest, list(self._chunks.values())
+        self._turns += 1
+        for chunk in (newest, chunks[self._turns % len(chunks)]):
+            chunk.tidy_up()
+        if newest.full or len(newest.places) > MOST // 2:
+            self._drop_empty(chunks)
+            chunk = Chunk()
+            self._chunks[chunk] = chunk
+            newest.full, self._newest = True, chunk
+        return self._newest
+
+    def _drop_empty(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            if chunk.full and not chunk.places:
+                self._chunks.pop(chunk, None)
+
+    def renew_later(self, lease: Lease) -> None:
+        """Schedule the next renewal of a lease, if it is to be renewed."""
+        for each in lease.schedules:
+            chunk = self._chunks.get(each)
+            if chunk is not None and lease.held:
+                chunk.put(lease, self._place(lease))
+
+    def _place(self, lease: Lease, *, renews: bool = True) -> Place:
+        """Return where a lease belongs; ``renews``: unless it is being renewed."""
+        grant, kept = lease.grant, None if lease.block is None else lease
+        deadline = grant.deadline + self._grace
+        renewal = lease.renew_at + self._lag * grant.ttl if renews else math.inf
+        if renewal < deadline:
+            return renewal, renewal - EARLY * grant.ttl, True, kept
+        return deadline, deadline - AHEAD, renewal < math.inf, kept
+
+    # -- what there is to do --------------------------------------------------------------------
+
+    def next(self) -> float:
+        """Return when there is something to do next, or was for a lease that has ended since.
+
+        Infinite: never.
+        """
+        firsts = [chunk.first for chunk in list(self._chunks.values()) if chunk.places]
+        return min(firsts, default=math.inf)
+
+    def take(self, now: float) -> tuple[list[Lease], list[Lease]]:
+        """Take the leases whose time is up, and those to renew now, the most urgent first.
+
+        If a renewal is due, all that may go with it are taken. The caller gives them back by
+        ``renew_later``. What was renewed or extended by others meanwhile gets its new time.
+        """
+        chunks = [chunk for chunk in list(self._chunks.values()) if chunk.earliest <= now]
+        found = [each for chunk in chunks for each in self._look(chunk, now)]
+        over = [each for each in found if each.deadline <= now or each.lease.untold]
+        due = [each for each in found if each.may_be_renewed(now)]
+        if all(each.place[0] > now for each in due):
+            due = []
+        over.sort(key=attrgetter("deadline"))
+        due.sort(key=lambda each: each.place[0])
+        taken = [each.lease for each in over], [each.lease for each in due]
+        try:
+            for each in found:
+                each.chunk.put(each.lease, each.place)
+            for each in due:
+                each.chunk.put(each.lease, self._place(each.lease, renews=False))
+            for each in over:
+                each.chunk.forget(each.lease)
+            for chunk in chunks:
+                chunk.find_first()
+        except BaseException:  # a signal handler's, in the thread of an event loop
+            _put_back(found)
+            raise
+        return taken
+
+    def _look(self, chunk: Chunk, now: float) -> Iterator[Found]:
+        """Yield the leases in a chunk that may be due; drop those that have ended."""
+        places = chunk.places.copy()  # in one step: other threads may forget leases
+        for reference, (_, earliest, renews, _) in places.items():
+            if earliest <= now:
+                lease = reference()
+                if _is_watched(lease):
+                    deadline = lease.grant.deadline + self._grace
+                    yield Found(self._place(lease, renews=renews), deadline, lease, chunk)
+                else:
+                    chunk.places.pop(reference, None)
+
+
+def _is_watched(lease: Lease | None) -> TypeGuard[Lease]:
+    """Tell whether there may still be something to do for a lease."""
+    return lease is not None and (lease.held or lease.untold)
+
+
+def _put_back(found: Iterable[Found]) -> None:
+    """Undo an interrupted ``take``."""
+    for each in found:
+        each.chunk.put(each.lease, each.place)
+
+
+# -- what is asked --------------------------------------------------------------------------------
+# A lease whose extension has a majority may still need healing, which is a request for it alone.
+# After the restart of a node every lease does. So heals of such leases wait until no renewal does,
+# else the last leases would be renewed too late. One whose majority depends on the heal is healed
+# at once.
+
+
+def batches(leases: Sequence[Lease]) -> Iterator[tuple[Backend, list[Reference]]]:
+    """Yield the leases by backend, each time as many as one request carries."""
+    groups: dict[int, tuple[Backend, list[Lease]]] = {}
+    for lease in leases:
+        backend = lease.backend
+        groups.setdefault(id(backend), (backend, []))[1].append(lease)
+    for backend, group in groups.values():
+        batch: list[Reference] = []
+        size = 0
+        for lease in group:
+            more = _bytes(lease)
+            if batch and (len(batch) >= MOST_LEASES or size + more > MOST_BYTES):
+                yield backend, batch
+                batch, size = [], 0
+            batch.append(weakref.ref(lease))
+            size += more
+        yield backend, batch
+
+
+def _bytes(lease: Lease) -> int:
+    """Estimate the bytes of a lease in a request: each name also as a key, and RESP's framing."""
+    return 64 + sum(2 * len(key.encode()) + 16 for key in lease.grant.target.keys)
+
+
+class RenewalBatch:
+    """One request that renews many leases of a backend, and what heals those that need it.
+
+    Attributes:
+        leases: those that are still held, and not by a block that is gone.
+        asked: when the request began, on the clock of the deadline.
+        lost: the leases whose holders must be told of a loss, as far as outcomes are known.
+        wounded: those that were prolonged and need healing.
+    """
+
+    def __init__(self, backend: Backend, batch: Sequence[Reference]) -> None:
+        leases = (reference() for reference in batch)
+        self.leases = [each for each in leases if each is not None and each.held and not each.torn]
+        self.backend = backend
+        self.lost: list[Lease] = []
+        self.wounded = Wounded()
+        self.asked = backend.policy.clock()
+        self._open = set(range(len(self.leases)))  # those whose outcome is not known
+
+    def steps(self) -> Steps[object]:
+        """Return the steps that extend and heal the leases; each lease hears its outcome."""
+        ttls = [lease.grant.ttl for lease in self.leases]
+        policy = self.backend.policy
+        return hold.extend_many(policy, self.leases, ttls, self._hear, self._heal_later)
+
+    def fail(self) -> None:
+        """Report that the request failed; call it in the handler of that error."""
+        logger.exception("renewing %d leases of %r failed", len(self._open), self.backend.alias)  # noqa: LOG004
+        reason = because(ReasonCode.NOT_ASKED)
+        for i in tuple(self._open):
+            self._hear(i, NodesUnavailable(reason, name=self.leases[i].name))
+
+    def _hear(self, i: int, outcome: Outcome) -> None:
+        self._open.discard(i)
+        lease = self.leases[i]
+        if lease.hear_renewal(outcome, self.asked):
+            self.lost.append(lease)
+
+    def _heal_later(self, i: int, places: frozenset[int]) -> None:
+        self.wounded[weakref.ref(self.leases[i])] = places
+
+
+class Healing:
+    """The request that heals one lease, which was prolonged; nobody waits for its outcome."""
+
+    leases: Final = ()  # these three as of a ``RenewalBatch``
+    lost: Final = ()
+    wounded: Final[dict[Reference, frozenset[int]]] = {}
+
+    def __init__(self, lease: Lease, places: frozenset[int]) -> None:
+        self.backend = lease.backend
+        self.lease, self._places = lease, places
+
+    def steps(self) -> Steps[object]:
+        """Return the steps that heal the lease."""
+        lease = self.lease
+        return hold.heal(self.backend.policy, lease, self._places, lease.grant.ttl)
+
+    def fail(self) -> None:
+        """Report that the request failed; call it in the handler of that error."""
+        logger.exception("healing %r failed", self.lease.name)  # noqa: LOG004
+
+
+class Wounded(dict[Reference, frozenset[int]]):
+    """Leases of a group that need healing, each with the nodes on which its names are free.
+
+    A lease that waits here when it is renewed again is there once, and keeps its turn.
+    """
+
+    def next_one(self) -> Healing | None:
+        """Take out the lease that has waited for the longest; None: no lease waits any more."""
+        while (reference := first(self)) is not None:
+            places, lease = self.pop(reference, None), reference()
+            if places and lease is not None and lease.held and not lease.torn:
+                return Healing(lease, places)
+        return None
+
+
+# -- in an event loop -----------------------------------------------------------------------------
+
+
+class LoopWatchdog:
+    """Watch the leases that were taken in one event loop, by its timers; no thread and no task.
+
+    ``asyncio.run`` would cancel a task before the holders' own clean-up, and a loop that is closed
+    would warn about it. The timer keeps the watchdog, and nothing keeps the loop.
+
+    An exception may end any of these callbacks at any call: that of a signal handler, or the exit
+    that a listener wants. So a callback gives back what it took, in a ``finally``; the future of a
+    request says whether the request is on its way; and each timer that fires looks at the schedule,
+    also one that is out of date. What an exception makes the loop miss, the thread renews later.
+    """
+
+    def __init__(self) -> None:
+        self.schedule = RenewalSchedule()
+        self._timer = math.inf  # when the next one fires
+        self._queued: dict[int, deque[tuple[Backend, Sequence[Reference]]]] = {}
+        self._wounded: dict[int, Wounded] = {}
+        self._asked: dict[int, tuple[Sequence[Reference], asyncio.Future[Any]]] = {}
+
+    def watch(self, lease: Lease, loop: asyncio.AbstractEventLoop) -> None:
+        """Watch a lease until it ends."""
+        if self.schedule.add(lease) < self._timer or self._timer <= boottime():
+            self._set_timer(loop)
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        when, now = self.schedule.next(), boottime()
+        # A timer that should have fired may have been interrupted.
+        if when < self._timer or (self._timer <= now and when < math.inf):
+            left = max(0.0, when - now)
+            # In an empty context: that of the lock's caller is not the timer's.
+            loop.call_later(left, self._look, when, loop, context=contextvars.Context())
+            self._timer = when
+
+    def _look(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
+        if when == self._timer:
+            self._timer = math.inf
+        due: list[Lease] = []
+        try:
+            over, due = self.schedule.take(boottime())
+            for backend, batch in batches(due):
+                self._queued.setdefault(id(backend.group), deque()).append((backend, batch))
+            due = []
+            self._tell([lease for lease in over if lease.run_out() or lease.untold], loop)
+            for kind in tuple(self._queued):
+                self._ask_next(kind, loop)
+        finally:
+            self._renew_later(due, loop)
+
+    def _ask_next(self, kind: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Send the next renewal, or else a heal, to this group, unless one is on its way."""
+        asked = self._asked.get(kind)
+        if asked is not None:
+            if not asked[1].done():
+                return
+            self._asked.pop(kind, None)  # an interruption kept it from being heard
+            leases = (reference() for reference in asked[0])
+            self._renew_later([lease for lease in leases if lease is not None], loop)
+        while (renewal := self._next(kind)) is not None:
+            try:
+                replied = self._go_on(renewal, renewal.steps(), kind, loop)
+                if replied is not None:
+                    self._asked[kind] = tuple(map(weakref.ref, renewal.leases)), replied
+                    return
+            except BaseException:
+                self._renew_later(renewal.leases, loop)
+                raise
+
+    def _next(self, kind: int) -> RenewalBatch | Healing | None:
+        """Take out what this group is asked next: no heal while a renewal waits."""
+        if queue := self._queued.get(kind):
+            return RenewalBatch(*queue.popleft())
+        self._queued.pop(kind, None)
+        if wounded := self._wounded.get(kind):
+            return wounded.next_one()
+        self._wounded.pop(kind, None)
+        return None
+
+    def _go_on(
+        self,
+        renewal: RenewalBatch | Healing,
+        steps: Steps[object],
+        kind: int,
+        loop: asyncio.AbstractEventLoop,
+        replied: asyncio.Future[Any] | None = None,
+    ) -> asyncio.Future[Any] | None:
+        """Send the next request of a renewal to its group; return None if that was the last.
+
+        The first request extends the leases, others heal some of them.
+        """
+        over = True
+        try:
+            request = steps.send(None if replied is None else replied.result())
+            assert isinstance(request, Request)  # a renewal waits for nothing but replies
+            asked = asyncio.ensure_future(renewal.backend.group.aask(request), loop=loop)
+            heard = partial(self._heard, renewal, steps, kind, loop)
+            asked.add_done_callback(heard, context=contextvars.Context())
+            over = False
+        except StopIteration:
+            return None
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - as in Watchdog._renew
+            renewal.fail()
+            return None
+        finally:
+            if over:
+                self._renew_later(renewal.leases, loop)
+                self._tell(renewal.lost, loop)
+                if renewal.wounded:
+                    self._wounded.setdefault(kind, Wounded()).update(renewal.wounded)
+        return asked
+
+    def _heard(
+        self,
+        renewal: RenewalBatch | Healing,
+        steps: Steps[object],
+        kind: int,
+        loop: asyncio.AbstractEventLoop,
+        replied: asyncio.Future[Any],
+    ) -> None:
+        before = self._asked.get(kind)
+        ours = before is not None and before[1] is replied
+        again: asyncio.Future[Any] | None = None
+        try:
+            again = self._go_on(renewal, steps, kind, loop, replied)
+        finally:
+            if ours and before is not None:
+                if again is None:
+                    self._asked.pop(kind, None)
+                else:
+                    self._asked[kind] = before[0], again
+            self._ask_next(kind, loop)
+
+    def _renew_later(self, leases: Sequence[Lease], loop: asyncio.AbstractEventLoop) -> None:
+        for lease in leases:
+            self.schedule.renew_later(lease)
+        self._set_timer(loop)
+
+    def _tell(self, lost: Sequence[Lease], loop: asyncio.AbstractEventLoop) -> None:
+        """Tell the holders, each by a callback of its own: one that raises leaves none untold."""
+        for lease in lost:
+            loop.call_soon(lease.tell_lost, context=contextvars.Context())
+
+
+# -- in a thread ----------------------------------------------------------------------------------
+
+
+class Healer:
+    """Heal leases of one group in its worker, each behind the renewals that wait."""
+
+    def __init__(self, workers: WorkerThreads, kind: int) -> None:
+        self.wounded = Wounded()
+        self._workers, self._kind = workers, kind
+
+    def go_on(self) -> None:
+        """Heal the next one; where there is no thread, the next renewal finds it again."""
+        self._workers.offer(self._kind, self._heal_one, again=False)
+
+    def _heal_one(self) -> None:
+        healing = self.wounded.next_one()
+        if healing is not None:
+            try:
+                _run(healing)
+            finally:
+                self.go_on()
+
+
+class Watchdog:
+    """Watch the leases of a process; those of an event loop by a timer there.
+
+    The thread neither asks the nodes nor calls ``on_lost`` itself: a node that hangs or a callback
+    that blocks would make it late for other leases. Both are jobs for workers: renewals of a group
+    one after the other, and several callbacks at once, of which one may block for ever.
+
+    The thread watches the leases of event loops too, a little later: it steps in when a loop is
+    blocked, suspended or closed. It ends silently at exit; a forked child begins with no leases. It
+    sleeps on a ``ThreadWakeup``, and no other thread takes a lock that an interruption could leave
+    locked.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all leases, as a forked child must: they are its parent's."""
+        self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
+        self._wakeup = ThreadWakeup()
+        self._own = RenewalSchedule()
+        self._of_loops = RenewalSchedule(lag=LAG, grace=GRACE)
+        self._workers = WorkerThreads()
+        self._healers: dict[int, Healer] = {}  # by group
+        self._sleeps_until = self._woken_for = math.inf
+        self._running = False
+        self._in_loops = PerLoop(LoopWatchdog)
+
+    def watch(self, lease: Lease) -> None:
+        """Watch a lease until it ends."""
+        loop = running_loop()
+        if loop is not None:
+            self._in_loops.of(loop).watch(lease, loop)
+        with self._lock:
+            when = (self._own if loop is None else self._of_loops).add(lease)
+            if when < self._sleeps_until:
+                self._woken_for = min(when, self._woken_for)
+                self._wakeup.wake()
+        if not self._running:
+            try:
+                start_thread(self._run)
+            except RuntimeError as error:  # the next lease tries again
+                logger.warning("no watchdog: leases end with their ttl, untold: %s", error)
+
+    def _next(self) -> float:
+        return min(self._own.next(), self._of_loops.next())
+
+    def _wake(self) -> None:
+        if self._next() < self._sleeps_until:
+            self._wakeup.wake()
+
+    def _run(self) -> None:
+        with self._lock:
+            if self._running:  # of several that were started one is enough
+                return
+            self._running = True
+        try:
+            while True:
+                self._attend()  # a call of its own: no variable here keeps a lease alive
+        finally:
+            self._running = False  # the next lease starts another
+
+    def _attend(self) -> None:
+        """Wait until there is something to do, and have it done.
+
+        A lease that woke the thread may be released by now. The thread wakes at its time all the
+        same: so the next ones, which are due later, wake it no more.
+        """
+        schedules = (self._own, self._of_loops)
+        with self._lock:
+            self._sleeps_until = min(self._woken_for, self._next())
+        left = self._sleeps_until - boottime()
+        if left > 0:
+            self._wakeup.sleep(left)
+        with self._lock:
+            self._sleeps_until = -math.inf  # awake: no need to be woken
+            now = boottime()
+            if self._woken_for <= now:
+                self._woken_for = math.inf
+            taken = [(schedule, *schedule.take(now)) for schedule in schedules]
+        for schedule, over, due in taken:
+            self._tell([lease for lease in over if lease.run_out() or lease.untold])
+            for backend, batch in batches(due):
+                self._workers.do(id(backend.group), partial(self._renew, schedule, backend, batch))
+
+    def _renew(
+        self, schedule: RenewalSchedule, backend: Backend, batch: Sequence[Reference]
+    ) -> None:
+        renewal = RenewalBatch(backend, batch)
+        try:
+            _run(renewal)
+        finally:  # a listener may want to exit; the leases are still to be watched
+            with self._lock:
+                for lease in renewal.leases:
+                    schedule.renew_later(lease)
+                self._wake()
+            self._tell(renewal.lost)
+            if renewal.wounded:
+                kind = id(backend.group)
+                healer = self._healers.setdefault(kind, Healer(self._workers, kind))
+                healer.wounded.update(renewal.wounded)
+                healer.go_on()
+
+    def _tell(self, lost: Sequence[Lease]) -> None:
+        for lease in lost:
+            self._workers.do("tell", lease.tell_lost, most=MOST_TOLD)
+
+
+def _run(renewal: RenewalBatch | Healing) -> None:
+    try:
+        renewal.backend.run(renewal.steps())
+    except Exception:  # noqa: BLE001 - logged; the leases last until their deadlines
+        renewal.fail()
+
+
+watchdog: Final = Watchdog()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=watchdog.reset)
+
+
+# -- a lease of the private names -----------------------------------------------------------------
+# ``core.completion`` says what it is for. While a lease has the names, ``keep`` makes another one
+# for its private names alone: the two share a nonce, and each is renewed and ends by itself. The
+# release of the first frees the rest.
+
+
+def keep(lease: Lease, owner: Callable[[Lease], object]) -> None:
+    """Make a lease of the private names, which are then not released with the others.
+
+    Nothing is kept if the lease is over: then another holder may have the names.
+
+    Args:
+        lease: one with private names, in the hands of the caller.
+        owner: called with the new lease, which it keeps until it is recorded or released.
+    """
+    if lease.remaining() <= 0:
+        return
+    policy, grant = lease.backend.policy, lease.grant
+    kept, _ = completion.split(grant)
+    began = grant.deadline - policy.validity(grant.ttl)  # of the last renewal
+    own = Lease(lease.backend, kept._replace(since=began), renew=True)
+    owner(own)
+    watchdog.watch(own)
+    lease.keeps_private = True  # from here on; an interruption before leaves one release for all
+    own.touch(lease.grant.touched)  # a renewal may have healed both names until here
+
+
+def record(lease: Lease, life: float) -> bool:
+    """End a lease and leave completion records for its names.
+
+    Args:
+        lease: what ``keep`` made.
+        life: seconds for which the records stay.
+
+    Returns:
+        Whether a majority of the nodes has them. They are written only where the names are still
+        the lease's, and not at all if its time is over.
+    """
+    return lease.backend.run(_recording(lease, life))
+
+
+def _recording(lease: Lease, life: float) -> Steps[bool]:
+    if lease.remaining() <= 0:
+        return False
+    lease.disown()
+    policy = lease.backend.policy
+    votes = yield from completion.complete(policy, lease.grant, life=life)
+    return sum(vote.answer is Answer.YES for vote in votes) >= policy.majority
