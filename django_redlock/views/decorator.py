@@ -32,15 +32,10 @@ METHODS: Final = ("POST", "PUT", "PATCH", "DELETE")  # that are locked
 
 
 class Placed(NamedTuple):
-    """What a wrapper tells the system checks of itself.
-
-    Attributes:
-        lock: of the view.
-        wrapper: itself; another function has this from it, by ``functools.wraps``.
-    """
+    """What a wrapper tells the system checks of itself."""
 
     lock: ViewLock
-    wrapper: View
+    wrapper: View  # itself: another function may have this from it, by ``functools.wraps``
 
 
 class Options(TypedDict, total=False):

@@ -308,6 +308,8 @@ def test_a_key_is_for_the_handlers_that_are_locked():
     locked = type("Sales", (Orders,), {"destroy": lambda self, request, pk: Response()})
     drf.single_flight("x:{pk}", actions=["pay"])(locked)
     drf.single_flight("x:{pk}", methods=["DELETE"])(type("Other", (locked,), {}))
+    first: Any = drf.single_flight("create", actions=["create"])(type("Both", (locked,), {}))
+    drf.single_flight("x:{pk}", methods=["POST"])(first)
     with pytest.raises(ValueError, match=r"uses \{pk\}"):  # create(request) is a POST
         drf.single_flight("x:{pk}", methods=["POST"])(type("Third", (locked,), {}))
 
