@@ -130,20 +130,20 @@ def _handlers(cls: Any, lock: ViewLock, names: Collection[str]) -> Iterator[Call
     for verb, name in bound:
         verbs.setdefault(name, set()).add(verb.upper())
     chosen = verbs.keys() - getattr(cls, LOCKED, {}).keys() if EVERY in names else names
+    view = object.__new__(cls)  # so that a method is bound, whatever kind it is of
     for name in sorted(chosen):
-        handler = getattr(cls, name, None)
+        handler = getattr(view, name, None)
         if handler is not None and verbs.get(name, lock.methods) & lock.methods:
             yield handler
 
 
 def _signature(handler: Callable[..., Any]) -> inspect.Signature:
     """Return what a handler is called with: the request by position, the rest by name."""
-    rest: Callable[..., Any] = functools.partial(handler, None, None)  # the view and the request
     if getattr(handler, "__module__", "") == "rest_framework.decorators":  # of @api_view
-        function = inspect.getclosurevars(handler).nonlocals.get("func")
-        rest = rest if function is None else functools.partial(function, None)
+        handler = inspect.getclosurevars(handler).nonlocals.get("func", handler)
     request = inspect.Parameter("request", inspect.Parameter.POSITIONAL_ONLY)
-    return inspect.Signature([request, *inspect.signature(rest).parameters.values()])
+    rest = inspect.signature(functools.partial(handler, None)).parameters.values()
+    return inspect.Signature([request, *rest])
 
 
 def _prepare(cls: type[APIView]) -> None:
