@@ -60,7 +60,23 @@ def single_flight(view: V, /, **options: Unpack[Options]) -> V: ...
 
 
 @overload
-def single_flight(key: Names | None = None, /, **options: Unpack[Options]) -> Callable[[V], V]: ...
+def single_flight(
+    key: Names | None = None,
+    /,
+    *,
+    alias: str | None = None,
+    ttl: float | None = None,
+    wait: float | None = 0,
+    min_hold: float = 0,
+    renew: bool | None = None,
+    max_hold: float | None = None,
+    on_lost: OnLost = None,
+    methods: Sequence[str] = METHODS,
+    status: int = 409,
+    retry_after: RetryAfter = RETRY_AFTER,
+    on_refused: OnRefused = None,
+    on_unavailable: str = "refuse",
+) -> Callable[[V], V]: ...  # written out for the documentation, which shows the overloads
 
 
 @overload
