@@ -401,7 +401,7 @@ class LogThrottle:
     """Admits one of many equal lines in a minute, and counts those that are left out."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, tuple[float, int]] = {}  # when the next is due; how many left out
+        self._due: dict[str, tuple[float, int]] = {}  # when the next is due; how many left out
         self.reset()
         reset_in_child(self)
 
@@ -409,13 +409,13 @@ class LogThrottle:
         """Make the lock anew, as a forked child must."""
         self._lock = threading.RLock()  # re-entrant: a signal handler may log, too
 
-    def admit(self, line: str) -> int | None:
+    def admit(self, text: str) -> int | None:
         """Return how many lines were left out before this one; None: leave this one out, too."""
         with self._lock:
             now = monotonic()
-            due, left_out = self._lines.get(line, (-math.inf, 0))
+            due, left_out = self._due.get(text, (-math.inf, 0))
             if now < due:
-                self._lines[line] = due, left_out + 1
+                self._due[text] = due, left_out + 1
                 return None
-            self._lines[line] = now + LOG_EVERY, 0
+            self._due[text] = now + LOG_EVERY, 0
             return left_out
