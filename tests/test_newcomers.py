@@ -32,8 +32,9 @@ from django_redlock import current_lease, redlock
 from django_redlock.celery import LockedTask, locked_task
 from django_redlock.views import RedlockMiddleware, rest_framework, single_flight
 
+from .views.asking import urls
+from .views.conftest import memory, orders  # noqa: F401 - fixtures
 from .views.test_rest_framework import Base
-from .views.test_views import in_transaction, memory, orders, urls  # noqa: F401 - fixtures
 
 # What a type checker would refuse already.
 untyped: Any = redlock

@@ -58,17 +58,11 @@ def _of_view(lock: ViewLock) -> Iterator[checks.CheckMessage]:
 
 
 class Route(NamedTuple):
-    """A URL and its view.
+    """A URL and its view."""
 
-    Attributes:
-        path: as the project has written it.
-        view: what Django calls.
-        arguments: the names of what it is called with.
-    """
-
-    path: str
+    path: str  # as the project has written it
     view: Any
-    arguments: frozenset[str]
+    arguments: frozenset[str]  # the names of what it is called with
 
 
 def _routes(
@@ -84,19 +78,12 @@ def _routes(
 
 
 class Found(NamedTuple):
-    """A single_flight on the way of a request.
-
-    Attributes:
-        lock: of the view.
-        wrapper: the function that it has made; of a method, what method_decorator tried it with.
-        is_method: whether method_decorator has put it on a method.
-        in_atomic: whether ``transaction.atomic`` is around it.
-    """
+    """A single_flight on the way of a request."""
 
     lock: ViewLock
-    wrapper: Any
+    wrapper: Any  # what it has made; of a method, what method_decorator tried it with
     is_method: bool
-    in_atomic: bool
+    in_atomic: bool  # whether ``transaction.atomic`` is around it
 
     @property
     def where(self) -> str:

@@ -32,15 +32,10 @@ METHODS: Final = ("POST", "PUT", "PATCH", "DELETE")  # that are locked
 
 
 class Placed(NamedTuple):
-    """What a wrapper tells the system checks of itself.
-
-    Attributes:
-        lock: of the view.
-        wrapper: itself; another function has this from it, by ``functools.wraps``.
-    """
+    """What a wrapper tells the system checks of itself."""
 
     lock: ViewLock
-    wrapper: View
+    wrapper: View  # itself: another function may have this from it, by ``functools.wraps``
 
 
 class Options(TypedDict, total=False):
@@ -65,7 +60,23 @@ def single_flight(view: V, /, **options: Unpack[Options]) -> V: ...
 
 
 @overload
-def single_flight(key: Names | None = None, /, **options: Unpack[Options]) -> Callable[[V], V]: ...
+def single_flight(
+    key: Names | None = None,
+    /,
+    *,
+    alias: str | None = None,
+    ttl: float | None = None,
+    wait: float | None = 0,
+    min_hold: float = 0,
+    renew: bool | None = None,
+    max_hold: float | None = None,
+    on_lost: OnLost = None,
+    methods: Sequence[str] = METHODS,
+    status: int = 409,
+    retry_after: RetryAfter = RETRY_AFTER,
+    on_refused: OnRefused = None,
+    on_unavailable: str = "refuse",
+) -> Callable[[V], V]: ...  # written out for the documentation, which shows the overloads
 
 
 @overload

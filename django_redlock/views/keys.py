@@ -142,14 +142,10 @@ class ViewKey:
         check_fields(self.names, inspect.Signature(accepted))
 
     def reader(self, view: Callable[..., Any] | None = None) -> Callable[..., Any]:
-        """Return the function that makes the lock of a call from the arguments of the call.
+        """Return the function that makes the lock of a call of the view from its arguments.
 
         It raises ValueError for a request that lacks what the key needs. If the key is a coroutine
-        function, so is this.
-
-        Args:
-            view: what is called; None: a method, of which only the names of keyword arguments
-                are known.
+        function, so is this. Without a view, only arguments by name are fields.
         """
         function = self._function
         if function is None:
@@ -164,11 +160,7 @@ class ViewKey:
         return read
 
     def _fields(self, view: Callable[..., Any] | None) -> Callable[..., dict[str, Any]]:
-        """Return the function that makes the values of the fields from the arguments of a call.
-
-        ``request`` is always a field, and so is ``client``, unless the view has an argument of
-        that name.
-        """
+        """Return the function that makes the values of the fields; an own ``client`` is kept."""
         parameters = [] if view is None else list(inspect.signature(view).parameters.values())
         positional = [each.name for each in parameters if each.kind in _BY_POSITION]
         own = {each.name: each.default for each in parameters if each.default is not each.empty}
@@ -216,12 +208,7 @@ def _value_or_default(field: str, values: Mapping[str, Any], default: str) -> An
 
 
 def _checked_names(names: Any) -> list[str]:
-    """Return the names that a key function made.
-
-    Raises:
-        TypeError: it returned no text, nor a list of texts, or that of an unsaved model instance.
-        ValueError: a text is empty, or the list is: all such requests would share one lock.
-    """
+    """Return the names that a key function made; refuse what would be one lock for all."""
     found = [names] if isinstance(names, str) else names
     if not isinstance(found, list | tuple) or not all(isinstance(each, str) for each in found):
         msg = f"key= must return a str, or a list of str, not {type(names).__name__}"
@@ -236,11 +223,7 @@ def _checked_names(names: Any) -> list[str]:
 
 
 def _check_function(key: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> None:
-    """Check that a key function takes what the view takes after the request.
-
-    Raises:
-        TypeError: it does not.
-    """
+    """Check that a key function takes what the view takes after the request."""
     if not all(each.kind in _NAMED for each in parameters):  # the view takes anything
         return None
     with suppress(TypeError):  # with what may be left out
@@ -252,21 +235,14 @@ def _check_function(key: Callable[..., Any], parameters: Sequence[inspect.Parame
 def check_call(
     option: str, function: Callable[..., Any], *first: str, rest: Sequence[str] = ()
 ) -> None:
-    """Check that the function of an option takes the arguments that it will be called with.
-
-    A function without a signature, as some of C, passes.
-
-    Args:
-        option: the name of the option.
-        first: the arguments that are passed by position.
-        rest: those that are passed by name, or by position.
+    """Check that the function of an option takes these arguments; the rest come in either way.
 
     Raises:
         TypeError: it does not; the text says what to write.
     """
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError):  # of some functions that are written in C
         return
     with suppress(TypeError):
         signature.bind(*first, *rest)

@@ -23,6 +23,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -78,14 +79,8 @@ class Unfilled(BadRequest):
 class ViewLock:
     """The lock of a view, by the options of ``single_flight``.
 
-    Args:
-        template: what makes its locks.
-        key: which requests are equal.
-        methods: the HTTP methods that are locked.
-        responder: makes the responses to requests that are refused.
-        runs_unlocked: whether the view runs without the lock if no majority can be asked.
-
     Attributes:
+        methods: the HTTP methods that are locked.
         place: module and line of the decorator.
         read: makes the lock of a request from what a method of a class is called with.
     """
@@ -111,12 +106,7 @@ class ViewLock:
         view_locks.add(self)
 
     def wrap(self, view: View, read: Callable[..., Any], *, is_async: bool) -> View:
-        """Return the view in its lock.
-
-        Args:
-            view: a plain or an async one.
-            read: ``read`` of this lock, or what ``key.reader`` returned for the view.
-            is_async: whether the view gives an awaitable.
+        """Return the view in its lock; ``read`` makes the lock of a call from its arguments.
 
         Raises:
             TypeError: an option is a coroutine function, and the view is none.
@@ -143,11 +133,7 @@ class ViewLock:
         return single  # type: ignore[no-any-return]
 
     def check_plain(self) -> None:
-        """Check that a plain view can be locked.
-
-        Raises:
-            TypeError: an option is a coroutine function.
-        """
+        """Check that a plain view can be locked: no option is a coroutine function."""
         self.responder.check_plain()
         if self.key.is_async:
             raise TypeError(
@@ -166,10 +152,7 @@ class ViewLock:
     ) -> Any:
         """Run a plain view in its lock and its transactions, or refuse the request.
 
-        Args:
-            view: what is called with the request and the other arguments.
-            read: as for ``wrap``.
-            marked: the databases without a transaction.
+        ``read`` is as for ``wrap``; databases that are ``marked`` get no transaction.
 
         Raises:
             Unfilled: the request lacks what the key needs.
@@ -371,21 +354,13 @@ def _follow_rendering(response: Any, release: Callable[[], object]) -> None:
 # -- requests that wait ----------------------------------------------------------------------------
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Wait:
-    """For how long a request waits for its lock.
+    """For how long a request waits for its lock."""
 
-    Attributes:
-        seconds: at most.
-        crowded: whether it would wait longer, and too many do.
-        over: whether it waits no longer; set by its owner.
-    """
-
-    __slots__ = ("__weakref__", "crowded", "over", "seconds")
-
-    def __init__(self, seconds: float, *, crowded: bool = False) -> None:
-        self.seconds = seconds
-        self.crowded = crowded
-        self.over = False
+    seconds: float  # at most
+    crowded: bool = False  # whether it would wait longer, and too many do
+    over: bool = False
 
 
 class WaitingRequests:
@@ -406,26 +381,17 @@ class WaitingRequests:
         self._waits: dict[str, list[weakref.ref[Wait]]] = {}
 
     def begin(self, alias: str, seconds: float, most: int | None) -> Wait:
-        """Return the wait of a request.
-
-        Args:
-            alias: the alias of its lock.
-            seconds: for which it would wait.
-            most: how many requests may wait; None: any number.
-        """
-        wait = Wait(seconds)
+        """Return the wait of a request, of which ``most`` may wait; None: any number."""
         if seconds <= 0 or most is None:
-            return wait
+            return Wait(seconds)
         with self._lock:
-            waits = [each for each in self._waits.get(alias, ()) if _is_waiting(each())]
+            known = ((each, each()) for each in self._waits.get(alias, ()))
+            waits = [each for each, wait in known if wait is not None and not wait.over]
             if len(waits) >= most:
                 return Wait(0, crowded=True)
-            self._waits[alias] = [*waits, weakref.ref(wait)]
-        return wait
-
-
-def _is_waiting(wait: Wait | None) -> bool:
-    return wait is not None and not wait.over
+            begun = Wait(seconds)
+            self._waits[alias] = [*waits, weakref.ref(begun)]
+            return begun
 
 
 waiting: Final = WaitingRequests()
@@ -435,7 +401,7 @@ class LogThrottle:
     """Admits one of many equal lines in a minute, and counts those that are left out."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, tuple[float, int]] = {}  # when the next is due; how many left out
+        self._due: dict[str, tuple[float, int]] = {}  # when the next is due; how many left out
         self.reset()
         reset_in_child(self)
 
@@ -443,13 +409,13 @@ class LogThrottle:
         """Make the lock anew, as a forked child must."""
         self._lock = threading.RLock()  # re-entrant: a signal handler may log, too
 
-    def admit(self, line: str) -> int | None:
+    def admit(self, text: str) -> int | None:
         """Return how many lines were left out before this one; None: leave this one out, too."""
         with self._lock:
             now = monotonic()
-            due, left_out = self._lines.get(line, (-math.inf, 0))
+            due, left_out = self._due.get(text, (-math.inf, 0))
             if now < due:
-                self._lines[line] = due, left_out + 1
+                self._due[text] = due, left_out + 1
                 return None
-            self._lines[line] = now + LOG_EVERY, 0
+            self._due[text] = now + LOG_EVERY, 0
             return left_out

@@ -31,15 +31,14 @@ with needs(__name__, "rest_framework", "djangorestframework"):
     from rest_framework.views import APIView, set_rollback
     from rest_framework.views import exception_handler as default_handler
 
-# How routers bind the actions that every viewset may have; an extra action tells it itself.
-ACTIONS: Final = {
-    "list": "GET",
-    "retrieve": "GET",
-    "create": "POST",
-    "update": "PUT",
-    "partial_update": "PATCH",
-    "destroy": "DELETE",
-}
+ACTIONS: Final = (  # that routers know; an extra action tells its methods itself
+    ("get", "list"),
+    ("get", "retrieve"),
+    ("post", "create"),
+    ("put", "update"),
+    ("patch", "partial_update"),
+    ("delete", "destroy"),
+)
 T = TypeVar("T", bound="type[APIView] | Callable[..., Any]")
 
 __all__ = ["exception_handler", "single_flight"]
@@ -77,7 +76,7 @@ def single_flight(
     def decorate(view: T) -> T:
         cls = _class_of(view)
         names = _names(cls, actions)
-        for handler in _handlers(cls, actions, lock.methods):
+        for handler in _handlers(cls, lock, names):
             lock.key.check(_signature(handler))
         _prepare(cls)
         locks: dict[str, ViewLock] = vars(cls)[LOCKED]
@@ -114,36 +113,37 @@ def _names(cls: type[APIView], actions: Collection[str] | None) -> frozenset[str
     return frozenset(actions)
 
 
-def _handlers(
-    cls: Any, actions: Collection[str] | None, locked: Collection[str]
-) -> Iterator[Callable[..., Any]]:
-    """Yield the methods of the class that will be called in the lock, as far as they are known.
+def _handlers(cls: Any, lock: ViewLock, names: Collection[str]) -> Iterator[Callable[..., Any]]:
+    """Yield the methods of the class that the lock is for, as far as the class tells them.
 
-    Args:
-        cls: an ``APIView``, or a viewset.
-        actions: as for ``single_flight``.
-        locked: the HTTP methods that are locked.
+    A viewset learns the HTTP methods of its actions from a router, which binds the usual ones in
+    one way. An action that has a lock of its own is left out.
     """
-    if not hasattr(cls, "get_extra_actions"):
-        verbs = {name: {name.upper()} for name in cls.http_method_names}
+    verbs: dict[str, set[str]] = {}
+    if hasattr(cls, "get_extra_actions"):
+        bound = [
+            *ACTIONS,
+            *(pair for each in cls.get_extra_actions() for pair in each.mapping.items()),
+        ]
     else:
-        verbs = {name: {verb} for name, verb in ACTIONS.items()}
-        for each in cls.get_extra_actions():
-            verbs[each.__name__] = {verb.upper() for verb, to in each.mapping.items()}
-    for name in verbs if actions is None else actions:
-        handler = getattr(cls, name, None)
-        if handler is not None and not verbs.get(name, set(locked)).isdisjoint(locked):
+        bound = [(verb, verb) for verb in cls.http_method_names]
+    for verb, name in bound:
+        verbs.setdefault(name, set()).add(verb.upper())
+    chosen = verbs.keys() - getattr(cls, LOCKED, {}).keys() if EVERY in names else names
+    view = object.__new__(cls)  # so that a method is bound, whatever kind it is of
+    for name in sorted(chosen):
+        handler = getattr(view, name, None)
+        if handler is not None and verbs.get(name, lock.methods) & lock.methods:
             yield handler
 
 
 def _signature(handler: Callable[..., Any]) -> inspect.Signature:
     """Return what a handler is called with: the request by position, the rest by name."""
-    rest: Callable[..., Any] = functools.partial(handler, None, None)  # the view and the request
     if getattr(handler, "__module__", "") == "rest_framework.decorators":  # of @api_view
-        function = inspect.getclosurevars(handler).nonlocals.get("func")
-        rest = rest if function is None else functools.partial(function, None)
+        handler = inspect.getclosurevars(handler).nonlocals.get("func", handler)
     request = inspect.Parameter("request", inspect.Parameter.POSITIONAL_ONLY)
-    return inspect.Signature([request, *inspect.signature(rest).parameters.values()])
+    rest = inspect.signature(functools.partial(handler, None)).parameters.values()
+    return inspect.Signature([request, *rest])
 
 
 def _prepare(cls: type[APIView]) -> None:

@@ -18,7 +18,6 @@ from django_redlock import redlock
 from example_project.box_office import tasks, trials
 from example_project.box_office.control import kill_run
 from example_project.box_office.models import Run, Sending
-from example_project.demo.tasks import Outcome, failures, rows
 
 from .visitors import visitor
 
@@ -180,48 +179,3 @@ def test_a_worker_kills_its_child_that_runs_the_rehearsal(child, monkeypatch):
 
 
 # -- the verdict of the demo ----------------------------------------------------------------------
-
-
-def outcome(**changed: Any) -> Outcome:
-    """What `make demo ONCE=1` finds in its last act; good, but for what is changed."""
-    facts: dict[str, Any] = {"sent": 1, "ids": ["a"], "bodies": 1, "state": "SUCCESS", "late": 2.5}
-    facts |= {"pids": (11, 12), "fences": (3, 4)} | changed
-    sent, ids = facts["sent"], facts["ids"]
-    copies = Sending(at=NOON, calls=20, sent=sent, duplicates=20 - sent, task_ids=ids)
-    bodies = [Run(pid=10, fence=1, began=NOON, ended=NOON)] * facts["bodies"]
-    result = trials.Result(facts["state"], "")
-    killed = NOON + timedelta(seconds=1)
-    times = [(NOON, killed), (killed + timedelta(seconds=facts["late"]), None)]
-    two = [
-        Run(pid=pid, fence=fence, began=began, killed=killed)
-        for pid, fence, (began, killed) in zip(facts["pids"], facts["fences"], times, strict=False)
-    ]
-    return Outcome(
-        trials.Trial(copies, bodies, result),
-        trials.Trial(Sending(at=NOON, task_ids=["b"]), two, trials.Result("SUCCESS", "")),
-    )
-
-
-def test_the_verdict_of_a_good_act():
-    """Nothing is wrong, and the figures are those of the page."""
-    assert list(failures(outcome())) == []
-    assert [figure for _, figure in rows(outcome())] == ["20", "1", "19", "1", "2", "2.5"]
-
-
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"sent": 2}, "2 sent, 18 duplicates"),
-        ({"ids": ["a", "c"]}, "1 sent, 19 duplicates"),
-        ({"bodies": 2}, "ran 2 times"),
-        ({"bodies": 0}, "ran 0 times"),
-        ({"state": "FAILURE"}, "FAILURE"),
-        ({"pids": (11, 11)}, "took over from process 11"),
-        ({"fences": (4, 4)}, "took over from process 11"),
-        ({"pids": (11,)}, "taken over 0 times"),
-    ],
-)
-def test_the_verdict_of_a_bad_act(changed, told):
-    """What did not hold is told of."""
-    (line,) = failures(outcome(**changed))
-    assert told in line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
 import json
 import logging
@@ -16,35 +17,27 @@ from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpResponse
 from django.template import engines
 from django.template.response import TemplateResponse
-from django.test import AsyncClient, Client, RequestFactory, override_settings
+from django.test import Client, RequestFactory, override_settings
 from django.urls import path
-from django.utils import translation
 from django.utils.decorators import sync_and_async_middleware
 from ninja import NinjaAPI
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from django_redlock import LockTaken, NodesUnavailable, redlock
+from django_redlock import LockTaken, redlock
 from django_redlock.leases import context
-from django_redlock.views import (
-    IgnoreRefusals,
-    RedlockMiddleware,
-    Refusal,
-    refusal_of,
-    refusals,
-    single_flight,
-)
+from django_redlock.views import RedlockMiddleware, Refusal, refusal_of, refusals, single_flight
 from django_redlock.views import rest_framework as drf
 from tests.support.replays import note_broken
 
-from .shop.served import GUNICORN, THREADED, UVICORN, served
-from .test_answers import BROWSER, catalogue
-from .test_rest_framework import handled  # noqa: F401 - a fixture
-from .test_views import memory  # noqa: F401 - a fixture
+from . import asking
+from .asking import BROWSER, OURS
 
-OURS = "django_redlock.views.RedlockMiddleware"
 TEXT = "This request was not completed, and part of it may have been processed. "
+
+
 TEXT += "Please look at the result before you repeat it."
+
 
 charged: list[str] = []  # by the views, in order
 
@@ -171,6 +164,8 @@ def locking(get_response: Any) -> Any:
 
 
 LOCKING = f"{__name__}.locking"
+
+
 BEGIN: tuple[Callable[..., Any], ...] = (
     within,
     behind,
@@ -183,19 +178,21 @@ BEGIN: tuple[Callable[..., Any], ...] = (
     in_threads,
     asingle,
 )
+
+
 ALONE = (calling, calling_within)  # these need no middleware
+
+
 urlpatterns: list[Any] = [path(f"{each.__name__}/", each) for each in (*BEGIN, inner)]
+
+
 urlpatterns.append(path("stock/", lambda request: stock()))
+ask_at = functools.partial(asking.ask, __name__)
 
 
-def ask(view: str, *classes: str, use: str = "sync", **headers: str) -> Any:
-    """The response of a site with this middleware, under WSGI or ASGI."""
-    settings = {"ROOT_URLCONF": __name__, "MIDDLEWARE": classes, "ALLOWED_HOSTS": ["*"]}
-    with override_settings(**settings):
-        if use == "sync":
-            return Client(raise_request_exception=False).post(f"/{view}/", headers=headers)
-        client = AsyncClient(raise_request_exception=False)
-        return asyncio.run(client.post(f"/{view}/", headers=headers))
+def ask(view: str, *middleware: str, **more: Any) -> Any:
+    """The response of a site with this middleware."""
+    return ask_at(f"/{view}/", *middleware, **more)
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[Any]:
@@ -241,7 +238,7 @@ def test_a_view_that_calls_another_needs_no_middleware(view):
 
 
 @USES
-def test_nodes_that_go_away_in_the_middle_are_503(use, memory):  # noqa: F811
+def test_nodes_that_go_away_in_the_middle_are_503(use, memory):
     """And without `Retry-After` as well."""
 
     def view(request: Any) -> HttpResponse:
@@ -249,12 +246,7 @@ def test_nodes_that_go_away_in_the_middle_are_503(use, memory):  # noqa: F811
             memory.down = {0, 1, 2}
             return stock()
 
-    pattern: Any = (path("view/", view),)
-    with override_settings(ROOT_URLCONF=pattern, MIDDLEWARE=[OURS], ALLOWED_HOSTS=["*"]):
-        if use == "sync":
-            response: Any = Client().post("/view/")
-        else:
-            response = asyncio.run(AsyncClient().post("/view/"))
+    response = asking.ask((path("view/", view),), "/view/", OURS, use=use)
     assert (response.status_code, "Retry-After" in response.headers) == (503, False)
     assert TEXT in response.content.decode()
 
@@ -305,24 +297,7 @@ def test_a_site_is_told(use):
     ]
 
 
-def test_the_text_is_translated(tmp_path):
-    """By the site's own translations, as the others are."""
-    catalogue(tmp_path, {TEXT: "Nicht wiederholen."})
-    german = override_settings(LOCALE_PATHS=[tmp_path], USE_I18N=True)
-    with german, redlock("stock"), translation.override("de"):
-        problem = ask("behind", OURS, accept="application/json")
-    assert json.loads(problem.content)["detail"] == "Nicht wiederholen."
-
-
-def test_the_filter_leaves_out_the_line_of_django(caplog):
-    """A visitor who can bring it about causes no mail: our warning says it all."""
-    with redlock("stock"), caplog.at_level(logging.WARNING, logger="django.request"):
-        ask("behind", OURS)
-    (record,) = [each for each in caplog.records if each.name == "django.request"]
-    assert not IgnoreRefusals().filter(record)
-
-
-# -- frameworks -----------------------------------------------------------------------------------
+# -- frameworks ------------------------------------------------------------------------------------
 
 
 class Stock(APIView):
@@ -376,17 +351,7 @@ def test_rest_framework_answers_a_view_that_has_begun(classes):
 def api() -> NinjaAPI:
     """An API whose handler is that of the page."""
     made = NinjaAPI(urls_namespace="begun")
-
-    @made.exception_handler(NodesUnavailable)
-    @made.exception_handler(LockTaken)
-    def refused(request: Any, error: Any) -> Any:
-        refusal = refusal_of(error, request)
-        assert refusal is not None
-        answer = made.create_response(request, refusal.problem, status=refusal.status)
-        for name, value in refusal.headers.items():
-            answer[name] = value
-        return answer
-
+    asking.answer_refusals(made)
     for each in (single, behind, asingle, awaited):
         made.post(f"/{each.__name__}/")(each)
     made.post("/stock/")(lambda request: stock())
@@ -410,7 +375,7 @@ urlpatterns += [
 ]
 
 
-# -- broken variants ------------------------------------------------------------------------------
+# -- broken variants -------------------------------------------------------------------------------
 
 
 def never(request: Any) -> bool:
@@ -478,27 +443,3 @@ def test_a_request_that_no_server_started():
         refusal = refusal_of(raised.value, RequestFactory().post("/"))
     assert refusal is not None
     assert not refusal.begun
-
-
-# -- real servers ---------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("server", "kinds"),
-    [(GUNICORN, [""]), (THREADED, [""]), (UVICORN, ["", "a"])],
-    ids=["gunicorn", "threads", "uvicorn"],
-)
-def test_a_view_that_has_begun_on_real_servers(server, kinds, patient_nodes, tmp_path):
-    """No client is told to repeat it; and a request that begins in the same thread is."""
-    alias = patient_nodes.settings(NODE_TIMEOUT=10, MAX_TTL=60, RESTART_GUARD=False)
-    with (
-        served(server, tmp_path, alias) as shop,
-        override_settings(REDLOCK={"default": alias}),
-    ):
-        with redlock("stock"):
-            for kind in kinds:
-                for number in range(8):
-                    assert shop.retried(f"/{kind}half/{kind}n{number}") == (409, None)
-                    assert shop.retried(f"/{kind}whole/") == (409, "1")
-        assert len(list(tmp_path.glob("charged-*"))) == 8 * len(kinds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -11,18 +12,18 @@ from django.core.cache import cache
 from django.http import HttpResponse
 from django.template import engines
 from django.template.response import TemplateResponse
-from django.test import Client, override_settings
+from django.test import override_settings
 from django.urls import path
 from django.utils.cache import get_max_age
 from django.views.decorators.cache import cache_page
 
-from django_redlock import redlock
+from django_redlock import conf, redlock
 from django_redlock.views import single_flight
 
-from .test_views import is_free, memory  # noqa: F401 - a fixture
+from . import asking
+from .asking import OURS, is_free
 
 NUMBERS = itertools.count()
-OURS = "django_redlock.views.RedlockMiddleware"
 SITE = (
     "django.middleware.cache.UpdateCacheMiddleware",
     "django.middleware.cache.FetchFromCacheMiddleware",
@@ -82,12 +83,7 @@ urlpatterns = [
 ]
 
 
-def ask(address: str, *middleware: str) -> Any:
-    """The response to a GET of a site with this middleware."""
-    settings = {"ROOT_URLCONF": __name__, "MIDDLEWARE": middleware, "ALLOWED_HOSTS": ["*"]}
-    with override_settings(**settings):
-        return Client().get(address)
-
+ask = functools.partial(asking.ask, __name__, method="get")
 
 PER_VIEW: list[tuple[str, tuple[str, ...]]] = [
     ("/above/", ()),
@@ -113,11 +109,12 @@ def test_a_refusal_is_not_stored(address, middleware):
 
 
 @PLACES
-def test_nodes_that_are_away_are_not_stored(address, middleware, memory):  # noqa: F811
+def test_nodes_that_are_away_are_not_stored(address, middleware):
     """Nor is a 503."""
-    memory.down = {0, 1, 2}
+    group: Any = conf.backend("default").group
+    group.down = {0, 1, 2}
     assert ask(address, *middleware).status_code == 503
-    memory.down = set()
+    group.down = set()
     assert ask(address, *middleware).content == b"run 1"
 
 

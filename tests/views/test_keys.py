@@ -1,11 +1,10 @@
-"""Which requests a key of `single_flight` makes equal: functions, defaults, anonymous visitors."""
+"""Which requests a key of `single_flight` makes equal: fields, functions, defaults, visitors."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
-import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,8 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.sessions.backends.signed_cookies import SessionStore
 from django.core.exceptions import BadRequest
 from django.http import HttpResponse
-from django.test import AsyncRequestFactory, RequestFactory, override_settings
+from django.test import AsyncClient, AsyncRequestFactory, Client, override_settings
+from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views.generic import View
 
@@ -22,22 +22,8 @@ from django_redlock.views import client, single_flight
 from django_redlock.views import keys as keys_module
 from django_redlock.views.decorator import Options
 
-NUMBERS = itertools.count()
-
-
-@pytest.fixture(autouse=True)
-def memory() -> Iterator[None]:
-    """A node in memory of one's own."""
-    with override_settings(REDLOCK={"default": {"NODES": [f"memory://keys-{next(NUMBERS)}"]}}):
-        yield
-
-
-def asked(address: str = "/", **attributes: Any) -> Any:
-    """A POST; ``headers`` are headers, and the rest are attributes of the request."""
-    request = RequestFactory().post(address, headers=attributes.pop("headers", {}))
-    for name, value in attributes.items():
-        setattr(request, name, value)
-    return request
+from .asking import asked, urls
+from .test_views import examples
 
 
 def names_of(key: Any, request: Any, **arguments: Any) -> tuple[str, ...]:
@@ -50,7 +36,202 @@ def names_of(key: Any, request: Any, **arguments: Any) -> tuple[str, ...]:
     return tuple(view(request, **arguments).content.decode().split("\n"))
 
 
-# -- functions ------------------------------------------------------------------------------------
+def name_of(request: Any, key: str | None = None) -> str:
+    """The name that the request locks."""
+    (name,) = names_of(key, request)
+    return name
+
+
+def session(key: str) -> SessionStore:
+    """A session with this key."""
+    return SessionStore(session_key=key)
+
+
+# -- without a key ---------------------------------------------------------------------------------
+
+
+def test_the_default_key_is_who_method_and_path():
+    """A logged-in user's requests are equal when method and path are."""
+    user = User(pk=5)
+    assert name_of(asked("/a/?x=1", user=user)) == "view:user:5:POST:/a/"
+    assert name_of(asked("/a/", "PUT", user=user)) == "view:user:5:PUT:/a/"
+    assert name_of(asked("/a/", user=User(pk=6))) == "view:user:6:POST:/a/"
+    assert name_of(asked("/a/")) == "view:address:127.0.0.1:POST:/a/"
+    assert name_of(asked("/a/", user=AnonymousUser())) == "view:address:127.0.0.1:POST:/a/"
+    assert name_of(asked(REMOTE_ADDR="::1")) == "view:address:%3A%3A1:POST:/checkout/"
+
+
+def test_a_session_stands_in_for_a_user_and_is_not_shown():
+    """Anonymous requests are equal within a session; its key, a secret, is hashed."""
+    anonymous: Any = {"user": AnonymousUser(), "session": session("secret" * 6)}
+    name = name_of(asked(**anonymous))
+    digest = hashlib.sha256(b"secret" * 6).hexdigest()[:32]
+    assert name == f"view:session:{digest}:POST:/checkout/"
+    assert name_of(asked(session=session("other" * 6))) != name
+    assert name_of(asked(session=SessionStore())).startswith("view:address:")
+
+
+def test_kinds_and_parts_cannot_run_into_each_other():
+    """No user, session, address or path spells the name of another."""
+    names = [
+        name_of(asked("/x", user=User(pk=pk))) for pk in ("5", "5:POST:/x", "session", "%", "%25")
+    ]
+    names += [name_of(asked("/x:POST:/x", user=User(pk=5)))]
+    names += [name_of(asked("/x", session=session(key * 8))) for key in ("user:5", "12345678")]
+    names += [name_of(asked("/x", REMOTE_ADDR=at)) for at in ("5", "user:5", "")]
+    assert len(set(names)) == len(names)
+
+
+def test_a_user_without_a_key_is_told_apart_by_session():
+    """Authenticated users that have no primary key do not share one lock."""
+    assert User(username="a").pk is None
+    assert name_of(asked(user=User(username="a"))).startswith("view:address:")
+
+
+@pytest.mark.parametrize(
+    "odd", ["x" * 5000, "\N{SNOWMAN}" * 400, "\r\nSET a b", "\x00", "{who}{0}{"]
+)
+def test_odd_paths_are_bounded(odd):
+    """What a stranger chooses makes a name of at most 512 bytes that is still his own."""
+    requests = [asked("/"), asked("/"), asked("/")]
+    for request, tail in zip(requests, ("a", "a", "b"), strict=True):
+        request.path = f"/{odd}{tail}"
+    names = [name_of(request) for request in requests]
+    assert names[0] == names[1] != names[2]
+    for name in names:
+        assert len(name.encode()) <= 512
+        assert name.startswith("view:address:127.0.0.1:POST:/")
+        assert not any(ord(character) < 32 for character in name)
+
+
+# -- fields ----------------------------------------------------------------------------------------
+
+
+def test_a_key_is_filled_from_request_and_arguments():
+    """A key's fields are the request and the view's arguments by name, defaults included."""
+
+    @single_flight("{request.user.pk}:{pk}:{slug}:{kind}:{req.method}")
+    def view(req, pk, slug, kind="new"):
+        return HttpResponse(req.lease.name)
+
+    request = asked(user=User(pk=5))
+    assert view(request, 7, slug="a b").content == b"5:7:a b:new:POST"
+    assert view(request, pk=7, slug="a", kind="old").content == b"5:7:a:old:POST"
+
+
+def test_a_key_knows_what_the_url_gives():
+    """The arguments of the URL are fields of the key, in functions, classes and `**kwargs`."""
+
+    @single_flight("order:{pk}")
+    def function(request, pk):
+        return HttpResponse(request.lease.name)
+
+    @single_flight("order:{pk}")
+    def anything(request, **kwargs):
+        return HttpResponse(request.lease.name)
+
+    @method_decorator(single_flight("order:{pk}:{request.headers[X-Order]|none}"), name="dispatch")
+    class Class(View):
+        def post(self, request, pk):
+            return HttpResponse(request.lease.name)
+
+    with urls(
+        path("function/<int:pk>", function),
+        path("anything/<int:pk>", anything),
+        path("class/<int:pk>", Class.as_view()),
+    ):
+        assert Client().post("/function/3").content == b"order:3"
+        assert Client().post("/anything/4").content == b"order:4"
+        assert Client().post("/class/5").content == b"order:5:none"
+
+
+def test_several_keys_are_all_or_none():
+    """A list of keys is one lock of several names."""
+
+    @single_flight(["from:{a}", "to:{b}"])
+    def view(request, a, b):
+        assert request.lease.names == ("from:1", "to:2")
+        return HttpResponse("ran")
+
+    with redlock("to:2"):
+        assert view(asked(), a=1, b=2).status_code == 409
+    assert view(asked(), a=1, b=2).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "order:{order_id}", "{other|x}", "{other.pk|x}", "{}", "{0}", "{pk", "pk}", "{pk|x", "{|x}",
+        "\n", "", "a:{pk!z}", "a:{request..user}", "a:{request.user[pk}", "{pk:{q}}",
+    ],
+)  # fmt: skip
+def test_a_key_that_no_request_can_fill_is_refused_at_decoration(key):
+    """A field that no argument fills, with a default as without, and what is no template."""
+    with pytest.raises(ValueError, match="name"):
+        single_flight(key)(lambda request, pk: HttpResponse())
+
+
+@pytest.mark.parametrize("key", ["{}", "{0}", "{request.pk", "}"])
+def test_a_key_that_is_no_template_is_refused_where_any_field_may_come(key):
+    """Behind `**kwargs` any name is a field, but not what has no name."""
+    with pytest.raises(ValueError, match=r"name|format|expected"):
+        single_flight(key)(lambda request, **kwargs: None)
+
+
+# -- requests that lack what a key needs -----------------------------------------------------------
+
+
+@single_flight("key:{request.headers[X-Order]}:{request.POST[amount]}")
+def keyed(request: Any) -> HttpResponse:
+    """A view whose key needs what a visitor may leave out."""
+    return HttpResponse("ran")
+
+
+@single_flight("key:{request.GET[order]}")
+async def akeyed(request: Any) -> HttpResponse:
+    """The same, async."""
+    return HttpResponse("ran")
+
+
+@method_decorator(single_flight("key:{request.user.tenant.pk}"), name="dispatch")
+class Keyed(View):
+    """The same, as a class; and nobody sets a user."""
+
+    def post(self, request: Any) -> HttpResponse:
+        return HttpResponse("ran")
+
+
+urlpatterns = [path("keyed/", keyed), path("akeyed/", akeyed), path("class/", Keyed.as_view())]
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@override_settings(ROOT_URLCONF=__name__, MIDDLEWARE=[])
+def test_what_a_key_needs_and_a_request_lacks(debug):
+    """A header, a form field or an attribute that is not there makes a 400, not a 500."""
+    with override_settings(DEBUG=debug):
+        client, aclient = Client(), AsyncClient()
+        for address in ("/keyed/", "/class/", "/akeyed/"):
+            assert client.post(address).status_code == 400
+        assert asyncio.run(aclient.post("/akeyed/")).status_code == 400
+        assert client.post("/keyed/", headers={"x-order": "1"}).status_code == 400
+        there = client.post("/keyed/", {"amount": "5"}, headers={"x-order": "1"})
+        assert (there.status_code, there.content) == (200, b"ran")
+        assert asyncio.run(aclient.post("/akeyed/?order=1")).status_code == 200
+
+
+def test_what_was_sent_is_not_quoted():
+    """The error of a request that lacks something names the field, and quotes nothing sent."""
+    request = asked(headers={"x-secret": "s3cr3t"})
+    with pytest.raises(BadRequest) as error:
+        keyed(request)
+    assert "{request.headers[X-Order]}" in str(error.value)
+    assert "s3cr3t" not in str(error.value)
+
+
+# -- functions, defaults, visitors -----------------------------------------------------------------
+
+
+HEADER = "{request.headers[X-Order]|none}"
 
 
 def test_a_function_makes_the_key_of_a_request():
@@ -94,13 +275,6 @@ def test_what_a_function_returns_is_bounded(odd):
         assert name.isprintable()
 
 
-def test_names_that_are_not_shortened_are_noticed(monkeypatch):
-    """Without the digest a long text is refused, and the test above fails; no node stores it."""
-    monkeypatch.setattr("django_redlock.core.names.shortened", lambda name: name)
-    with pytest.raises(BadRequest, match="longer than 512 bytes"):
-        names_of(lambda _: "x" * 5000, asked())
-
-
 def test_a_coroutine_function_makes_the_key_of_an_async_view():
     """An async view may have a key that is awaited; a plain function works as well."""
 
@@ -117,17 +291,6 @@ def test_a_coroutine_function_makes_the_key_of_an_async_view():
         assert answer.content == name
     with pytest.raises(TypeError, match="key= is a coroutine function, and the view is none"):
         single_flight(key=awaited)(lambda request: HttpResponse())
-
-
-def test_a_function_makes_the_key_of_a_class():
-    """`dispatch` of a class is locked by what the function returns."""
-
-    @method_decorator(single_flight(key=lambda request, pk: f"seat:{pk}"), name="dispatch")
-    class Seat(View):
-        def post(self, request: Any, pk: int) -> HttpResponse:
-            return HttpResponse(request.lease.name)
-
-    assert Seat.as_view()(asked(), pk=4).content == b"seat:4"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("result", [None, 5, b"a", ["a", None], {"a"}])
@@ -152,17 +315,6 @@ def test_what_a_function_raises():
         names_of(lambda request: f"{int(request.GET['n'])}", asked("/?n=x"))
     with pytest.raises(KeyError):
         names_of(lambda request: request.GET["n"], asked())
-
-
-def test_two_keys_are_refused():
-    """One as the first argument and one by name."""
-    with pytest.raises(TypeError, match="got two keys"):
-        single_flight("a", key="b")  # type: ignore[call-overload]
-
-
-# -- defaults -------------------------------------------------------------------------------------
-
-HEADER = "{request.headers[X-Order]|none}"
 
 
 @pytest.mark.parametrize(
@@ -194,24 +346,6 @@ def test_defaults_of_several_names():
     assert names_of(key, asked(), other="z") == ("a:x", "b:z")
 
 
-def test_a_default_in_a_class():
-    """Behind `dispatch`, whose arguments nobody knows before the call."""
-
-    @method_decorator(single_flight(HEADER), name="dispatch")
-    class Order(View):
-        def post(self, request: Any) -> HttpResponse:
-            return HttpResponse(request.lease.name)
-
-    assert Order.as_view()(asked()).content == b"none"  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("key", ["{other|x}", "{other.pk|x}", "{pk|x", "{|x}"])
-def test_a_default_does_not_hide_a_mistake(key):
-    """A field that the view does not have is found at decoration, with a default as without."""
-    with pytest.raises(ValueError, match="lock name"):
-        single_flight(key)(lambda request, pk: HttpResponse())
-
-
 def test_without_a_default_the_request_is_refused(caplog):
     """The default is asked for, or there is none; the log shows the key as it is written."""
     key = "{slug|x}:{request.headers[X-Order]}"
@@ -219,9 +353,6 @@ def test_without_a_default_the_request_is_refused(caplog):
         names_of(key, asked())
     (line,) = caplog.records
     assert line.redlock_name == (key.replace("|x", ""),)
-
-
-# -- anonymous visitors ---------------------------------------------------------------------------
 
 
 def visitors() -> list[Any]:
@@ -258,7 +389,7 @@ FORGED = {"x-forwarded-for": "10.9.9.9", "x-real-ip": "10.9.9.9", "forwarded": "
 
 def names_of_a_forger() -> set[tuple[str, ...]]:
     """The names that one anonymous visitor reaches by sending addresses."""
-    requests = [asked(), asked(headers=FORGED)]
+    requests = [asked("/"), asked("/", headers=FORGED)]
     return {names_of(key, each) for key in (None, "view:{client}:POST:/") for each in requests}
 
 
@@ -277,14 +408,23 @@ def test_a_client_that_believes_the_header_is_noticed(monkeypatch):
     assert len(names_of_a_forger()) > 1
 
 
-def test_the_lock_of_a_function_is_the_lock_of_its_name():
-    """`redlock` with the same name excludes the view."""
-    view = single_flight(key=lambda _: "shared")(lambda request: HttpResponse())
-    with redlock("shared"):
-        assert view(asked()).status_code == 409
-
-
 def test_type_checkers_know_every_option():
     """The options for type checkers are those of the function."""
     options = set(inspect.signature(single_flight).parameters) - {"first", "key"}
     assert set(Options.__annotations__) == options
+
+
+@pytest.mark.parametrize(
+    ("proxy", "header", "address"),
+    [
+        ("10.0.0.5", "1.1.1.1", "1.1.1.1"),
+        ("10.0.0.5", "9.9.9.9, 1.1.1.1", "1.1.1.1"),
+        ("10.0.0.5", "", "10.0.0.5"),
+        ("2.2.2.2", "9.9.9.9", "2.2.2.2"),
+    ],
+)
+def test_the_middleware_of_the_how_to_believes_its_proxy(proxy, header, address):
+    """It takes the address that the proxy appended, and nothing of another client's."""
+    trusting = examples()["trust_proxies"](lambda request: name_of(request, "{client}"))
+    asking = asked(headers={"x-forwarded-for": header}, REMOTE_ADDR=proxy)
+    assert trusting(asking) == f"address:{address}"

@@ -13,19 +13,11 @@ from ninja import NinjaAPI, Router, Schema
 from ninja.errors import HttpError
 from ninja.security import HttpBearer
 
-from django_redlock import LockTaken, NodesUnavailable, redlock
-from django_redlock.views import refusal_of, single_flight
+from django_redlock import redlock
+from django_redlock.views import single_flight
 from django_redlock.views.ninja import non_atomic
 
-from .test_views import (  # noqa: F401 - fixtures
-    count,
-    in_transaction,
-    insert,
-    is_free,
-    memory,
-    orders,
-    urls,
-)
+from .asking import answer_refusals, count, in_transaction, insert, is_free, urls
 
 pytestmark = pytest.mark.django_db(databases=["default"])
 
@@ -83,7 +75,7 @@ SEEN: list[Any] = []
 
 
 @pytest.fixture
-def site(orders):  # noqa: F811
+def site(orders):
     """The API, whose operations open their transactions themselves."""
     SEEN.clear()
     with urls(path("api/", non_atomic(api().urls))):
@@ -114,7 +106,7 @@ def test_an_answer_of_the_api_rolls_back(site):
     assert is_free("pay:user:5:7")
 
 
-def test_inside_the_transaction_of_the_request_it_is_refused(orders):  # noqa: F811
+def test_inside_the_transaction_of_the_request_it_is_refused(orders):
     """Without ``non_atomic`` the lock would be free before the COMMIT."""
     with (
         urls(path("api/", api().urls)),
@@ -123,19 +115,11 @@ def test_inside_the_transaction_of_the_request_it_is_refused(orders):  # noqa: F
         ask("/api/orders/7/pay")
 
 
-def test_a_lock_that_an_operation_takes_itself(orders):  # noqa: F811
+def test_a_lock_that_an_operation_takes_itself(orders):
     """The handler of the page answers as ``single_flight`` does."""
     made = NinjaAPI(urls_namespace="handled")
 
-    @made.exception_handler(NodesUnavailable)
-    @made.exception_handler(LockTaken)
-    def refused(request: Any, error: Any) -> Any:
-        refusal = refusal_of(error, request)
-        assert refusal is not None
-        answer = made.create_response(request, refusal.problem, status=refusal.status)
-        for name, value in refusal.headers.items():
-            answer[name] = value
-        return answer
+    answer_refusals(made)
 
     @made.post("/stock")
     def stock(request: Any) -> dict[str, Any]:

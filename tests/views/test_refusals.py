@@ -1,31 +1,317 @@
-"""What a site's log and its ADMINS get of requests that `single_flight` refuses."""
+"""What is answered to requests that get no lock; what a site's log and its ADMINS get of them."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.exceptions import BadRequest
-from django.http import HttpResponse
-from django.test import AsyncClient, Client, RequestFactory, override_settings
+from django.contrib.auth.models import User
+from django.core.exceptions import SynchronousOnlyOperation
+from django.http import HttpResponse, JsonResponse
+from django.test import AsyncRequestFactory, Client, RequestFactory, override_settings
 from django.urls import path
-from django.utils.decorators import method_decorator
-from django.views.generic import View
+from django.utils import translation
+from django.utils.decorators import decorator_from_middleware, sync_and_async_middleware
 
-from django_redlock import conf, redlock
-from django_redlock.views import IgnoreRefusals, single_flight
-from django_redlock.views.lock import LOG_EVERY as EVERY
-from django_redlock.views.lock import LogThrottle
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, events, redlock
+from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.views import (
+    IgnoreRefusals,
+    RedlockMiddleware,
+    Refusal,
+    refusal_of,
+    refusals,
+    single_flight,
+)
+from django_redlock.views.refusals import Responder
 from tests.docs.pages import blocks
 
+from . import asking
+from .asking import BROWSER, OURS, TAKEN, catalogue, in_transaction, urls
+
+AGAIN = "Please try again later."
+
+
+FORM = "application/x-www-form-urlencoded"
+
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "OPTIONS": {
+            "context_processors": ["django.template.context_processors.request"],
+            "loaders": [
+                (
+                    "django.template.loaders.locmem.Loader",
+                    {
+                        "refused.html": "{{ request.path }} {{ refusal.status }} "
+                        "{{ refusal.retry_after }} {{ refusal.detail }}"
+                    },
+                )
+            ],
+        },
+    }
+]
+
+
+def client_of(accept: str = "*/*", kind: str = FORM) -> Any:
+    """A POST of a client that accepts this and sends that."""
+    factory = RequestFactory()
+    return factory.generic("POST", "/pay/", b"{}", content_type=kind, headers={"accept": accept})
+
+
+# -- the decision ----------------------------------------------------------------------------------
+
+
+def refused(request: Any = None, **options: Any) -> Any:
+    """The answer to a request while an equal one runs."""
+    view = single_flight("key", **options)(lambda request: HttpResponse("ran"))
+    with redlock("key"):
+        return view(client_of() if request is None else request)
+
+
+def arefused(**options: Any) -> Any:
+    """The same of an async view."""
+
+    @single_flight("key", **options)
+    async def view(request: Any) -> HttpResponse:
+        return HttpResponse("ran")
+
+    with redlock("key"):
+        return asyncio.run(view(AsyncRequestFactory().post("/pay/")))
+
+
+def test_what_is_a_refusal():
+    """A lock that is held is 409, nodes that cannot be asked are 503; the rest is no refusal."""
+    taken, away = LockTaken("held", name="n", retry_after=20.0), NodesUnavailable("down", name="n")
+    assert refusal_of(taken, client_of()) == Refusal(409, 1, taken)
+    assert refusal_of(taken, client_of(), status=423, retry_after=2.1) == Refusal(423, 3, taken)
+    assert refusal_of(away, client_of(), retry_after=60) == Refusal(503, 5, away)
+    for error in (LeaseLost("lost"), ValueError(), KeyboardInterrupt()):
+        assert refusal_of(error, client_of()) is None
+
+
+@pytest.mark.parametrize("code", [ReasonCode.NOT_EXTENDED, ReasonCode.NOT_ASKED])
+def test_a_lease_that_was_not_extended_is_no_refusal(code):
+    """The work is under way: no answer says that it did not begin."""
+    assert refusal_of(NodesUnavailable(because(code, votes=1, size=3)), client_of()) is None
+
+
+def test_another_framework_can_answer_with_it():
+    """Body and headers of a refusal are those of the response, for an exception handler."""
+    with redlock("key"), pytest.raises(LockTaken) as raised:
+        redlock("key").acquire()
+    refusal = refusal_of(raised.value, client_of())
+    assert refusal is not None
+    response = refused(client_of("application/json"))
+    assert json.loads(response.content) == refusal.problem
+    assert refusal.headers == {"Retry-After": "1", "Cache-Control": "no-store"}
+    assert refusal.headers.items() <= dict(response.headers).items()
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "header"),
+    [
+        (1, "1"),
+        (0.2, "1"),
+        (2.5, "3"),
+        (600, "600"),
+        (lambda _: 7.1, "8"),
+        (lambda error: error.retry_after, "9"),
+        (lambda _: None, "1"),
+        (lambda _: -3, "1"),
+    ],
+)
+def test_retry_after(retry_after, header, memory):
+    """`Retry-After` is a second, or what the site says: a number, or a function of the error."""
+    view = single_flight("key", retry_after=retry_after)(lambda request: HttpResponse())
+    now = memory.nodes[0].clock()
+    for node in memory.nodes:
+        node.clock = lambda: now
+    with redlock("key", ttl=9):
+        assert view(client_of()).headers["Retry-After"] == header
+
+
+def test_a_lease_that_lives_a_moment_does_not_send_clients_away():
+    """The time that the lock has left is not told: its ttl is 30 s, and most requests take less."""
+    assert refused().headers["Retry-After"] == "1"
+
+
+# -- JSON or a page --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_json"),
+    [
+        (client_of("application/json, text/plain, */*"), True),
+        (client_of(BROWSER), False),
+        (client_of("*/*"), False),
+        (client_of("*/*", "application/json"), True),
+        (client_of("*/*", "Application/VND.api+JSON; charset=utf-8"), True),
+        (client_of("", "application/json"), True),
+        (client_of("image/png", "application/json"), True),
+        (client_of(BROWSER, "application/json"), False),
+        (client_of("text/html;q=0.1, application/problem+json", FORM), True),
+    ],
+)
+def test_who_gets_json(request_, is_json):
+    """Who prefers it; and who asks for no page, and sends JSON or talks to a framework for APIs."""
+    response = refused(request_)
+    expected = "application/problem+json" if is_json else "text/html; charset=utf-8"
+    assert response.headers["Content-Type"] == expected
+
+
+@pytest.mark.parametrize("accept", [BROWSER, "*/*", "application/json"])
+def test_only_a_request_that_was_not_begun_anywhere_is_invited_to_come_again(accept, memory):
+    """A customer who clicked twice sees the second answer, and must not order once more for it."""
+    view = single_flight("quick", min_hold=3)(lambda request: HttpResponse("ran"))
+    assert view(client_of(accept)).content == b"ran"
+    taken = [view(client_of(accept)).content.decode()]  # the first one is over
+    for status in (423, 429):
+        response = refused(client_of(accept), status=status)
+        assert response.status_code == status
+        taken.append(response.content.decode())
+    memory.down = {0, 1, 2}
+    away = view(client_of(accept)).content.decode()
+    for body in taken:
+        assert TAKEN in body
+        assert "again" not in body
+    assert "was not carried out" in away
+    assert AGAIN in away
+
+
+def test_the_texts_are_translated(tmp_path):
+    """A site's translations are used, in the language of the request, escaped on the page."""
+    catalogue(
+        tmp_path,
+        {
+            "Conflict": "Konflikt",
+            "One moment, please": "Augenblick <&>",
+            TAKEN: "Schon dabei.",
+        },
+    )
+    with override_settings(LOCALE_PATHS=[tmp_path], USE_I18N=True), translation.override("de"):
+        page = refused().content.decode()
+        problem = json.loads(refused(client_of("application/json")).content)
+    assert '<html lang="de" dir="ltr">' in page
+    assert "<h1>Augenblick &lt;&amp;&gt;</h1>\n<p>Schon dabei.</p>" in page
+    assert (problem["title"], problem["detail"]) == ("Konflikt", "Schon dabei.")
+    with translation.override("ar"):
+        assert '<html lang="ar" dir="rtl">' in refused().content.decode()
+
+
+# -- the site's own answers ------------------------------------------------------------------------
+
+
+def test_a_function_answers():
+    """It gets the request and the refusal; what it leaves out is added, and the log is spared."""
+    seen = []
+
+    def answer(request: Any, refusal: Refusal) -> Any:
+        seen.append((request.path, refusal.status, refusal.retry_after, type(refusal.error)))
+        return JsonResponse({"busy": True}, status=425)
+
+    request = client_of()
+    response = refused(request, on_refused=answer)
+    assert seen == [("/pay/", 409, 1, LockTaken)]
+    assert (response.status_code, response.content) == (425, b'{"busy": true}')
+    assert response.headers["Retry-After"] == "1"
+    assert response.headers["Cache-Control"] == "no-store"
+    record = logging.makeLogRecord({"request": request, "status_code": 425})
+    assert not IgnoreRefusals().filter(record)
+
+
+def test_the_headers_of_a_function_stay():
+    """A function that sets them itself is not overruled."""
+
+    def answer(request: Any, refusal: Refusal) -> HttpResponse:
+        headers = {"Retry-After": "99", "Cache-Control": "private"}
+        return HttpResponse(status=409, headers=headers)
+
+    response = refused(on_refused=answer)
+    assert response.headers["Retry-After"] == "99"
+    assert response.headers["Cache-Control"] == "private"
+
+
+def test_a_function_may_leave_it_to_the_package():
+    """None is the usual answer."""
+    assert refused(on_refused=lambda *_: None).content == refused().content
+
+
+@override_settings(TEMPLATES=TEMPLATES)
+def test_a_template_answers():
+    """Clients that want a page get the template, others the problem."""
+    response = refused(on_refused="refused.html", retry_after=4)
+    assert (response.status_code, response.content) == (409, f"/pay/ 409 4 {TAKEN}".encode())
+    assert response.headers["Retry-After"] == "4"
+    assert response.headers["Cache-Control"] == "no-store"
+    problem = refused(client_of("application/json"), on_refused="refused.html")
+    assert problem.headers["Content-Type"] == "application/problem+json"
+
+
+@pytest.mark.django_db(transaction=True)
+@override_settings(TEMPLATES=TEMPLATES)
+def test_answers_of_async_views(monkeypatch):
+    """Functions of both kinds and templates answer; plain ones off the loop, where they query."""
+
+    async def awaited(request: Any, refusal: Refusal) -> HttpResponse:
+        await asyncio.sleep(0)
+        return HttpResponse(b"awaited", status=refusal.status)
+
+    def plain(request: Any, refusal: Refusal) -> HttpResponse:
+        return HttpResponse(f"{User.objects.count()} users", status=refusal.status)
+
+    assert arefused().status_code == 409
+    assert arefused(on_refused=awaited).content == b"awaited"
+    assert arefused(on_refused=plain).content == b"0 users"
+    assert arefused(on_refused="refused.html").content.startswith(b"/pay/ 409 1 This")
+
+    async def on_the_loop(self: Responder, request: Any, refusal: Refusal) -> Any:
+        return self.respond(request, refusal)
+
+    monkeypatch.setattr(Responder, "arespond", on_the_loop)
+    with pytest.raises(SynchronousOnlyOperation):
+        arefused(on_refused=plain)
+
+
+def test_a_coroutine_function_and_a_plain_view():
+    """It is found at decoration."""
+
+    async def awaited(request: Any, refusal: Refusal) -> HttpResponse:
+        return HttpResponse()
+
+    with pytest.raises(TypeError, match="on_refused is a coroutine function"):
+        single_flight(on_refused=awaited)(lambda request: HttpResponse())
+    with pytest.raises(TypeError, match="retry_after must be a number of seconds or a plain"):
+        single_flight(retry_after=asyncio.sleep)  # type: ignore[arg-type]
+
+
+def test_a_refusal_opens_no_transaction(orders):
+    """What answers a refused request runs outside of the transactions of ATOMIC_REQUESTS."""
+    found = []
+
+    def answer(*_: Any) -> None:
+        found.append(in_transaction())
+
+    view = single_flight("key", on_refused=answer)(lambda request: HttpResponse())
+    with urls(path("", view)), redlock("key"):
+        assert Client().post("/").status_code == 409
+    assert found == [{"orders": False}]
+
+
+# -- the log, and mail -----------------------------------------------------------------------------
+
+
 VIEWS = Path(__file__).parents[2] / "docs/how-to/views.md"
+
+
 SITE = """
 import asyncio, json, logging, sys
 
@@ -182,104 +468,36 @@ def test_a_request_that_lacks_a_field_mails_nobody():
     assert {line[0] for line in second["lines"]} == {"django.request"}
 
 
-# -- piece by piece -------------------------------------------------------------------------------
-
-
-@pytest.fixture(autouse=True)
-def memory(request: pytest.FixtureRequest) -> Any:
-    """A node in memory of one's own."""
-    with override_settings(REDLOCK={"default": {"NODES": [f"memory://{request.node.name}"]}}):
-        yield conf.backend("default").group
-
-
 def record(name: str = "django.request", **more: Any) -> logging.LogRecord:
     """A line of Django's about a request."""
     return logging.makeLogRecord({"name": name, "levelname": "ERROR", **more})
 
 
-def refused() -> Any:
-    """A request that was answered 409."""
-    request = RequestFactory().post("/")
-    with redlock("key"):
-        view = single_flight("key")(lambda request: HttpResponse())
-        assert view(request).status_code == 409
-    return request
-
-
 def test_what_the_filter_leaves_out():
     """It leaves out the line about the refusal itself; not an error after it, nor other lines."""
     keep = IgnoreRefusals().filter
-    request = refused()
+    request = client_of()
+    refused(request)
     assert not keep(record(request=request, status_code=409))
     assert keep(record(request=request, status_code=500))
     assert keep(record(request=request, status_code=409, exc_info=(None, None, None)))
     assert keep(record(request=request))
-    assert keep(record(request=RequestFactory().post("/"), status_code=409))
+    assert keep(record(request=client_of(), status_code=409))
     assert keep(record(status_code=409))
 
 
-def test_a_request_that_stands_around_djangos():
-    """A framework that wraps the request is served: Django logs the one inside."""
-    inside = RequestFactory().post("/")
-
-    class Wrapped:
-        _request = inside
-        META, method, path = inside.META, inside.method, inside.path
-
-        def get_preferred_type(self, types: Any) -> Any:
-            return inside.get_preferred_type(types)
-
-    with redlock("key"):
-        single_flight("key")(lambda request: HttpResponse())(Wrapped())
-    assert not IgnoreRefusals().filter(record(request=inside, status_code=409))
-
-
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, by which lines are left out: one number that can be set."""
-    time = [1000.0]
-    monkeypatch.setattr("django_redlock.views.lock.monotonic", lambda: time[0])
-    return time
-
-
-def test_one_line_in_a_minute_counts_the_others(now):
-    """The first line is written at once, the next after a minute, with how many were left out."""
-    throttle = LogThrottle()
-    assert [throttle.admit("line") for _ in range(4)] == [0, None, None, None]
-    now[0] += EVERY
-    assert [throttle.admit("line") for _ in range(2)] == [3, None]
-    now[0] += 10 * EVERY
-    assert [throttle.admit("line") for _ in range(2)] == [1, None]
-
-
-def test_lines_are_counted_by_many_threads(now):
-    """Of many threads that are refused at once one writes, and the next line counts all others."""
-    throttle = LogThrottle()
-    written: list[int | None] = []
-
-    def refuse() -> None:
-        written.extend(throttle.admit("line") for _ in range(1000))
-
-    threads = [threading.Thread(target=refuse) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert written.count(None) == 7999
-    now[0] += EVERY
-    assert throttle.admit("line") == 7999
-
-
-def test_the_line_says_how_many_were_left_out(memory, caplog, now):
+def test_the_line_says_how_many_were_left_out(memory, caplog, monkeypatch):
     """After a minute the line comes again, for each view by itself, and tells the count."""
+    now = [1000.0]
+    monkeypatch.setattr("django_redlock.views.lock.monotonic", lambda: now[0])
     views = [single_flight(name)(lambda request: HttpResponse()) for name in ("one", "two")]
-    memory.down = {0}
+    memory.down = {0, 1, 2}
     for view in views:
         for _ in range(3):
-            assert view(RequestFactory().post("/")).status_code == 503
+            assert view(client_of()).status_code == 503
     assert [each.redlock_left_out for each in caplog.records] == [0, 0]
-    now[0] += EVERY
-    views[0](RequestFactory().post("/"))
+    now[0] += 60
+    views[0](client_of())
     line = caplog.records[-1]
     assert (line.redlock_left_out, line.redlock_code) == (2, "no_majority")
     assert line.message.endswith("(and 2 more since the last such line)")
@@ -288,107 +506,205 @@ def test_the_line_says_how_many_were_left_out(memory, caplog, now):
 
 def test_who_listens_is_told_of_each(memory):
     """Signals and metrics count every refusal, whatever the log leaves out."""
-    from django_redlock import events
-
     told: list[Any] = []
     view = single_flight("key")(lambda request: HttpResponse())
-    memory.down = {0}
+    memory.down = {0, 1, 2}
     events.subscribe(told.append, [events.EventKind.UNAVAILABLE])
     try:
         for _ in range(3):
-            view(RequestFactory().post("/"))
+            view(client_of())
     finally:
         events.unsubscribe(told.append, [events.EventKind.UNAVAILABLE])
     assert len([event for event in told if event.name == "key"]) == 3
 
 
-# -- mistakes -------------------------------------------------------------------------------------
+# -- locks that a view takes itself: RedlockMiddleware ---------------------------------------------
 
 
-@single_flight("key:{request.headers[X-Order]}:{request.POST[amount]}")
-def keyed(request: Any) -> HttpResponse:
-    """A view whose key needs what a visitor may leave out."""
-    return HttpResponse("ran")
-
-
-@single_flight("key:{request.GET[order]}")
-async def akeyed(request: Any) -> HttpResponse:
-    """The same, async."""
-    return HttpResponse("ran")
-
-
-@method_decorator(single_flight("key:{request.user.tenant.pk}"), name="dispatch")
-class Keyed(View):
-    """The same, as a class; and nobody sets a user."""
-
-    def post(self, request: Any) -> HttpResponse:
+def plain(request: Any) -> HttpResponse:
+    """A view that takes a lock."""
+    with redlock("stock"):
         return HttpResponse("ran")
 
 
-urlpatterns = [path("keyed/", keyed), path("akeyed/", akeyed), path("class/", Keyed.as_view())]
+async def awaited(request: Any) -> HttpResponse:
+    """The same, async."""
+    async with redlock("stock"):
+        return HttpResponse("ran")
 
 
-@pytest.mark.parametrize("debug", [False, True])
-@override_settings(ROOT_URLCONF=__name__, MIDDLEWARE=[])
-def test_what_a_key_needs_and_a_request_lacks(debug):
-    """A header, a form field or an attribute that is not there makes a 400, not a 500."""
-    with override_settings(DEBUG=debug):
-        client, aclient = Client(), AsyncClient()
-        for address in ("/keyed/", "/class/", "/akeyed/"):
-            assert client.post(address).status_code == 400
-        assert asyncio.run(aclient.post("/akeyed/")).status_code == 400
-        assert client.post("/keyed/", headers={"x-order": "1"}).status_code == 400
-        there = client.post("/keyed/", {"amount": "5"}, headers={"x-order": "1"})
-        assert (there.status_code, there.content) == (200, b"ran")
-        assert asyncio.run(aclient.post("/akeyed/?order=1")).status_code == 200
+@single_flight("outer")
+def inside(request: Any) -> HttpResponse:
+    """A view with a lock of its own, and another one."""
+    return plain(request)
 
 
-def test_what_was_sent_is_not_quoted():
-    """The error of a request that lacks something names the field, and quotes nothing sent."""
-    request = RequestFactory().post("/", headers={"x-secret": "s3cr3t"})
-    with pytest.raises(BadRequest) as error:
-        keyed(request)
-    assert "{request.headers[X-Order]}" in str(error.value)
-    assert "s3cr3t" not in str(error.value)
+class Mine(RedlockMiddleware):
+    """Answers of a site's own."""
+
+    status = 423
+
+    def retry_after(self, taken: Any) -> float:
+        return 7
+
+    def on_refused(self, request: Any, refusal: Any) -> HttpResponse | None:
+        return HttpResponse("mine", status=refusal.status) if refusal.status == 423 else None
 
 
-def test_a_key_function_where_the_view_belongs():
-    """A function as the first argument is the view; the error names `key=`, at decoration."""
-    decorate: Any = single_flight
-    for decorator in (
-        decorate(lambda request: f"pay:{request.user.pk}"),
-        decorate(lambda request: "pay", ttl=5),
-    ):
-        with pytest.raises(TypeError, match=r"a function that makes the key: .*\(key=function\)"):
+class Awaited(RedlockMiddleware):
+    """A mistake."""
 
-            @decorator
-            def view(request: Any) -> HttpResponse:
-                raise AssertionError
-
-        with pytest.raises(TypeError, match="makes the key"):
-
-            @decorator
-            async def aview(request: Any) -> HttpResponse:
-                raise AssertionError
-
-        with pytest.raises(TypeError, match="makes the key"):
-
-            @method_decorator(decorator, name="dispatch")
-            class Order(View):
-                pass
+    async def on_refused(self, request: Any, refusal: Any) -> None:
+        return None
 
 
-@pytest.mark.parametrize("view", [RequestFactory().post("/"), "pay:{pk}", None, 5], ids=repr)
-def test_a_decorator_without_a_view(view):
-    """What is no view, such as the request where the view was forgotten, is told what to write."""
-    with pytest.raises(TypeError, match=r"decorates a view, not \w+: in urls\.py write"):
-        single_flight("pay")(view)
+@sync_and_async_middleware
+def noticed(get_response: Any) -> Any:
+    """A middleware above, which marks what passes through it."""
+
+    async def amiddleware(request: Any) -> Any:
+        response = await get_response(request)
+        response.headers["X-Seen"] = "yes"
+        return response
+
+    def middleware(request: Any) -> Any:
+        response = get_response(request)
+        response.headers["X-Seen"] = "yes"
+        return response
+
+    return amiddleware if asyncio.iscoroutinefunction(get_response) else middleware
 
 
-@pytest.mark.parametrize(
-    "key", ["a:{pk!z}", "a:{request..user}", "a:{request.user[pk}", "{pk:{q}}"]
-)
-def test_a_key_that_no_request_can_fill(key):
-    """A key that is no template, whatever the request, is found when the view is decorated."""
-    with pytest.raises(ValueError, match=r"^the lock name .*(is not a template|uses \{q\})"):
-        single_flight(key)(lambda request, pk: HttpResponse())
+urlpatterns: list[Any] = [
+    path("plain/", plain),
+    path("awaited/", awaited),
+    path("inside/", inside),
+]
+
+
+ask = functools.partial(asking.ask, __name__)
+USES = pytest.mark.parametrize("use", ["sync", "async"])
+
+
+@USES
+@pytest.mark.parametrize("address", ["/plain/", "/awaited/"])
+def test_a_lock_that_is_held_is_409(address, use):
+    """The answer is that of `single_flight`, and passes through the middleware above."""
+    above = f"{__name__}.noticed"
+    assert ask(address, OURS, use=use).content == b"ran"
+    with redlock("stock"):
+        assert ask(address, use=use).status_code == 500
+        page = ask(address, above, OURS, use=use)
+        problem = ask(address, OURS, use=use, accept="application/json")
+    assert (page.status_code, page.headers["Retry-After"], page.headers["X-Seen"]) == (
+        409,
+        "1",
+        "yes",
+    )
+    assert page.headers["Cache-Control"] == "no-store"
+    assert b"<h1>One moment, please</h1>" in page.content
+    assert json.loads(problem.content)["status"] == 409
+
+
+@USES
+@pytest.mark.parametrize("address", ["/plain/", "/awaited/", "/inside/"])
+def test_nodes_that_cannot_be_asked_are_503(address, use, memory):
+    """And never 409."""
+    memory.down = {0, 1, 2}
+    response = ask(address, OURS, use=use)
+    assert (response.status_code, response.headers["Retry-After"]) == (503, "5")
+
+
+@USES
+def test_answers_of_a_sites_own(use, memory):
+    """A subclass changes them by attributes and methods; None is the usual answer."""
+    mine = f"{__name__}.Mine"
+    with redlock("stock"):
+        response = ask("/plain/", mine, use=use)
+    assert (response.status_code, response.content) == (423, b"mine")
+    assert response.headers["Retry-After"] == "7"
+    memory.down = {0, 1, 2}
+    assert ask("/plain/", mine, use=use).status_code == 503
+
+
+def test_an_answer_that_has_to_be_awaited():
+    """Django calls it in a thread, so it is refused when the site starts."""
+    with pytest.raises(TypeError, match="on_refused is a coroutine function"):
+        ask("/plain/", f"{__name__}.Awaited")
+
+
+LOST = LeaseLost("lost", name="stock")
+
+
+NOT_EXTENDED = NodesUnavailable(because(ReasonCode.NOT_EXTENDED, votes=1, size=3), name="stock")
+
+
+def raising(error: BaseException) -> Any:
+    """The status of a view that raises this."""
+
+    def view(request: Any) -> HttpResponse:
+        raise error
+
+    patterns: Any = (path("", view),)
+    with override_settings(ROOT_URLCONF=patterns, MIDDLEWARE=[OURS], ALLOWED_HOSTS=["*"]):
+        return Client(raise_request_exception=False).post("/").status_code
+
+
+@pytest.mark.parametrize("error", [LOST, NOT_EXTENDED, ValueError("the site's own")], ids=type)
+def test_what_happened_under_the_lock_is_a_fault(error):
+    """A lease that was lost or not extended had begun its work: no answer invites to repeat it."""
+    assert raising(error) == 500
+
+
+def test_an_answer_that_invites_to_repeat_half_the_work_is_noticed(monkeypatch):
+    """Where every NodesUnavailable is a refusal, the view that was not extended is a 503."""
+    monkeypatch.setattr(refusals, "_OF_A_HOLDER", frozenset())
+    assert raising(NOT_EXTENDED) == 503
+
+
+def test_the_filter_leaves_out_its_answers(caplog):
+    """`IgnoreRefusals` knows them as well."""
+    with redlock("stock"), caplog.at_level(logging.WARNING, logger="django.request"):
+        ask("/plain/", OURS)
+    (record,) = [each for each in caplog.records if each.name == "django.request"]
+    assert record.status_code == 409
+    assert not IgnoreRefusals().filter(record)
+
+
+# -- in a browser ----------------------------------------------------------------------------------
+
+
+@single_flight("stock", methods=["GET"])
+def decorated(request: Any) -> HttpResponse:
+    """A view with a lock."""
+    return HttpResponse("ran")
+
+
+def hebrew(request: Any) -> Any:
+    """The same, for visitors who read from right to left."""
+    with translation.override("he"):
+        return decorated(request)
+
+
+def begun(request: Any) -> HttpResponse:
+    """A view that has worked under one lock when it is refused another."""
+    with redlock("mine"):
+        pass
+    return plain(request)
+
+
+ours = decorator_from_middleware(RedlockMiddleware)  # a live server has loaded its middleware
+urlpatterns += [path(f"read/{each.__name__}/", ours(each)) for each in (plain, begun)]
+urlpatterns += [path(f"read/{each.__name__}/", each) for each in (decorated, hebrew)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", ["decorated", "plain", "begun", "hebrew"])
+def test_everybody_can_read_a_refusal(auditor, live_server, memory, view):
+    """A page of a title and a sentence, while the lock is held, and while nobody can tell."""
+    with override_settings(ROOT_URLCONF=__name__):
+        address = f"{live_server.url}/read/{view}/"
+        with redlock("stock"):
+            assert auditor.audit(address, status=409) == []
+        memory.down = {0, 1, 2}
+        assert auditor.audit(address, status=503) == []

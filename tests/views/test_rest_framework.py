@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.test import Client, modify_settings, override_settings
+from django.test import Client
 from django.urls import include, path
 from django.utils.decorators import method_decorator
 from rest_framework import exceptions
@@ -18,27 +18,18 @@ from rest_framework.permissions import IsAuthenticated
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 from rest_framework.serializers import Serializer
-from rest_framework.settings import api_settings
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
 from django_redlock import LeaseLost, current_lease, redlock, transactions
 from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.views import IgnoreRefusals
 from django_redlock.views import rest_framework as drf
 from django_redlock.views import single_flight as plain
 from django_redlock.views.keys import ViewKey
 from django_redlock.views.lock import ViewLock
 
-from .test_answers import TAKEN
-from .test_views import (  # noqa: F401 - fixtures
-    count,
-    in_transaction,
-    insert,
-    is_free,
-    memory,
-    orders,
-    urls,
-)
+from .asking import TAKEN, count, in_transaction, insert, is_free, urls
 
 pytestmark = pytest.mark.django_db(databases=["default"])
 
@@ -80,7 +71,7 @@ class Pay(Base):
         return Response(in_transaction())
 
 
-def test_the_lock_is_around_the_transaction_and_behind_the_token(orders):  # noqa: F811
+def test_the_lock_is_around_the_transaction_and_behind_the_token(orders, caplog):
     """Each user has a lock of its own; a request without a token takes none."""
     with urls(path("", Pay.as_view())):
         done = ask()
@@ -91,25 +82,14 @@ def test_the_lock_is_around_the_transaction_and_behind_the_token(orders):  # noq
             assert (refused.status_code, refused.headers["Retry-After"]) == (409, "1")
             assert refused.headers["Content-Type"] == "application/problem+json"
             assert refused.json()["detail"].startswith("This request was not carried out")
+            (record,) = [each for each in caplog.records if each.name == "django.request"]
+            assert not IgnoreRefusals().filter(record)
             assert ask("get").json() == {"orders": True}
             assert ask(user="nobody").status_code == 401
     assert count() == 1
 
 
-def test_a_stranger_is_told_nothing_of_the_lock(orders):  # noqa: F811
-    """Authentication and permissions come first."""
-
-    @drf.single_flight("order")
-    class View(Base):
-        def post(self, request: Any) -> Response:
-            return Response()
-
-    with urls(path("", View.as_view())), redlock("order"):
-        assert ask().status_code == 409
-        assert ask(user="nobody").status_code == 401
-
-
-def test_nothing_of_django_is_open_when_an_exception_is_handled(orders):  # noqa: F811
+def test_nothing_of_django_is_open_when_an_exception_is_handled(orders):
     """What the handler wrote is rolled back, the lock is free, and the answer is DRF's."""
     seen = []
 
@@ -128,24 +108,6 @@ def test_nothing_of_django_is_open_when_an_exception_is_handled(orders):  # noqa
     assert (answer.status_code, answer.json()) == (400, {"seat": ["taken"]})
     assert seen == [({"orders": False}, True)]
     assert count() == 0
-
-
-def test_a_commit_comes_before_the_release(orders):  # noqa: F811
-    """As for other views."""
-    facts = []
-
-    @drf.single_flight("order")
-    class View(Base):
-        def post(self, request: Any) -> Response:
-            insert()
-            transaction.on_commit(
-                lambda: facts.append((in_transaction(), is_free("order"))), using="orders"
-            )
-            return Response()
-
-    with urls(path("", View.as_view())):
-        assert ask().status_code == 200
-    assert facts == [({"orders": False}, False)]
 
 
 class Orders(ViewSet):
@@ -168,7 +130,7 @@ class Orders(ViewSet):
         return Response({"lease": request.lease, "in": in_transaction()})
 
 
-def test_actions_of_a_viewset(orders):  # noqa: F811
+def test_actions_of_a_viewset(orders):
     """Each has the lock that its decorator says, and its transaction; the others have theirs."""
 
     @drf.single_flight("create:{client}", actions=["create"])
@@ -190,7 +152,7 @@ def test_actions_of_a_viewset(orders):  # noqa: F811
             assert ask(address="/orders/8/pay/").status_code == 200
 
 
-def test_a_function(orders):  # noqa: F811
+def test_a_function(orders):
     """``@api_view``, from above."""
 
     @drf.single_flight("pay:{client}:{pk}")
@@ -205,7 +167,7 @@ def test_a_function(orders):  # noqa: F811
             assert ask(address="/7/").status_code == 409
 
 
-def test_a_subclass_is_locked_and_may_say_how(orders):  # noqa: F811
+def test_a_subclass_is_locked_and_may_say_how(orders):
     """Its own decorator replaces that of its parent."""
 
     class Child(Pay):
@@ -226,7 +188,7 @@ class Unchecked(Pay):
         """Check nothing, as ``super().initial()`` would."""
 
 
-def test_a_subclass_that_calls_no_super_is_locked(orders):  # noqa: F811
+def test_a_subclass_that_calls_no_super_is_locked(orders):
     """What it makes of ``initial()`` changes nothing: the view runs in its lock and transaction."""
     with urls(path("", Unchecked.as_view())):
         assert ask().json() == {"held": True, "in": {"orders": True}}
@@ -252,7 +214,7 @@ def test_a_lock_that_a_subclass_can_lose_is_noticed(monkeypatch):
         assert ask(address="/b/").status_code == 200
 
 
-def test_databases_that_the_project_marks_get_no_transaction(orders):  # noqa: F811
+def test_databases_that_the_project_marks_get_no_transaction(orders):
     """By ``transaction.non_atomic_requests``, as for other views."""
 
     @method_decorator(transaction.non_atomic_requests(using="orders"), name="dispatch")
@@ -265,7 +227,7 @@ def test_databases_that_the_project_marks_get_no_transaction(orders):  # noqa: F
         assert ask().json() == {"orders": False}
 
 
-def test_on_refused_and_the_other_options(orders):  # noqa: F811
+def test_on_refused_and_the_other_options(orders):
     """They are those of every view."""
 
     def busy(request: Any, refusal: Any) -> Any:
@@ -284,7 +246,7 @@ def test_on_refused_and_the_other_options(orders):  # noqa: F811
     assert refused.headers["Retry-After"] == "7"
 
 
-def test_a_transaction_around_the_lock_is_noticed(orders, monkeypatch):  # noqa: F811
+def test_a_transaction_around_the_lock_is_noticed(orders, monkeypatch):
     """The check can fail: where the request handler opens it, the lock refuses to be inside."""
     monkeypatch.setattr(transactions, "EveryDatabase", set)  # which marks none
     locked: Any = drf.single_flight("order")(type("Inside", (Base,), {"post": Pay.post}))
@@ -292,7 +254,7 @@ def test_a_transaction_around_the_lock_is_noticed(orders, monkeypatch):  # noqa:
         ask()
 
 
-def test_a_lock_before_the_token_is_noticed(orders, monkeypatch):  # noqa: F811
+def test_a_lock_before_the_token_is_noticed(orders, monkeypatch):
     """The check can fail: there all users of tokens have one lock."""
 
     def around_dispatch(cls: Any) -> None:
@@ -346,6 +308,8 @@ def test_a_key_is_for_the_handlers_that_are_locked():
     locked = type("Sales", (Orders,), {"destroy": lambda self, request, pk: Response()})
     drf.single_flight("x:{pk}", actions=["pay"])(locked)
     drf.single_flight("x:{pk}", methods=["DELETE"])(type("Other", (locked,), {}))
+    first: Any = drf.single_flight("create", actions=["create"])(type("Both", (locked,), {}))
+    drf.single_flight("x:{pk}", methods=["POST"])(first)
     with pytest.raises(ValueError, match=r"uses \{pk\}"):  # create(request) is a POST
         drf.single_flight("x:{pk}", methods=["POST"])(type("Third", (locked,), {}))
 
@@ -361,7 +325,7 @@ def test_options_that_would_be_awaited_are_refused(option):
         drf.single_flight(**{option: awaited})  # type: ignore[arg-type]
 
 
-def test_a_request_decorates_nothing(orders, monkeypatch):  # noqa: F811
+def test_a_request_decorates_nothing(orders, monkeypatch):
     """Whatever looks at options, keys and signatures has done so before."""
     with urls(path("", Pay.as_view())):
         assert ask().status_code == 200
@@ -375,24 +339,8 @@ def test_a_request_decorates_nothing(orders, monkeypatch):  # noqa: F811
 # -- the exception handler ------------------------------------------------------------------------
 
 
-@pytest.fixture
-def handled():
-    """DRF's settings with our handler; DRF reads them once."""
-    with (
-        modify_settings(INSTALLED_APPS={"append": "rest_framework"}),
-        override_settings(
-            REST_FRAMEWORK={
-                "EXCEPTION_HANDLER": "django_redlock.views.rest_framework.exception_handler"
-            }
-        ),
-    ):
-        api_settings.reload()
-        yield
-    api_settings.reload()
-
-
 @pytest.mark.parametrize(("accept", "page"), [("application/json", False), ("text/html", True)])
-def test_a_lock_that_a_view_takes_itself(orders, handled, accept, page):  # noqa: F811
+def test_a_lock_that_a_view_takes_itself(orders, handled, accept, page):
     """It is answered 409, and rolled back; what is no refusal stays what it was."""
 
     class View(Base):
@@ -422,7 +370,7 @@ RIGHT = r"write @single_flight\(\.\.\.\) of django_redlock\.views\.rest_framewor
 
 
 @pytest.mark.parametrize("name", ["dispatch", "post"])
-def test_a_method_is_refused(orders, name):  # noqa: F811
+def test_a_method_is_refused(orders, name):
     """Around ``dispatch`` all users of tokens would have one lock; inside, it is too late."""
 
     @method_decorator(plain("order:{client}"), name=name)
@@ -470,7 +418,7 @@ def test_actions_that_make_no_sense_are_refused():
 # -- what REST framework answers itself ----------------------------------------------------------
 
 
-def test_a_request_that_lacks_a_field_is_answered_in_json(orders, caplog):  # noqa: F811
+def test_a_request_that_lacks_a_field_is_answered_in_json(orders, caplog):
     """A body without the field, or of another shape, is a 400 of REST framework, and logged."""
 
     @drf.single_flight("order:{request.data[order]}")
@@ -487,7 +435,7 @@ def test_a_request_that_lacks_a_field_is_answered_in_json(orders, caplog):  # no
     assert "{request.data[order]}" in caplog.text
 
 
-def test_a_head_request_is_locked_with_get(orders):  # noqa: F811
+def test_a_head_request_is_locked_with_get(orders):
     """REST framework runs the handler of GET for it."""
 
     @drf.single_flight("list", methods=["GET"])

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
-from django.test import AsyncRequestFactory, RequestFactory, override_settings
+from django.test import AsyncRequestFactory, override_settings
 
 from django_redlock import conf, redlock
 from django_redlock.views import single_flight
@@ -22,19 +22,19 @@ from django_redlock.views.lock import Wait, WaitingRequests, waiting
 from tests.support.loops import soon
 from tests.support.replays import note_broken
 from tests.support.waiting import eventually
-from tests.views.shop.served import THREADED, UVICORN, Shop, served
 
-NUMBERS = itertools.count()
+from .asking import asked
+
 MOST = 2
 
 
 @pytest.fixture(autouse=True)
-def memory() -> Iterator[Any]:
-    """A node in memory of one's own; two requests may wait."""
-    alias = {"NODES": [f"memory://wait-{next(NUMBERS)}"], "MAX_WAITING_REQUESTS": MOST}
+def two_may_wait(memory: Any) -> Iterator[None]:
+    """Two requests may wait."""
+    alias = settings.REDLOCK["default"] | {"MAX_WAITING_REQUESTS": MOST}
     with override_settings(REDLOCK={"default": alias}):
         waiting.reset()
-        yield conf.backend("default").group
+        yield
 
 
 def view(request: Any) -> Any:
@@ -48,11 +48,6 @@ async def aview(request: Any) -> HttpResponse:
     return HttpResponse("ran")
 
 
-def asked(path: str = "/name/") -> Any:
-    """A POST."""
-    return RequestFactory().post(path)
-
-
 def queued(name: str = "/name/") -> int:
     """How many of this process are in the queue for a name."""
     group: Any = conf.backend("default").group
@@ -63,7 +58,7 @@ def queued(name: str = "/name/") -> int:
 def crowd(count: int = MOST) -> Iterator[list[Future[Any]]]:
     """So many requests that wait, until the block ends."""
     with ThreadPoolExecutor(count) as pool, redlock("/name/"):
-        requests = [pool.submit(view, asked()) for _ in range(count)]
+        requests = [pool.submit(view, asked("/name/")) for _ in range(count)]
         eventually(lambda: queued() == count)
         yield requests
 
@@ -72,7 +67,7 @@ def test_one_more_than_may_wait_is_refused_at_once(caplog):
     """It is answered 503, a line is logged, and those that wait have their turn."""
     with crowd() as requests:
         decorated = single_flight("{request.path}", wait=60)(lambda request: HttpResponse())
-        answers: list[Any] = [decorated(asked()) for _ in range(3)]
+        answers: list[Any] = [decorated(asked("/name/")) for _ in range(3)]
     assert [(each.status_code, each.headers["Retry-After"]) for each in answers] == [(503, "5")] * 3
     # An equal request runs, so what is said is not "try again", whatever the status.
     assert all("look at its result" in each.content.decode() for each in answers)
@@ -80,7 +75,7 @@ def test_one_more_than_may_wait_is_refused_at_once(caplog):
     assert [each.result().status_code for each in requests] == [200] * MOST
     lines = [each for each in caplog.records if "MAX_WAITING_REQUESTS" in each.message]
     assert [each.levelname for each in lines] == ["WARNING"]
-    assert view(asked()).status_code == 200
+    assert view(asked("/name/")).status_code == 200
 
 
 def test_a_request_that_need_not_wait_is_not_refused():
@@ -117,7 +112,7 @@ def hold_both(names: tuple[str, ...] = ("/a/", "/b/")) -> int:
             running = [pool.submit(holder, asked(name)) for name in names]
             eventually(lambda: len(entered) == len(names))
             with redlock("/name/"):
-                last: Any = pool.submit(view, asked())
+                last: Any = pool.submit(view, asked("/name/"))
                 eventually(lambda: queued() or last.done())
         finally:
             leave.set()
@@ -149,7 +144,7 @@ def test_a_request_that_is_interrupted_waits_no_longer(error, monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(lock, "acquire", fail)
             with pytest.raises(error):
-                view(asked())
+                view(asked("/name/"))
     with crowd(MOST):
         pass
 
@@ -177,16 +172,17 @@ def test_a_task_that_is_cancelled_waits_no_longer():
     assert asyncio.run(main()) == [503, 503]
 
 
-def test_on_unavailable_run_runs_none_that_is_held(memory):
+def test_on_unavailable_run_runs_none_that_is_held():
     """Too many that wait is no reason to run two at a time; nodes that are down are."""
     unlocked = single_flight("{request.path}", wait=60, on_unavailable="run")(
         lambda request: HttpResponse("ran")
     )
     with crowd():
-        assert unlocked(asked()).status_code == 503
-        memory.down = {0}
+        assert unlocked(asked("/name/")).status_code == 503
+        group: Any = conf.backend("default").group
+        group.down = {0, 1, 2}
         assert unlocked(asked("/other/")).status_code == 200
-        memory.down = set()
+        group.down = set()
 
 
 def test_an_endless_number():
@@ -219,36 +215,3 @@ def test_a_bad_limit(value):
         ImproperlyConfigured, match=r"'MAX_WAITING_REQUESTS'\] .*1 or more, or None"
     ):
         conf.make("default", setting)
-
-
-# -- real servers ---------------------------------------------------------------------------------
-
-
-def statuses_of_a_crowd(shop: Shop, address: str, home: Any) -> list[int]:
-    """What three requests for one name are answered, of which one may wait."""
-    name = address.rsplit("/", maxsplit=1)[-1]
-    with ThreadPoolExecutor(3) as pool, ExitStack() as stack:
-        stack.callback((home / f"leave-{name}").touch)
-        asking = [pool.submit(shop.ask, "POST", address, Basket="a")]
-        eventually(lambda: list(home.glob(f"entered-{name}-*")), within=60)
-        asking += [pool.submit(shop.ask, "POST", address, Basket="a") for _ in range(2)]
-        refused = eventually(lambda: [each for each in asking if each.done()], within=60)
-        assert [each.result()[0] for each in refused] == [503]
-        assert shop.ask("GET", "/enter/1")[0] == 204  # a thread is left for others
-        stack.close()
-        return sorted(each.result()[0] for each in asking)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("server", "addresses"),
-    [(THREADED, ("/queue/sync",)), (UVICORN, ("/aqueue/async",))],
-)
-def test_a_real_server_keeps_answering(server, addresses, patient_nodes, tmp_path):
-    """While one request runs and one waits, one more is refused, and other pages are served."""
-    alias = patient_nodes.settings(
-        NODE_TIMEOUT=10, MAX_TTL=60, RESTART_GUARD=False, MAX_WAITING_REQUESTS=1
-    )
-    with served(server, tmp_path, alias) as shop:
-        for address in addresses:
-            assert statuses_of_a_crowd(shop, address, tmp_path) == [201, 201, 503]

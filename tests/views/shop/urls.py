@@ -218,31 +218,6 @@ async def linger(request: HttpRequest, name: str) -> HttpResponse:
     return HttpResponse(status=201)
 
 
-def stream(request: HttpRequest, name: str) -> StreamingHttpResponse:
-    """Send until the client goes, or for a minute."""
-
-    def parts() -> Iterator[bytes]:
-        mark("entered", name)
-        late = time.monotonic() + 60
-        while time.monotonic() < late:
-            yield bytes(1 << 16)
-
-    return StreamingHttpResponse(parts())
-
-
-async def astream(request: HttpRequest, name: str) -> StreamingHttpResponse:
-    """The same in a task."""
-
-    async def parts() -> AsyncIterator[bytes]:
-        mark("entered", name)
-        late = time.monotonic() + 60
-        while time.monotonic() < late:
-            yield bytes(1 << 16)
-            await asyncio.sleep(0)
-
-    return StreamingHttpResponse(parts())
-
-
 def enter(request: HttpRequest, customer: int) -> HttpResponse:
     """Begin a session."""
     request.session["customer"] = customer
@@ -277,11 +252,6 @@ urlpatterns = [
     path(
         "aqueue/<str:name>",
         transaction.non_atomic_requests(single_flight("aqueue:{name}", wait=60)(aqueue)),
-    ),
-    path("stream/<str:name>", single_flight("stream:{name}")(stream)),
-    path(
-        "astream/<str:name>",
-        transaction.non_atomic_requests(single_flight("astream:{name}")(astream)),
     ),
     path(
         "linger/<str:name>",

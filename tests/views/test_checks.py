@@ -1,9 +1,10 @@
-"""E004 and W022: a view whose every request fails is told by ``check``, and a good one is not."""
+"""The system checks of views: E003, E004, W021 and W022. What is right is not told."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import os
 import re
 import subprocess
@@ -15,7 +16,7 @@ from weakref import WeakSet
 import pytest
 from django.db import transaction
 from django.http import HttpResponse
-from django.test import AsyncClient, Client
+from django.test import AsyncClient, Client, override_settings
 from django.urls import include, path, re_path
 from django.utils.decorators import method_decorator
 from django.views.generic import View
@@ -27,21 +28,33 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
 from django_redlock.apps import check_views
-from django_redlock.views import checks, lock, single_flight
+from django_redlock.views import RedlockMiddleware, checks, lock, single_flight
 from django_redlock.views import rest_framework as drf
 from django_redlock.views.ninja import non_atomic
+from tests.support.addresses import explained
 
-from .test_views import memory, orders, urls  # noqa: F401 - fixtures
+from .asking import urls
 
 pytestmark = pytest.mark.django_db(databases=["default"])
+
+
+class Busy(RedlockMiddleware):
+    on_refused = "shop/none.html"
 
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No view of another test."""
-    made: Any = WeakSet()
+    view_locks: Any = WeakSet()
     for module in (checks, lock):
-        monkeypatch.setattr(module, "view_locks", made)
+        monkeypatch.setattr(module, "view_locks", view_locks)
+
+
+def told() -> list[tuple[str, str]]:
+    """What is reported; each hint has an address."""
+    found = check_views(app_configs=None)
+    assert all(explained(each.hint) for each in found)
+    return [(str(each.id).rpartition(".")[2], each.msg) for each in found]
 
 
 def plain(request: Any, **_: Any) -> HttpResponse:
@@ -129,7 +142,8 @@ def routed(key: str) -> Any:
 
 
 at = functools.partial(path, "")
-# What was written; whether there is ATOMIC_REQUESTS; what the check says.
+
+
 BROKEN: dict[str, tuple[Callable[[], Any], bool, str]] = {
     "dispatch of REST framework": (
         lambda: at(of_class(APIView, "dispatch")),
@@ -184,12 +198,16 @@ BROKEN: dict[str, tuple[Callable[[], Any], bool, str]] = {
         "an async view can have no transaction",
     ),
 }
+
+
 UNNAMED: dict[str, Callable[[], Any]] = {
     "a method": lambda: at(of_class(View, "dispatch", key="x:{pk}")),
     "any arguments": lambda: at(single_flight("x:{pk}")(plain)),
     "another argument": lambda: path("<int:id>", of_class(View, "dispatch", key="x:{pk}")),
     "REST framework": lambda: at(of_rest_framework("x:{pk}")),
 }
+
+
 RIGHT: dict[str, Callable[[], Any]] = {
     "a function": lambda: at(single_flight("x")(plain)),
     "a decorator with wraps": lambda: at(wrapped(single_flight("x:{pk|none}")(plain))),
@@ -207,19 +225,14 @@ RIGHT: dict[str, Callable[[], Any]] = {
     "a router": lambda: path("", routed("x:{pk}")),
     "async": lambda: at(single_flight("x")(transaction.non_atomic_requests("orders")(amarked))),
 }
+
+
 ADDRESS = {"an argument": "/3", "of an include": "/3/4", "another argument": "/3"}
 
 
 def plain_of_rest(request: Any) -> Response:
     """Any view of REST framework."""
     return Response()
-
-
-def told() -> list[tuple[str, str]]:
-    """What is reported."""
-    found = check_views(app_configs=None)
-    assert all(each.hint for each in found)
-    return [(str(each.id).rpartition(".")[2], each.msg) for each in found]
 
 
 def ask(mistake: str) -> Any:
@@ -281,6 +294,8 @@ ROOT_URLCONF = __name__ + "_urls"
 REDLOCK = {"default": {"NODES": ["redis://10.0.0.1"]}}
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 """
+
+
 URLS = """\
 from placed import *
 
@@ -342,3 +357,80 @@ def test_the_command_tells_one_of_each_sort(tmp_path):
         assert f"The single_flight of placed_urls, line {line} {text}" in said
     assert "E004) The view of the URL 'e' is single_flight(...) without a view" in said
     assert re.findall(r"django_redlock\.(\w+)", said).count("E004") == 3
+
+
+# -- options and templates -------------------------------------------------------------------------
+
+
+def test_nothing_to_report():
+    """Options that the alias allows, and a template that is there."""
+    kept = [single_flight("a", ttl=60, min_hold=60, on_refused="admin/index.html")(plain)]
+    assert told() == []
+    assert kept
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"alias": "payments"}, "has no alias 'payments'; it has: 'default'"),
+        ({"ttl": 61}, "ttl=61 is above MAX_TTL"),
+        ({"min_hold": 61}, "min_hold=61 is above MAX_TTL"),
+        ({"ttl": 0.001}, "too short"),
+    ],
+)
+def test_e003_a_lock_that_no_request_can_have(given, problem):
+    """django_redlock.E003: of functions, classes and views of REST framework, by their line."""
+    function = single_flight("a", **given)(plain)
+    every = [function]
+    every.append(method_decorator(single_flight(**given), name="dispatch")(type("V", (View,), {})))
+    every.append(drf.single_flight("c", **given)(type("R", (APIView,), {})))
+    found = told()
+    assert len(found) == len(every)
+    for number, message in found:
+        assert number == "E003"
+        assert problem in message
+        assert f"{__name__}, line " in message
+    assert len(set(found)) == len(every)
+
+
+def test_what_is_wrong_with_redlock_is_told_by_its_own_checks():
+    """No view is blamed for settings that are missing, or wrong."""
+    kept = [single_flight("a", ttl=600)(plain)]
+    settings: tuple[Any, ...] = ({}, None, {"default": {"NODES": []}})
+    for setting in settings:
+        with override_settings(REDLOCK=setting):
+            assert told() == []
+    assert [number for number, _ in told()] == ["E003"]
+    assert kept
+
+
+@pytest.mark.parametrize("text", [None, "{% if %}"])
+def test_w021_a_template_that_cannot_be_loaded(text, tmp_path):
+    """django_redlock.W021: of a view or a middleware, and whether it is missing or wrong."""
+    kept = [single_flight("a", on_refused="shop/none.html")(plain)]
+    (tmp_path / "shop").mkdir()
+    if text is not None:
+        (tmp_path / "shop/none.html").write_text(text)
+    engine = {"BACKEND": "django.template.backends.django.DjangoTemplates", "DIRS": [tmp_path]}
+    names = [f"{__name__}.Busy", "django_redlock.views.RedlockMiddleware", "nowhere.Middleware"]
+    with override_settings(TEMPLATES=[engine], MIDDLEWARE=names):
+        first, second = told()
+    (tmp_path / "shop/none.html").write_text("{{ refusal.detail }}")
+    with override_settings(
+        TEMPLATES=[engine], MIDDLEWARE=names
+    ):  # loaders remember what is missing
+        assert told() == []
+    for number, message in (first, second):
+        assert number == "W021"
+        assert "'shop/none.html'" in message
+    assert "single_flight of" in first[1]
+    assert f"middleware {__name__}.Busy" in second[1]
+    assert kept
+
+
+@pytest.mark.slow
+def test_a_view_that_is_gone_is_not_checked():
+    """The list of views keeps none alive."""
+    single_flight("a", ttl=600)(plain)
+    gc.collect()
+    assert told() == []

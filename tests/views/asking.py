@@ -1,0 +1,116 @@
+"""Requests to views, and what several tests look at afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from pathlib import Path
+from typing import Any
+
+from django.db import connections
+from django.test import AsyncClient, Client, RequestFactory, override_settings
+
+from django_redlock import LockTaken, NodesUnavailable, redlock
+from django_redlock.views import refusal_of
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+OURS = "django_redlock.views.RedlockMiddleware"
+TAKEN = (
+    "This request was not carried out, because the same or related work is being done, or was "
+    "done a moment ago. If you sent it twice, the first request goes on: please look at its result."
+)
+
+
+def asked(address: str = "/checkout/", method: str = "POST", **more: Any) -> Any:
+    """A request; ``headers`` and what is in capitals belong to it, the rest are attributes."""
+    given = {name: more.pop(name) for name in list(more) if name.isupper() or name == "headers"}
+    request = RequestFactory().generic(method, address, **given)
+    for name, value in more.items():
+        setattr(request, name, value)
+    return request
+
+
+def urls(*patterns: Any) -> override_settings:
+    """A site of these paths."""
+    return override_settings(ROOT_URLCONF=patterns, ALLOWED_HOSTS=["*"], MIDDLEWARE=[])
+
+
+def ask(
+    urlconf: Any,
+    address: str,
+    *middleware: str,
+    use: str = "sync",
+    method: str = "post",
+    **headers: str,
+) -> Any:
+    """The response of a site, under WSGI or ASGI."""
+    site = {"ROOT_URLCONF": urlconf, "MIDDLEWARE": middleware, "ALLOWED_HOSTS": ["*"]}
+    with override_settings(**site):
+        if use == "sync":
+            call = getattr(Client(raise_request_exception=False), method)
+            return call(address, headers=headers)
+        acall = getattr(AsyncClient(raise_request_exception=False), method)
+        return asyncio.run(acall(address, headers=headers))
+
+
+def is_free(name: str) -> bool:
+    """Whether nobody holds the name."""
+    lease = redlock(name).try_acquire()
+    if lease is not None:
+        lease.release()
+    return lease is not None
+
+
+def insert(alias: str = "orders") -> None:
+    """Write a row."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute("INSERT INTO orders VALUES ('a')")
+
+
+def count(alias: str = "orders") -> int:
+    """How many rows there are."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM orders")
+        return int(cursor.fetchone()[0])
+
+
+def in_transaction() -> dict[str, bool]:
+    """Which of the databases is in a transaction."""
+    return {
+        alias: connections[alias].in_atomic_block
+        for alias in ("orders", "bills")
+        if alias in connections.settings
+    }
+
+
+def answer_refusals(api: Any) -> None:
+    """Give an API of django-ninja the exception handler of the page."""
+
+    @api.exception_handler(NodesUnavailable)
+    @api.exception_handler(LockTaken)
+    def refused(request: Any, error: Any) -> Any:
+        refusal = refusal_of(error, request)
+        assert refusal is not None
+        answer = api.create_response(request, refusal.problem, status=refusal.status)
+        for name, value in refusal.headers.items():
+            answer[name] = value
+        return answer
+
+
+def catalogue(where: Path, texts: dict[str, str]) -> None:
+    """Write German translations, as `compilemessages` does."""
+    texts = {"": "Content-Type: text/plain; charset=UTF-8\n"} | texts
+    pairs = sorted((key.encode(), value.encode()) for key, value in texts.items())
+    keys: list[int] = []
+    values: list[int] = []
+    count, body = len(pairs), b""
+    offset = 28 + 16 * count
+    for found, index in ((keys, 0), (values, 1)):
+        for pair in pairs:
+            found += [len(pair[index]), offset + len(body)]
+            body += pair[index] + b"\0"
+    numbers = [0x950412DE, 0, count, 28, 28 + 8 * count, 0, 0, *keys, *values]
+    (where / "de/LC_MESSAGES").mkdir(parents=True)
+    (where / "de/LC_MESSAGES/django.mo").write_bytes(
+        struct.pack(f"<{len(numbers)}I", *numbers) + body
+    )

@@ -1,0 +1,294 @@
+"""Views on real servers of several kinds and processes: gunicorn, uvicorn, gevent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from django_redlock import redlock
+from django_redlock.testing import EmbeddedNodes
+from tests.support.inherited import children, shared, to_nodes
+from tests.support.pages.chromium import CHROMIUM, QUIETLY, need, why_not
+from tests.support.waiting import eventually
+
+from . import soak
+from .shop.served import GUNICORN, THREADED, UVICORN, WORKERS, Shop, gunicorn, served
+
+pytestmark = pytest.mark.slow
+
+
+# -- double submits: the short form of ``make soak-views`` -----------------------------------------
+
+
+SHORT = {  # servers, and how many double submits
+    "gunicorn, 8 workers": 100,
+    "gunicorn, 8 workers, tokens": 40,
+    "gunicorn, 2 workers of gevent": 20,
+    "uvicorn, 8 workers, async": 40,
+    "uvicorn, 8 workers": 20,
+}
+
+
+@pytest.mark.parametrize("server", SHORT)
+def test_a_double_submit_makes_one_order(server, redlock_embedded, tmp_path):
+    """Each makes one order and one refusal; two customers at once both order."""
+    scene, submits = soak.SCENES[server], SHORT[server]
+    outcome = soak.perform(scene, redlock_embedded, tmp_path, submits, 20)
+    assert outcome.wrong == []
+    assert outcome.figures["orders"] == submits
+
+
+def test_duplicates_and_shared_names_are_noticed(redlock_embedded, tmp_path):
+    """The check can fail: without the decorator, with a key for all, and where it is not off."""
+    scene = soak.SCENES["gunicorn, 8 workers"]
+    with served(scene.server, tmp_path, redlock_embedded.settings(**soak.PATIENTLY)) as shop:
+        bare = scene._replace(locked="/unlocked/", unlocked="/token-unlocked/")
+        assert "made 20 orders" in soak.play(bare, shop, 10, 2).wrong[0]
+        wrong = scene._replace(locked="/shared/", unlocked="/token/", at_once=1)
+        told = soak.play(wrong, shop, 4, 2).wrong
+    assert told[0].startswith("4 customers made 2 orders at the same time")
+    assert told[2].endswith("had locks of one name, checkout")
+    assert told[3].startswith("without the decorator, 2 double submits made 2 orders")
+
+
+def test_who_double_clicks_a_form_is_told_to_look_at_the_result(redlock_embedded, tmp_path):
+    """A browser shows the answer to the second click: it sends nobody to order once more."""
+    need("a double click", why_not())
+    from playwright.sync_api import sync_playwright
+
+    nodes = redlock_embedded.settings(**soak.PATIENTLY)
+    with served(THREADED, tmp_path, nodes) as shop, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIETLY)
+        context = browser.new_context(
+            base_url=f"http://127.0.0.1:{shop.port}", extra_http_headers={"Basket": "form"}
+        )
+        context.request.get("/enter/7")
+        page = context.new_page()
+        page.goto("/form/")
+        box = page.get_by_role("button", name="Order").bounding_box()
+        assert box is not None
+        place = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.mouse.click(*place)
+        # A second click may keep the browser from sending the first form.
+        eventually(lambda: any(tmp_path.rglob("met-form/*")), what="the first form is sent")
+        page.mouse.click(*place)  # the view holds the first until the second is refused
+        page.wait_for_selector("h1:has-text('One moment, please')")
+        shown = page.inner_text("main")
+        browser.close()
+        eventually(lambda: shop.orders() == 1, within=60)
+    assert "is being done" in shown
+    assert "the first request goes on: please look at its result" in shown
+    assert "again" not in shown
+
+
+@pytest.mark.parametrize(
+    ("server", "addresses"), [(GUNICORN, ("/with/",)), (UVICORN, ("/with/", "/awith/"))]
+)
+def test_double_submits_to_real_servers(server, addresses, patient_nodes, tmp_path):
+    """Of two requests that take one lock themselves, one orders and one is answered 409."""
+    alias = patient_nodes.settings(**soak.PATIENTLY)
+    with served(server, tmp_path, alias) as shop:
+        for address in addresses:
+            for customer in range(10):
+                assert shop.double_submit(address, customer) == [201, 409]
+        assert shop.orders() == 10 * len(addresses)
+
+
+# -- requests that wait, and views that have begun -------------------------------------------------
+
+
+def statuses_of_a_crowd(shop: Shop, address: str, home: Any) -> list[int]:
+    """What three requests for one name are answered, of which one may wait."""
+    name = address.rsplit("/", maxsplit=1)[-1]
+    with ThreadPoolExecutor(3) as pool, ExitStack() as stack:
+        stack.callback((home / f"leave-{name}").touch)
+        asking = [pool.submit(shop.ask, "POST", address, Basket="a")]
+        eventually(lambda: list(home.glob(f"entered-{name}-*")), within=60)
+        asking += [pool.submit(shop.ask, "POST", address, Basket="a") for _ in range(2)]
+        refused = eventually(lambda: [each for each in asking if each.done()], within=60)
+        assert [each.result()[0] for each in refused] == [503]
+        assert shop.ask("GET", "/enter/1")[0] == 204  # a thread is left for others
+        stack.close()
+        return sorted(each.result()[0] for each in asking)
+
+
+@pytest.mark.parametrize(
+    ("server", "addresses"),
+    [(THREADED, ("/queue/sync",)), (UVICORN, ("/aqueue/async",))],
+)
+def test_a_real_server_keeps_answering(server, addresses, patient_nodes, tmp_path):
+    """While one request runs and one waits, one more is refused, and other pages are served."""
+    alias = patient_nodes.settings(**soak.PATIENTLY, MAX_WAITING_REQUESTS=1)
+    with served(server, tmp_path, alias) as shop:
+        for address in addresses:
+            assert statuses_of_a_crowd(shop, address, tmp_path) == [201, 201, 503]
+
+
+@pytest.mark.parametrize(
+    ("server", "kinds"),
+    [(GUNICORN, [""]), (THREADED, [""]), (UVICORN, ["", "a"])],
+    ids=["gunicorn", "threads", "uvicorn"],
+)
+def test_a_view_that_has_begun_on_real_servers(server, kinds, patient_nodes, tmp_path):
+    """No client is told to repeat it; and a request that begins in the same thread is."""
+    alias = patient_nodes.settings(**soak.PATIENTLY)
+    with (
+        served(server, tmp_path, alias) as shop,
+        override_settings(REDLOCK={"default": alias}),
+    ):
+        with redlock("stock"):
+            for kind in kinds:
+                for number in range(8):
+                    assert shop.retried(f"/{kind}half/{kind}n{number}") == (409, None)
+                    assert shop.retried(f"/{kind}whole/") == (409, "1")
+        assert len(list(tmp_path.glob("charged-*"))) == 8 * len(kinds)
+
+
+# -- clients that leave in the middle of a stream --------------------------------------------------
+
+
+TTL = 5.0  # seconds, for which a busy machine keeps nobody from renewing
+
+
+KINDS = pytest.mark.parametrize("kind", ["drip", "adrip"], ids=["iterator", "async-iterator"])
+
+
+SERVERS = pytest.mark.parametrize(
+    "server", [GUNICORN, THREADED, UVICORN], ids=["gunicorn", "threads", "uvicorn"]
+)
+
+
+def processes(home: Path, name: str = "*") -> set[str]:
+    """The processes that have begun to stream under these names."""
+    return {path.name.split("-")[2] for path in home.glob(f"entered-{name}-*")}
+
+
+def begin(shop: Shop, home: Path, address: str, name: str) -> socket.socket:
+    """Ask for a stream, and wait until the server reads it."""
+    client = socket.create_connection(("127.0.0.1", shop.port), 60)
+    head = f"POST /{address}/{name} HTTP/1.1\r\nHost: 127.0.0.1\r\nBasket: a\r\n"
+    client.sendall(f"{head}Content-Length: 0\r\n\r\n".encode())
+    eventually(lambda: processes(home, name), within=30, what=f"{name} is read")
+    return client
+
+
+@KINDS
+@SERVERS
+def test_clients_that_leave_streams_leave_no_locks(server, kind, patient_nodes, tmp_path):
+    """As many as the server takes at once: each name is free, and the same processes go on."""
+    alias = patient_nodes.settings(NODE_TIMEOUT=1, TTL=TTL, MAX_TTL=60, RESTART_GUARD=False)
+    with served(server, tmp_path, alias) as shop, override_settings(REDLOCK={"default": alias}):
+        names = [f"n{number}" for number in range(WORKERS)]
+        with ExitStack() as stack:
+            for name in names:
+                stack.enter_context(closing(begin(shop, tmp_path, kind, name)))
+                assert redlock(f"{kind}:{name}").state().held
+        before = processes(tmp_path)
+        for name in names:
+            (tmp_path / f"leave-{name}").touch()
+        for name in names:
+            lock = redlock(f"{kind}:{name}")
+            eventually(lambda lock=lock: not lock.state().held, within=25)  # type: ignore[misc]
+        for name in names:
+            assert shop.ask("POST", f"/{kind}/{name}", Basket="a")[0] == 200
+        assert shop.answers()
+        assert processes(tmp_path) == before
+
+
+@KINDS
+@SERVERS
+def test_a_stream_longer_than_the_ttl_is_locked(server, kind, patient_nodes, tmp_path):
+    """An equal request is refused. Renewal goes on, also where its view ran in another loop."""
+    alias = patient_nodes.settings(NODE_TIMEOUT=1, TTL=TTL, MAX_TTL=60, RESTART_GUARD=False)
+    with (
+        served(server, tmp_path, alias) as shop,
+        override_settings(REDLOCK={"default": alias}),
+        closing(begin(shop, tmp_path, kind, "long")),
+    ):
+        assert shop.ask("POST", f"/{kind}/long", Basket="a")[0] == 409
+        began = time.monotonic()
+        while time.monotonic() - began < 1.5 * TTL:
+            assert redlock(f"{kind}:long").state().held
+            time.sleep(0.05)
+        (tmp_path / "leave-long").touch()
+        eventually(lambda: not redlock(f"{kind}:long").state().held, within=25)
+
+
+# -- ``gunicorn --preload``: workers are forks of a master that has connections and a lease --------
+
+
+LOCK = "held by the master"
+
+
+SHORT_TTL = 3.0  # seconds: short, so that the master must renew while workers come and go
+
+
+CUSTOMERS = 24
+
+
+ONE_OF_TWO = {201: 1, 409: 1}
+
+
+PRELOADED = gunicorn(f"--workers={WORKERS}", "--preload", app="tests.views.shop.preloaded")
+
+
+@contextmanager
+def preloaded(
+    nodes: EmbeddedNodes, home: Path, monkeypatch: pytest.MonkeyPatch, **more: str
+) -> Iterator[Shop]:
+    """The shop, whose master holds the lock."""
+    for key, value in {"PRELOADED_LOCK": LOCK, **more}.items():
+        monkeypatch.setenv(key, value)
+    alias = nodes.settings(NODE_TIMEOUT=5, MAX_TTL=60, RESTART_GUARD=False, TTL=SHORT_TTL)
+    with override_settings(REDLOCK={"default": alias}), served(PRELOADED, home, alias) as shop:
+        yield shop
+
+
+def master_of(shop: Shop) -> int:
+    """The process that holds the lock, once it has forked its workers."""
+    assert shop.answers()
+    master = int(redlock(LOCK).state().holder.rpartition(":")[2])
+    eventually(lambda: len(children(master)) == WORKERS, within=30)
+    return master
+
+
+def test_workers_that_inherit_connections_and_a_lease(patient_nodes, tmp_path, monkeypatch):
+    """One order for each double submit, and the master keeps its lease.
+
+    Also while workers are killed and others forked: none renews, releases or disturbs it.
+    """
+    with preloaded(patient_nodes, tmp_path, monkeypatch) as shop:
+        first, master = redlock(LOCK).state(), master_of(shop)
+        workers = set(children(master))
+        assert len(to_nodes(master, patient_nodes)) >= 5
+        eventually(lambda: shared(master, patient_nodes) == 0, what="connections of their own")
+        began = time.monotonic()
+        for customer in range(CUSTOMERS):
+            assert Counter(shop.double_submit("/locked/", customer)) == ONE_OF_TWO
+            if customer % 8 == 4:
+                os.kill(min(workers & set(children(master))), signal.SIGKILL)
+                eventually(lambda: len(children(master)) == WORKERS, within=30)
+        eventually(lambda: time.monotonic() > began + 2 * SHORT_TTL, within=4 * SHORT_TTL)
+        assert shop.orders() == CUSTOMERS
+        assert len(workers & set(children(master))) == 1
+        last = redlock(LOCK).state()
+        assert (last.held, last.holder, last.since) == (True, first.holder, first.since)
+        assert last.fence == first.fence
+        assert shared(master, patient_nodes) == 0
+
+
+def test_workers_that_know_nothing_of_the_fork_are_noticed(patient_nodes, tmp_path, monkeypatch):
+    """The check can fail: they go on with the master's connections."""
+    with preloaded(patient_nodes, tmp_path, monkeypatch, PRELOADED_NAIVE="1") as shop:
+        assert shared(master_of(shop), patient_nodes) >= 5 * WORKERS
