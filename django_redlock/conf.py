@@ -195,7 +195,7 @@ def make(alias: str, setting: Mapping[str, Any]) -> Backend:
         ImproperlyConfigured: a key is unknown or its value makes no sense.
     """
     try:
-        values = _checked(setting)
+        values = _read(setting)
         group = _group(alias, values)
     except (TypeError, ValueError) as error:  # it begins with the key
         raise ImproperlyConfigured(f"REDLOCK[{alias!r}]{error}") from None
@@ -336,7 +336,7 @@ def _address_of_cache(alias: str, options: Mapping[str, Any]) -> Address:
 # -- which values make sense ----------------------------------------------------------------------
 
 
-def _checked(setting: Mapping[str, Any]) -> dict[str, Any]:
+def _read(setting: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of an alias, defaults included.
 
     Raises:

@@ -24,7 +24,7 @@ from django_redlock.management.printing import printed, write
 from . import report
 from .cells import CELLS, SHORT, Cell
 from .play import Played, play_all
-from .tally import Tally, tallies
+from .report import Tally, tallies
 
 INTERRUPTED = 130
 

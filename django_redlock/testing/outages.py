@@ -104,7 +104,7 @@ class Outage:
         votes = self._refuse(request) if self.lasts() else None
         if not self.lasts():
             self.start_to_carry_out()
-        return self._real["aask"](request) if votes is None else _done(votes)
+        return self._real["aask"](request) if votes is None else _future(votes)
 
     def _refuse(self, request: Request) -> list[Vote]:
         if request.command in UNDO:
@@ -124,7 +124,7 @@ class Outage:
     def aqueue(self, effect: JoinQueue | BlockOnNode | LeaveQueue) -> Any:
         """Do the same for a task."""
         if self.lasts() and isinstance(effect, BlockOnNode):
-            return _done(Wakeup(broken=True))
+            return _future(Wakeup(broken=True))
         return self._real["aqueue"](effect)
 
     def states(self) -> list[NodeStatus]:
@@ -157,7 +157,8 @@ class Outage:
             self._kept.remove(request)
 
 
-def _done(result: Any) -> asyncio.Future[Any]:
+def _future(result: Any) -> asyncio.Future[Any]:
+    """Return a future that has this result."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     future.set_result(result)
     return future

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from museum.exhibits import Exhibit
 
-from . import first_locks, messages, one_server, others, ours, redisson, redlocks
+from . import one_server, others, ours, redisson, redlocks
 from .cell import Cell
 
 __all__ = ["CELLS", "EXHIBITS", "SHORT", "Cell"]
 
-GROUPS = first_locks, one_server, messages, redisson, redlocks, others, ours  # ours last
+GROUPS = one_server, redisson, redlocks, others, ours  # ours last
 EXHIBITS: list[Exhibit] = [exhibit for group in GROUPS for exhibit in group.EXHIBITS]
 CELLS: list[Cell] = [cell for group in GROUPS for cell in group.CELLS]
 

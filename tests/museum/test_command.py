@@ -11,10 +11,9 @@ from museum.cells.cell import breaks, holds
 from museum.checker import Break
 from museum.exhibits import Exhibit
 from museum.play import Played
-from museum.report import complaints, picture, table
+from museum.report import Tally, complaints, picture, table, tallies
 from museum.room import Room
 from museum.runs import Run
-from museum.tally import Tally, tallies
 
 from .histories import event
 

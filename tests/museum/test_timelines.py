@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from museum import history
 from museum.checker import judge
-from museum.lettering import width
 from museum.story import rows
-from museum.timeline import draw
+from museum.timeline import draw, width
 from tests.support.hostile import HOSTILE
 
 from .histories import cell, event, histories, played
