@@ -105,10 +105,8 @@ def look(backend: Backend, names: Sequence[str]) -> Steps[LockState]:
 
 def state_of(lock: HeldLock) -> LockState:
     """Return the state of a name, as a survey found it."""
-    if lock.kind not in (LockStatus.HELD, LockStatus.RESTING):
-        return LockState(lock.name, lock.kind)
     state = LockState(lock.name, lock.kind, remaining=lock.remaining)
-    if lock.kind is LockStatus.RESTING:
+    if lock.kind is not LockStatus.HELD:
         return state
     return replace(state, holder=printable(lock.holder), since=lock.since, fence=lock.fence)
 

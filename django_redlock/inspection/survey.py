@@ -1,4 +1,4 @@
-r"""Survey the nodes: what is held, by which holders, until when, and what is wrong with a node.
+"""Survey the nodes: what is held, by which holders, until when, and what is wrong with a node.
 
 The commands, the pages and ``Lock.state`` take these facts from here. A survey reads each node's
 index of held names (``{prefix}held``), so its cost grows with what is held, not with the database.
@@ -151,9 +151,10 @@ class HeldLock(NamedTuple):
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the owner has less than a majority; None: never. Only if it has one."""
+        """Seconds until the owner has less than a majority; 0: it has none; None: never."""
         left = sorted(math.inf if cell.left is None else cell.left for cell in self.own)
-        last = left[-majority_of(self.of)]
+        majority = majority_of(self.of)
+        last = left[-majority] if len(left) >= majority else 0.0
         return None if last == math.inf else last
 
     @property
@@ -381,10 +382,7 @@ def _looked_up(
     matching: Callable[[str], bool] | None,
 ) -> Steps[_Lookup]:
     lookup = _Lookup(backend, limit)
-    if names or matching:
-        yield from lookup.by_name(names, matching)
-    else:
-        yield from lookup.at_the_index()
+    yield from lookup.by_name(names, matching) if names or matching else lookup.at_the_index()
     return lookup
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from django_redlock.inspection import examination, probe
@@ -133,23 +132,6 @@ def test_several_aliases(redlock_nodes):
         assert list(json.loads(check("--json")[1])["aliases"]) == ["default", "payments"]
 
 
-@pytest.mark.parametrize(
-    ("setting", "args"),
-    [
-        ({}, []),
-        (None, []),
-        ({"default": {"NODES": ["redis://:s3cr3t@h:p"]}}, []),
-        ({"default": {"NODES": ["redis://a"]}}, ["--alias", "nope"]),
-    ],
-)
-def test_bad_settings(setting, args):
-    """An error that names the setting, without a traceback or a password."""
-    with override_settings(REDLOCK=setting), pytest.raises(CommandError) as caught:
-        call_command("redlock_check", *args)
-    assert "REDLOCK" in str(caught.value)
-    assert SECRET not in str(caught.value)
-
-
 def test_nodes_in_memory(memory):
     """They are for tests, and a deployment that has them is told so."""
     code, out = check()
@@ -169,19 +151,6 @@ def test_as_a_command_of_a_pipeline(redlock_nodes, monkeypatch, tmp_path):
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (3, "")
     assert json.loads(run.stdout)["health"] == "degraded"
-
-
-def test_without_rich(redlock_nodes, monkeypatch):
-    """The same as plain, aligned text."""
-    for name in [each for each in sys.modules if each.split(".")[0] == "rich"]:
-        monkeypatch.setitem(sys.modules, name, None)
-    with configured([redlock_nodes.urls[0], "redis://127.0.0.1:1", "redis://127.0.0.1:2"]):
-        code, out = check()
-    assert code == 4
-    assert (
-        len(re.findall(r"^127\.0\.0\.1:[12]/0 +connection refused; .* error$", out, re.MULTILINE))
-        == 2
-    )
 
 
 # -- the server -----------------------------------------------------------------------------------

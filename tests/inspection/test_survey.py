@@ -70,16 +70,6 @@ def test_a_name_that_is_an_enums_member_is_found(nodes):
         assert nodes.only().name == lease.name == str(Kinds.A)
 
 
-def test_nothing_is_held(nodes):
-    """Five nodes that vote and hold nothing are healthy and empty."""
-    found = nodes.survey()
-    assert found.locks == ()
-    assert found.health is Health.OK
-    assert (found.alias, found.voting, found.majority) == ("default", 5, 3)
-    assert found.complete
-    assert not found.truncated
-
-
 def test_a_held_lock_tells_who_where_and_for_how_long(nodes):
     """A lock taken through the front door is held on all nodes, by its label, with its fence."""
     lease = nodes.lock("invoice:42", ttl=30).acquire()
@@ -181,14 +171,6 @@ def test_a_key_that_is_gone_is_skipped(nodes):
     assert nodes.survey().locks == ()
 
 
-def test_a_key_without_expiry(nodes):
-    """A key that never expires has no seconds left, in whole or on some nodes."""
-    nodes.put("x", "stuck", 0, 1, 2, left=None)
-    assert (nodes.only().lowest, nodes.only().highest) == (None, None)
-    nodes.put("x", "stuck", 3)
-    assert (nodes.only().lowest, nodes.only().highest) == (10, None)
-
-
 def test_names_asked_for(nodes):
     """Names are looked up in the order given, once each; what nobody holds is free."""
     nodes.put("b", f"{A}:5:a", 0, 1, 2, 3, 4)
@@ -206,18 +188,20 @@ def test_more_names_than_go_into_one_question(nodes):
     assert [lock.name for lock in locks if lock.kind is LockStatus.HELD] == ["n99"]
 
 
-@pytest.mark.parametrize("name", ["", "a\nb", "x" * 513])
-def test_what_cannot_be_a_name(nodes, name):
-    """What cannot be locked cannot be asked for."""
-    with pytest.raises(ValueError, match="lock name"):
-        nodes.survey(name)
-
-
-@pytest.mark.parametrize("limit", [0, -1, 10_001])
-def test_a_limit_has_limits(nodes, limit):
-    """A node reads at most 10,000 names in one go, and at least one."""
-    with pytest.raises(ValueError, match="limit must be from 1 to 10000"):
-        nodes.survey(limit=limit)
+@pytest.mark.parametrize(
+    ("names", "limit", "why"),
+    [
+        ([""], 1, "lock name"),
+        (["a\nb"], 1, "lock name"),
+        (["x" * 513], 1, "lock name"),
+        ([], 0, "limit must be from 1 to 10000"),
+        ([], 10_001, "limit must be from 1 to 10000"),
+    ],
+)
+def test_what_cannot_be_asked_for(nodes, names, limit, why):
+    """What cannot be locked; and a node reads at most 10,000 names in one go, and at least one."""
+    with pytest.raises(ValueError, match=why):
+        nodes.survey(*names, limit=limit)
 
 
 def test_truncated(nodes):
