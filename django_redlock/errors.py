@@ -14,7 +14,7 @@ from .core.errors import (
     RedlockError,
     _rebuild,
 )
-from .locks.durability import LockInTransactionWarning
+from .locks.atomic import LockInTransactionWarning
 
 __all__ = [
     "DuplicateTask",

@@ -24,7 +24,7 @@ from celery.exceptions import Ignore
 
 from django_redlock import redlock
 from django_redlock.core.errors import LockTaken, NodesUnavailable
-from django_redlock.locks.habits import refuse_keywords, without_unknown
+from django_redlock.locks.options import refuse_keywords, without_unknown
 
 from . import options as choices
 from .autoretry import retried_inside

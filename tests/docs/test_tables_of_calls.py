@@ -16,7 +16,7 @@ from django_redlock.celery import DuplicateTask
 from django_redlock.core.names import check_names
 from django_redlock.fencing import FencedRows, StaleFence, fenced
 from django_redlock.leases.lease import Lease
-from django_redlock.locks.durability import LockInTransactionWarning
+from django_redlock.locks.atomic import LockInTransactionWarning
 from django_redlock.locks.lock import Lock
 from django_redlock.views import single_flight
 from tests.docs.tables import ROOT, codes, first_codes, table

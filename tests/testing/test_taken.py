@@ -240,7 +240,7 @@ def test_bad_arguments(arguments, options, error, text):
             id="only pretends to hold the name",
         ),
         pytest.param(
-            Edit(lock, "holding", "options.foreign(lease)", "context.push(lease)"),
+            Edit(lock, "make_lease", "options.foreign(lease)", "context.push(lease)"),
             test_the_running_code_does_not_hold_what_is_taken,
             id="gives the lease to the running code",
         ),
