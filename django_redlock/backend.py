@@ -120,6 +120,9 @@ async def _done(result: T) -> T:
 class Backend:
     """An alias: its nodes, its policy and its defaults.
 
+    Raises:
+        ValueError: ``ttl`` is above MAX_TTL, or too short.
+
     Attributes:
         alias: its name.
         group: the nodes.
@@ -149,6 +152,9 @@ class Backend:
     atomic: Callable[[str | None], Transaction] = field(default=no_database)
     refuse_event_loop: Callable[[], None] = field(default=refuse_event_loop)
     sleep: Callable[[float], object] = field(default=time.sleep)
+
+    def __post_init__(self) -> None:
+        self.check_ttl(self.ttl)
 
     def run(self, steps: Steps[T]) -> T:
         """Carry out steps of the algorithm on these nodes, by blocking calls."""

@@ -65,15 +65,16 @@ def backend(alias: str) -> Backend:
         ImproperlyConfigured: the setting is missing or wrong; the text says where.
         TypeError: the alias is not a text.
     """
-    check_alias(alias)
-    found = _backends.get(alias)
-    if found is None:
-        with _making:
-            found = _backends.get(alias)
-            if found is None:
-                # A signal handler that locks may have made one meanwhile: then that is the one.
-                found = _backends.setdefault(alias, make(alias, _setting(alias)))
-    return found
+    try:
+        return _backends[alias]
+    except (KeyError, TypeError):  # TypeError: no text, which ``check_alias`` says
+        check_alias(alias)
+    with _making:
+        found = _backends.get(alias)
+        if found is None:
+            # A signal handler that locks may have made one meanwhile: then that is the one.
+            found = _backends.setdefault(alias, make(alias, _setting(alias)))
+        return found
 
 
 def forget() -> None:
@@ -199,30 +200,29 @@ def make(alias: str, setting: Mapping[str, Any]) -> Backend:
         group = _group(alias, values)
     except (TypeError, ValueError) as error:  # it begins with the key
         raise ImproperlyConfigured(f"REDLOCK[{alias!r}]{error}") from None
-    made = Backend(
-        alias,
-        group,
-        Policy(
-            size=len(values["NODES"]),
-            max_ttl=values["MAX_TTL"],
-            drift=values["CLOCK_DRIFT"],
-            slack=values["CLOCK_SKEW"] / 2,  # the other half is for clients among themselves
-            prefix=values["KEY_PREFIX"],
-        ),
-        ttl=values["TTL"],
-        wait=values["WAIT"],
-        renew=values["RENEW"],
-        max_hold=values["MAX_HOLD"],
-        max_waiting_requests=values["MAX_WAITING_REQUESTS"],
-        in_transaction=in_transaction,
-        atomic=under_lock,
-        refuse_event_loop=refuse_event_loop,
+    policy = Policy(
+        size=len(values["NODES"]),
+        max_ttl=values["MAX_TTL"],
+        drift=values["CLOCK_DRIFT"],
+        slack=values["CLOCK_SKEW"] / 2,  # the other half is for clients among themselves
+        prefix=values["KEY_PREFIX"],
     )
     try:
-        made.check_ttl(made.ttl)
+        return Backend(
+            alias,
+            group,
+            policy,
+            ttl=values["TTL"],
+            wait=values["WAIT"],
+            renew=values["RENEW"],
+            max_hold=values["MAX_HOLD"],
+            max_waiting_requests=values["MAX_WAITING_REQUESTS"],
+            in_transaction=in_transaction,
+            atomic=under_lock,
+            refuse_event_loop=refuse_event_loop,
+        )
     except ValueError as error:
         raise ImproperlyConfigured(f"REDLOCK[{alias!r}]['TTL']: {error}") from None
-    return made
 
 
 @async_unsafe(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .core.errors import DuplicateTask, LeaseLost, LockTaken, NodesUnavailable, RedlockError
 from .core.protocol import Answer, Vote
-from .locks.durability import LockInTransactionWarning
+from .locks.atomic import LockInTransactionWarning
 
 __all__ = [
     "Answer",

@@ -70,7 +70,14 @@ def in_transaction(alias: str | None = None) -> bool:
     Args:
         alias: the database; None: any.
     """
-    opened = _opened()
+    # The object whose attributes are the connections of this thread or task, by alias. Each lock
+    # looks at it. Django keeps them in a ``Local`` of asgiref, which for each look raises an error
+    # and catches it, to see that no event loop runs; in a thread it has a ``threading.local``
+    # inside. Where another version has none, the ``Local`` itself tells the same.
+    opened = connections._connections  # type: ignore[attr-defined]  # noqa: SLF001 - see above
+    inside = getattr(opened, "_storage", None)
+    if isinstance(inside, local) and running_loop() is None:
+        opened = inside
     for each in connections.settings if alias is None else (alias,):
         connection = getattr(opened, each, None)
         if connection is not None and connection.in_atomic_block:
@@ -78,18 +85,6 @@ def in_transaction(alias: str | None = None) -> bool:
             if not all(getattr(block, "_from_testcase", False) for block in blocks):
                 return True
     return False
-
-
-def _opened() -> Any:
-    """Return the object whose attributes are the connections of this thread or task, by alias.
-
-    Each lock looks at it. Django keeps them in a ``Local`` of asgiref, which for each look raises
-    an error and catches it, to see that no event loop runs; in a thread it is a ``threading.local``
-    inside. Where another version has none, the ``Local`` itself tells the same.
-    """
-    opened = connections._connections  # type: ignore[attr-defined]  # noqa: SLF001 - see above
-    inside = getattr(opened, "_storage", None)
-    return inside if isinstance(inside, local) and running_loop() is None else opened
 
 
 def check_none() -> None:

@@ -28,7 +28,7 @@ from celery.local import Proxy
 
 from django_redlock import redlock
 from django_redlock.core.errors import LockTaken, NodesUnavailable
-from django_redlock.locks.habits import refuse_keywords, without_unknown
+from django_redlock.locks.options import refuse_keywords, without_unknown
 from django_redlock.locks.template import LockTemplate
 
 from . import publishing

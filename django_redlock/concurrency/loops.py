@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread, or None."""
-    return asyncio._get_running_loop()  # noqa: SLF001 - the public one raises, slowly
+# Returns the event loop that runs in this thread, or None; the public one raises, slowly.
+running_loop: Callable[[], asyncio.AbstractEventLoop | None] = asyncio._get_running_loop  # noqa: SLF001
 
 
 def _nothing() -> None:

@@ -179,19 +179,15 @@ class RenewalSchedule:
             chunk = self._newest
             if chunk.full or len(chunk.places) >= MOST:
                 chunk = self._next_chunk()
-            lease.schedules = self._added_to(before, chunk)
+            schedules, longer = self._added
+            if schedules is not before or longer[-1] is not chunk:
+                schedules, longer = self._added = before, (*before, chunk)
+            lease.schedules = longer  # many leases share the tuple
             if not chunk.full:  # no call between this and the next statement
                 chunk.places[reference] = place
                 break
         chunk.note(place)
         return place[0]
-
-    def _added_to(self, schedules: tuple[Schedule, ...], chunk: Chunk) -> tuple[Schedule, ...]:
-        """Return these with the chunk; many leases share the tuple."""
-        before, after = self._added
-        if before is not schedules or after[-1] is not chunk:
-            before, after = self._added = schedules, (*schedules, chunk)
-        return after
 
     def _next_chunk(self) -> Chunk:
         """Return a chunk with room; drop those that are empty, and leases that were forgotten."""

@@ -1,14 +1,20 @@
-"""A lock with a transaction in its block: lock, BEGIN, body, COMMIT, release.
+"""A lock and a transaction: inside the block of the lock, or around it.
+
+``Lock.atomic`` puts one inside: lock, BEGIN, body, COMMIT, release. A lock inside a transaction is
+refused, or warned of: its release would come before the COMMIT.
 
 The transaction comes from the backend, so this module knows no database. The block keeps it beside
-the lease (``Block.inside``). A block that is interrupted before its ``__exit__`` has
-begun leaves it open, as Django's own ``atomic`` does, and is never committed: see ``transactions``.
+the lease (``Block.inside``). A block that is interrupted before its ``__exit__`` has begun leaves
+it open, as Django's own ``atomic`` does, and is never committed: see ``transactions``.
 """
 
 from __future__ import annotations
 
+import inspect
+import sys
+import warnings
 import weakref
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 
 from django_redlock.core.errors import LeaseLost
 from django_redlock.interruption import Block, BlockExit
@@ -18,7 +24,7 @@ from .callables import is_async, run_under
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
+    from types import FrameType, TracebackType
 
     from django_redlock.backend import Transaction
     from django_redlock.leases.lease import Lease
@@ -35,10 +41,7 @@ NO_ASYNC: Final = (
 class Lockable(Protocol):
     """The part of a ``Lock`` that an ``AtomicLock`` uses."""
 
-    def acquire(self) -> Lease:
-        """Take the lock."""
-
-    def hold(self, block: Block) -> Lease:
+    def hold(self, block: Block | None) -> Lease:
         """Take the lock for a block."""
 
     def transaction(self, using: str | None) -> Transaction:
@@ -142,3 +145,101 @@ def _ensure(lease: Lease) -> None:
 leave: Final = BlockExit(_end, _undo, context.innermost)
 if not TYPE_CHECKING:
     AtomicLock.__exit__ = leave
+
+
+# -- around it ----------------------------------------------------------------------------------
+
+HELPERS: Final = frozenset({"django_redlock", "contextlib", "unittest"})
+MACHINERY: Final = frozenset({"asgiref", "asyncio", "celery", "concurrent", "django", "threading"})
+# Without a name: Python remembers each text that it has shown for a line.
+TEXT: Final = (
+    "a lock is taken inside a transaction and is free before the COMMIT, so the next holder does "
+    "not see what this one wrote. Take the lock outside: 'with redlock(...).atomic():' begins the "
+    "transaction in the lock. Under ATOMIC_REQUESTS use @single_flight, or non_atomic_requests. "
+    "If the lock guards no row of this transaction, write durable=False"
+)
+ADOPTED: Final = (
+    "a lease is adopted inside a transaction, and its lock is free before the COMMIT, so the next "
+    "holder does not see what this one wrote. Adopt it before the transaction begins. If the lock "
+    "guards no row of this transaction, write redlock.using(durable=False).adopt(...)"
+)
+
+
+class LockInTransactionWarning(RuntimeWarning):
+    """A lock was taken inside a transaction, and is free before its COMMIT.
+
+    Python shows it once for each line that takes such a lock.
+    """
+
+
+LockInTransactionWarning.__module__ = "django_redlock.errors"
+
+
+class Place(NamedTuple):
+    """A line of code, and the globals of its module."""
+
+    file: str
+    lineno: int
+    names: dict[str, Any]
+
+
+def refuse_or_warn(
+    lock: object,
+    *,
+    durable: bool,
+    decorated: Callable[..., Any] | None = None,
+    text: str = TEXT,
+) -> None:
+    """Say that the lock is taken inside a transaction.
+
+    Args:
+        lock: what is taken.
+        durable: whether it must not be.
+        decorated: the function whose decorator takes it.
+        text: of the warning.
+
+    Raises:
+        RuntimeError: it must not be.
+    """
+    if durable:
+        msg = (
+            f"{lock!r} is durable and cannot be taken inside a transaction: it would be "
+            "released before the COMMIT"
+        )
+        raise RuntimeError(msg)
+    place = _place(sys._getframe(1), decorated)  # noqa: SLF001 - inspect's name for it is slow
+    warnings.warn_explicit(
+        text,
+        LockInTransactionWarning,
+        place.file,
+        place.lineno,
+        module=place.names.get("__name__", "<unknown>"),
+        registry=place.names.setdefault("__warningregistry__", {}),
+    )
+
+
+def _place(frame: FrameType, decorated: Callable[..., Any] | None) -> Place:
+    """Return the line of the user's code that takes the lock.
+
+    That is the line that called into this package. Where Django, Celery or an event loop called
+    a decorated function, it is the function's own; where they called something else, it is the
+    line that called them.
+    """
+    caller = _outside(frame, HELPERS) or frame
+    if _package(caller) in MACHINERY:
+        function = inspect.unwrap(decorated) if decorated is not None else None
+        code = getattr(function, "__code__", None)
+        if function is not None and code is not None:
+            return Place(code.co_filename, code.co_firstlineno, function.__globals__)
+        caller = _outside(caller, HELPERS | MACHINERY) or caller
+    return Place(caller.f_code.co_filename, caller.f_lineno, caller.f_globals)
+
+
+def _outside(frame: FrameType | None, packages: frozenset[str]) -> FrameType | None:
+    while frame is not None and _package(frame) in packages:
+        frame = frame.f_back
+    return frame
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]

@@ -12,31 +12,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, TypeVar, overload
 
-from django_redlock.core import acquire
-from django_redlock.core.errors import LeaseLost, LockTaken
+from django_redlock import events
+from django_redlock.core import acquire, hold
+from django_redlock.core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
 from django_redlock.core.names import check_names, check_no_fields, fill
 from django_redlock.core.policy import check_seconds
 from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.events import Event, EventKind, VoteCount
 from django_redlock.interruption import AsyncBlockExit, Block, BlockExit
 from django_redlock.leases import context
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.renewal import watchdog
 
-from .atomic import AtomicLock
+from .atomic import AtomicLock, refuse_or_warn
 from .callables import arguments_of, await_under, is_async, run_under
-from .durability import refuse_or_warn
-from .habits import BLOCKING, FromOtherClients, refuse_keywords, without_unknown
-from .holding import holding
-from .options import Options
+from .options import BLOCKING, FromOtherClients, Options, refuse_keywords, without_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from django_redlock.backend import Backend, Transaction
     from django_redlock.core.policy import Policy
-    from django_redlock.core.protocol import LockKeys, Steps
+    from django_redlock.core.protocol import Grant, LockKeys, Steps
     from django_redlock.inspection.state import LockState
-    from django_redlock.leases.lease import Lease
-
-    from .holding import Keep
 
 F = TypeVar("F", bound="Callable[..., Any]")
 Source: TypeAlias = "Callable[[str], Backend]"
@@ -116,14 +114,14 @@ class Lock(FromOtherClients):
         """
         if unknown:
             refuse_keywords("acquire", unknown, ["wait"])
-        return self._acquire(wait)
+        return self.hold(None, wait)
 
     @without_unknown
     async def aacquire(self, wait: float | None = None, **unknown: Never) -> Lease:
         """Take the lock as ``acquire`` does, in a task. A cancelled task leaves nothing taken."""
         if unknown:
             refuse_keywords("aacquire", unknown, ["wait"])
-        return await self._aacquire(wait)
+        return await self._ahold(None, wait)
 
     def try_acquire(self) -> Lease | None:
         """Take the lock if it is free, without waiting.
@@ -146,16 +144,18 @@ class Lock(FromOtherClients):
         except LockTaken:
             return None
 
-    def _acquire(self, wait: float | None, keep: Keep | None = None) -> Lease:
+    def hold(self, block: Block | None, wait: float | None = None) -> Lease:
+        """Take the lock, for a block, which keeps the lease before anything can interrupt."""
         backend = self._source(self._alias)
         backend.refuse_event_loop()
-        return backend.run(self._taking(backend, wait, keep))
+        return backend.run(self._taking(backend, wait, block))
 
-    def _aacquire(self, wait: float | None, keep: Keep | None = None) -> Awaitable[Lease]:
+    def _ahold(self, block: Block | None, wait: float | None = None) -> Awaitable[Lease]:
+        """Take the lock as ``hold`` does, in a task."""
         backend = self._source(self._alias)
-        return backend.arun(self._taking(backend, wait, keep))
+        return backend.arun(self._taking(backend, wait, block))
 
-    def _taking(self, backend: Backend, wait: float | None, keep: Keep | None) -> Steps[Lease]:
+    def _taking(self, backend: Backend, wait: float | None, block: Block | None) -> Steps[Lease]:
         options = self._options
         if not self._filled:
             check_no_fields(self.names)
@@ -172,11 +172,11 @@ class Lock(FromOtherClients):
             backend.policy,
             self._target(backend.policy),
             label=options.label or backend.label(),
-            ttl=backend.check_ttl(backend.ttl if options.ttl is None else options.ttl),
+            ttl=backend.ttl if options.ttl is None else backend.check_ttl(options.ttl),
             wait=wait,
             thorough=bool(options.thorough),
         )
-        return holding(backend, steps, options, keep)
+        return make_lease(backend, steps, options, block)
 
     def _target(self, policy: Policy) -> LockKeys:
         keys = self._keys
@@ -223,13 +223,6 @@ class Lock(FromOtherClients):
     else:
         __exit__ = leave
         __aexit__ = aleave
-
-    def hold(self, block: Block) -> Lease:
-        """Take the lock for a block, which keeps the lease before anything can interrupt."""
-        return self._acquire(None, block.keep)
-
-    def _ahold(self, block: Block) -> Awaitable[Lease]:
-        return self._aacquire(None, block.keep)
 
     def left(self, lease: Lease, kind: type[BaseException] | None) -> None:
         """Raise LeaseLost for a lost lease, if ``on_lost`` is "raise" and the body succeeded."""
@@ -314,3 +307,56 @@ class Lock(FromOtherClients):
         lock = Lock(self._source, self._alias, self.names, self._options, private=names)
         lock._filled, lock._decorated = True, self._decorated
         return lock
+
+
+# -- from a grant to a lease ----------------------------------------------------------------------
+
+
+def make_lease(
+    backend: Backend, steps: Steps[Grant], options: Options, block: Block | None = None
+) -> Steps[Lease]:
+    """Carry out ``steps``, make a lease of the grant, and let ``block`` keep it if that is given.
+
+    An interruption at any call leaves no name taken: there is no call between the grant and its
+    assignment to ``grant``, and from there on every way out but the last releases it.
+    """
+    on_lost = options.on_lost if callable(options.on_lost) else None
+    renew = backend.renew if options.renew is None else options.renew
+    max_hold = backend.max_hold if options.max_hold is None else options.max_hold
+    min_hold = backend.check_min_hold(options.min_hold) if options.min_hold else 0.0
+    began, grant, lease = backend.policy.clock(), None, None
+    try:
+        grant = yield from steps
+        lease = Lease(
+            backend, grant, min_hold=min_hold, renew=renew, max_hold=max_hold, on_lost=on_lost
+        )
+        if block is not None:
+            block.keep(lease)
+        if options.foreign is None:
+            context.push(lease)
+        else:
+            options.foreign(lease)
+        watchdog.watch(lease)
+        if options.foreign is None:
+            lease.tell(EventKind.ACQUIRED, since=began)  # inside: a listener may be interrupted
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        if lease is not None:
+            lease.disown()
+        if grant is not None:
+            yield from hold.release(backend.policy, grant)
+        elif isinstance(error, RedlockError) and options.foreign is None:
+            if isinstance(error, LockTaken):
+                context.explain_reentry(error)
+            _tell_refusal(backend, error, began, quiet=bool(options.quiet))
+        raise
+    return lease
+
+
+def _tell_refusal(backend: Backend, error: RedlockError, began: float, *, quiet: bool) -> None:
+    kind = EventKind.UNAVAILABLE if isinstance(error, NodesUnavailable) else EventKind.REFUSED
+    if events.wanted(kind):
+        waited, votes = backend.policy.clock() - began, VoteCount.of(error.votes)
+        event = Event(kind, backend.alias, error.name, waited, votes=votes, error=error)
+        events.tell(event, quiet=quiet and kind is EventKind.UNAVAILABLE)

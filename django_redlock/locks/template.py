@@ -8,11 +8,9 @@ from django_redlock.core import acquire
 from django_redlock.core.names import check_alias
 from django_redlock.leases.lease import Handle
 
-from .durability import ADOPTED, refuse_or_warn
-from .habits import refuse_keywords, without_unknown
-from .holding import holding
-from .lock import Lock, Source
-from .options import FOR_USERS, OnLost, Options
+from .atomic import ADOPTED, refuse_or_warn
+from .lock import Lock, Source, make_lease
+from .options import FOR_USERS, OnLost, Options, refuse_keywords, without_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,4 +138,4 @@ class LockTemplate:
             label=self._options.label or backend.label(),
             ttl=backend.check_ttl(backend.ttl if ttl is None else ttl),
         )
-        return holding(backend, steps, self._options)
+        return make_lease(backend, steps, self._options)

@@ -18,8 +18,7 @@ from asgiref.sync import iscoroutinefunction
 
 from django_redlock import redlock
 from django_redlock.core.policy import check_seconds
-from django_redlock.locks.habits import refuse_keywords, without_unknown
-from django_redlock.locks.options import OnLost
+from django_redlock.locks.options import OnLost, refuse_keywords, without_unknown
 
 from .keys import Key, Names
 from .lock import View, ViewLock

@@ -39,7 +39,7 @@ from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
 from django_redlock.interruption import Block
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import LoopWatchdog, RenewalSchedule, Watchdog, watchdog
-from django_redlock.locks import holding
+from django_redlock.locks import lock as locks
 from django_redlock.locks.lock import Lock, leave
 from django_redlock.locks.template import LockTemplate
 from django_redlock.transport import node as node_module
@@ -306,7 +306,7 @@ def break_(variant: str) -> None:
     if variant == "condition":  # what the watchdog slept on
         broken = Watchdog()
         broken._lock = threading.Condition(threading.RLock())  # type: ignore[assignment]
-        vars(holding)["watchdog"] = broken
+        vars(locks)["watchdog"] = broken
     elif variant == "event":  # what awaited a connection
         vars(node_module)["Latch"] = threading.Event
     elif variant in transactions.VARIANTS:
