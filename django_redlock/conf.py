@@ -242,7 +242,7 @@ def _group(alias: str, values: Mapping[str, Any]) -> Group:
                 "['NODES'] mixes memory:// with real nodes: write all or none as memory://"
             )
         _check_distinct(nodes)
-        from .fanout.memory.group import MemoryNodes
+        from .fanout.memory import MemoryNodes
 
         return MemoryNodes.named(nodes)
     found = []

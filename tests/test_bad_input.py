@@ -918,8 +918,8 @@ from django_redlock.backend import Backend
 from django_redlock.locks import LockTemplate
 from django_redlock.fanout.group import NodeGroup
 from django_redlock.core.policy import Policy
-from django_redlock.fanout.memory.group import MemoryNodes
-from django_redlock.fanout.memory.node import MemoryNode
+from django_redlock.fanout.memory import MemoryNodes
+from django_redlock.fanout.memory import MemoryNode
 
 urls = sys.argv[1:]
 if urls:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from .policy import milliseconds
-from .protocol import Answer, Command, LockKeys, Request, Vote, message
+from .protocol import Answer, Command, LockKeys, Request, Vote, Wire, message
 from .reasons import Reason, ReasonCode, because
 
 # An enum's member costs five times a name.
@@ -74,6 +74,12 @@ def grant_number(item: object) -> int:
     return 0
 
 
+def items_of(request: Request, reply: list[Any], count: int) -> list[Any] | None:
+    """Return what follows the outcome of a reply that is a YES with so many items; else None."""
+    items = reply[2:]
+    return items if reply[1] == request.done and len(items) == count else None
+
+
 def wakeup_vote(node: str, item: object) -> Vote | None:
     """Return a vote with what was found in a queue, as text."""
     return Vote(node, YES, result=item.decode("ascii", "replace")) if is_bytes(item) else None
@@ -95,8 +101,8 @@ def _counted(node: str, request: Request, reply: list[Any]) -> Vote | None:
     """Return the vote in a reply that is a number of keys, or GONE."""
     if reply[1] != request.done:
         return _gone(node, reply)
-    fits = len(reply) == 3 and is_count(reply[2], request.count)  # noqa: PLR2004 - nonce, outcome, it
-    return Vote(node, YES) if fits else None
+    items = items_of(request, reply, 1)
+    return Vote(node, YES) if items and is_count(items[0], request.count) else None
 
 
 @message
@@ -104,10 +110,6 @@ class NamesRequest(Request):
     """A request about the names of one lock."""
 
     target: LockKeys
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.target.held, *self.target.keys)
 
     @property
     def count(self) -> int:
@@ -124,8 +126,8 @@ class NamesRequest(Request):
 class Acquire(NamesRequest):
     """Grant all names to the nonce, or none.
 
-    A YES has the ``fence``. A refusal has ``left``, ``holder``, ``owner``, ``which`` and
-    ``private``.
+    A YES has the ``fence``. A refusal has ``left``, ``holder``, ``owner`` and ``which``; its result
+    is True if that name is private.
 
     Attributes:
         wish: the caller's wall clock, for the grant number.
@@ -149,15 +151,9 @@ class Acquire(NamesRequest):
     opener: str = ""
     waits: int = 0
 
-    @property
-    def keys(self) -> tuple[str, ...]:
+    def wire(self) -> Wire:
         target = self.target
-        return (target.fences, target.held, target.waits, *target.keys)
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        target = self.target
-        return (
+        return (target.fences, target.held, target.waits, *target.keys), (
             str(self.wish),
             str(self.slack),
             str(self.ttl),
@@ -198,7 +194,7 @@ class Acquire(NamesRequest):
             owner=owner.decode("ascii"),
             which=which,
             reason=reason,
-            private=which < self.target.private,
+            result=which < self.target.private or None,
         )
 
 
@@ -223,19 +219,17 @@ class Raise(NamesRequest):
 
     token: int
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.target.fences, *self.target.keys)
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return (str(self.token), *[str(field) for field in self.target.fields])
+    def wire(self) -> Wire:
+        return (self.target.fences, *self.target.keys), (
+            str(self.token),
+            *[str(field) for field in self.target.fields],
+        )
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         if reply[1] != self.done:
             return _gone(node, reply)
-        fits = len(reply) == 3 and grant_number(reply[2])  # noqa: PLR2004 - nonce, outcome, number
-        return Vote(node, YES) if fits else None
+        items = items_of(self, reply, 1)
+        return Vote(node, YES) if items and grant_number(items[0]) else None
 
 
 # -- holding ----------------------------------------------------------------------------------
@@ -274,29 +268,23 @@ class Extend(Request):
 
     leases: Sequence[Extension]
 
-    @property
-    def keys(self) -> tuple[str, ...]:
+    def wire(self) -> Wire:
         keys = [self.leases[0].target.held]
         for lease in self.leases:
             keys += lease.target.keys
-        return tuple(keys)
-
-    @property
-    def argv(self) -> tuple[str, ...]:
         argv: list[str] = []
         for nonce, target, ttl in self.leases:
             argv += [nonce, str(ttl), str(len(target.names)), *target.names]
-        return tuple(argv)
+        return tuple(keys), tuple(argv)
 
     @property
     def count(self) -> int:
         return len(self.leases)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        if reply[1] != self.done or len(reply) != 4:  # noqa: PLR2004 - as unpacked below
+        if (items := items_of(self, reply, 2)) is None:
             return None
-        _, _, kept, free = reply
-        count = self.count
+        (kept, free), count = items, self.count
         # A node with five votes on a lease would be a majority: the ones are added up.
         if not (isinstance(kept, list) and len(kept) == count and all(map(is_outcome, kept))):
             return None
@@ -323,15 +311,16 @@ class Heal(NamesRequest):
     ttl: int
     label: str
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.target.fences, self.target.held, *self.target.keys)
-
-    @property
-    def argv(self) -> tuple[str, ...]:
+    def wire(self) -> Wire:
         target = self.target
         fields = [str(field) for field in target.fields]
-        return (str(self.fence), str(self.ttl), self.label, *fields, *target.names)
+        return (self.target.fences, self.target.held, *self.target.keys), (
+            str(self.fence),
+            str(self.ttl),
+            self.label,
+            *fields,
+            *target.names,
+        )
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         return _counted(node, self, reply) or _emptied(node, reply)
@@ -342,7 +331,7 @@ class Heal(NamesRequest):
 
 @message
 class Release(NamesRequest):
-    """Free each key that has this nonce, and wake the next waiters; a vote tells how many.
+    """Free each key that has this nonce, and wake the next waiters; the result is how many, if any.
 
     Attributes:
         reserve: for how long a name that has a waiter is kept for it; never a private one.
@@ -356,14 +345,13 @@ class Release(NamesRequest):
     reserve: int = 0
     wake: Container[int] | None = None
 
-    @property
-    def keys(self) -> tuple[str, ...]:
+    def wire(self) -> Wire:
         target = self.target
-        return (target.held, target.waits, *target.keys, *target.queues)
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return (str(self.reserve), self.flags, *self.target.names)
+        return (target.held, target.waits, *target.keys, *target.queues), (
+            str(self.reserve),
+            self.flags,
+            *self.target.names,
+        )
 
     @property
     def flags(self) -> str:
@@ -380,13 +368,13 @@ class Release(NamesRequest):
         _, outcome, woken = reply
         if outcome == self.done:
             return freed(node, woken)
-        return Vote(node, NO, reason=GONE, woken=woken) if outcome == b"GONE" else None
+        return Vote(node, NO, reason=GONE, result=woken or None) if outcome == b"GONE" else None
 
 
 @functools.lru_cache(maxsize=1024)  # one for many releases, as ``quorum.counting``
 def freed(node: str, woken: int) -> Vote:
     """Return the vote of a node that released, with for how many names it found a waiter."""
-    return Vote(node, YES, woken=woken)
+    return Vote(node, YES, result=woken or None)
 
 
 def waking_reply(usual: bytes) -> bytes:
@@ -403,9 +391,8 @@ class Rest(NamesRequest):
 
     rest: int
 
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return (str(self.rest), *self.target.names)
+    def wire(self) -> Wire:
+        return (self.target.held, *self.target.keys), (str(self.rest), *self.target.names)
 
     def later(self, seconds: float) -> Request:
         return replace(self, rest=max(1, self.rest - milliseconds(seconds)))
@@ -420,13 +407,8 @@ class Return(NamesRequest):
 
     old: str
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return self.target.keys
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return (self.old,)
+    def wire(self) -> Wire:
+        return self.target.keys, (self.old,)
 
 
 @message
@@ -439,9 +421,8 @@ class Complete(NamesRequest):
 
     life: int
 
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return (str(self.life), *self.target.names)
+    def wire(self) -> Wire:
+        return (self.target.held, *self.target.keys), (str(self.life), *self.target.names)
 
 
 # -- marking queued tasks ---------------------------------------------------------------------
@@ -471,13 +452,8 @@ class Mark(Request):
     task: str
     task_id: str
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.index, self.mark, *self.locks)
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return (str(self.ttl), self.task, self.task_id)
+    def wire(self) -> Wire:
+        return (self.index, self.mark, *self.locks), (str(self.ttl), self.task, self.task_id)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         outcome, items = reply[1], reply[2:]
@@ -510,13 +486,8 @@ class Unmark(Request):
     mark: str
     whose: str = ""
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.index, self.mark)
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return (self.whose,)
+    def wire(self) -> Wire:
+        return (self.index, self.mark), (self.whose,)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         return _counted(node, self, reply)
@@ -541,18 +512,15 @@ class Look(Request):
     which: int
     waits: int
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.target.waits, self.target.keys[self.which])
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return (str(self.waits), self.target.names[self.which])
+    def wire(self) -> Wire:
+        return (self.target.waits, self.target.keys[self.which]), (
+            str(self.waits),
+            self.target.names[self.which],
+        )
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        if reply[1] != self.done or len(reply) != 3:  # noqa: PLR2004 - nonce, outcome, pttl
-            return None
-        return Vote(node, YES, left=seconds_left(reply[2])) if is_pttl(reply[2]) else None
+        items = items_of(self, reply, 1)
+        return Vote(node, YES, left=seconds_left(items[0])) if items and is_pttl(items[0]) else None
 
 
 @message
@@ -564,18 +532,12 @@ class Claim(Request):
 
     queue: str
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.queue,)
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return ()
+    def wire(self) -> Wire:
+        return (self.queue,), ()
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        if reply[1] != self.done or len(reply) != 3:  # noqa: PLR2004 - nonce, outcome, wake-up
-            return None
-        return wakeup_vote(node, reply[2])
+        items = items_of(self, reply, 1)
+        return wakeup_vote(node, items[0]) if items else None
 
 
 # -- reading, for people ----------------------------------------------------------------------
@@ -638,22 +600,17 @@ class Survey(Request):
     limit: int
     names: Sequence[str] = ()
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.held,)
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return (self.prefix, str(self.limit), *self.names)
+    def wire(self) -> Wire:
+        return (self.held,), (self.prefix, str(self.limit), *self.names)
 
     @property
     def count(self) -> int:
         return len(self.names) or self.limit
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        if reply[1] != self.done or len(reply) != 4:  # noqa: PLR2004 - as unpacked below
+        if (items := items_of(self, reply, 2)) is None:
             return None
-        _, _, rows, looked_at = reply
+        rows, looked_at = items
         if not (is_count(looked_at, self.count) and _are_rows(rows, self.count, _is_lock)):
             return None
         return Vote(node, YES, result=Found(rows, looked_at))
@@ -674,13 +631,8 @@ class Index(Request):
     held: str
     most: int
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.held,)
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return (str(self.most),)
+    def wire(self) -> Wire:
+        return (self.held,), (str(self.most),)
 
     @property
     def count(self) -> int:
@@ -709,13 +661,8 @@ class Tasks(Request):
     most: int = 0
     names: Sequence[str] = ()
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.index,)
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return (self.prefix, str(self.most), *self.names)
+    def wire(self) -> Wire:
+        return (self.index,), (self.prefix, str(self.most), *self.names)
 
     @property
     def count(self) -> int:
@@ -734,21 +681,15 @@ class Memory(Request):
 
     held: str
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.held,)
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return ()
+    def wire(self) -> Wire:
+        return (self.held,), ()
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        if reply[1] != self.done or len(reply) != 3:  # noqa: PLR2004 - nonce, outcome, a list
+        items = items_of(self, reply, 1)
+        facts = items[0] if items else None
+        if not (isinstance(facts, list) and len(facts) == 3):  # noqa: PLR2004 - as unpacked
             return None
-        items = reply[2]
-        if not (isinstance(items, list) and len(items) == 3):  # noqa: PLR2004 - as unpacked
-            return None
-        limit, policy, evicted = items
+        limit, policy, evicted = facts
         fits = is_count(limit, MOST_NUMBER) and is_count(evicted, MOST_NUMBER)
         if not (fits and is_bytes(policy)):
             return None
@@ -758,9 +699,9 @@ class Memory(Request):
 def _page(
     node: str, request: Request, reply: list[Any], fits: Callable[[object], bool]
 ) -> Vote | None:
-    if reply[1] != request.done or len(reply) != 4:  # noqa: PLR2004 - as unpacked below
+    if (items := items_of(request, reply, 2)) is None:
         return None
-    _, _, rows, after = reply
+    rows, after = items
     if not (is_count(after, MOST_NUMBER) and _are_rows(rows, request.count, fits)):
         return None
     return Vote(node, YES, result=Page(rows, after))

@@ -185,8 +185,8 @@ def remove(
 ) -> Steps[Sequence[Vote]]:
     """Remove the mark of a nonce or of a task id, or without both any mark; return the votes."""
     whose = task_id or ("" if nonce else ANYBODYS)
-    ask = unmark(policy, key, nonce or policy.nonce(), whose=whose)
-    return (yield from insist(ask))
+    request = unmark(policy, key, nonce or policy.nonce(), whose=whose)
+    return (yield from insist(request))
 
 
 def marked_or_not(votes: Votes, majority: int) -> bool:
@@ -247,7 +247,7 @@ def complete(policy: Policy, grant: Grant, *, life: float) -> Steps[Sequence[Vot
         life: seconds after which the nodes forget the records; not bounded by MAX_TTL, for they
             are no leases.
     """
-    ask = Complete(
+    request = Complete(
         grant.nonce,
         counting(recorded_or_not, policy.majority),
         grant.target,
@@ -255,7 +255,7 @@ def complete(policy: Policy, grant: Grant, *, life: float) -> Steps[Sequence[Vot
         to=grant.touched,
         lasts=policy.max_ttl,
     )
-    return (yield from insist(ask))
+    return (yield from insist(request))
 
 
 def recorded_or_not(votes: Votes, majority: int) -> bool:

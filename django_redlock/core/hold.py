@@ -112,32 +112,32 @@ def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Seq
     """
     rest = milliseconds(grant.since + min_hold - policy.clock())
     target, touched = grant.target, grant.touched
-    ask: Request = hand_over(policy, target, grant.nonce, touched)
+    request: Request = hand_over(policy, target, grant.nonce, touched)
     if rest > 0:
         decided, lasts = counting(heard, policy.majority), policy.max_ttl
-        ask = Rest(grant.nonce, decided, target, rest, to=touched, lasts=lasts)
+        request = Rest(grant.nonce, decided, target, rest, to=touched, lasts=lasts)
     try:
-        votes: Sequence[Vote] = yield ask
-        if votes[ask.first].woken:  # the node of the queue has woken a waiter
+        votes: Sequence[Vote] = yield request
+        if votes[request.first].woken:  # the node of the queue has woken a waiter
             policy.handed_over.note(target.names, grant.since, policy.clock())
         if grant.unswapped:  # the giver's key would stay there for its ttl
             yield undo(policy, target, grant.old, grant.unswapped, wake=())
     except GeneratorExit:
         raise
     except BaseException:
-        yield ask  # unknown what arrived; asking twice does no harm
+        yield request  # unknown what arrived; sending it twice does no harm
         raise
     return votes
 
 
-def insist(ask: Request) -> Steps[Sequence[Vote]]:
+def insist(request: Request) -> Steps[Sequence[Vote]]:
     """Put a request that may be put twice; after an interruption, once more. Return the votes."""
     try:
-        votes: Sequence[Vote] = yield ask
+        votes: Sequence[Vote] = yield request
     except GeneratorExit:
         raise
     except BaseException:
-        yield ask  # unknown what arrived; asking twice does no harm
+        yield request  # unknown what arrived; sending it twice does no harm
         raise
     return votes
 
@@ -203,13 +203,13 @@ def extend_many(
     policy: Policy,
     leases: Sequence[Holding],
     ttls: Sequence[float],
-    told: Callable[[int, Outcome], object] = lambda _, __: None,
+    notify: Callable[[int, Outcome], object] = lambda _, __: None,
     later: Callable[[int, frozenset[int]], object] | None = None,
 ) -> Steps[list[Outcome]]:
     """Prolong each lease to its ttl, in seconds from now; return the outcomes, in order.
 
     Args:
-        told: called with a lease's index and its outcome as soon as that is known: no lease waits
+        notify: called with a lease's index and its outcome as soon as that is known: no lease waits
             until others are healed.
         later: called with the index of a lease that is prolonged, and the nodes on which its names
             are free: the caller heals it when no renewal waits. None: it is healed here.
@@ -217,41 +217,41 @@ def extend_many(
     start = policy.clock()
     outcomes = _over(leases, start)
     for i, over in outcomes.items():
-        told(i, over)
-    asked = [i for i in range(len(leases)) if i not in outcomes]
+        notify(i, over)
+    held = [i for i in range(len(leases)) if i not in outcomes]
     votes: Sequence[Vote] = ()
-    if asked:
-        votes = yield _extension(policy, [(leases[i].grant, ttls[i]) for i in asked])
-    now, kept, free = policy.clock(), _kept(votes, len(asked)), _free(votes)
+    if held:
+        votes = yield _extension(policy, [(leases[i].grant, ttls[i]) for i in held])
+    now, kept, free = policy.clock(), _kept(votes, len(held)), _free(votes)
     wounded: list[tuple[int, frozenset[int], list[Vote]]] = []
-    for place, i in enumerate(asked):
+    for place, i in enumerate(held):
         if kept[place] >= policy.majority and place not in free and now < leases[i].grant.deadline:
             outcomes[i] = _prolonged(policy, leases[i], start, ttls[i])  # as nearly always
         else:
-            said = _told(votes, place)
-            outcomes[i] = _outcome(policy, leases[i], said, start=start, ttl=ttls[i])
+            own = _votes_on(votes, place)
+            outcomes[i] = _outcome(policy, leases[i], own, start=start, ttl=ttls[i])
             # With no node that kept it, its keys may have been deleted by hand on all.
             if place in free and kept[place] and not isinstance(outcomes[i], LeaseLost):
                 if later is not None and isinstance(outcomes[i], Grant):
                     later(i, free[place])
                 else:
-                    wounded.append((i, free[place], said))
+                    wounded.append((i, free[place], own))
                 if isinstance(outcomes[i], NodesUnavailable):
-                    continue  # told when it is healed, or not
-        told(i, outcomes[i])
-    for i, places, said in wounded:
-        healed = yield from _heal(policy, leases[i], said, places, ttls[i])
+                    continue  # notified when it is healed, or not
+        notify(i, outcomes[i])
+    for i, places, own in wounded:
+        healed = yield from _heal(policy, leases[i], own, places, ttls[i])
         outcome = outcomes[i]
         if isinstance(outcome, Grant):
             outcomes[i] = outcome._replace(touched=leases[i].grant.touched)
         else:
             outcomes[i] = _outcome(policy, leases[i], healed, start=start, ttl=ttls[i])
-            told(i, outcomes[i])
+            notify(i, outcomes[i])
     return [outcomes[i] for i in range(len(leases))]
 
 
 def _over(leases: Sequence[Holding], now: float) -> dict[int, Outcome]:
-    """Return the outcomes of the leases that are over before they are asked about."""
+    """Return the outcomes of the leases that are over before the request is sent."""
     return {
         i: LeaseLost(because(ReasonCode.OVER_BEFORE_ASKED), name=lease.grant.target.name)
         for i, lease in enumerate(leases)
@@ -259,11 +259,11 @@ def _over(leases: Sequence[Holding], now: float) -> dict[int, Outcome]:
     }
 
 
-def _extension(policy: Policy, asked: Sequence[tuple[Grant, float]]) -> Request:
+def _extension(policy: Policy, leases: Sequence[tuple[Grant, float]]) -> Request:
     return Extend(
         policy.nonce(),
         partial(kept_or_not, majority=policy.majority),
-        [Extension(grant.nonce, grant.target, milliseconds(ttl)) for grant, ttl in asked],
+        [Extension(grant.nonce, grant.target, milliseconds(ttl)) for grant, ttl in leases],
         worth=some_unheard,  # a node that is a little late may say that names are free
     )
 
@@ -284,8 +284,8 @@ def _free(votes: Sequence[Vote]) -> dict[int, frozenset[int]]:
     return {place: frozenset(nodes) for place, nodes in found.items()}
 
 
-def _told(votes: Sequence[Vote], place: int) -> list[Vote]:
-    """Return the votes on one lease of those that were asked about."""
+def _votes_on(votes: Sequence[Vote], place: int) -> list[Vote]:
+    """Return the votes on one of the leases in the request."""
     return [
         vote
         if vote.answer is not Answer.YES
@@ -308,8 +308,8 @@ def _outcome(
         return _prolonged(policy, lease, start, ttl)
     if majority_denies(votes, policy.majority):
         return LeaseLost(because(ReasonCode.DENIED), name=name, votes=votes)
-    answered = sum(vote.answer is not Answer.UNKNOWN for vote in votes)
-    reason = because(ReasonCode.NOT_EXTENDED, votes=answered, size=policy.size)
+    heard = sum(vote.answer is not Answer.UNKNOWN for vote in votes)
+    reason = because(ReasonCode.NOT_EXTENDED, votes=heard, size=policy.size)
     return NodesUnavailable(reason, name=name, votes=votes)
 
 
@@ -323,14 +323,14 @@ def _prolonged(policy: Policy, lease: Holding, start: float, ttl: float) -> Gran
 
 
 def heal(policy: Policy, lease: Holding, places: frozenset[int], ttl: float) -> Steps[None]:
-    """Put a lease that was prolonged back on the nodes that said its names are free."""
+    """Put a lease that was prolonged back on the nodes that own its names are free."""
     yield from _heal(policy, lease, (), places, ttl)
 
 
 def _heal(
     policy: Policy, lease: Holding, votes: Sequence[Vote], places: frozenset[int], ttl: float
 ) -> Steps[Sequence[Vote]]:
-    """Put a lease back on the nodes that said its names are free; return the votes with theirs.
+    """Put a lease back on the nodes that own its names are free; return the votes with theirs.
 
     The nodes join ``touched`` first, so a later release goes to them, too. A lease that has ended
     when the votes come, or has freed some of its names, may have overtaken the heal: the nodes

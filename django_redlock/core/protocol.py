@@ -49,9 +49,7 @@ class Vote(NamedTuple):
         which: the index of the refused name.
         reason: why it is not a YES, where more is known than that.
         sent: whether the node may have received the command at all.
-        private: whether the refused name is one of the package's own.
-        woken: for how many names a release found a waiter.
-        result: what a node says to a request that reads, and to ``Extend``; see its class.
+        result: what a node says besides; see the class of the request.
     """
 
     node: str
@@ -63,9 +61,17 @@ class Vote(NamedTuple):
     which: int = 0
     reason: Reason | None = None
     sent: bool = True
-    private: bool = False
-    woken: int = 0
     result: Any = None
+
+    @property
+    def woken(self) -> int:
+        """Return for how many names a release found a waiter."""
+        return self.result if type(self.result) is int else 0
+
+    @property
+    def private(self) -> bool:
+        """Return True if the name for which the node refused is one of the package's own."""
+        return self.result is True
 
     @property
     def code(self) -> str:
@@ -116,6 +122,9 @@ TAKING: Final = frozenset({Command.GRANT, Command.HEAL, Command.MARK})
 WITH_EPOCH: Final = frozenset({Command.GRANT, Command.HEAL})
 
 
+Wire: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+
+
 @dataclass_transform(frozen_default=True)
 def message(cls: type[T]) -> type[T]:
     """Make a class of messages: fields that are never set again.
@@ -162,15 +171,17 @@ class Request:
     still: Callable[[], bool] | None = None
     each: Mapping[int, int] | None = None
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Return the keys, as the script's head comment lists them."""
+    def wire(self) -> Wire:
+        """Return the keys and arguments of the script, as its head comment lists them.
+
+        The arguments lack the nonce, which is the first, and what is each node's own, the last.
+        """
         raise NotImplementedError
 
     @property
-    def argv(self) -> tuple[str, ...]:
-        """Return the arguments behind the nonce, without the last one that is a node's own."""
-        raise NotImplementedError
+    def keys(self) -> tuple[str, ...]:
+        """Return the keys."""
+        return self.wire()[0]
 
     @property
     def count(self) -> int:

@@ -74,23 +74,23 @@ def recorded_or_heard(votes: Votes, majority: int) -> bool:  # noqa: ARG001 - as
 
 
 def has_record(votes: Votes) -> bool:
-    """Tell whether a node has the record that the work is done; one is enough.
+    """Return True if a node has the record that the work is done; one is enough.
 
-    The record was written on all nodes that could be reached, and some may have lost it since. No
-    node has it that was not told so by the holder.
+    The holder wrote the record to all nodes that it could reach, and some may have lost it since.
+    A node can have it from the holder alone.
     """
-    for vote in votes:  # a generator costs more, and each lock asks this
+    for vote in votes:  # a generator costs more, and each lock calls this
         if vote is not None and vote.answer is NO and vote.code == ReasonCode.RECORDED:
             return True
     return False
 
 
 def unheard(votes: Votes, majority: int, *, patient: bool) -> bool:
-    """Tell whether a vote not yet heard still matters, though the outcome is clear.
+    """Return True if a vote that is not heard yet still matters, though the outcome is clear.
 
-    Where no majority can be asked, each does: the error names the nodes that could vote. And for a
-    caller that will wait: a node that has refused needs no undoing, and no look if the wait queue
-    is there.
+    Where no majority can vote, each vote matters: the error names the nodes that could vote. For a
+    caller that will wait, a refusal matters: that node needs no undo, and no look if it has the
+    wait queue.
     """
     yes, no, rest = count(votes)
     if yes + no + rest < majority:
@@ -99,7 +99,7 @@ def unheard(votes: Votes, majority: int, *, patient: bool) -> bool:
 
 
 def is_split(votes: Sequence[Vote], majority: int, *, surely: bool) -> bool:
-    """Tell whether no attempt has the names: some nodes granted them here, no majority to another.
+    """Return True if the nodes are split: we hold some of them, and nobody holds a majority.
 
     With ``surely``, the nodes that were not heard cannot make that majority either.
     """
@@ -235,5 +235,5 @@ def some_unheard(votes: Votes) -> bool:
 
 
 def all_heard(votes: Votes) -> bool:
-    """Tell whether every node has been heard that was asked."""
+    """Return True if every node has been heard."""
     return None not in votes

@@ -50,259 +50,112 @@ class ReasonCode(enum.StrEnum):
         self.sentence, self.action, self.kind, self.brief = sentence, action, kind, brief
         return self
 
+    # fmt: off
     # A node cannot be reached.
     DOWN = ("down", "down", "", SILENT)
     CONNECTION_REFUSED = ("connection_refused", "connection refused", CORRECT, SILENT)
     NO_SUCH_SOCKET = ("no_such_socket", "no such socket", CORRECT, SILENT)
-    NO_SUCH_HOST = (
-        "no_such_host",
-        "no such host",
-        "correct its host in NODES, or repair the name service",
-        SILENT,
-    )
-    NO_ROUTE = (
-        "no_route",
-        "no route to host",
-        "repair the network, or correct its host in NODES",
-        SILENT,
-    )
-    CONNECT_TIMEOUT = (
-        "connect_timeout",
-        "no answer while connecting",
-        "look whether the server hangs, or a firewall drops packets",
-        SILENT | SET_UP,
-    )
+    NO_SUCH_HOST = ("no_such_host", "no such host",
+        "correct its host in NODES, or repair the name service", SILENT)
+    NO_ROUTE = ("no_route", "no route to host", "repair the network, or correct its host in NODES",
+        SILENT)
+    CONNECT_TIMEOUT = ("connect_timeout", "no answer while connecting",
+        "look whether the server hangs, or a firewall drops packets", SILENT | SET_UP)
     CONNECT_FAILED = ("connect_failed", "{text}", "correct its entry in NODES", SILENT | SET_UP)
-    CONNECT_RAISED = (
-        "connect_raised",
-        "connecting raised {text}; look through OPTIONS, and the URL's query",
-        "",
-        SILENT | SET_UP,
-    )
+    CONNECT_RAISED = ("connect_raised",
+        "connecting raised {text}; look through OPTIONS, and the URL's query", "", SILENT | SET_UP)
     CONNECTING = ("connecting", "no connection within {seconds:g} s", "", SILENT | SET_UP)
     NEVER_REACHED = ("never_reached", "never reached", "", SILENT)
     CONNECTION_LOST = ("connection_lost", "connection lost: {text}", CORRECT, SILENT)
     CONNECTION_CLOSED = ("connection_closed", "connection closed by the node", CORRECT, SILENT)
     # It replies, but is not what the settings say.
-    NOT_TLS = (
-        "not_tls",
-        "does not speak TLS; begin its URL with redis://, or name its TLS port",
-        "",
-        SET_UP,
-    )
-    PERHAPS_NOT_TLS = (
-        "perhaps_not_tls",
-        "does not answer in TLS; if that port has none, begin its URL with "
-        "redis://; if it wants a certificate of ours, name one in OPTIONS['ssl_certfile']",
-        "",
-        SET_UP,
-    )
-    TLS = (
-        "tls",
-        "speaks TLS; begin its URL with rediss://, or name its port without TLS",
-        "",
-        SET_UP,
-    )
-    PERHAPS_TLS = (
-        "perhaps_tls",
-        "closed the connection before it answered; if that port expects TLS, "
-        "begin its URL with rediss://",
-        "",
-        SET_UP,
-    )
-    UNTRUSTED = (
-        "untrusted",
-        "nobody vouches for its certificate ({text}); name its CA in OPTIONS['ssl_ca_certs']",
-        "",
-        SET_UP,
-    )
-    OTHER_HOST = (
-        "other_host",
-        "its certificate is for another host ({text}); name that one in NODES, "
-        "or give it a certificate for this one",
-        "",
-        SET_UP,
-    )
-    EXPIRED = (
-        "expired",
-        "its certificate is not valid today ({text}); renew it, or set this machine's clock",
-        "",
-        SET_UP,
-    )
-    CERTIFICATE_NEEDED = (
-        "certificate_needed",
-        "wants a certificate of ours; name one in "
-        "OPTIONS['ssl_certfile'] and OPTIONS['ssl_keyfile']",
-        "",
-        SET_UP,
-    )
-    WEB_SERVER = (
-        "web_server",
-        "is a web server, not Redis or Valkey; correct host and port in NODES",
-        "",
-        SET_UP,
-    )
-    NOT_A_NODE = (
-        "not_a_node",
-        "answers, but not as Redis or Valkey; correct host and port in NODES",
-        "",
-        SET_UP,
-    )
+    NOT_TLS = ("not_tls", "does not speak TLS; begin its URL with redis://, or name its TLS port",
+        "", SET_UP)
+    PERHAPS_NOT_TLS = ("perhaps_not_tls", "does not answer in TLS; if that port has none, begin "
+        "its URL with redis://; if it wants a certificate of ours, name one in "
+        "OPTIONS['ssl_certfile']", "", SET_UP)
+    TLS = ("tls", "speaks TLS; begin its URL with rediss://, or name its port without TLS", "",
+        SET_UP)
+    PERHAPS_TLS = ("perhaps_tls", "closed the connection before it answered; if that port "
+        "expects TLS, begin its URL with rediss://", "", SET_UP)
+    UNTRUSTED = ("untrusted",
+        "nobody vouches for its certificate ({text}); name its CA in OPTIONS['ssl_ca_certs']", "",
+        SET_UP)
+    OTHER_HOST = ("other_host", "its certificate is for another host ({text}); name that one in "
+        "NODES, or give it a certificate for this one", "", SET_UP)
+    EXPIRED = ("expired",
+        "its certificate is not valid today ({text}); renew it, or set this machine's clock", "",
+        SET_UP)
+    CERTIFICATE_NEEDED = ("certificate_needed", "wants a certificate of ours; name one in "
+        "OPTIONS['ssl_certfile'] and OPTIONS['ssl_keyfile']", "", SET_UP)
+    WEB_SERVER = ("web_server",
+        "is a web server, not Redis or Valkey; correct host and port in NODES", "", SET_UP)
+    NOT_A_NODE = ("not_a_node",
+        "answers, but not as Redis or Valkey; correct host and port in NODES", "", SET_UP)
     SENTINEL = ("sentinel", f"is a Sentinel, which holds no locks; {SERVERS}", "", SET_UP)
-    PERHAPS_SENTINEL = (
-        "perhaps_sentinel",
-        f"has no command SELECT, so it is probably a Sentinel; {SERVERS}",
-        "",
-        SET_UP,
-    )
-    STRANGE_INFO = (
-        "strange_info",
-        "its INFO is not that of a Redis or Valkey server",
-        ELSEWHERE,
-        SET_UP,
-    )
-    STRANGE_TIME = (
-        "strange_time",
-        "its TIME is not that of a Redis or Valkey server",
-        ELSEWHERE,
-        SET_UP,
-    )
-    NO_SUCH_DATABASE = (
-        "no_such_database",
-        "has no database of that number; correct it in NODES",
-        "",
-        SET_UP,
-    )
-    UNSENDABLE = (
-        "unsendable",
-        "its host, USERNAME or PASSWORD has characters that cannot be sent",
-        "",
-        SET_UP,
-    )
-    LOGIN_REFUSED = (
-        "login_refused",
-        "refuses the username or password; correct USERNAME and PASSWORD in "
-        "NODES, or what the credential_provider in OPTIONS gives",
-        "",
-        SET_UP,
-    )
-    NO_PASSWORD_THERE = (
-        "no_password_there",
-        "has no password for that user; set one there, or remove PASSWORD from NODES",
-        "",
-        SET_UP,
-    )
-    PASSWORD_NEEDED = (
-        "password_needed",
-        "NOAUTH: asks for a password; set PASSWORD for it in NODES",
-        "",
-        SET_UP,
-    )
+    PERHAPS_SENTINEL = ("perhaps_sentinel",
+        f"has no command SELECT, so it is probably a Sentinel; {SERVERS}", "", SET_UP)
+    STRANGE_INFO = ("strange_info", "its INFO is not that of a Redis or Valkey server", ELSEWHERE,
+        SET_UP)
+    STRANGE_TIME = ("strange_time", "its TIME is not that of a Redis or Valkey server", ELSEWHERE,
+        SET_UP)
+    NO_SUCH_DATABASE = ("no_such_database", "has no database of that number; correct it in NODES",
+        "", SET_UP)
+    UNSENDABLE = ("unsendable",
+        "its host, USERNAME or PASSWORD has characters that cannot be sent", "", SET_UP)
+    LOGIN_REFUSED = ("login_refused", "refuses the username or password; correct USERNAME and "
+        "PASSWORD in NODES, or what the credential_provider in OPTIONS gives", "", SET_UP)
+    NO_PASSWORD_THERE = ("no_password_there",
+        "has no password for that user; set one there, or remove PASSWORD from NODES", "", SET_UP)
+    PASSWORD_NEEDED = ("password_needed",
+        "NOAUTH: asks for a password; set PASSWORD for it in NODES", "", SET_UP)
     # It may not vote.
-    RESTART_GUARD = (
-        "restart_guard",
+    RESTART_GUARD = ("restart_guard",
         "restart guard: started or emptied a short while ago, {seconds:.1f} s left",
-        "wait, it votes by itself when they are over",
-        0,
-        "restart guard",
-    )
+        "wait, it votes by itself when they are over", 0, "restart guard")
     EMPTIED = ("emptied", "lost its data; the restart guard counts from now")
-    CLOCK_AHEAD = (
-        "clock_ahead",
-        "its clock is {seconds:.1f} s ahead of this machine's: let NTP set the "
-        "wrong one (CLOCK_SKEW allows {skew:g} s)",
-        "",
-        0,
-        "clock {seconds:.1f} s ahead",
-    )
-    CLOCK_BEHIND = (
-        "clock_behind",
-        "its clock is {seconds:.1f} s behind this machine's: let NTP set the "
-        "wrong one (CLOCK_SKEW allows {skew:g} s)",
-        "",
-        0,
-        "clock {seconds:.1f} s behind",
-    )
-    OUR_CLOCK_AHEAD = (
-        "our_clock_ahead",
-        "this machine's clock is {seconds:.1f} s ahead of most nodes' clocks: let NTP set it",
-        "",
-        0,
-        "clock {behind:.1f} s behind",
-    )
-    OUR_CLOCK_BEHIND = (
-        "our_clock_behind",
-        "this machine's clock is {seconds:.1f} s behind most nodes' clocks: let NTP set it",
-        "",
-        0,
-        "clock {ahead:.1f} s ahead",
-    )
-    CLUSTER = (
-        "cluster",
-        "is a cluster node; Redlock needs independent masters",
-        INDEPENDENT,
-        SET_UP,
-    )
+    CLOCK_AHEAD = ("clock_ahead", "its clock is {seconds:.1f} s ahead of this machine's: let NTP "
+        "set the wrong one (CLOCK_SKEW allows {skew:g} s)", "", 0, "clock {seconds:.1f} s ahead")
+    CLOCK_BEHIND = ("clock_behind", "its clock is {seconds:.1f} s behind this machine's: let NTP "
+        "set the wrong one (CLOCK_SKEW allows {skew:g} s)", "", 0, "clock {seconds:.1f} s behind")
+    OUR_CLOCK_AHEAD = ("our_clock_ahead",
+        "this machine's clock is {seconds:.1f} s ahead of most nodes' clocks: let NTP set it", "",
+        0, "clock {behind:.1f} s behind")
+    OUR_CLOCK_BEHIND = ("our_clock_behind",
+        "this machine's clock is {seconds:.1f} s behind most nodes' clocks: let NTP set it", "", 0,
+        "clock {ahead:.1f} s ahead")
+    CLUSTER = ("cluster", "is a cluster node; Redlock needs independent masters", INDEPENDENT,
+        SET_UP)
     REPLICA = ("replica", "is a replica; Redlock needs independent masters", INDEPENDENT, SET_UP)
-    PROMOTED = (
-        "promoted",
-        "is a promoted replica and may lack what its master had granted",
-        f"{INDEPENDENT}, or delete its dump.rdb and restart it",
-        SET_UP,
-    )
+    PROMOTED = ("promoted", "is a promoted replica and may lack what its master had granted",
+        f"{INDEPENDENT}, or delete its dump.rdb and restart it", SET_UP)
     DUPLICATE = ("duplicate", "is the same server as {first}; list every node once", "", SET_UP)
     # It replies with an error.
-    WRONG_TYPE = (
-        "wrong_type",
-        "WRONGTYPE: a key under KEY_PREFIX (the lock's own, fences or held) is "
-        "somebody else's; delete or rename it",
-        "",
-        SET_UP,
-    )
+    WRONG_TYPE = ("wrong_type", "WRONGTYPE: a key under KEY_PREFIX (the lock's own, fences or "
+        "held) is somebody else's; delete or rename it", "", SET_UP)
     OUT_OF_MEMORY = ("out_of_memory", "OOM: out of memory; raise its maxmemory")
     LOADING = ("loading", "LOADING: still loading its data", "look again when it has loaded them")
     BUSY = ("busy", "BUSY: running somebody's endless script (SCRIPT KILL ends it)")
     READ_ONLY = ("read_only", "READONLY: is a replica", INDEPENDENT)
-    CANNOT_SAVE = (
-        "cannot_save",
-        "MISCONF: cannot save to disk and refuses writes",
-        "make room on its disk, or switch persistence off",
-    )
-    TOO_FEW_REPLICAS = (
-        "too_few_replicas",
-        "NOREPLICAS: has too few replicas and refuses writes",
-        "set min-replicas-to-write 0",
-    )
-    NO_PERMISSION = (
-        "no_permission",
-        f"NOPERM: the user lacks a right; see the ACL line in {RIGHTS}",
-        "",
-        SET_UP,
-    )
-    TOO_MANY_CLIENTS = (
-        "too_many_clients",
-        "has as many clients as it allows",
-        "raise its maxclients, or end clients",
-    )
+    CANNOT_SAVE = ("cannot_save", "MISCONF: cannot save to disk and refuses writes",
+        "make room on its disk, or switch persistence off")
+    TOO_FEW_REPLICAS = ("too_few_replicas", "NOREPLICAS: has too few replicas and refuses writes",
+        "set min-replicas-to-write 0")
+    NO_PERMISSION = ("no_permission",
+        f"NOPERM: the user lacks a right; see the ACL line in {RIGHTS}", "", SET_UP)
+    TOO_MANY_CLIENTS = ("too_many_clients", "has as many clients as it allows",
+        "raise its maxclients, or end clients")
     ERROR = ("error", "answered with an error: {text}", "look into its log", SET_UP)
-    UNREADABLE_ERROR = (
-        "unreadable_error",
-        "answered with an error that is no text",
-        "look into its log",
-        SET_UP,
-    )
+    UNREADABLE_ERROR = ("unreadable_error", "answered with an error that is no text",
+        "look into its log", SET_UP)
     # Its reply is missing, or makes no sense.
     NO_ANSWER = ("no_answer", "no answer for {seconds:.2f} s", "", SILENT, "no answer")
     NOT_WAITED_FOR = ("not_waited_for", "not waited for", "", SILENT)
     BACKLOG = ("backlog", "has too much to answer already")
     GRANT_UNANSWERED = ("grant_unanswered", "it has not answered the grant yet")
     GONE = ("gone", "the key is missing or somebody else's")
-    NOT_THE_PROTOCOL = (
-        "not_the_protocol",
-        "sent what is not the Redis protocol",
-        ELSEWHERE,
-        SET_UP,
-    )
+    NOT_THE_PROTOCOL = ("not_the_protocol", "sent what is not the Redis protocol", ELSEWHERE,
+        SET_UP)
     TOO_LONG = ("too_long", "sent an answer that is too long", ELSEWHERE)
     UNASKED = ("unasked", "sent an answer to nothing", ELSEWHERE)
     OUT_OF_STEP = ("out_of_step", "answered another question", ELSEWHERE)
@@ -322,34 +175,24 @@ class ReasonCode(enum.StrEnum):
     NO_MAJORITY = ("no_majority", "{votes} of {size} nodes could vote, {needed} are needed")
     GRANTED_TOO_LATE = ("granted_too_late", "a majority granted it, but too late for its ttl")
     FENCE_UNKNOWN = ("fence_unknown", "a majority granted it and then did not answer")
-    ADOPTED_BY_SEVERAL = (
-        "adopted_by_several",
-        "several adopt it at the same time; the handle can still be adopted, until its ttl is over",
-    )
+    ADOPTED_BY_SEVERAL = ("adopted_by_several", "several adopt it at the same time; the handle "
+        "can still be adopted, until its ttl is over")
     ALREADY_QUEUED = ("already_queued", "the task {task_id} for the same key waits or runs already")
-    STILL_ADOPTABLE = (
-        "still_adoptable",
-        "{cause}; the handle can still be adopted, until its ttl is over",
-    )
+    STILL_ADOPTABLE = ("still_adoptable",
+        "{cause}; the handle can still be adopted, until its ttl is over")
     # A lease was not prolonged, or is over: NodesUnavailable and LeaseLost.
     NOT_EXTENDED = ("not_extended", "{votes} of {size} nodes answered; held until its deadline")
     NOT_ASKED = ("not_asked", "the nodes could not be asked")
-    PROLONGED_ELSEWHERE = (
-        "prolonged_elsewhere",
-        "too late; the watchdog has prolonged it, and it is held until its deadline",
-    )
-    TOO_LATE_TO_ADOPT = (
-        "too_late_to_adopt",
-        "too late to adopt: the lease is over, or another process has it",
-    )
+    PROLONGED_ELSEWHERE = ("prolonged_elsewhere",
+        "too late; the watchdog has prolonged it, and it is held until its deadline")
+    TOO_LATE_TO_ADOPT = ("too_late_to_adopt",
+        "too late to adopt: the lease is over, or another process has it")
     OVER_BEFORE_ASKED = ("over_before_asked", "over before it could be extended")
     OVER_BEFORE_EXTENDED = ("over_before_extended", "over before a majority extended it")
     DENIED = ("denied", "a majority does not have it any more")
     RAN_OUT = ("ran_out", "its time ran out")
-    NEVER_RELEASED = (
-        "never_released",
-        "what was to release it was interrupted or dropped, so its time ran out",
-    )
+    NEVER_RELEASED = ("never_released",
+        "what was to release it was interrupted or dropped, so its time ran out")
     TIME_OVER = ("time_over", "its time is over")
     LOST = ("lost", "the lease was lost")
     LOST_IN_BLOCK = ("lost_in_block", "the lease was lost before the block ended")
@@ -357,106 +200,53 @@ class ReasonCode(enum.StrEnum):
     GIVEN_AWAY = ("given_away", "the lease was given away")
     PARENTS = ("parents", "the lease belongs to the parent process")
     NEVER_TAKEN = ("never_taken", "this code runs without the lock that it needs")
-    STALE_FENCE = (
-        "stale_fence",
-        "a later holder has claimed {rows}, or it is gone; this holder's fence is {fence}",
-    )
+    STALE_FENCE = ("stale_fence",
+        "a later holder has claimed {rows}, or it is gone; this holder's fence is {fence}")
     # What a survey says of an alias.
     HEALTHY = ("healthy", "healthy ({votes} of {size} nodes vote, {needed} are needed)")
     DEGRADED = ("degraded", "degraded ({votes} of {size} nodes vote, {needed} are needed)")
-    NO_LOCK = (
-        "no_lock",
-        "no majority, no lock can be taken ({votes} of {size} nodes vote, {needed} are needed)",
-    )
-    ADVICE_GUARD = (
-        "advice_guard",
-        "restart guard: started or emptied a short while ago; votes by itself "
-        "when its seconds are over",
-    )
+    NO_LOCK = ("no_lock",
+        "no majority, no lock can be taken ({votes} of {size} nodes vote, {needed} are needed)")
+    ADVICE_GUARD = ("advice_guard", "restart guard: started or emptied a short while ago; votes "
+        "by itself when its seconds are over")
     ADVICE_CLOCK = ("advice_clock", "clock: {cause}")
-    ADVICE_DOWN = (
-        "advice_down",
-        "down: start the server, or correct its entry in REDLOCK[{alias!r}]['NODES']",
-    )
+    ADVICE_DOWN = ("advice_down",
+        "down: start the server, or correct its entry in REDLOCK[{alias!r}]['NODES']")
     ADVICE_NODE = ("advice_node", "{cause}; {action}")
-    EVICTS = (
-        "evicts",
-        "{policy}: with this maxmemory-policy a full node deletes locks that are "
-        "held (keys deleted since its start: {evicted}); set noeviction",
-        "",
-        0,
-        "{policy}",
-    )
+    EVICTS = ("evicts", "{policy}: with this maxmemory-policy a full node deletes locks that are "
+        "held (keys deleted since its start: {evicted}); set noeviction", "", 0, "{policy}")
     # What an examination of the nodes says, besides all these.
     READY = ("ready", "ready ({votes} of {size} nodes vote, {needed} are needed)")
-    TO_DO = (
-        "to_do",
-        "locks work, and something is to be done ({votes} of {size} nodes vote, "
-        "{needed} are needed)",
-    )
-    NOT_READY = (
-        "not_ready",
-        "too few nodes can vote, no lock can be taken ({votes} of {size} nodes "
-        "vote, {needed} are needed)",
-    )
-    NOT_YET = (
-        "not_yet",
-        "not yet, no lock can be taken for {seconds:.0f} s more ({votes} of {size} "
-        "nodes vote, {needed} are needed)",
-    )
-    NOT_COUNTED = (
-        "not_counted",
-        "not yet, no lock can be taken until {seconds:g} s after "
+    TO_DO = ("to_do", "locks work, and something is to be done ({votes} of {size} nodes vote, "
+        "{needed} are needed)")
+    NOT_READY = ("not_ready", "too few nodes can vote, no lock can be taken ({votes} of {size} "
+        "nodes vote, {needed} are needed)")
+    NOT_YET = ("not_yet", "not yet, no lock can be taken for {seconds:.0f} s more ({votes} of "
+        "{size} nodes vote, {needed} are needed)")
+    NOT_COUNTED = ("not_counted", "not yet, no lock can be taken until {seconds:g} s after "
         "redlock_status has seen the new nodes ({votes} of {size} nodes vote, {needed} are "
-        "needed)",
-    )
-    UNSEEN = (
-        "unseen",
-        "is new or was emptied, and votes {seconds:g} s after a process has first "
-        "seen it; run redlock_status to begin the count",
-    )
-    IN_MEMORY = (
-        "in_memory",
-        "the nodes are memory:// nodes, of which every process has its own; name "
-        "servers that all processes share",
-    )
-    OLD_SERVER = (
-        "old_server",
-        "runs {software}; upgrade it: {oldest} is the oldest that is tested",
-    )
-    SLOW = (
-        "slow",
-        "a round trip takes {milliseconds:.1f} ms, more than a tenth of NODE_TIMEOUT "
-        "({timeout:g} s); raise NODE_TIMEOUT to {enough:g} or more, or bring the node nearer",
-    )
-    TOO_SLOW = (
-        "too_slow",
-        "a round trip takes {milliseconds:.1f} ms, more than NODE_TIMEOUT "
-        "({timeout:g} s), so its replies come too late; raise NODE_TIMEOUT to {enough:g} or "
-        "more",
-    )
-    RIGHTS_MISSING = (
-        "rights_missing",
-        f"the user may not run {{commands}}; give it the rights of the ACL line in {RIGHTS}",
-    )
-    KEYS_DENIED = (
-        "keys_denied",
-        "the user may not use the keys under KEY_PREFIX; give it the rule ~{prefix}*",
-    )
-    EVERYBODY = (
-        "everybody",
-        "asks for no password, so all who reach it can take and delete locks; "
-        "set an ACL user, or let nobody else reach it",
-    )
-    MAY_FORGET = (
-        "may_forget",
-        "forgets locks that are held when it restarts, and RESTART_GUARD is "
-        "False; remove RESTART_GUARD, or set appendonly yes and appendfsync always",
-    )
-    SNAPSHOTS = (
-        "snapshots",
-        'takes snapshots, which no lock needs: a failed one stops writes; set save ""',
-    )
+        "needed)")
+    UNSEEN = ("unseen", "is new or was emptied, and votes {seconds:g} s after a process has "
+        "first seen it; run redlock_status to begin the count")
+    IN_MEMORY = ("in_memory", "the nodes are memory:// nodes, of which every process has its "
+        "own; name servers that all processes share")
+    OLD_SERVER = ("old_server",
+        "runs {software}; upgrade it: {oldest} is the oldest that is tested")
+    SLOW = ("slow", "a round trip takes {milliseconds:.1f} ms, more than a tenth of NODE_TIMEOUT "
+        "({timeout:g} s); raise NODE_TIMEOUT to {enough:g} or more, or bring the node nearer")
+    TOO_SLOW = ("too_slow", "a round trip takes {milliseconds:.1f} ms, more than NODE_TIMEOUT "
+        "({timeout:g} s), so its replies come too late; raise NODE_TIMEOUT to {enough:g} or more")
+    RIGHTS_MISSING = ("rights_missing",
+        f"the user may not run {{commands}}; give it the rights of the ACL line in {RIGHTS}")
+    KEYS_DENIED = ("keys_denied",
+        "the user may not use the keys under KEY_PREFIX; give it the rule ~{prefix}*")
+    EVERYBODY = ("everybody", "asks for no password, so all who reach it can take and delete "
+        "locks; set an ACL user, or let nobody else reach it")
+    MAY_FORGET = ("may_forget", "forgets locks that are held when it restarts, and RESTART_GUARD "
+        "is False; remove RESTART_GUARD, or set appendonly yes and appendfsync always")
+    SNAPSHOTS = ("snapshots",
+        'takes snapshots, which no lock needs: a failed one stops writes; set save ""')
+    # fmt: on
 
 
 # What a reason adds, if this belongs to it.

@@ -200,9 +200,9 @@ def _heard(votes: Votes, majority: int) -> bool:
     """Tell whether it is clear if a majority lacks the key, or all nodes were heard."""
     if None not in votes:
         return True
-    told = [vote for vote in votes if vote and vote.answer is Answer.YES]
-    gone = sum(_is_gone(vote.left) for vote in told)
-    return gone >= majority or len(told) - gone > len(votes) - majority
+    heard = [vote for vote in votes if vote and vote.answer is Answer.YES]
+    gone = sum(_is_gone(vote.left) for vote in heard)
+    return gone >= majority or len(heard) - gone > len(votes) - majority
 
 
 def _first_unheard(votes: Votes, places: list[int]) -> bool:

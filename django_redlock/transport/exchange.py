@@ -109,7 +109,9 @@ class Exchange:
 
     def vote_at(self, place: int, label: str) -> Vote:
         """Return the vote of a node that replied as usual."""
-        return Vote(label, YES, self.number) if self.grants else freed(label, place in self.woke)
+        return (
+            Vote(label, YES, self.number) if self.grants else freed(label, int(place in self.woke))
+        )
 
     def leave(self) -> None:
         """Let the set expect what the nodes have not replied."""

@@ -167,8 +167,8 @@ def nobody(place: int, vote: Vote) -> None:
 
 def pack(ask: Request, place: int) -> bytes:
     """Return the bytes of a request for the node at that place."""
-    keys = ask.keys
-    parts = ("EVALSHA", scripts.DIGEST[ask.command], str(len(keys)), *keys, ask.nonce, *ask.argv)
+    keys, argv = ask.wire()
+    parts = ("EVALSHA", scripts.DIGEST[ask.command], str(len(keys)), *keys, ask.nonce, *argv)
     if ask.command in WITH_EPOCH:
         parts += ("",)  # where each connection puts its node's epoch
     if ask.each is not None:

@@ -20,7 +20,7 @@ from django_redlock import conf, interruption, redlock
 from django_redlock.core.commands import Unmark
 from django_redlock.core.protocol import Command
 from django_redlock.fanout.group import NodeGroup
-from django_redlock.fanout.memory.node import MemoryNode
+from django_redlock.fanout.memory import MemoryNode
 from django_redlock.interruption import SafeFinalizer, forgotten
 from django_redlock.leases.lease import Lease
 from django_redlock.transport.connection import Connection, close_as_silent

@@ -26,7 +26,7 @@ from django_redlock import (
     redlock,
     redlocks,
 )
-from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.fanout.memory import MemoryNodes
 from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
 from django_redlock.testing.embedded import EmbeddedNodes

@@ -14,10 +14,10 @@ import pytest
 from django_redlock.core import completion
 from django_redlock.core.commands import ANYBODYS
 from django_redlock.core.policy import Policy
-from django_redlock.core.protocol import Answer, Command, Request, Sleep, Vote
-from django_redlock.fanout.memory.node import MemoryNode
+from django_redlock.core.protocol import Answer, Command, Request, Sleep, Vote, Votes
+from django_redlock.fanout.memory import MemoryNode
 from django_redlock.transport.wire import replies
-from tests.simulation.mutants.edits import Edit, with_edits
+from tests.simulation.mutants.edits import Edit, Patch, with_edits
 
 from .test_conversations import LOST, UNSENT, Held, Table, to
 
@@ -363,15 +363,18 @@ def test_a_publisher_that_is_left_out_is_left_out_for_a_message_that_is_sent():
     assert marked > 300
 
 
+def adding_up_refusals(votes: Votes) -> tuple[str, int]:
+    """Count all refusals for the first id."""
+    refusals = [vote for vote in votes if vote is not None and vote.answer is Answer.NO]
+    return refusals[0].holder if refusals else "", len(refusals)
+
+
 BROKEN = {
     "a minority that names another leaves a publisher out": Edit(
         completion, "publish", "naming >= policy.majority", "naming >= 1"
     ),
-    "refusals of several others are added up": Edit(
-        completion,
-        "named",
-        'return max(ids.items(), key=lambda each: each[1], default=("", 0))',
-        'return (refusals[0].holder if refusals else "", len(refusals))',
+    "refusals of several others are added up": Patch(
+        completion, "named", lambda _: adding_up_refusals
     ),
     "marks of several attempts are added up": Edit(
         completion,
@@ -382,8 +385,8 @@ BROKEN = {
     "who may have a majority tries again": Edit(
         completion, "publish", "len(touched) >= policy.majority", "len(touched) > policy.size"
     ),
-    "an unanswered node counts as one that did not set it": Edit(
-        completion, "_may_have", "vote.answer is not NO", "vote.answer.value == 'yes'"
+    "an unanswered node counts as one that did not set it": Patch(
+        completion, "_may_have", lambda _: lambda vote: vote.answer is Answer.YES
     ),
 }
 

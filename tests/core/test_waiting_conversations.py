@@ -6,12 +6,14 @@ import gc
 import math
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from django_redlock.backend import Backend
 from django_redlock.core import acquire, hold
+from django_redlock.core import policy as policies
 from django_redlock.core import wait as waiting
 from django_redlock.core.commands import Acquire
 from django_redlock.core.errors import LockTaken
@@ -25,9 +27,9 @@ from django_redlock.core.protocol import (
     Sleep,
     Wakeup,
 )
-from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.fanout.memory import MemoryNodes
 from django_redlock.leases.lease import Lease
-from tests.simulation.mutants import Edit, with_edits
+from tests.simulation.mutants import Edit, Patch, rules, with_edits
 
 from .test_conversations import KEPT, LOST, NO, SPLIT, UNSENT, Found, Held, Seen, Table, to, vote
 
@@ -368,7 +370,9 @@ def test_a_release_that_a_woken_waiter_overtook_is_no_loss(
     assert isinstance(ask, Request)
     assert ask.command is Command.RELEASE
     with pytest.raises(StopIteration):
-        steps.send([vote(i, wakeup)._replace(woken=n) for i, (wakeup, n) in enumerate(said)])
+        steps.send(
+            [vote(i, wakeup)._replace(result=n or None) for i, (wakeup, n) in enumerate(said)]
+        )
     assert lease.lost is lost
 
 
@@ -589,42 +593,65 @@ def test_others_have_no_head_start(woken: object, name: str, wait: float) -> Non
 # -- broken variants ----------------------------------------------------------------------------
 
 
+def believing_any_node(real: Any) -> Any:
+    """Take it for news that a node which did not refuse has no key."""
+    return lambda *args, refusing, **facts: real(*args, refusing=set(range(9)), **facts)
+
+
+def believing_no_break(real: Any) -> Any:
+    """Block again at once where the connection broke."""
+
+    def mended(_: object, value: Any) -> Any:
+        return value._replace(broken=False) if isinstance(value, Wakeup) else value
+
+    return lambda *args, **facts: rules.driven(real(*args, **facts), votes=mended)
+
+
 @pytest.mark.parametrize(
     ("edit", "proof"),
     [
         (
-            Edit(
+            Patch(
                 waiting,
                 "wait_for_turn",
-                "yield wake_next(policy, target, wakeup, which)",
-                "pass",
+                rules.undoing(lambda undo, thrown, _: None if thrown else undo),
             ),
             lambda: test_who_is_interrupted_leaves_the_line_and_passes_the_turn_on(
                 standing, RuntimeError
             ),
         ),
         (
-            Edit(waiting, "_wakeup_in", 'found if NONCE.fullmatch(found) else ""', "found"),
+            Patch(waiting, "_wakeup_in", lambda _: lambda found: found),
             lambda: test_what_is_no_word_is_not_carried("next"),
         ),
         (
-            Edit(waiting, "_at_the_nodes", "place in refusing", "True"),
+            Patch(waiting, "_at_the_nodes", believing_any_node),
             lambda: test_a_node_that_did_not_refuse_us_is_no_reason_to_try_again(1),
         ),
         (
-            Edit(waiting, "_at_the_nodes", "sum(map(_is_gone, looked.values()))", "0"),
+            Patch(waiting, "_look", rules.looking_at_one_node),
             lambda: test_a_name_that_a_majority_has_not_is_tried(3),
         ),
         (
-            Edit(waiting, "_at_the_nodes", "broken + 1 if came.broken else 0", "0"),
+            Patch(waiting, "_at_the_nodes", believing_no_break),
             test_stands_that_break_do_not_spin,
         ),
         (
-            Edit(acquire, "attempt", "if (touched or wakeup) and wake", "if touched and wake"),
+            Patch(
+                acquire,
+                "attempt",
+                rules.undoing(lambda undo, thrown, _: undo if thrown or undo.touched else None),
+            ),
             test_a_word_that_is_not_used_is_passed_on,
         ),
         (
-            Edit(acquire, "attempt", "policy.everyone() if wakeup else touched", "touched"),
+            Patch(
+                acquire,
+                "attempt",
+                rules.undoing(
+                    lambda undo, thrown, _: replace(undo, to=undo.touched) if thrown else undo
+                ),
+            ),
             test_who_is_interrupted_while_undoing_with_the_word_wakes_the_next,
         ),
         (
@@ -634,33 +661,47 @@ def test_others_have_no_head_start(woken: object, name: str, wait: float) -> Non
             test_a_claimed_word_is_tried_once,
         ),
         (
-            Edit(waiting, "wait_for_turn", "policy.clock() - arrived <= FRESH", "True"),
+            Patch(waiting, "FRESH", lambda _: math.inf),
             test_who_stood_in_the_local_line_for_long_looks_first,
         ),
         (
-            Edit(acquire, "ours_to_wake", "return free - {taken}", "return free"),
+            Patch(
+                acquire,
+                "ours_to_wake",
+                lambda _: lambda *_, names, woken: set(range(names)),
+            ),
             lambda: test_of_several_names_only_the_owned_one_is_left_to_its_owner(0, 0, None),
         ),
         (
-            Edit(hold, "release", "if votes[ask.first].woken:", "if False:"),
+            Patch(HandOver, "note", lambda _: lambda self, *times: None),
             test_who_has_woken_a_waiter_leaves_it_a_head_start,
         ),
         (
-            Edit(waiting, "head_start", "min(seconds, wait)", "seconds"),
+            Patch(
+                waiting,
+                "head_start",
+                lambda real: lambda policy, target, _: real(policy, target, 9.0),
+            ),
             test_a_head_start_is_part_of_the_wait,
         ),
         (
-            Edit(
-                HandOver, "note", "min(HEAD_START, HEAD_START_PART * (now - since))", "HEAD_START"
-            ),
+            Patch(policies, "HEAD_START_PART", lambda _: math.inf),
             test_a_head_start_is_short_after_a_short_lease,
         ),
         (
-            Edit(waiting, "head_start", "if wait > 0:", "if True:"),
+            Patch(
+                waiting,
+                "head_start",
+                lambda real: lambda policy, target, wait: real(policy, target, wait or 9.0),
+            ),
             lambda: test_others_have_no_head_start(1, "a", 0.0),
         ),
         (
-            Edit(HandOver, "head_start", " and names == handed_over", ""),
+            Patch(
+                HandOver,
+                "head_start",
+                lambda real: lambda self, _, now: real(self, self._last[0], now),
+            ),
             lambda: test_others_have_no_head_start(1, "b", 5.0),
         ),
     ],
@@ -682,7 +723,7 @@ def test_others_have_no_head_start(woken: object, name: str, wait: float) -> Non
         "pauses-for-any-name",
     ],
 )
-def test_a_broken_rule_is_noticed(edit: Edit, proof: Callable[[], None]) -> None:
+def test_a_broken_rule_is_noticed(edit: Edit | Patch, proof: Callable[[], None]) -> None:
     """Each of these conversations fails where its rule is broken."""
     proof()
     with (

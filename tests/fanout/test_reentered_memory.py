@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django_redlock.fanout.memory.node import MemoryNode
+from django_redlock.fanout.memory import MemoryNode
 
 
 def test_a_key_that_a_handler_writes_meanwhile_stays():

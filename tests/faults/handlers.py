@@ -32,7 +32,7 @@ from django_redlock.core.commands import Release
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Command
 from django_redlock.fanout.group import NodeGroup
-from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate

@@ -35,7 +35,7 @@ from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.backend import Backend, Group
 from django_redlock.concurrency.loops import PerLoop
 from django_redlock.core.policy import Policy
-from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.interruption import Block
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import LoopWatchdog, RenewalSchedule, Watchdog, watchdog

@@ -15,7 +15,7 @@ import pytest
 
 from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
-from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes

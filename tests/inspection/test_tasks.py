@@ -13,7 +13,7 @@ from django_redlock.backend import Backend
 from django_redlock.core import completion
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Command, Request
-from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.inspection import Task, TaskList, index, list_tasks, tasks
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate

@@ -26,7 +26,7 @@ from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import Event
-from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.interruption import Block, blocks_by_hand
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import RenewalBatch

@@ -18,8 +18,7 @@ from django_redlock.core.hold import insist, wake_next
 from django_redlock.core.protocol import LockKeys
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import Event, EventKind, subscribe, unsubscribe
-from django_redlock.fanout.memory.group import MemoryNodes
-from django_redlock.fanout.memory.node import MemoryNode
+from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.inspection import survey
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import keep, record

@@ -22,7 +22,7 @@ from django_redlock.core import hold
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Command, Grant, Request, Vote
 from django_redlock.fanout.group import NodeGroup
-from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import (
     AHEAD,

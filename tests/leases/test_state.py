@@ -13,7 +13,7 @@ from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Grant, Vote
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import EventKind
-from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.fanout.memory import MemoryNodes
 from django_redlock.leases import lease as leases
 from django_redlock.leases.lease import RENEWALS, TRIES, Lease, Phase
 from tests.simulation.mutants import Edit, with_edits
@@ -52,7 +52,7 @@ class Held:
 
 def votes(*answers: Answer, waiters: int = 0) -> list[Vote]:
     """Votes of nodes that had so many waiters."""
-    return [Vote(f"node{i}", answer, woken=waiters) for i, answer in enumerate(answers)]
+    return [Vote(f"node{i}", answer, result=waiters) for i, answer in enumerate(answers)]
 
 
 def denied(*answers: Answer) -> LeaseLost:

@@ -31,7 +31,7 @@ from django_redlock import LeaseLost, LockTaken, conf, current_lease, redlock
 from django_redlock.backend import Backend
 from django_redlock.core import hold
 from django_redlock.core.policy import Policy
-from django_redlock.fanout.memory.group import MemoryNode, MemoryNodes
+from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
 from django_redlock.locks import atomic

@@ -18,7 +18,7 @@ from django.template import Context, Template
 from django.test import override_settings
 
 from django_redlock import LockTaken, NodesUnavailable, conf, redlock, redlocks
-from django_redlock.fanout.memory.group import MemoryNodes
+from django_redlock.fanout.memory import MemoryNodes
 from django_redlock.inspection import LockState, LockStatus, NodeReport
 from django_redlock.locks.lock import Lock
 from django_redlock.testing import EmbeddedNodes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from django_redlock.core.protocol import TAKING, UNDO, WITH_EPOCH, Answer, Command, Request, Vote
 from django_redlock.core.reasons import Reason, ReasonCode, because
-from django_redlock.fanout.memory.group import MemoryNode
+from django_redlock.fanout.memory import MemoryNode
 from django_redlock.transport.wire import replies as answers
 
 from .boots import Clock, Handshakes

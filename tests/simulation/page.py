@@ -51,16 +51,16 @@ MUTANT_HEAD: Final = """\
 ## Broken variants
 
 A simulation that would not notice a broken rule proves nothing about it. So each rule is
-broken on purpose, by an edit of the code while a test runs, and the worlds of one profile must show
-it within the stated number. Edited is the code that production runs, by the module of the
-package; of the nodes, `testing.memory_node`, which a test holds against the Lua on a real node
-(`tests/transport/test_scripts.py::test_the_node_in_memory_means_what_the_lua_means`).
+broken on purpose, by a function that behaves otherwise while a test runs, and the worlds of one
+profile must show it within the stated number. Changed is the code that production runs, by the
+module of the package; of the nodes, `fanout.memory`, which a test holds against the Lua on a real
+node (`tests/transport/test_scripts.py::test_the_node_in_memory_means_what_the_lua_means`).
 
 Connections, clocks and the restart guard are simulated. Where a rule is theirs, *the environment*
-is edited: that shows that the rule is needed, not that it is kept. The
+is changed: that shows that the rule is needed, not that it is kept. The
 [table below](#rules-of-the-environment) names the test of the code that production runs.
 
-| Variant | What it does wrong | What is seen | Profile | Caught after | At most | Edited |
+| Variant | What it does wrong | What is seen | Profile | Caught after | At most | Changed |
 |---|---|---|---|---|---|---|
 """
 

@@ -259,7 +259,7 @@ class Keeper(Client):
         if partner is not None:
             self._rate, self._offset = partner._rate, partner._offset
             self.policy = partner.policy
-        backend = Backend("simulated", cast("Any", self), self.policy)
+        backend = Backend("simulated", cast("Any", self), self.policy, ttl=self.policy.max_ttl)
         self.backend: Backend = partner.backend if partner else backend
         self.watchdog: Watchdog = partner.watchdog if partner else Watchdog(self)
         self.lease: Lease | None = None

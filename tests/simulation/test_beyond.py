@@ -177,8 +177,3 @@ def test_the_page_lists_every_limit(each: Limit) -> None:
     assert [row[1] for row in told] == [each.breaks.value], "run make docs-tables"
     after, _, most = told[0][2].partition(" of ")
     assert int(after) <= int(most) == each.worlds, "run make docs-tables"
-
-
-def test_the_page_lists_no_other_limits() -> None:
-    """Nor any that the tests do not know."""
-    assert len(rows_below(LIMIT_HEAD)) == len(LIMITS), "run make docs-tables"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -57,61 +56,6 @@ def test_a_soak_goes_on_where_it_stopped(tmp_path, capsys, monkeypatch) -> None:
     assert f"{CHUNK} of {2 * CHUNK} worlds were played before" in capsys.readouterr().out
     monkeypatch.setattr(soaking, "chunk", None)  # whoever plays now fails
     assert soak(plan) == 0
-
-
-@pytest.fixture
-def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The package and the simulation, where they may be changed, and soaking looks there."""
-    made = []
-    for place in ("HOUSE", "HERE"):
-        copy = tmp_path / place
-        shutil.copytree(getattr(soaking, place), copy, ignore=shutil.ignore_patterns("__pycache__"))
-        monkeypatch.setattr(soaking, place, copy)
-        made.append(copy)
-    return made
-
-
-def test_a_change_of_the_code_begins_anew(tmp_path, copies) -> None:
-    """The result is that of one code: whichever module changes, all is played again."""
-    plan = _plan(tmp_path)
-    Progress(plan).played(0)
-    assert Progress(plan).done == {0}
-    modules = [path for copy in copies for path in sorted(copy.rglob("*.py"))]
-    assert {"votes.py", "wait.py", "node.py", "edits.py"} <= {m.name for m in modules}
-    for module in modules:
-        before = module.read_bytes()
-        module.write_bytes(before + b"\n")
-        assert Progress(plan).done == set(), module
-        module.write_bytes(before)
-    assert Progress(plan).done == {0}
-
-
-@pytest.mark.parametrize("which", [0, 1], ids=["package", "simulation"])
-def test_a_module_that_comes_or_goes_begins_anew(tmp_path, copies, which) -> None:
-    """A module that is new, gone or has another name is another code, too."""
-    plan = _plan(tmp_path)
-    Progress(plan).played(0)
-    new = copies[which] / "anew.py"
-    new.touch()
-    assert Progress(plan).done == set()
-    Progress(plan).played(0)
-    new.rename(new.with_name("renamed.py"))
-    assert Progress(plan).done == set()
-
-
-def test_other_worlds_begin_anew(tmp_path) -> None:
-    """Worlds from another seed, or of a broken variant, are not those that were played."""
-    Progress(_plan(tmp_path)).played(0)
-    assert Progress(_plan(tmp_path, seed=7)).done == set()
-    assert Progress(_plan(tmp_path, mutant="no-guard")).done == set()
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"code": 1}'])
-def test_a_damaged_file_begins_anew(tmp_path, text) -> None:
-    """A file that says nothing is no reason to fail."""
-    plan = _plan(tmp_path)
-    plan.state.write_text(text)
-    assert Progress(plan).done == set()
 
 
 def test_a_soak_finds_a_mutant(tmp_path) -> None:

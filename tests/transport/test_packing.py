@@ -52,7 +52,7 @@ def test_the_bytes_are_those_of_redis_py(old):
     for case in product(PREFIXES, [[name] for name in NAMES] + list(LISTS), LABELS):
         for ask in requests(*case, old):
             last = [""] if ask.command == "grant" else []  # where the node's epoch goes
-            parts = [*ask.keys, ask.nonce, *ask.argv, *last]
+            parts = [*ask.keys, ask.nonce, *ask.wire()[1], *last]
             told = plain.pack_command(
                 "EVALSHA", scripts.DIGEST[ask.command], len(ask.keys), *map(str.encode, parts)
             )

@@ -33,7 +33,7 @@ from django_redlock.core.commands import (
     Unmark,
 )
 from django_redlock.core.protocol import Command, LockKeys, Request
-from django_redlock.fanout.memory.group import MemoryNode
+from django_redlock.fanout.memory import MemoryNode
 from django_redlock.transport.wire import scripts
 
 PREFIX = "pair:"
@@ -85,7 +85,7 @@ class Pair:
         request = kind(nonce, bool, *fields)
         keys, more = request.keys, [] if last is None else [last]
         real: list[Any] = self.client.eval(
-            scripts.TEXT[request.command], len(keys), *keys, nonce, *request.argv, *more
+            scripts.TEXT[request.command], len(keys), *keys, nonce, *request.wire()[1], *more
         )
         assert blurred(self.memory.eval(request, last)) == blurred(real), request
         if not self.fleeting:
@@ -477,7 +477,7 @@ def test_a_wish_beyond_the_slack_is_clamped(pair):
     ask = Acquire(NONCES[0], bool, target(["a"]), year_3000, slack, STEP, "")
     before = time.time_ns() // 1000 + slack
     found = [
-        pair.client.eval(scripts.TEXT[ask.command], 4, *ask.keys, NONCES[0], *ask.argv, "0"),
+        pair.client.eval(scripts.TEXT[ask.command], 4, *ask.keys, NONCES[0], *ask.wire()[1], "0"),
         pair.memory.eval(ask),
     ]
     after = time.time_ns() // 1000 + slack

@@ -1,8 +1,8 @@
 """Broken variants of the code; the worlds must catch each.
 
-Most edit production: the algorithm, the answers, the policy, and the nodes in memory, which a
+Most change production: the algorithm, the replies, the policy, and the nodes in memory, which a
 test holds against the Lua. Where the rule is one of the connections, the guard or the clock,
-the edit is in the simulation's own network, node or client, which stand for these, and the
+the change is in the simulation's own network, node or client, which stand for these, and the
 variant names the test that fails where the real ones break the rule.
 """
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from django_redlock.core import acquire
-from django_redlock.fanout.memory.group import MemoryNode
+from django_redlock.fanout.memory import MemoryNode
 from django_redlock.transport import admission
 from tests.simulation.client import Client
 from tests.simulation.network import SimNode
 
-from . import nodes
+from . import nodes, rules
 from .edits import mutant
 
 GUARDED: Final = (
@@ -23,7 +23,7 @@ GUARD: Final = (
         "A node that restarted votes at once.",
         "restarts",
         40,
-        (SimNode, "guard", "self.world.profile.guard", "0.001"),
+        (SimNode, "guard", lambda _: lambda self: 0.001),
         real=GUARDED,
     ),
     mutant(
@@ -31,7 +31,7 @@ GUARD: Final = (
         "A node that restarted votes after half of the longest ttl.",
         "restarts",
         1000,
-        (SimNode, "guard", "self.world.profile.guard", "0.4"),
+        (SimNode, "guard", lambda _: lambda self: 0.4),
         real=GUARDED,
     ),
     mutant(
@@ -40,7 +40,7 @@ GUARD: Final = (
         "restarts",
         80,
         (MemoryNode, "_was_emptied", lambda _: lambda self, epoch: False),
-        (SimNode, "votes", ' and "epoch" in self.memory.fences', ""),
+        (SimNode, "votes", lambda _: lambda self: self.world.now >= self.votes_from),
     ),
     mutant(
         "believes-any-clock",
@@ -54,7 +54,7 @@ GUARD: Final = (
         "A node without our mark is admitted by its uptime, whatever was done to its clock.",
         "booting",
         400,
-        (MemoryNode, "admit", 'get("empty", now)', 'get("empty", now - uptime)'),
+        (MemoryNode, "admit", nodes.believing_the_uptime),
     ),
     mutant(
         "any-ttl",
@@ -79,47 +79,42 @@ FENCES: Final = (
         "A node does not remember the number of a grant.",
         "wishless",
         10,
-        (MemoryNode, "_grant", "self.fences[field] = number", "pass"),
+        (MemoryNode, "_grant", nodes.standing_still),
     ),
     mutant(
         "first-counter-only",
         "Of several names, only the first one's counter is passed.",
         "wishless",
         120,
-        (MemoryNode, "_grant", "for field in fields)", "for field in fields[:1])"),
+        (MemoryNode, "_grant", nodes.passing_the_first_counter),
     ),
     mutant(
         "no-raise",
         "The largest number is the token without a majority that acknowledged it.",
         "wishless",
         50,
-        (
-            acquire,
-            "_token",
-            "if agreeing >= policy.majority:",
-            "token = max(numbers.values())\n    if True:",
-        ),
+        (acquire, "commonest", lambda _: lambda numbers: (max(numbers), len(numbers))),
     ),
     mutant(
         "any-number",
         "A number that one node gave is the token.",
         "wishless",
         40,
-        (acquire, "_token", "if agreeing >= policy.majority:", "if agreeing >= 1:"),
+        (acquire, "commonest", lambda real: lambda numbers: (real(numbers)[0], len(numbers))),
     ),
     mutant(
         "smallest-number",
         "The smallest number is the token, which nodes that gave more did not acknowledge.",
         "wishless",
         20,
-        (acquire, "_token", "token = max(", "token = min("),
+        (acquire, "_token", rules.taking_the_smallest),
     ),
     mutant(
         "unheard-raise",
         "One node that acknowledges a raise is enough.",
         "wishless",
         800,
-        (acquire, "_token", "acknowledged >= policy.majority", "acknowledged >= 1"),
+        (acquire, "_token", rules.raising_by_one),
     ),
     mutant(
         "raise-without-lifting",

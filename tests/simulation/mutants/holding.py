@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from django_redlock.core import acquire, hold, policy
-from django_redlock.core.commands import COMMANDS, Acquire, Extend
 from django_redlock.core.policy import Policy
-from django_redlock.core.protocol import Request, Vote
-from django_redlock.fanout.memory.group import MemoryNode
+from django_redlock.fanout import memory
+from django_redlock.fanout.memory import MemoryNode
 from django_redlock.transport.wire import replies
 from tests.simulation.client import Client
 
-from . import nodes
+from . import nodes, rules
 from .edits import mutant
 
 STEADY: Final = (
@@ -24,60 +20,27 @@ STEADY: Final = (
 )
 
 
-def asking_a_majority(real: type[Acquire]) -> Callable[..., Acquire]:
-    """Ask only as many nodes as are needed."""
-
-    def request(nonce: str, decided: partial[bool], *fields: Any, **named: Any) -> Acquire:
-        to = frozenset(range(decided.keywords["majority"]))
-        return real(nonce, decided, *fields, **named, to=to)
-
-    return request
-
-
-def any_reply(real: Callable[..., Vote | None]) -> Callable[..., Vote | None]:
-    """Take a reply to another request for one to this."""
-    return lambda request, node, nonce, reply: real(request, node, (reply or [nonce])[0], reply)
-
-
-def any_outcome(real: Callable[..., Vote | None]) -> Callable[..., Vote | None]:
-    """Take the outcome of any other command for the one of this."""
-    outcomes = {kind.done for kind in COMMANDS}
-
-    def vote(request: Request, node: str, nonce: bytes, reply: list[Any]) -> Vote | None:
-        if reply[1] in outcomes:
-            reply = [reply[0], request.done, *reply[2:]]
-        return real(request, node, nonce, reply)
-
-    return vote
-
-
-def extending_by_a_lease_s_nonce(real: Callable[..., Extend]) -> Callable[..., Extend]:
-    """Send an extension by the nonce of its first lease."""
-    return lambda policy, asked: replace(real(policy, asked), nonce=asked[0][0].nonce)
-
-
 VOTES: Final = (
     mutant(
         "half-is-enough",
         "Half of the nodes count as a majority.",
         "contended",
         10,
-        (policy, "majority_of", "size // 2 + 1", "max(1, size // 2)"),
+        (policy, "majority_of", lambda _: lambda size: max(1, size // 2)),
     ),
     mutant(
         "lost-is-yes",
         "An answer that did not come counts as a yes.",
         "rough",
         10,
-        (acquire, "_token", "is YES}", "is not Answer.NO}"),
-        (acquire, "_token", "agreeing + count(raised).yes", "policy.size - count(raised).no"),
+        (acquire, "_token", rules.counting_silence),
     ),
     mutant(
         "asks-a-majority",
         "Only as many nodes are asked as are needed.",
         "minority",
         20,
-        (acquire, "Acquire", asking_a_majority),
+        (acquire, "Acquire", rules.asking_a_majority),
     ),
     mutant(
         "some-names",
@@ -98,30 +61,30 @@ VOTES: Final = (
         "The answer to another question counts, too.",
         "slipping",
         600,  # it takes 90 worlds in the mean
-        (replies, "vote", any_reply),
+        (replies, "vote", rules.any_reply),
     ),
     mutant(
         "any-word",
         "The answer to another question of the same lease counts.",
         "slipping",
         2000,
-        (replies, "vote", any_outcome),
-        (hold, "_extension", extending_by_a_lease_s_nonce),
+        (replies, "vote", rules.any_outcome),
+        (hold, "_extension", rules.with_a_lease_s_nonce),
     ),
     mutant(
         "hasty-refusal",
         "“Taken” or “unavailable” is told before it is clear which one it is.",
         "calm",
         40,
-        (acquire, "granted_or_not", "return hopeless and", "return hopeless or"),
+        (acquire, "granted_or_not", rules.refusing_hastily),
     ),
     mutant(
         "hasty-extension",
         "One denial ends the listening, so that a lost lease looks like an outage.",
         "calm",
         400,
-        (hold, "kept_or_not", "no < majority", "no < 1"),
-        (hold, "_extension", "worth=some_unheard", "worth=None"),
+        (hold, "kept_or_not", rules.ending_with_one_denial),
+        (hold, "_extension", rules.without_waiting),
     ),
 )
 
@@ -131,14 +94,14 @@ HOLD: Final = (
         "A release does not see to `min_hold`.",
         "tenacious",
         60,
-        (hold, "release", "if rest > 0:", "if False:"),
+        (hold, "release", rules.holding_for(0.0)),
     ),
     mutant(
         "rests-for-less",
         "`min_hold` ends after nine tenths of its time.",
         "tenacious",
         200,
-        (hold, "release", "grant.since + min_hold", "grant.since + min_hold * 0.9"),
+        (hold, "release", rules.holding_for(0.9)),
     ),
     mutant(
         "opens-what-rests",
@@ -146,10 +109,9 @@ HOLD: Final = (
         "tenacious",
         40,
         (
-            MemoryNode,
-            "_grant",
-            "if value is not None and not _yields",
-            'if value is not None and not value.startswith("rest::") and not _yields',
+            memory,
+            "_yields",
+            lambda real: lambda value, *who: value.startswith("rest::") or real(value, *who),
         ),
     ),
     mutant(
@@ -157,7 +119,7 @@ HOLD: Final = (
         "A name that is given twice counts as two.",
         "crowded",
         20,
-        (Policy, "target", "tuple(dict.fromkeys(names))", "tuple(names)"),
+        (Policy, "target", rules.keeping_duplicates),
     ),
 )
 
@@ -167,34 +129,29 @@ LEASE: Final = (
         "The lease counts from when the answers are there.",
         "rough",
         80,
-        (acquire, "attempt", "deadline = start +", "deadline = policy.clock() +"),
+        (acquire, "attempt", rules.counting_from_the_reply),
     ),
     mutant(
         "no-second-look",
         "The clock is not looked at again after the votes.",
         "rough",
         40,
-        (acquire, "attempt", " and policy.clock() < deadline", ""),
+        (acquire, "attempt", rules.with_a_clock_that_stands),
     ),
     mutant(
         "no-drift",
         "No allowance for clocks that run apart, whose rates are wrong by at most 0.4 %.",
         "expiring",
         60,
-        (Policy, "validity", " - (ttl * self.drift + LEAST_DRIFT)", ""),
+        (Policy, "validity", lambda _: lambda self, ttl: ttl),
     ),
     mutant(
         "wall-clock",
         "The lease is measured by a wall clock, which somebody sets.",
         "stepped",
         60,
-        (
-            Client,
-            "clock",
-            "self._offset + self.world.now * self._rate",
-            "1000.0 + self.world.now + self.error",
-        ),
-        (Client, "exact", "(moment - self._offset) / self._rate", "moment - 1000.0 - self.error"),
+        (Client, "clock", lambda _: lambda self: 1000.0 + self.world.now + self.error),
+        (Client, "exact", lambda _: lambda self, moment: moment - 1000.0 - self.error),
         real=STEADY,
     ),
     mutant(
@@ -202,18 +159,8 @@ LEASE: Final = (
         "The lease is measured by a clock that stops while the machine is suspended.",
         "stepped",
         50,
-        (
-            Client,
-            "clock",
-            "self._offset + self.world.now * self._rate",
-            "self._offset + (self.world.now - self.suspended) * self._rate",
-        ),
-        (
-            Client,
-            "exact",
-            "(moment - self._offset) / self._rate",
-            "(moment - self._offset) / self._rate + self.suspended",
-        ),
+        (Client, "clock", lambda real: lambda self: real(self) - self.suspended * self._rate),
+        (Client, "exact", lambda real: lambda self, moment: real(self, moment) + self.suspended),
         real=STEADY,
     ),
     mutant(
@@ -221,22 +168,25 @@ LEASE: Final = (
         "An extension counts from when the answers are there.",
         "tenacious",
         300,
-        (hold, "_prolonged", "deadline, start + policy", "deadline, policy.clock() + policy"),
+        (
+            hold,
+            "_prolonged",
+            lambda real: lambda policy, lease, _, ttl: real(policy, lease, policy.clock(), ttl),
+        ),
     ),
     mutant(
         "extends-too-late",
         "Answers to an extension count although the lease has ended meanwhile.",
         "tenacious",
         80,
-        (hold, "extend_many", " and now < leases[i].grant.deadline", ""),
-        (hold, "_outcome", "if now >= grant.deadline:", "if False:"),
+        (hold, "extend_many", rules.with_a_clock_that_stands),
     ),
     mutant(
         "shortening",
         "An extension makes a key expire earlier than it would have.",
         "tenacious",
         100,
-        (MemoryNode, "_prolong", "if 0 <= self.pttl(key) < ttl:", "if True:"),
+        (MemoryNode, "_prolong", nodes.shortening),
     ),
     mutant(
         "shortened-belief",
@@ -246,8 +196,7 @@ LEASE: Final = (
         (
             hold,
             "_prolonged",
-            "max(grant.deadline, start + policy.validity(ttl))",
-            "start + ttl",
+            lambda _: lambda policy, lease, start, ttl: lease.grant._replace(deadline=start + ttl),
         ),
     ),
     mutant(
@@ -255,7 +204,7 @@ LEASE: Final = (
         "One node is enough to extend.",
         "tenacious",
         500,
-        (hold, "extend_many", "kept[place] >= policy.majority", "kept[place] >= 1"),
+        (hold, "_kept", lambda real: lambda *votes: [99 * bool(n) for n in real(*votes)]),
     ),
     mutant(
         "extend-creates",
@@ -269,9 +218,8 @@ LEASE: Final = (
         "An extension takes the name again after the lease has ended.",
         "rough",
         30,
-        (hold, "_over", "if now >= lease.grant.deadline", "if False"),
-        (hold, "extend_many", " and now < leases[i].grant.deadline", ""),
-        (hold, "_outcome", "if now >= grant.deadline:", "if False:"),
+        (hold, "_over", lambda _: lambda leases, now: {}),
+        (hold, "extend_many", rules.with_a_clock_that_stands),
         (MemoryNode, "_prolong", nodes.taking_again),
     ),
 )

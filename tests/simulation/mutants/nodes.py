@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
+from unittest import mock
 
-from django_redlock.core.commands import Acquire, Extension, Look, Raise, Rest, Return
-from django_redlock.fanout.memory.group import MemoryNode
-from django_redlock.fanout.memory.values import NEXT
+from django_redlock.core.commands import Acquire, Extension, Look, Raise, Release, Rest, Return
+from django_redlock.fanout.memory import NEXT, MemoryNode
 
 Reply: TypeAlias = list[object]
 Grants: TypeAlias = Callable[[MemoryNode, Acquire, object], Reply]
@@ -167,3 +167,89 @@ def resting_anything(_: object) -> Callable[[MemoryNode, Rest], Reply]:
         return ["RESTING", ask.count]
 
     return rest
+
+
+def standing_still(real: Grants) -> Grants:
+    """Do not remember the number of a grant."""
+
+    def grant(self: MemoryNode, ask: Acquire, epoch: object = "") -> Reply:
+        counters = dict(self.fences)
+        reply = real(self, ask, epoch)
+        self.fences = counters
+        return reply
+
+    return grant
+
+
+def shortening(_: object) -> Callable[[MemoryNode, Extension], int]:
+    """Let a key expire by the extension's ttl, although it would have lasted for longer."""
+
+    def prolong(self: MemoryNode, lease: Extension) -> int:
+        target = lease.target
+        if not all(self._mine(key, f"{lease.nonce}:") for key in target.keys):
+            return 0
+        for key, name in zip(target.keys, target.names, strict=True):
+            self._set(key, self.keys[key][0], lease.ttl)
+            self.held[name] = int(self.clock()) + lease.ttl
+        return 1
+
+    return prolong
+
+
+def releasing(
+    is_mine: Callable[[str, str], bool],
+) -> Callable[[Callable[[MemoryNode, Release], Reply]], Callable[[MemoryNode, Release], Reply]]:
+    """Free a key if ``is_mine`` says so of its value and of the nonce."""
+
+    def make(
+        real: Callable[[MemoryNode, Release], Reply],
+    ) -> Callable[[MemoryNode, Release], Reply]:
+        def release(self: MemoryNode, ask: Release) -> Reply:
+            def mine(key: str, _: str) -> bool:
+                value = self.get(key)
+                return value is not None and is_mine(value, ask.nonce)
+
+            with mock.patch.object(self, "_mine", mine):
+                return real(self, ask)
+
+        return release
+
+    return make
+
+
+def passing_the_first_counter(real: Grants) -> Grants:
+    """Give a number above the first name's counter, whatever those of the others are."""
+
+    def grant(self: MemoryNode, ask: Acquire, epoch: object = "") -> Reply:
+        counters, first = dict(self.fences), str(ask.target.fields[0])
+        for field in map(str, ask.target.fields):
+            if field != first:
+                self.fences.pop(field, None)
+        reply = real(self, ask, epoch)
+        self.fences = counters | self.fences
+        return reply
+
+    return grant
+
+
+def waking_for_our_own(
+    real: Callable[[MemoryNode, Release], Reply],
+) -> Callable[[MemoryNode, Release], Reply]:
+    """Wake the next waiter only where the key still has the nonce."""
+
+    def release(self: MemoryNode, ask: Release) -> Reply:
+        ours = any(self._mine(key, f"{ask.nonce}:") for key in ask.target.keys)
+        return real(self, ask if ours else replace(ask, wake=()))
+
+    return release
+
+
+def believing_the_uptime(real: Callable[..., Reply]) -> Callable[..., Reply]:
+    """Admit a node by its uptime when it is seen for the first time."""
+
+    def admit(self: MemoryNode, guard: int, uptime: int, epoch: int | None) -> Reply:
+        if epoch is not None and not {"epoch", "empty"} & self.fences.keys():
+            self.fences["empty"] = int(self.clock()) - uptime
+        return real(self, guard, uptime, epoch)
+
+    return admit

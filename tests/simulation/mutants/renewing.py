@@ -106,14 +106,18 @@ RENEWAL: Final = (
         "A renewal counts from when the answers are there.",
         "cut-and-paused",
         200,
-        (hold, "_prolonged", "deadline, start + policy", "deadline, policy.clock() + policy"),
+        (
+            hold,
+            "_prolonged",
+            lambda real: lambda policy, lease, _, ttl: real(policy, lease, policy.clock(), ttl),
+        ),
     ),
     mutant(
         "renews-by-one",
         "One node is enough to renew.",
         "cut",
         30,
-        (hold, "extend_many", "kept[place] >= policy.majority", "kept[place] >= 1"),
+        (hold, "_kept", lambda real: lambda *votes: [99 * bool(n) for n in real(*votes)]),
     ),
     mutant(
         "never-heals",

@@ -5,18 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from django_redlock.core import acquire, hold
-from django_redlock.fanout.memory import node as memory_node
-from django_redlock.fanout.memory.group import MemoryNode
+from django_redlock.fanout import memory
+from django_redlock.fanout.memory import MemoryNode
 from tests.simulation.network import Network
 
-from . import nodes
+from . import nodes, rules
 from .edits import mutant
-
-ONE_FOR_ALL: Final = """\
-from dataclasses import replace
-    first = policy.nonce()
-    policy = replace(policy, nonce=lambda: first)
-    give_up = policy.clock() + wait"""
 
 SENDS_AGAIN: Final = """\
         self._excuse(ask)
@@ -34,33 +28,32 @@ NONCE: Final = (
         "A process uses one nonce for all that it locks.",
         "rough",
         20,
-        (acquire, "attempt", "policy.nonce()", "f'{ord(label[1]):032x}'"),
+        (acquire, "attempt", rules.with_nonce(lambda label, **_: f"{ord(label[1]):032x}")),
     ),
     mutant(
         "same-nonce-retried",
         "A retry uses the nonce of the attempt before.",
         "rough",
         100,
-        (
-            acquire,
-            "acquire",
-            "give_up = policy.clock() + wait",
-            ONE_FOR_ALL,
-        ),
+        (acquire, "acquire", rules.with_one_nonce),
     ),
     mutant(
         "same-nonce-adopted",
         "Adopting keeps the nonce of the giver.",
         "handovers",
         10,
-        (acquire, "attempt", "policy.nonce()", "old or policy.nonce()"),
+        (acquire, "attempt", rules.with_nonce(lambda old="", **_: old)),
     ),
     mutant(
         "adopts-anything",
         "A node gives the key to an adopter although the nonce is not the giver's any more.",
         "handovers",
         10,
-        (memory_node, "_yields", 'value.startswith(f"{old}:") if old', "True if old"),
+        (
+            memory,
+            "_yields",
+            lambda real: lambda value, old, wakeup: bool(old) or real(value, old, wakeup),
+        ),
     ),
     mutant(
         "gives-back-anything",
@@ -74,7 +67,7 @@ NONCE: Final = (
         "A release deletes the key without comparing the nonce.",
         "rough",
         10,
-        (MemoryNode, "_release", 'self._mine(lock, f"{nonce}:")', "self.get(lock) is not None"),
+        (MemoryNode, "_release", nodes.releasing(lambda value, nonce: True)),
     ),
     mutant(
         "compares-a-part",
@@ -84,8 +77,7 @@ NONCE: Final = (
         (
             MemoryNode,
             "_release",
-            'self._mine(lock, f"{nonce}:")',
-            '(self.get(lock) or "").partition(":")[0].endswith(nonce[-1])',
+            nodes.releasing(lambda value, nonce: value.partition(":")[0].endswith(nonce[-1])),
         ),
     ),
     mutant(
@@ -103,32 +95,29 @@ UNDO: Final = (
         "A failed attempt is not undone.",
         "calm",
         10,
-        (acquire, "attempt", "if (touched or wakeup) and wake", "if wakeup and wake"),
-        (acquire, "attempt", "elif touched:", "elif False:"),
+        (
+            acquire,
+            "attempt",
+            rules.undoing(
+                lambda undo, thrown, facts: (
+                    undo if thrown or (facts.get("wakeup") and undo.wake) else None
+                )
+            ),
+        ),
     ),
     mutant(
         "forgets-the-silent",
         "A failed attempt is undone only on the nodes that said yes.",
         "rough",
         10,
-        (
-            acquire,
-            "attempt",
-            "vote.sent and vote.answer is not NO",
-            "vote.answer is Answer.YES",
-        ),
+        (acquire, "attempt", rules.forgetting_silence),
     ),
     mutant(
         "releases-a-majority",
         "A release goes to as many nodes as were needed.",
         "calm",
         20,
-        (
-            hold,
-            "release",
-            "grant.touched",
-            "frozenset(sorted(grant.touched)[: policy.majority])",
-        ),
+        (hold, "release", rules.releasing_a_majority),
     ),
     mutant(
         "another-connection",
@@ -167,25 +156,20 @@ UNDO: Final = (
         "An attempt that is interrupted is not undone.",
         "rough",
         10,
-        (
-            acquire,
-            "attempt",
-            "yield undo(policy, target, nonce, to, touched=touched)",
-            "pass",
-        ),
+        (acquire, "attempt", rules.undoing(lambda undo, thrown, _: None if thrown else undo)),
     ),
     mutant(
         "drops-a-release",
         "A release that is interrupted is not sent again.",
         "contended",
         600,
-        (hold, "release", "yield ask  # unknown", "pass  # unknown"),
+        (hold, "release", rules.undoing(lambda undo, thrown, _: None if thrown else undo)),
     ),
     mutant(
         "goes-on-when-closed",
         "An attempt that Python closes still wants to undo.",
         "rough",
         40,
-        (acquire, "attempt", "    except GeneratorExit:\n        raise\n", ""),
+        (acquire, "attempt", rules.going_on_when_closed),
     ),
 )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from django_redlock.core import acquire, hold
 from django_redlock.core import wait as waiting
-from django_redlock.fanout.memory import node as memory_node
-from django_redlock.fanout.memory.group import MemoryNode
+from django_redlock.fanout import memory
+from django_redlock.fanout.memory import NEXT, MemoryNode
 from django_redlock.fanout.queue import LocalQueue
 from tests.simulation import places
 
-from . import nodes
+from . import nodes, rules
 from .edits import mutant
 
 WAITING: Final = (
@@ -20,19 +21,14 @@ WAITING: Final = (
         "A release wakes nobody.",
         "queued",
         10,
-        (hold, "hand_over", "reserve=RESERVED", "reserve=RESERVED, wake=()"),
+        (hold, "hand_over", rules.handing_over(wake=())),
     ),
     mutant(
         "wakes-if-it-was-ours",
         "A release wakes only where the key was still its own.",
         "queued-giving-up",
         400,
-        (
-            MemoryNode,
-            "_release",
-            'if waited and flag != "0":',
-            'if outcome == "FREED" and waited and flag != "0":',
-        ),
+        (MemoryNode, "_release", nodes.waking_for_our_own),
     ),
     mutant(
         "unnoticed",
@@ -54,28 +50,32 @@ WAITING: Final = (
         "Anybody takes a name that is kept for who is woken.",
         "queued",
         120,
-        (memory_node, "_free_with", "bool(wakeup) and (value == NEXT", "(value == NEXT"),
+        (
+            memory,
+            "_free_with",
+            lambda real: lambda wakeup, value: value == NEXT or real(wakeup, value),
+        ),
     ),
     mutant(
         "keeps-nothing",
         "A release does not keep the name for who is woken.",
         "queued",
         60,
-        (hold, "hand_over", "reserve=RESERVED", "reserve=0.0"),
+        (hold, "hand_over", rules.handing_over(reserve=0)),
     ),
     mutant(
         "word-opens-all",
         "A waiter that was woken takes the name from any holder.",
         "queued-lossy",
         20,
-        (memory_node, "_free_with", '(value == NEXT or value.startswith(f"{wakeup}:"))', "True"),
+        (memory, "_free_with", lambda _: lambda wakeup, value: bool(wakeup)),
     ),
     mutant(
         "wears-the-dead-nonce",
         "A waiter that was woken takes the dead nonce for its own.",
         "queued-lossy",
         20,
-        (acquire, "attempt", "nonce = policy.nonce()", "nonce = wakeup or policy.nonce()"),
+        (acquire, "attempt", rules.with_nonce(lambda wakeup="", **_: wakeup)),
     ),
     mutant(
         "counts-what-is-kept",
@@ -96,50 +96,64 @@ WAITING: Final = (
         "An attempt with the wakeup that fails wakes nobody.",
         "queued-for-two",
         400,
-        (acquire, "attempt", "if (touched or wakeup) and wake", "if False and wake"),
+        (acquire, "attempt", rules.undoing(rules.waking_nobody)),
     ),
     mutant(
         "leaves-it-to-any-owner",
         "Who waits for two names leaves it to the owner of one to wake for the other.",
         "queued-for-two",
         400,
-        (acquire, "ours_to_wake", "return free - {taken}", "return set()"),
+        (acquire, "ours_to_wake", rules.waking_for_none),
     ),
     mutant(
         "leaves-with-the-word",
         "Who is interrupted with the wakeup wakes nobody.",
         "queued-giving-up",
         1200,
-        (waiting, "wait_for_turn", "yield wake_next(policy, target, wakeup, which)", "pass"),
-        (acquire, "attempt", "policy.everyone() if wakeup else touched", "touched"),
+        (
+            waiting,
+            "wait_for_turn",
+            rules.undoing(lambda undo, thrown, _: None if thrown else undo),
+        ),
+        (
+            acquire,
+            "attempt",
+            rules.undoing(
+                lambda undo, thrown, _: replace(undo, to=undo.touched) if thrown else undo
+            ),
+        ),
     ),
     mutant(
         "short-lived-word",
         "A wakeup that nobody stands there for is gone at once.",
         "queued",
         500,
-        (MemoryNode, "_push", "self.clock() + px", "self.clock()"),
+        (
+            MemoryNode,
+            "_push",
+            lambda real: lambda self, queue, wakeup, _: real(self, queue, wakeup, 0),
+        ),
     ),
     mutant(
         "never-looks",
         "Who stands in a queue relies on being woken.",
         "queued-beside-others",
         500,
-        (waiting, "_at_the_nodes", "policy.uniform(*LOOK_EVERY)", "math.inf"),
+        (waiting, "_at_the_nodes", rules.never_looking),
     ),
     mutant(
         "believes-one-node",
         "Who stands in a queue believes the node there that the name is held.",
         "queued-losing-releases",
         400,
-        (waiting, "_at_the_nodes", "sum(map(_is_gone, looked.values()))", "0"),
+        (waiting, "_look", rules.looking_at_one_node),
     ),
     mutant(
         "sleeps-through-the-end",
         "Who stands in a queue does not look when the key's time is up.",
         "queued-after-deaths",
         60,
-        (waiting, "_at_the_nodes", "math.inf if ends is None else ends + 0.001", "math.inf"),
+        (waiting, "_at_the_nodes", rules.sleeping_through_the_end),
     ),
     mutant(
         "stays-in-the-queue",

@@ -1,1 +1,0 @@
-"""Nodes in memory, ``memory://``, for tests and for trying things out."""
