@@ -287,8 +287,7 @@ class Lease:
     @property
     def renew_at(self) -> float:
         """When, on the clock of the deadline, to renew it next; infinite: never."""
-        block = self.block
-        if self._renew_at < self.renew_until and (block is None or block() is not None):
+        if self._renew_at < self.renew_until and not self.torn:
             return self._renew_at
         return math.inf
 
