@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from django_redlock.core.policy import check_seconds, meant_seconds
+from django_redlock.nodes.background import call_in_child, running_loop
 
-from .concurrency.forking import call_in_child
-from .concurrency.loops import running_loop
 from .core.driver import arun, run
 from .core.errors import NodesUnavailable
 from .core.protocol import UNDO, Answer, LeaveQueue, Request, Sleep, Vote
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from django_redlock.core.policy import Policy
+    from django_redlock.nodes.node import NodeStatus
 
     from .core.protocol import BlockOnNode, Effect, JoinQueue, Steps, Wakeup
-    from .transport.node import NodeStatus
 
 T = TypeVar("T")
 LABEL_BYTES = 200

@@ -25,12 +25,13 @@ from django.core.cache import DEFAULT_CACHE_ALIAS
 from django.core.exceptions import ImproperlyConfigured
 from redis.connection import Connection, parse_url
 
+from django_redlock.nodes.address import SCHEMES, Address, from_options
+
 from . import conf
 from .core.policy import looks_like_milliseconds
 from .core.reasons import CHECKS
 from .leases.lease import RENEWALS
 from .locks.options import Options
-from .transport.address import SCHEMES, Address, from_options
 
 E001: Final = "django_redlock.E001"  # conf refuses a setting
 E003: Final = "django_redlock.E003"  # an alias, ttl or min_hold that no lock can have

@@ -19,15 +19,16 @@ from django.utils.asyncio import async_unsafe
 from redis.cluster import RedisCluster
 from redis.sentinel import SentinelManagedConnection
 
+from django_redlock.nodes.address import Address, from_options, from_url
+from django_redlock.nodes.admission import skew_of
+from django_redlock.nodes.background import call_in_child
+from django_redlock.nodes.group import NodeGroup
+
 from .backend import Backend, Group
-from .concurrency.forking import call_in_child
 from .core.names import check_alias, did_you_mean
 from .core.policy import Policy, check_seconds
 from .extras import needs
-from .fanout.group import NodeGroup
 from .transactions import in_transaction, under_lock
-from .transport.address import Address, from_options, from_url
-from .transport.admission import skew_of
 
 DEFAULTS: Final[dict[str, Any]] = {
     "NODES": (),
@@ -242,7 +243,7 @@ def _group(alias: str, values: Mapping[str, Any]) -> Group:
                 "['NODES'] mixes memory:// with real nodes: write all or none as memory://"
             )
         _check_distinct(nodes)
-        from .fanout.memory import MemoryNodes
+        from django_redlock.nodes.memory import MemoryNodes
 
         return MemoryNodes.named(nodes)
     found = []

@@ -28,8 +28,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from django_redlock.nodes.background import reset_in_child
+
 from . import __version__, events
-from .concurrency.forking import reset_in_child
 from .events import Event, EventKind, NodeTiming, TaskEvent
 from .extras import needs
 

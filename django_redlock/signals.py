@@ -26,9 +26,9 @@ from typing import Any, Final
 from asgiref.sync import iscoroutinefunction
 from django.dispatch import Signal
 
+from django_redlock.nodes.background import reset_in_child, running_loop
+
 from . import events
-from .concurrency.forking import reset_in_child
-from .concurrency.loops import running_loop
 from .events import Event, EventKind, TaskEvent, TaskOutcome
 from .locks.lock import Lock
 

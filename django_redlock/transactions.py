@@ -20,7 +20,8 @@ from django.core import signals
 from django.db import DEFAULT_DB_ALIAS, Error, connections, transaction
 from django.utils.asyncio import async_unsafe
 
-from .concurrency.loops import running_loop
+from django_redlock.nodes.background import running_loop
+
 from .locks.atomic import NO_ASYNC
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from django_redlock.testing.embedded import SERVER_VARIABLE
 
-SHIM = Path(__file__).resolve().parents[1] / "tests" / "transport" / "clock_shim.c"
+SHIM = Path(__file__).resolve().parents[1] / "tests" / "nodes" / "clock_shim.c"
 WITH_CLOCK = """#!/bin/sh
 port=$(sed -n 's/^port //p' "$1")
 LD_PRELOAD={library} CLOCK_SHIM={folder}/clock-$port exec {server} "$@"

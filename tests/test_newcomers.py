@@ -1,7 +1,7 @@
 """What somebody writes on the first day, and what is said of it: each text has what to write.
 
 Mistakes in ``REDLOCK`` are in ``test_bad_input.py`` and ``checks/``, nodes that refuse or are no
-nodes in ``transport/test_refusals.py``, tasks in ``celery/``. Here are locks and views, most of
+nodes in ``nodes/test_refusals.py``, tasks in ``celery/``. Here are locks and views, most of
 them in a real request, under ATOMIC_REQUESTS.
 """
 

@@ -22,11 +22,11 @@ from benchmarks.stage import Stage
 from benchmarks.turns import spread
 from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
-from django_redlock.fanout.group import NodeGroup
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes.address import from_url
+from django_redlock.nodes.group import NodeGroup
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.transport.address import from_url
 
 PREFIX = "renewal:"
 AT_ONCE = 10  # tasks that acquire

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import hiredis
 
 from django_redlock.core.protocol import Command
-from django_redlock.transport.wire import scripts
+from django_redlock.nodes import scripts
 
 EPOCH = "bench"
 KEYS = ("fences", "held", "waits")

@@ -21,11 +21,10 @@ from celery.signals import task_revoked
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import conf
-from django_redlock.concurrency.forking import reset_in_child
-from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.core import completion as core
 from django_redlock.core.protocol import NONCE, Answer
 from django_redlock.interruption import Latch
+from django_redlock.nodes.background import WorkerThreads, reset_in_child
 
 from .plan import UNTIL_FINISHED
 

@@ -1,6 +1,6 @@
 """The requests to the nodes, a class for each command: what it asks, and what a reply means.
 
-A command is one script of ``transport/wire/lua``. Its class packs the keys and the arguments for
+A command is one script of ``nodes/lua``. Its class packs the keys and the arguments for
 that script; the node in memory carries out the same object without packing it. Fields are in the
 node's units: milliseconds, and microseconds for grant numbers.
 

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from django_redlock.concurrency.threads import start_thread
 from django_redlock.core.reasons import Reason, ReasonCode, because
-from django_redlock.transport import admission
+from django_redlock.nodes import admission
+from django_redlock.nodes.background import start_thread
 
 from .probe import LATE, Expected, Finding, Level, NodeReport, judge, probe
 from .survey import Health

@@ -18,7 +18,7 @@ from django_redlock.core.names import LONGEST
 from django_redlock.core.protocol import Answer, Request, Steps, Vote
 from django_redlock.core.quorum import all_heard
 from django_redlock.core.reasons import ReasonCode
-from django_redlock.transport.node import NodeStatus
+from django_redlock.nodes.node import NodeStatus
 
 LIMIT: Final = 1000  # names shown of an index, unless told otherwise …
 MOST: Final = 10_000  # … and at most: a node serves no other client while it reads them

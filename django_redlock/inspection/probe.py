@@ -24,13 +24,12 @@ from redis.connection import UnixDomainSocketConnection
 from django_redlock.core.policy import boottime, microseconds
 from django_redlock.core.protocol import Command
 from django_redlock.core.reasons import Reason, ReasonCode, because, code_of, describe
-from django_redlock.transport import admission
-from django_redlock.transport.address import Address
-from django_redlock.transport.handshake import Admission, log_in, send
-from django_redlock.transport.wire.bounded import BoundedSocket
-from django_redlock.transport.wire.refusals import Refused, complaint, why_unreached
-from django_redlock.transport.wire.replies import ANOTHER
-from django_redlock.transport.wire.scripts import TEXT
+from django_redlock.nodes import admission
+from django_redlock.nodes.address import Address
+from django_redlock.nodes.faults import Refused, complaint, why_unreached
+from django_redlock.nodes.handshake import Admission, BoundedSocket, log_in, send
+from django_redlock.nodes.replies import ANOTHER
+from django_redlock.nodes.scripts import TEXT
 
 # -- the record -----------------------------------------------------------------------------------
 

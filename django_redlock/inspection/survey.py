@@ -34,7 +34,7 @@ from django_redlock.core.names import check_names
 from django_redlock.core.protocol import Answer, Request, Steps, Vote
 from django_redlock.core.quorum import all_heard, majority_of
 from django_redlock.core.reasons import Reason, ReasonCode, action, because, is_silent
-from django_redlock.transport.node import NodeStatus
+from django_redlock.nodes.node import NodeStatus
 
 from . import index
 from .index import BATCH, LIMIT, as_name, check_limit

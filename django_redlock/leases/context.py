@@ -15,10 +15,10 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, TypeAlias
 
-from django_redlock.concurrency.loops import running_loop
 from django_redlock.core.errors import LeaseLost, LockTaken
 from django_redlock.core.protocol import Answer
 from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.nodes.background import running_loop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

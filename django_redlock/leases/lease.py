@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from django_redlock import events
-from django_redlock.concurrency.loops import running_loop
 from django_redlock.core import hold
 from django_redlock.core.completion import split
 from django_redlock.core.errors import LeaseLost, NodesUnavailable, RedlockError
@@ -33,6 +32,7 @@ from django_redlock.core.protocol import NONCE, Answer, Grant, Steps, Vote
 from django_redlock.core.quorum import majority_denies
 from django_redlock.core.reasons import Reason, ReasonCode, because
 from django_redlock.events import Event, EventKind, VoteCount, log_fields
+from django_redlock.nodes.background import running_loop
 
 if TYPE_CHECKING:
     from django_redlock.backend import Backend

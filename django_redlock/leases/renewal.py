@@ -28,8 +28,6 @@ from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from django_redlock.backend import Backend
-from django_redlock.concurrency.loops import PerLoop, running_loop
-from django_redlock.concurrency.threads import WorkerThreads, start_thread
 from django_redlock.core import completion, hold
 from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.hold import Outcome
@@ -37,6 +35,7 @@ from django_redlock.core.policy import boottime
 from django_redlock.core.protocol import Answer, Request, Steps
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.interruption import ThreadWakeup, first
+from django_redlock.nodes.background import PerLoop, WorkerThreads, running_loop, start_thread
 
 from .lease import Lease, Schedule
 

@@ -22,10 +22,10 @@ from django_redlock.core import hold
 from django_redlock.core.protocol import Answer, Grant
 from django_redlock.core.reasons import printable
 from django_redlock.events import Event, EventKind
-from django_redlock.fanout.memory import MemoryNodes
 from django_redlock.inspection import survey
 from django_redlock.interruption import drain
 from django_redlock.leases.lease import Lease
+from django_redlock.nodes.memory import MemoryNodes
 
 if TYPE_CHECKING:
     Mixed = TestCase

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django_redlock import conf
 from django_redlock.backend import Group
-from django_redlock.concurrency.forking import call_in_child
 from django_redlock.core.names import check_alias
 from django_redlock.core.protocol import (
     UNDO,
@@ -38,7 +37,8 @@ from django_redlock.core.protocol import (
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.interruption import AsyncBlockExit, Block, BlockExit
 from django_redlock.locks.callables import finished, is_async
-from django_redlock.transport.node import NodeStatus
+from django_redlock.nodes.background import call_in_child
+from django_redlock.nodes.node import NodeStatus
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -33,10 +33,10 @@ from django.core.exceptions import BadRequest
 from django.http import HttpRequest
 
 from django_redlock import conf, transactions
-from django_redlock.concurrency.forking import reset_in_child
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.events import log_fields
 from django_redlock.leases.lease import Lease
+from django_redlock.nodes.background import reset_in_child
 
 from .keys import ViewKey
 from .refusals import UNAVAILABLE_RETRY, Refusal, Responder, note_single_flight, refuse

@@ -17,8 +17,8 @@ from django.test import override_settings
 from django_redlock import LockTaken, conf, current_lease, redlock, redlocks
 from django_redlock.celery import LockedTask, locked_task
 from django_redlock.celery.publishing import HEADER
-from django_redlock.fanout.memory import MemoryNodes
 from django_redlock.leases.lease import Lease
+from django_redlock.nodes.memory import MemoryNodes
 
 
 class Desk:

@@ -26,9 +26,9 @@ from django_redlock import (
     redlock,
     redlocks,
 )
-from django_redlock.fanout.memory import MemoryNodes
 from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
+from django_redlock.nodes.memory import MemoryNodes
 from django_redlock.testing.embedded import EmbeddedNodes
 from tests.support.waiting import eventually
 

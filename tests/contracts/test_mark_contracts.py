@@ -165,7 +165,7 @@ def late_marks(nodes: EmbeddedNodes) -> int:
         return sum(client.exists(marker.key) for marker in markers)
 
 
-BY_SET = "django_redlock.fanout.blocking.sets.BY_SET"
+BY_SET = "django_redlock.nodes.sets.BY_SET"
 
 
 @pytest.mark.parametrize("by_set", [True, False], ids=["a set", "no set"])
@@ -179,6 +179,6 @@ def test_a_late_mark_is_removed_behind_itself(patient_nodes, by_set, monkeypatch
 def test_a_removal_may_overtake_a_mark_whose_connection_is_forgotten(patient_nodes, monkeypatch):
     """The variant that may send it over another connection: the test above can fail."""
     monkeypatch.setattr(BY_SET, frozenset())
-    monkeypatch.setattr("django_redlock.fanout.blocking.request.TAKING", frozenset())
+    monkeypatch.setattr("django_redlock.nodes.threads.TAKING", frozenset())
     with pytest.raises(AssertionError, match="is_late"):
         late_marks(patient_nodes)

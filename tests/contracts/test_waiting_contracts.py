@@ -19,7 +19,7 @@ import pytest
 from django_redlock import LockTaken, conf, redlock
 from django_redlock.core import wait as waiting
 from django_redlock.core.protocol import Request
-from django_redlock.fanout.memory import MemoryNode, MemoryNodes
+from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from django_redlock.testing.embedded import EmbeddedNodes
 from tests.simulation.mutants import Patch, nodes, with_edits
 from tests.support.waiting import eventually

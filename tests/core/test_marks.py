@@ -15,8 +15,8 @@ from django_redlock.core import completion
 from django_redlock.core.commands import ANYBODYS
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Command, Request, Sleep, Vote, Votes
-from django_redlock.fanout.memory import MemoryNode
-from django_redlock.transport.wire import replies
+from django_redlock.nodes import replies
+from django_redlock.nodes.memory import MemoryNode
 from tests.simulation.mutants.edits import Edit, Patch, with_edits
 
 from .test_conversations import LOST, UNSENT, Held, Table, to

@@ -37,8 +37,8 @@ from django_redlock.core.reasons import Reason, ReasonCode, because, by_node, de
 from django_redlock.events import NodeTiming
 from django_redlock.inspection import Health, NodeReport, Report
 from django_redlock.leases.renewal import RenewalBatch
-from django_redlock.transport.node import NodeStatus
-from django_redlock.transport.wire.refusals import ERRORS, complaint, why_unreached
+from django_redlock.nodes.faults import ERRORS, complaint, why_unreached
+from django_redlock.nodes.node import NodeStatus
 from tests.docs.pages import blocks
 from tests.support.waiting import eventually
 

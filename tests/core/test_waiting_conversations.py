@@ -27,8 +27,8 @@ from django_redlock.core.protocol import (
     Sleep,
     Wakeup,
 )
-from django_redlock.fanout.memory import MemoryNodes
 from django_redlock.leases.lease import Lease
+from django_redlock.nodes.memory import MemoryNodes
 from tests.simulation.mutants import Edit, Patch, rules, with_edits
 
 from .test_conversations import KEPT, LOST, NO, SPLIT, UNSENT, Found, Held, Seen, Table, to, vote

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_redlock.fanout.memory import MemoryNodes
+from django_redlock.nodes.memory import MemoryNodes
 from tests.support.looked_at import group, in_memory
 
 

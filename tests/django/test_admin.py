@@ -19,8 +19,8 @@ from django_redlock import admin as page_of_locks
 from django_redlock import conf, redlock
 from django_redlock.admin import LockKeyAdmin
 from django_redlock.core.reasons import ReasonCode, because, printable
-from django_redlock.fanout.group import NodeGroup
 from django_redlock.models import LockKey
+from django_redlock.nodes.group import NodeGroup
 from tests.support.hostile import HOSTILE
 from tests.support.looked_at import (
     A,

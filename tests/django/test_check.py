@@ -20,12 +20,12 @@ from django.test import override_settings
 from django_redlock.inspection import examination, probe
 from django_redlock.testing import EmbeddedNodes
 from tests.docs.test_acl import PASSWORD, acl_rules
+from tests.nodes.odd_node import UNECHOED, Oddity, OddNode
 from tests.support.looked_at import check, clients, evicting
 from tests.support.passwords import SECRET, USER, with_passwords
 from tests.support.proxy import Proxy
 from tests.support.servers import redis_version
 from tests.support.waiting import eventually
-from tests.transport.odd_node import UNECHOED, Oddity, OddNode
 
 PATIENT = {"NODE_TIMEOUT": 10, "MAX_TTL": 2, "TTL": 2, "CLOCK_SKEW": 0.1}  # as redlock_nodes
 

@@ -11,7 +11,7 @@ from django.utils.html import escape
 from django.utils.safestring import mark_safe
 
 from django_redlock.core.reasons import printable
-from django_redlock.fanout.memory import MemoryNodes
+from django_redlock.nodes.memory import MemoryNodes
 from tests.support.hostile import HOSTILE
 from tests.support.looked_at import A, put, stop_clocks
 

@@ -17,8 +17,8 @@ from django_redlock import LockTaken, conf, redlock
 from django_redlock.core import completion
 from django_redlock.inspection.survey import Health, survey
 from django_redlock.inspection.tasks import list_tasks
+from django_redlock.nodes import scripts
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.transport.wire import scripts
 from tests.docs.pages import SETTINGS
 from tests.support.servers import redis_version
 from tests.support.waiting import eventually

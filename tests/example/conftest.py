@@ -13,7 +13,7 @@ from django.test import override_settings
 from kombu.simple import SimpleQueue
 
 from django_redlock import conf
-from django_redlock.fanout.memory import MemoryNodes
+from django_redlock.nodes.memory import MemoryNodes
 from example_project import settings as example
 from example_project.box_office import outside, tasks
 from example_project.box_office.models import Show

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from django_redlock.fanout.memory import MemoryNodes
+from django_redlock.nodes.memory import MemoryNodes
 from example_project.box_office.models import Show
 from example_project.demo import office, summary
 from example_project.demo.facts import Act, Acts, Sale, Traffic, office_failures

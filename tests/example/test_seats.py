@@ -12,8 +12,8 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 
 from django_redlock import redlock
-from django_redlock.fanout.memory import MemoryNodes
 from django_redlock.locks.lock import Lock
+from django_redlock.nodes.memory import MemoryNodes
 from example_project.box_office import outside, seat_views
 from example_project.box_office.models import PRICES, SEATS_IN_A_ROW, Order, Seat, Show
 

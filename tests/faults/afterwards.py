@@ -21,13 +21,13 @@ from unittest.mock import patch
 
 import django_redlock.leases.lease
 from django_redlock.backend import Backend, Group
-from django_redlock.concurrency.loops import running_loop
 from django_redlock.core import hold
 from django_redlock.interruption import ThreadWakeup
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import RenewalSchedule, watchdog
 from django_redlock.locks.template import LockTemplate
-from django_redlock.transport.node import Node
+from django_redlock.nodes.background import running_loop
+from django_redlock.nodes.node import Node
 from tests.support.loops import in_sets, open_files, threads
 
 LOCKS = (type(threading.Lock()), type(threading.RLock()))

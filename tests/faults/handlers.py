@@ -31,15 +31,14 @@ from django_redlock.backend import Backend
 from django_redlock.core.commands import Release
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Command
-from django_redlock.fanout.group import NodeGroup
-from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
-from django_redlock.transport.connection import Connection
-from django_redlock.transport.node import Node, UndoQueue
-from django_redlock.transport.pending import Asker, load, nobody
-from django_redlock.transport.wire.faults import no_answer
+from django_redlock.nodes.connection import Asker, Connection, load, nobody
+from django_redlock.nodes.faults import no_answer
+from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.memory import MemoryNode, MemoryNodes
+from django_redlock.nodes.node import Node, UndoQueue
 from tests.support.loops import faults_noted, group_of, out_of_step
 from tests.support.proxy import Proxy
 from tests.support.sets import sets_of

@@ -33,16 +33,16 @@ from unittest.mock import patch
 
 from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.backend import Backend, Group
-from django_redlock.concurrency.loops import PerLoop
 from django_redlock.core.policy import Policy
-from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.interruption import Block
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import LoopWatchdog, RenewalSchedule, Watchdog, watchdog
 from django_redlock.locks import lock as locks
 from django_redlock.locks.lock import Lock, leave
 from django_redlock.locks.template import LockTemplate
-from django_redlock.transport import node as node_module
+from django_redlock.nodes import node as node_module
+from django_redlock.nodes.background import PerLoop
+from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from tests.support.loops import group_of
 
 from . import transactions

@@ -23,11 +23,11 @@ from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Steps
-from django_redlock.fanout.group import NodeGroup
 from django_redlock.interruption import settle
 from django_redlock.locks.lock import leave
 from django_redlock.locks.template import LockTemplate
-from django_redlock.transport.address import from_url
+from django_redlock.nodes.address import from_url
+from django_redlock.nodes.group import NodeGroup
 
 from .afterwards import Afterwards, in_blocks
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 from django_redlock import LockTaken, current_lease
 from django_redlock.backend import Backend
 from django_redlock.core.protocol import Steps
-from django_redlock.fanout.collectors import TaskCollector
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes.round import TaskCollector
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import keys_on
 from tests.support.proxy import Proxy

@@ -11,9 +11,9 @@ import pytest
 
 from django_redlock import NodesUnavailable
 from django_redlock.backend import Backend
-from django_redlock.fanout import loops
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes import loops
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import (
     backend_of,

@@ -18,14 +18,14 @@ from typing import Any, cast
 import pytest
 
 from django_redlock import NodesUnavailable
-from django_redlock.concurrency import listening as listening_module
-from django_redlock.concurrency.listening import Listening
-from django_redlock.fanout.blocking.request import BlockingRequest
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes import background as listening_module
+from django_redlock.nodes import handshake, node
+from django_redlock.nodes import handshake as bounded
+from django_redlock.nodes.background import Listening
+from django_redlock.nodes.connection import Connection
+from django_redlock.nodes.threads import BlockingRequest
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.transport import handshake, node
-from django_redlock.transport.connection import Connection
-from django_redlock.transport.wire import bounded
 from tests.support.loops import group_of, idle, template, unguarded
 
 ROOT = Path(__file__).parents[2]

@@ -17,11 +17,11 @@ from django.test import override_settings
 from django_redlock import NodesUnavailable, conf, redlock
 from django_redlock.core.protocol import Answer
 from django_redlock.core.reasons import ReasonCode
-from django_redlock.fanout.group import NodeGroup
 from django_redlock.leases.lease import Lease
+from django_redlock.nodes import admission
+from django_redlock.nodes.address import from_url
+from django_redlock.nodes.group import NodeGroup
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
-from django_redlock.transport import admission
-from django_redlock.transport.address import from_url
 from tests.faults.test_faults import replicate
 from tests.support.looked_at import check, status
 from tests.support.loops import group_of, template

@@ -28,8 +28,8 @@ from django_redlock.core.reasons import ReasonCode
 from django_redlock.inspection.survey import survey
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
+from django_redlock.nodes.connection import Connection
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
-from django_redlock.transport.connection import Connection
 from tests.support.loops import ENDED, idle, owing, shows
 from tests.support.proxy import Fault, Proxy
 from tests.support.servers import redis_version

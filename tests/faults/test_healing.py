@@ -15,11 +15,11 @@ from django.test import override_settings
 
 from django_redlock import LockTaken, NodesUnavailable, conf, redlock
 from django_redlock.core import hold
-from django_redlock.fanout.blocking.request import BlockingRequest
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes.node import Node
+from django_redlock.nodes.threads import BlockingRequest
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.transport.node import Node
 from tests.simulation.mutants.edits import Edit, with_edits
 from tests.support.replays import note_broken
 from tests.support.waiting import eventually

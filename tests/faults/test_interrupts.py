@@ -15,9 +15,9 @@ import pytest
 
 from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
-from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.waiting import eventually

@@ -15,9 +15,9 @@ from django.test import override_settings
 from django_redlock import NodesUnavailable, conf, redlock
 from django_redlock.core.protocol import Answer
 from django_redlock.core.reasons import ReasonCode
+from django_redlock.nodes import handshake
+from django_redlock.nodes import node as node_module
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes, server
-from django_redlock.transport import handshake
-from django_redlock.transport import node as node_module
 from tests.support.looked_at import check, counted_votes, status
 from tests.support.servers import redis_version
 from tests.support.waiting import eventually

@@ -12,8 +12,8 @@ from django_redlock.inspection.examination import Examination, compare
 from django_redlock.inspection.probe import Expected, Level, Replies, judge
 from django_redlock.inspection.rows import EXIT
 from django_redlock.inspection.survey import Health
-from django_redlock.transport import admission
-from django_redlock.transport.address import from_url
+from django_redlock.nodes import admission
+from django_redlock.nodes.address import from_url
 
 OLD = 100_000.0  # seconds of uptime
 INFO = {

@@ -12,10 +12,10 @@ from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Command, Vote
 from django_redlock.core.reasons import ReasonCode, because, printable
-from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.inspection.index import BATCH
 from django_redlock.inspection.survey import Health, LockStatus, survey
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from tests.support.servers import software
 
 NOW = 1_000_000_000  # milliseconds

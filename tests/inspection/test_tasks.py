@@ -13,10 +13,10 @@ from django_redlock.backend import Backend
 from django_redlock.core import completion
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Command, Request
-from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.inspection import Task, TaskList, index, list_tasks, tasks
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 
 NOW = 1_000_000_000  # milliseconds
 

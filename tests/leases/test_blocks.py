@@ -26,12 +26,12 @@ from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import Event
-from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.interruption import Block, blocks_by_hand
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import RenewalBatch
 from django_redlock.locks.lock import Lock, aleave, leave
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from tests.support.loops import soon
 from tests.support.waiting import eventually
 

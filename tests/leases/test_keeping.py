@@ -18,10 +18,10 @@ from django_redlock.core.hold import insist, wake_next
 from django_redlock.core.protocol import LockKeys
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import Event, EventKind, subscribe, unsubscribe
-from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.inspection import survey
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import keep, record
+from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from tests.simulation.mutants import with_edits
 from tests.simulation.mutants.edits import Edit, Patch
 from tests.support.replays import note_broken

@@ -21,8 +21,6 @@ from django_redlock.backend import Backend
 from django_redlock.core import hold
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Command, Grant, Request, Vote
-from django_redlock.fanout.group import NodeGroup
-from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import (
     AHEAD,
@@ -38,8 +36,10 @@ from django_redlock.leases.renewal import (
     batches,
 )
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes.address import from_url
+from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.transport.address import from_url
 from tests.simulation.mutants.edits import Edit, with_edits
 from tests.support.waiting import eventually
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from django_redlock.core.protocol import Command, Request, Vote
-from django_redlock.fanout.group import NodeGroup
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import LoopWatchdog, RenewalBatch, batches, watchdog
+from django_redlock.nodes.group import NodeGroup
 from tests.support.loops import soon
 from tests.support.waiting import eventually
 

@@ -13,9 +13,9 @@ from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Grant, Vote
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import EventKind
-from django_redlock.fanout.memory import MemoryNodes
 from django_redlock.leases import lease as leases
 from django_redlock.leases.lease import RENEWALS, TRIES, Lease, Phase
+from django_redlock.nodes.memory import MemoryNodes
 from tests.simulation.mutants import Edit, with_edits
 
 START, TTL = 100.0, 12.0

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from django_redlock import LeaseLost, NodesUnavailable, events
-from django_redlock.concurrency.threads import WorkerThreads
 from django_redlock.core import hold
 from django_redlock.core.protocol import Command, Request
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import MOST_TOLD
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes.background import WorkerThreads
 from tests.support.loops import soon
 from tests.support.waiting import eventually
 

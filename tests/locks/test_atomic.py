@@ -31,12 +31,12 @@ from django_redlock import LeaseLost, LockTaken, conf, current_lease, redlock
 from django_redlock.backend import Backend
 from django_redlock.core import hold
 from django_redlock.core.policy import Policy
-from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
 from django_redlock.locks import atomic
 from django_redlock.locks.atomic import AtomicLock
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from django_redlock.transactions import BEGUN, TransactionUnderLock, end_torn
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.waiting import eventually

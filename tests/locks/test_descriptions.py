@@ -10,8 +10,8 @@ import pytest
 
 from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
-from django_redlock.fanout.memory import MemoryNode, MemoryNodes
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 
 
 class Alias:

@@ -18,9 +18,9 @@ from django.template import Context, Template
 from django.test import override_settings
 
 from django_redlock import LockTaken, NodesUnavailable, conf, redlock, redlocks
-from django_redlock.fanout.memory import MemoryNodes
 from django_redlock.inspection import LockState, LockStatus, NodeReport
 from django_redlock.locks.lock import Lock
+from django_redlock.nodes.memory import MemoryNodes
 from django_redlock.testing import EmbeddedNodes
 from tests.support.looked_at import A, B, group, in_memory, put
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from django_redlock.core.policy import milliseconds
-from django_redlock.transport import admission
+from django_redlock.nodes import admission
 
 from .profiles import SKEW
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from django_redlock.core.protocol import TAKING, UNDO, WITH_EPOCH, Answer, Command, Request, Vote
 from django_redlock.core.reasons import Reason, ReasonCode, because
-from django_redlock.fanout.memory import MemoryNode
-from django_redlock.transport.wire import replies as answers
+from django_redlock.nodes import replies as answers
+from django_redlock.nodes.memory import MemoryNode
 
 from .boots import Clock, Handshakes
 from .checker import Broken, Violation

@@ -30,7 +30,7 @@ What is simulated is what surrounds the algorithm: time, connections, nodes, thr
 Production's `VoteCollector` decides when a request is over. In the worlds of `booting`,
 production's `admission` decides at each handshake whether a node may vote, by its uptime and its
 clock; in all others clocks go wrong only while connections are open. In the worlds of waiting,
-production's `core.wait` and `fanout.queue` run, over simulated places in a queue. In
+production's `core.wait` and `nodes.queue` run, over simulated places in a queue. In
 those of renewal, production's `RenewalSchedule`, `RenewalBatch` and `Lease` run, in a loop that is
 the simulation's own. The thread that renews (`leases.renewal.Watchdog`) and the timer of an event
 loop (`LoopWatchdog`) are tested on real nodes, in `tests/leases/test_renewal.py`,
@@ -53,8 +53,8 @@ MUTANT_HEAD: Final = """\
 A simulation that would not notice a broken rule proves nothing about it. So each rule is
 broken on purpose, by a function that behaves otherwise while a test runs, and the worlds of one
 profile must show it within the stated number. Changed is the code that production runs, by the
-module of the package; of the nodes, `fanout.memory`, which a test holds against the Lua on a real
-node (`tests/transport/test_scripts.py::test_the_node_in_memory_means_what_the_lua_means`).
+module of the package; of the nodes, `nodes.memory`, which a test holds against the Lua on a real
+node (`tests/nodes/test_scripts.py::test_the_node_in_memory_means_what_the_lua_means`).
 
 Connections, clocks and the restart guard are simulated. Where a rule is theirs, *the environment*
 is changed: that shows that the rule is needed, not that it is kept. The

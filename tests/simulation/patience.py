@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from django_redlock.fanout.memory import NEXT
+from django_redlock.nodes.memory import NEXT
 
 from .checker import Broken, Violation
 from .profiles import LATE

@@ -1,4 +1,4 @@
-"""Lines and queues in the worlds: what ``fanout.queue`` does, over simulated wires.
+"""Lines and queues in the worlds: what ``nodes.queue`` does, over simulated wires.
 
 A place is a connection that is blocked on a queue of one node. The question travels there, the
 word travels back; either may be lost, and the node may crash, hang or be emptied meanwhile. A node
@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from django_redlock.core.protocol import BlockOnNode, JoinQueue, LeaveQueue, Wakeup
-from django_redlock.fanout.queue import LocalQueue
+from django_redlock.nodes.queue import LocalQueue
 
 from .profiles import NODE_TIMEOUT
 

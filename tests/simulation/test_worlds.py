@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from django_redlock.transport.wire import replies as answers
+from django_redlock.nodes import replies as answers
 from tests.docs.test_promises_page import missing
 
 from .checker import Broken, Checker, Violation

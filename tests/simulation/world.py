@@ -25,7 +25,7 @@ from django_redlock.core.protocol import (
     Vote,
 )
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.fanout.votes import LINGER, OVER, Hear, VoteCollector
+from django_redlock.nodes.round import LINGER, OVER, Hear, VoteCollector
 
 from . import places
 from .checker import Broken, Checker, Violation

@@ -10,7 +10,7 @@ import pytest
 from django.test import override_settings
 
 from django_redlock import conf, otel
-from django_redlock.fanout.memory import MemoryNodes
+from django_redlock.nodes.memory import MemoryNodes
 
 NUMBERS = itertools.count()
 

@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_redlock import conf
-from django_redlock.fanout.memory import MemoryNodes
+from django_redlock.nodes.memory import MemoryNodes
 from django_redlock.testing import EmbeddedNodes
 
 A, B = "a" * 32, "b" * 32

@@ -15,13 +15,13 @@ from django_redlock.backend import Backend
 from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.policy import Policy
 from django_redlock.core.reasons import Reason
-from django_redlock.fanout.group import NodeGroup
 from django_redlock.locks.options import Options
 from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes.address import from_url
+from django_redlock.nodes.connection import Connection
+from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.node import Node
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
-from django_redlock.transport.address import from_url
-from django_redlock.transport.connection import Connection
-from django_redlock.transport.node import Node
 
 ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 OUT_OF_STEP = ("answered another question", "sent an answer to nothing", "not the Redis protocol")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from django_redlock.core.commands import Acquire, Release
 from django_redlock.core.policy import Policy
 from django_redlock.core.quorum import counting, granted_or_not, heard
-from django_redlock.fanout.blocking.sets import ConnectionSets
-from django_redlock.fanout.group import NodeGroup
+from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.sets import ConnectionSet, ConnectionSets
 from django_redlock.testing import EmbeddedNodes
-from django_redlock.transport.connection_set import ConnectionSet
 
 from .loops import group_of, keys_on, owing, template
 from .proxy import Proxy

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from django_redlock.core.protocol import Request, Vote
 from django_redlock.leases.lease import Lease
-from django_redlock.transport import connection, node
+from django_redlock.nodes import connection, node
 
 T = TypeVar("T")
 MINUTE = 60.0

@@ -14,7 +14,7 @@ from django.test import modify_settings, override_settings
 from rest_framework.settings import api_settings
 
 from django_redlock import conf
-from django_redlock.fanout.memory import MemoryNodes
+from django_redlock.nodes.memory import MemoryNodes
 
 NUMBERS = itertools.count()
 

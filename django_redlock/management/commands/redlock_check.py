@@ -10,7 +10,7 @@ from django_redlock.inspection import rows
 from django_redlock.inspection.examination import examine
 from django_redlock.inspection.probe import Expected
 from django_redlock.management.printing import NodesCommand
-from django_redlock.transport.admission import skew_of
+from django_redlock.nodes.admission import skew_of
 
 
 class Command(NodesCommand):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from django_redlock.core import acquire
-from django_redlock.fanout.memory import MemoryNode
-from django_redlock.transport import admission
+from django_redlock.nodes import admission
+from django_redlock.nodes.memory import MemoryNode
 from tests.simulation.client import Client
 from tests.simulation.network import SimNode
 

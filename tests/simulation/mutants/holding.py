@@ -6,9 +6,8 @@ from typing import Final
 
 from django_redlock.core import acquire, hold, policy
 from django_redlock.core.policy import Policy
-from django_redlock.fanout import memory
-from django_redlock.fanout.memory import MemoryNode
-from django_redlock.transport.wire import replies
+from django_redlock.nodes import memory, replies
+from django_redlock.nodes.memory import MemoryNode
 from tests.simulation.client import Client
 
 from . import nodes, rules

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from unittest import mock
 
 from django_redlock.core.commands import Acquire, Extension, Look, Raise, Release, Rest, Return
-from django_redlock.fanout.memory import NEXT, MemoryNode
+from django_redlock.nodes.memory import NEXT, MemoryNode
 
 Reply: TypeAlias = list[object]
 Grants: TypeAlias = Callable[[MemoryNode, Acquire, object], Reply]

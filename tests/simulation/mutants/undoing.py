@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from django_redlock.core import acquire, hold
-from django_redlock.fanout import memory
-from django_redlock.fanout.memory import MemoryNode
+from django_redlock.nodes import memory
+from django_redlock.nodes.memory import MemoryNode
 from tests.simulation.network import Network
 
 from . import nodes, rules
@@ -18,7 +18,7 @@ SENDS_AGAIN: Final = """\
 """
 
 ONCE: Final = (
-    "tests/transport/test_late_connections.py"
+    "tests/nodes/test_late_connections.py"
     "::test_a_grant_that_is_lost_with_its_connection_is_not_put_again"
 )
 
@@ -136,7 +136,7 @@ UNDO: Final = (
             "    for channel in channels:\n        if not channel.silent(now)",
             "    for channel in channels:\n        if ask.command not in UNDO",
         ),
-        real="tests/transport/test_late_connections.py::test_a_release_stands_behind_its_grant",
+        real="tests/nodes/test_late_connections.py::test_a_release_stands_behind_its_grant",
     ),
     mutant(
         "resends",

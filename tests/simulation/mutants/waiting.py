@@ -7,9 +7,9 @@ from typing import Final
 
 from django_redlock.core import acquire, hold
 from django_redlock.core import wait as waiting
-from django_redlock.fanout import memory
-from django_redlock.fanout.memory import NEXT, MemoryNode
-from django_redlock.fanout.queue import LocalQueue
+from django_redlock.nodes import memory
+from django_redlock.nodes.memory import NEXT, MemoryNode
+from django_redlock.nodes.queue import LocalQueue
 from tests.simulation import places
 
 from . import nodes, rules
@@ -161,7 +161,7 @@ WAITING: Final = (
         "queued-giving-up",
         10,
         (places, "_leave", "_leave_node(driven, place, left)", 'left("")'),
-        real="tests/fanout/test_waiters.py::test_a_cancelled_waiter_gives_its_connection_back",
+        real="tests/nodes/test_waiters.py::test_a_cancelled_waiter_gives_its_connection_back",
     ),
     mutant(
         "closes-without-a-word",
@@ -169,7 +169,7 @@ WAITING: Final = (
         "queued-giving-up",
         1200,
         (places, "_leave_node", 'place.came.wakeup if place.came else ""', '""'),
-        real="tests/fanout/test_waiters.py::test_a_word_that_came_before_we_left_is_taken_along",
+        real="tests/nodes/test_waiters.py::test_a_word_that_came_before_we_left_is_taken_along",
     ),
     mutant(
         "calls-nobody",

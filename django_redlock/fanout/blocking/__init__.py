@@ -1,1 +1,0 @@
-"""Carry the requests of threads to the nodes."""

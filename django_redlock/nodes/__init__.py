@@ -1,0 +1,1 @@
+"""One node, and N of them: connections, requests to all of them, and queues."""

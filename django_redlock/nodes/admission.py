@@ -1,0 +1,226 @@
+"""Decide whether a node may vote, by its INFO and its clock, and how long the restart guard lasts.
+
+A node that lost its data would grant a name that is still held. So a node younger than
+the longest lease (and the clocks' disagreement) has no vote: ``MAX_TTL + CLOCK_SKEW + 1 s``,
+the last because uptime is told in whole seconds. This is the "delayed restart" of "Distributed
+Locks with Redis" (redis.io), made a rule of the client. A replica may lag behind its master
+and a promoted one may have lost writes, so neither votes; a cluster node moves keys.
+
+A node measures its age by its wall clock. A node that boots with a slow clock, which NTP then sets,
+seems to be older than it is. So a node has no vote while its clock and this machine's disagree,
+nor for the guard's seconds after its clock was seen to be set.
+
+This is done once per connection: a connection cannot outlive the process that it reached.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from django_redlock.core.reasons import Reason, ReasonCode, because
+
+from .faults import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+UPTIME: Final = re.compile(r"-?[0-9]{1,15}")  # float() would read more, e.g. "nan"
+LONGEST: Final = 100  # characters of a name that is kept and shown
+SKEW: Final = 5.0  # seconds: half of CLOCK_SKEW's default; the tokens need the other half
+LEAST_SKEW: Final = 0.05  # NTP keeps machines nearer together; a smaller bound refuses healthy ones
+RATE: Final = 0.01  # by which a node's clock may run faster than ours, twenty times NTP's slewing
+LOOK_AGAIN: Final = 2.0  # seconds until a node whose clock disagreed is looked at again
+
+
+class ServerInfo(NamedTuple):
+    """What a node says of itself.
+
+    Attributes:
+        run_id: new at every start of the server.
+        software: name and version, e.g. ``valkey 9.1.2``.
+        uptime: seconds, as told when the connection was opened.
+        role: ``master`` or ``slave``.
+        promoted: whether it was a replica once and has a replica's data.
+        cluster: whether it runs in cluster mode.
+        clock: its wall clock, seconds since 1970.
+        asked: on ``boottime``, before it was asked for that.
+        alive: on ``boottime``, when its process was last known to live.
+        young_at: on ``boottime``, before which it may have lost every grant: it was started after
+            that, or its clock was set.
+        off: seconds that its clock is ahead of this machine's (negative: behind), if that is more
+            than may be; else 0.
+    """
+
+    run_id: str
+    software: str
+    uptime: float
+    role: str
+    promoted: bool
+    cluster: bool
+    clock: float = math.nan
+    asked: float = -math.inf
+    alive: float = -math.inf
+    young_at: float = -math.inf
+    off: float = 0.0
+
+
+class Look(NamedTuple):
+    """A look at a node's wall clock.
+
+    Attributes:
+        clock: what it says, seconds since 1970.
+        sent, came: this machine's wall clock before the request and after the reply.
+        asked, heard: ``boottime`` at these moments.
+    """
+
+    clock: float
+    sent: float
+    came: float
+    asked: float
+    heard: float
+
+
+def skew_of(clock_skew: float) -> float:
+    """Return by how many seconds a node's clock may differ from ours; CLOCK_SKEW 0: any number."""
+    return max(clock_skew / 2, LEAST_SKEW) if clock_skew else math.inf
+
+
+def parse(info: bytes) -> ServerInfo:
+    """Read the server and replication sections of INFO.
+
+    Raises:
+        Refused: it does not look like INFO of a Redis or Valkey server.
+    """
+    rows = info.decode("utf-8", "replace").splitlines()
+    told = dict(row.split(":", 1) for row in rows if ":" in row)
+    try:
+        if not UPTIME.fullmatch(told["uptime_in_seconds"]) or len(told["run_id"]) > LONGEST:
+            raise ValueError  # noqa: TRY301 - told below
+        version = told.get("valkey_version") or told["redis_version"]
+        mode = told.get("redis_mode") or told.get("server_mode", "standalone")
+        if mode == "sentinel":  # it has no role
+            raise Refused(because(ReasonCode.SENTINEL))
+        return ServerInfo(
+            run_id=told["run_id"],
+            software=f"{told.get('server_name', 'redis')} {version}"[:LONGEST],
+            uptime=float(told["uptime_in_seconds"]),
+            role=told["role"],
+            promoted=told.get("second_repl_offset", "-1") != "-1",
+            cluster=mode == "cluster",
+        )
+    except (KeyError, ValueError):
+        raise Refused(because(ReasonCode.STRANGE_INFO)) from None
+
+
+def objection(facts: ServerInfo) -> Reason | None:
+    """Return why this node can never vote as it is, or None."""
+    if facts.cluster:
+        return because(ReasonCode.CLUSTER)
+    if facts.role != "master":
+        return because(ReasonCode.REPLICA)
+    return because(ReasonCode.PROMOTED) if facts.promoted else None
+
+
+def clock_of(answer: object) -> float:
+    """Read the reply to TIME.
+
+    Raises:
+        Refused: it has another form.
+    """
+    try:
+        if isinstance(answer, list):
+            seconds, micro = map(int, answer)
+            return seconds + micro / 1_000_000
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise Refused(because(ReasonCode.STRANGE_TIME))
+
+
+def seen(facts: ServerInfo, look: Look, earlier: ServerInfo | None, skew: float) -> ServerInfo:
+    """Return ``facts`` with what the clock tells, compared with an earlier connection."""
+    facts = facts._replace(
+        clock=look.clock, asked=look.asked, alive=look.asked, off=_off(look, skew)
+    )
+    if earlier is None:
+        return facts
+    if earlier.run_id != facts.run_id:
+        return facts._replace(young_at=earlier.alive)
+    if _was_set(facts, look, earlier, skew):
+        return facts._replace(young_at=look.heard)
+    return facts._replace(young_at=earlier.young_at)
+
+
+def _off(look: Look, skew: float) -> float:
+    """Return by how much the clock is wrong; the node read it between our two moments."""
+    first, last = sorted((look.sent, look.came))
+    if look.clock < first - skew:
+        return look.clock - first
+    if look.clock > last + skew:
+        return look.clock - last
+    return 0.0
+
+
+def _was_set(facts: ServerInfo, look: Look, earlier: ServerInfo, skew: float) -> bool:
+    """Tell whether a process's clock went back, or ahead by more than the time that passed.
+
+    A clock that is set forward ends locks before their time, so the node may have forgotten some.
+    """
+    if facts.uptime < earlier.uptime - 1:
+        return True
+    passed = look.heard - earlier.asked  # at the most
+    return facts.clock - earlier.clock > passed * (1 + RATE) + skew
+
+
+def age(facts: ServerInfo, now: float) -> float:
+    """Return the seconds that the node has surely been up; 0 if its own count must be wrong."""
+    return max(0.0, min(facts.uptime, now - facts.young_at))
+
+
+def guard_left(age: float, guard: float) -> float:
+    """Return the seconds until a node of this age may vote."""
+    return max(0.0, guard - age)
+
+
+def ours_off(offs: Sequence[float], majority: int, skew: float) -> float:
+    """Return the seconds that our clock is ahead of the nodes' (negative: behind); 0 if it is not.
+
+    Ours is the wrong one if a majority, of more than one node, disagrees with it alike.
+
+    Args:
+        offs: by how much each node's clock is ahead; 0: it agrees, or it is unknown.
+    """
+    wrong = sorted(off for off in offs if off)
+    for low, high in zip(wrong, wrong[max(2, majority) - 1 :], strict=False):
+        if low * high > 0 and high - low <= 2 * skew:
+            return -(low + high) / 2
+    return 0.0
+
+
+def wrong_clock(off: float, ours: float, skew: float) -> Reason:
+    """Return the reason of a node whose clock disagrees with this machine's."""
+    if ours:
+        if ours > 0:
+            return because(ReasonCode.OUR_CLOCK_AHEAD, seconds=ours, behind=-off)
+        return because(ReasonCode.OUR_CLOCK_BEHIND, seconds=-ours, ahead=off)
+    code = ReasonCode.CLOCK_AHEAD if off > 0 else ReasonCode.CLOCK_BEHIND
+    return because(code, seconds=abs(off), skew=skew)
+
+
+def guarded(left: float, only_node_of: str = "") -> Reason:
+    """Return the reason of a node under the restart guard.
+
+    Args:
+        only_node_of: the alias whose single node it is: the sentence then names the setting that
+            turns the guard off.
+    """
+    if only_node_of:
+        return because(ReasonCode.RESTART_GUARD, seconds=left, only_node_of=only_node_of)
+    return because(ReasonCode.RESTART_GUARD, seconds=left)
+
+
+def duplicated(first: str) -> Reason:
+    """Return the reason of a node that is listed twice."""
+    return because(ReasonCode.DUPLICATE, first=first)

@@ -1,0 +1,265 @@
+"""Background threads, forked children, and objects of event loops.
+
+**Threads whose start cannot be interrupted.** ``threading.Thread.start`` waits until the thread
+runs; an exception that a signal handler raises in that wait leaves a thread that never runs its
+function (and prints a traceback). ``_thread.start_new_thread`` is one step: it started, or it did
+not. Such threads end silently with the process, as daemon threads do.
+
+**Forks.** A child has one thread: the one that forked. A lock that another thread of the parent
+held at that moment is held for ever in the child. So each object that outlives a call and has a
+lock makes a new one in the child.
+
+**Time in which this process ran.** A node is silent when it gives no sign while a thread listens. A
+thread that does not get the processor, or waits for the interpreter's lock, hears nothing: that is
+not the node's fault. So a wait is cut into short parts. If a part ends in time, the threads that
+connect could run as well; the time by which it ends late does not count.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from bisect import bisect_right
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+logger = logging.getLogger("django_redlock")
+
+
+def start_thread(function: Callable[..., object], *args: Any) -> None:
+    """Run ``function`` in a thread of its own.
+
+    Raises:
+        RuntimeError: no thread can be started, e.g. while the interpreter shuts down.
+    """
+    _thread.start_new_thread(function, args)
+
+
+class WorkerThreads:
+    """Run jobs in background threads, in submission order.
+
+    Each kind of job has threads while it has jobs. The threads count themselves, so that an
+    interruption of the thread that submits a job loses at most that job.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._jobs: dict[object, deque[Callable[[], object]]] = {}
+        self._workers: Counter[object] = Counter()
+
+    def do(self, kind: object, job: Callable[[], object], *, most: int = 1) -> None:
+        """Run ``job`` in the background, or here if there is no thread for it.
+
+        Args:
+            kind: jobs of one kind begin one after the other,
+            most: … in so many threads.
+        """
+        if not self.offer(kind, job, most=most):
+            _do(job)  # late beats never
+
+    def offer(
+        self, kind: object, job: Callable[[], object], *, most: int = 1, again: bool = True
+    ) -> bool:
+        """Run ``job`` in the background; return False if there is no thread for it.
+
+        There is none while the interpreter shuts down, or when the process may have no more.
+        Without ``again``, a job that is already submitted and has not begun is not submitted twice.
+        """
+        if sys.is_finalizing():  # a thread would be started, by Python 3.11, and never run
+            return False
+        with self._lock:
+            submitted = self._jobs.setdefault(kind, deque())
+            if again or job not in submitted:
+                submitted.append(job)
+            if self._workers[kind] >= most:
+                return True
+        try:
+            start_thread(self._work, kind, most)
+        except RuntimeError:
+            with self._lock:
+                jobs = self._jobs.get(kind)
+                if self._workers[kind] or not jobs or job not in jobs:
+                    return True  # a working thread will do it, or has begun it
+                jobs.remove(job)
+                self._tidy_up(kind)
+                return False
+        return True
+
+    def _work(self, kind: object, most: int) -> None:
+        with self._lock:
+            if self._workers[kind] >= most:
+                return
+            self._workers[kind] += 1
+        while job := self._next(kind):
+            _do(job)
+
+    def _next(self, kind: object) -> Callable[[], object] | None:
+        with self._lock:
+            jobs = self._jobs.get(kind)
+            if jobs:
+                return jobs.popleft()
+            # First: what the garbage collector runs from here on may submit a job, for which a
+            # thread must begin.
+            self._workers[kind] -= 1
+            self._tidy_up(kind)
+            return None
+
+    def _tidy_up(self, kind: object) -> None:
+        if kind in self._jobs and not self._jobs[kind]:
+            del self._jobs[kind]
+        if kind in self._workers and not self._workers[kind]:
+            self._workers.pop(kind, None)
+
+
+def _do(job: Callable[[], object]) -> None:
+    try:
+        job()
+    except BaseException:  # SystemExit, too: it would only end later jobs
+        logger.exception("a job in the background failed")
+
+
+class Resettable(Protocol):
+    """An object with a lock."""
+
+    def reset(self) -> None:
+        """Replace what a forked child must not share with its parent."""
+
+
+_things: weakref.WeakSet[Resettable] = weakref.WeakSet()
+
+
+def call_in_child(function: Callable[[], object]) -> None:
+    """Call ``function`` in every child that is forked from now on."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
+
+
+def reset_in_child(thing: Resettable) -> None:
+    """Call ``thing.reset`` in every child that is forked while ``thing`` is alive."""
+    _things.add(thing)
+
+
+def _reset() -> None:
+    for thing in tuple(_things):
+        thing.reset()
+
+
+call_in_child(_reset)
+
+
+T = TypeVar("T")
+
+
+# Returns the event loop that runs in this thread, or None; the public one raises, slowly.
+running_loop: Callable[[], asyncio.AbstractEventLoop | None] = asyncio._get_running_loop  # noqa: SLF001
+
+
+def _nothing() -> None:
+    pass
+
+
+class PerLoop(Generic[T]):
+    """One object per event loop, made at the first use.
+
+    Weak both ways: a loop keeps its object alive by waiting for it, and the object does not keep
+    the loop alive.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._made: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[T]] = (
+            weakref.WeakKeyDictionary()
+        )
+        # The loop that asked last, nearly always the only one, and its object.
+        self._last: tuple[Callable[[], object], Callable[[], T | None]] = (_nothing, _nothing)
+
+    def of(self, loop: asyncio.AbstractEventLoop) -> T:
+        """Return the object of ``loop``, which runs in this thread."""
+        last, latest = self._last
+        if last() is loop and (made := latest()) is not None:
+            return made
+        reference = self._made.get(loop)
+        made = reference() if reference else None
+        if made is None:
+            made = self._make()
+            self._made[loop] = weakref.ref(made)
+        self._last = weakref.ref(loop), weakref.ref(made)
+        return made
+
+    def made(self) -> list[tuple[asyncio.AbstractEventLoop, T]]:
+        """Return the loops that have an object, each with its object."""
+        found = []
+        for reference in self._made.keyrefs():  # a list: other threads may add to it
+            loop = reference()
+            latest = self._made.get(loop) if loop is not None else None
+            made = latest() if latest is not None else None
+            if loop is not None and made is not None:
+                found.append((loop, made))
+        return found
+
+
+PARTS: Final = 8  # of a timeout
+
+
+class Listening:
+    """Measure the time for which one wait has listened.
+
+    Args:
+        timeout: seconds, of which one part is an eighth.
+
+    Attributes:
+        waited: seconds of all parts, without those by which the parts ended late.
+        seconds: of these, those in which it listened. A part that ended late counts for so much
+            less, for the thread did not listen in all of the part either.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.waited = 0.0
+        self.seconds = 0.0
+        self._part = timeout / PARTS
+        self._times = [time.monotonic()]
+        self._marks = [0.0]  # ``seconds`` at each of these times
+
+    def part(self, seconds: float) -> float:
+        """Return for how many seconds to wait next, where so many are left.
+
+        It is not much less than a part: any thread ends a very short wait late.
+        """
+        return min(max(seconds, self._part / PARTS), self._part)
+
+    def waited_for(self, part: float, start: float) -> float:
+        """Count one part, waited for in vain since ``start``; return the seconds it was late.
+
+        Args:
+            part: seconds, as planned.
+            start: ``time.monotonic`` when the wait began.
+        """
+        now = time.monotonic()
+        late = max(0.0, now - start - part)
+        self.waited += part
+        self.seconds += max(0.0, part - late)
+        self._times.append(now)
+        self._marks.append(self.seconds)
+        return late
+
+    def silence(self, since: float | None) -> float:
+        """Return the seconds of listening since a node's last sign.
+
+        Args:
+            since: ``time.monotonic`` of the sign; None while none can be expected.
+        """
+        if since is None:
+            return 0.0
+        mark = bisect_right(self._times, since) - 1
+        listened = self.seconds - self._marks[max(0, mark)]
+        return min(listened, max(0.0, self._times[-1] - since))

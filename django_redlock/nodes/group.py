@@ -1,0 +1,114 @@
+"""A group of N independent masters, as threads and event loops ask it."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from typing import TYPE_CHECKING
+
+from django_redlock.core.quorum import majority_of
+
+from . import admission
+from .loops import Loops
+from .node import Node, NodeStatus
+from .queue import NodePlaces, Waiters
+from .threads import Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .address import Address
+
+
+class NodeGroup:
+    """A group of independent masters, shared by all threads of a process.
+
+    Args:
+        addresses: one for each node.
+        timeout: seconds that a node may take to answer.
+        guard: seconds for which a restarted or emptied node has no vote; 0 switches it off.
+        skew: seconds by which a node's wall clock may differ from this machine's, with a guard.
+        prefix: of every key.
+        alias: under which they are configured, for those that watch them.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        *,
+        timeout: float,
+        guard: float,
+        prefix: str,
+        skew: float = admission.SKEW,
+        alias: str = "",
+    ) -> None:
+        self._skew = skew
+        self.nodes = tuple(
+            Node(
+                address,
+                place=place,
+                fences=f"{prefix}fences",
+                guard=guard,
+                skew=skew,
+                timeout=timeout,
+                welcomed=self._compare,
+                alias=alias,
+                alone=len(addresses) == 1,
+            )
+            for place, address in enumerate(addresses)
+        )
+        self._threads = Threads(self.nodes, timeout)
+        self._loops = Loops(self.nodes, timeout, self._threads.sets.give_up)
+        self.ask, self.aask = self._threads.ask, self._loops.ask
+        self._waiters = Waiters(NodePlaces(self.nodes, self._loops.put, timeout), timeout)
+        self.queue, self.aqueue = self._waiters.queue, self._waiters.aqueue
+        _ALL.add(self)
+
+    def states(self) -> list[NodeStatus]:
+        """What is known of each node, without asking."""
+        now = time.monotonic()
+        return [node.state(now) for node in self.nodes]
+
+    def close(self) -> None:
+        """Close the idle connections; the nodes can still be asked afterwards."""
+        self._loops.close()
+        self._threads.sets.close()
+        for node in self.nodes:
+            node.close()
+
+    def reset(self) -> None:
+        """Forget every connection, as a forked child must."""
+        self._threads.sets.reset()
+        self._loops.reset()
+        self._waiters.reset()
+        for node in self.nodes:
+            node.reset()
+
+    def _compare(self) -> None:
+        """Look at what the nodes said of themselves, one beside the other."""
+        self._mark_duplicates()
+        offs = [node.facts.off if node.facts else 0.0 for node in self.nodes]
+        ours = admission.ours_off(offs, majority_of(len(offs)), self._skew)
+        for node in self.nodes:
+            node.ours_off = ours
+
+    def _mark_duplicates(self) -> None:
+        """Take the vote from every node that is the same server as one before it."""
+        seen: dict[str, str] = {}
+        for node in self.nodes:
+            if node.facts is not None:
+                first = seen.setdefault(node.facts.run_id, node.label)
+                node.duplicate_of = first if first != node.label else ""
+
+
+_ALL: weakref.WeakSet[NodeGroup] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for group in _ALL:
+        group.reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

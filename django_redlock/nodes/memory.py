@@ -1,0 +1,581 @@
+"""Nodes in memory, ``memory://NAME``: the meaning of the scripts over a dictionary with a clock.
+
+For tests and for trying things out, in one process. A test holds them against the real Lua by
+running both side by side. They carry the simulator and the fast contract tests as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import threading
+import time
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from django_redlock.core.commands import ANYBODYS
+from django_redlock.core.protocol import WITH_EPOCH, Answer, LockKeys, Request, Vote, Wakeup
+from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.interruption import Latch, drain
+
+from .background import reset_in_child
+from .node import NodeStatus
+from .queue import Place, Waiters
+from .replies import ANOTHER, vote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from django_redlock.core import commands
+    from django_redlock.core.protocol import BlockOnNode
+
+
+VALUE = re.compile(r"([0-9a-fA-F]+):(\d+):(?P<label>.*)", re.DOTALL)
+NEXT = "next::"
+WAKEUP = re.compile(r"([0-9]+):([0-9a-fA-F]+)")  # as a grant carries it
+MARK = re.compile(r"([0-9a-fA-F]+):([A-Za-z0-9_.-]+)")
+RUN = re.compile(r"\(([^():]+)\):([A-Za-z0-9_.-]+)\Z")  # at the end of a label
+TASK = re.compile(r"\(([A-Za-z0-9_.-]+)\):([A-Za-z0-9_.-]+)\Z")  # as ``identity`` writes them
+RESTING = re.compile(r"rest::(?P<label>.*)", re.DOTALL)
+DONE = re.compile(r"done::(?P<label>.*)", re.DOTALL)
+LONGEST_ID: Final = 64  # characters
+MOST_RECORDS: Final = 10_000  # in the index of records
+DOWN: Final = because(ReasonCode.DOWN)
+
+
+# -- what a key holds -------------------------------------------------------------------------
+
+
+def label_in(value: str) -> str:
+    """Return the owner label of a lock or of a resting name; "" in a foreign value."""
+    match = VALUE.fullmatch(value) or RESTING.fullmatch(value) or DONE.fullmatch(value)
+    return match["label"] if match else ""
+
+
+def owner_of(value: str) -> str:
+    """Return what tells owners apart; "" where the name is reserved."""
+    match = VALUE.fullmatch(value)
+    return "" if value == NEXT else digest(match[1] if match else value)
+
+
+def digest(owner: str) -> str:
+    """Digest what must not be shown."""
+    return hashlib.sha1(owner.encode(), usedforsecurity=False).hexdigest()[:16]
+
+
+def _yields(value: str, old: str, wakeup: str) -> bool:
+    """Return whether a key with this value goes to an attempt that adopts ``old`` or was woken."""
+    return value.startswith(f"{old}:") if old else _free_with(wakeup, value)
+
+
+def _free_with(wakeup: str, value: str) -> bool:
+    """Return whether a value is free for an attempt that was woken by ``wakeup``."""
+    return bool(wakeup) and (value == NEXT or value.startswith(f"{wakeup}:"))
+
+
+def _task(kind: str, value: str) -> tuple[str, str, str] | None:
+    """Return the kind of a value, its task and its id; None: it is none."""
+    if kind == "mark":
+        match = MARK.fullmatch(value)
+        return (kind, "", match[2]) if match else None
+    match = VALUE.fullmatch(value)
+    done = None if match else DONE.fullmatch(value)
+    either = match or done
+    named = TASK.search(either["label"]) if either else None
+    return ("done" if done else "lock", named[1], named[2]) if named else None
+
+
+def latest(records: Mapping[str, float], now: int) -> dict[str, float]:
+    """Return an index of records without those that have expired, and without too many."""
+    left = sorted((due, name) for name, due in records.items() if due > now)
+    return {name: due for due, name in left[-MOST_RECORDS:]}
+
+
+# -- one node ---------------------------------------------------------------------------------
+
+
+class MemoryNode:
+    """One master without a network.
+
+    Attributes:
+        clock: milliseconds since 1970 on the node's own clock; may be set.
+        keys: what is stored: key -> (value, expiry in milliseconds or None).
+        fences: the counters, by field; "epoch" is there when the node was admitted, "empty" when
+            a client missed it before.
+        held, marks, records: the indexes of names, by expiry.
+        waits: names with waiters, by the time when that is old news.
+        wakeups: what lies in the queues: queue -> (wakeup, expiry).
+        blocked: the waiters in the queues, in order: told a wake-up, each says if it takes it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = lambda: time.time() * 1000) -> None:
+        self.clock = clock
+        self.keys: dict[str, tuple[str, float | None]] = {}
+        self.fences: dict[str, int] = {"epoch": 0}
+        self.held: dict[str, float] = {}
+        self.marks: dict[str, float] = {}
+        self.records: dict[str, float] = {}
+        self.waits: dict[str, float] = {}
+        self.wakeups: dict[str, tuple[str, float]] = {}
+        self.blocked: dict[str, list[Callable[[str], bool]]] = {}
+
+    def eval(self, request: Request, last: int | None = None) -> list[object]:
+        """Answer a request as the script on a real node would."""
+        if last is None and request.command in WITH_EPOCH:
+            last = self.fences.get("epoch")  # the caller's connection was admitted
+        carry_out: Callable[..., list[object]] = getattr(self, f"_{request.command.value}")
+        more = () if last is None else (last,)
+        reply = [request.nonce, *carry_out(request, *more)]
+        return [item.encode() if isinstance(item, str) else item for item in reply]
+
+    def admit(self, guard: int, uptime: int, epoch: int | None) -> list[object]:
+        """Answer a new connection as the script on a real node would; None: who only looks."""
+        if "epoch" in self.fences:
+            return ["ADMITTED", 0, str(self.fences["epoch"])]
+        if epoch is None and "empty" not in self.fences:
+            return ["ADMITTED", -1, ""]
+        now = int(self.clock())
+        since = self.fences.get("empty", now)
+        since = min(since, now)
+        if now - uptime > since + 1000:
+            since = now - uptime
+        if epoch is not None:
+            self.fences["empty"] = since
+        if now - since < guard:
+            return ["ADMITTED", since + guard - now, ""]
+        if epoch is None:
+            return ["ADMITTED", 0, ""]
+        self.fences["epoch"] = epoch
+        return ["ADMITTED", 0, str(epoch)]
+
+    def _was_emptied(self, epoch: object) -> bool:
+        """Tell whether it lost its keys after a connection with this epoch was admitted."""
+        return "epoch" not in self.fences or str(epoch) != str(self.fences["epoch"])
+
+    # -- a dictionary with expiry ---------------------------------------------------------------
+
+    def get(self, key: str) -> str | None:
+        """The value of a key that has not expired."""
+        now = self.clock()
+        if key not in self.keys:  # no call from here on: a signal handler may lock, too
+            return None
+        value, expiry = self.keys[key]
+        if expiry is not None and now >= expiry:
+            del self.keys[key]
+            return None
+        return value
+
+    def pttl(self, key: str) -> int:
+        """Milliseconds left; -1 without expiry, -2 without key."""
+        value, now = self.get(key), self.clock()
+        if value is None or key not in self.keys:
+            return -2
+        expiry = self.keys[key][1]
+        return -1 if expiry is None else round(expiry - now)
+
+    def _set(self, key: str, value: str, px: int) -> None:
+        self.keys[key] = (value, self.clock() + px)
+
+    # -- the scripts ----------------------------------------------------------------------------
+
+    def _grant(self, request: commands.Acquire, epoch: object = "") -> list[object]:
+        target = request.target
+        if self._was_emptied(epoch):
+            return ["EMPTY"]
+        woken = WAKEUP.fullmatch(request.opener)
+        private, wakeup = (int(woken[1]), woken[2]) if woken else (0, "")
+        for which, key in enumerate(target.keys):
+            value = self.get(key)
+            if request.old and value is None:
+                return ["GONE"]
+            opener = wakeup if which >= private else ""
+            if value is not None and not _yields(value, request.old, opener):
+                if request.waits:
+                    self.waits[target.names[which]] = int(self.clock()) + request.waits
+                refused = "DONE" if DONE.fullmatch(value) else "HELD"
+                return [refused, self.pttl(key), label_in(value), owner_of(value), which]
+        now, fields = self.clock(), [str(field) for field in target.fields]
+        number = max(
+            min(request.wish, int(now * 1000) + request.slack),
+            *(self.fences.get(field, 0) + 1 for field in fields),
+        )
+        self.held = {name: due for name, due in self.held.items() if due > int(now)}
+        for key, field, name in zip(target.keys, fields, target.names, strict=True):
+            self.fences[field] = number
+            self._set(key, f"{request.nonce}:{number}:{request.label}", request.ttl)
+            self.held[name] = int(now) + request.ttl
+        return ["GRANTED", str(number)]
+
+    def _raise(self, request: commands.Raise, number: int) -> list[object]:
+        beginning = f"{request.nonce}:{number}:"
+        if number > request.token or not all(
+            self._mine(key, beginning) for key in request.target.keys
+        ):
+            return ["GONE"]
+        for field in map(str, request.target.fields):
+            self.fences[field] = max(self.fences.get(field, 0), request.token)
+        return ["RAISED", str(request.token)]
+
+    def _extend(self, request: commands.Extend) -> list[object]:
+        kept: list[int] = []
+        free: list[int] = []
+        for lease in request.leases:
+            prolonged = self._prolong(lease)
+            if not prolonged and self._free_or_mine(lease.target.keys, lease.nonce):
+                free.append(len(kept))
+            kept.append(prolonged)
+        return ["KEPT", kept, free]
+
+    def _prolong(self, lease: commands.Extension) -> int:
+        keys, ttl = lease.target.keys, lease.ttl
+        if not all(self._mine(key, f"{lease.nonce}:") for key in keys):
+            return 0
+        for key, name in zip(keys, lease.target.names, strict=True):
+            if 0 <= self.pttl(key) < ttl:
+                self._set(key, self.keys[key][0], ttl)
+                self.held[name] = int(self.clock()) + ttl
+        return 1
+
+    def _heal(self, request: commands.Heal, epoch: object = "") -> list[object]:
+        target, ttl = request.target, request.ttl
+        if self._was_emptied(epoch):
+            return ["EMPTY"]
+        if not self._free_or_mine(target.keys, request.nonce):
+            return ["GONE"]
+        fields = map(str, target.fields)
+        for key, field, name in zip(target.keys, fields, target.names, strict=True):
+            self.fences[field] = max(self.fences.get(field, 0), request.fence)
+            value = self.get(key)
+            if value is None or 0 <= self.pttl(key) < ttl:
+                self._set(key, value or f"{request.nonce}:{request.fence}:{request.label}", ttl)
+                self.held[name] = int(self.clock()) + ttl
+        return ["HEALED", request.count]
+
+    def _release(self, request: commands.Release) -> list[object]:
+        target, nonce = request.target, request.nonce
+        outcome, woken = "GONE", 0
+        rows = zip(target.keys, target.queues, target.names, request.flags, strict=True)
+        for lock, queue, name, flag in rows:
+            waited = self.waits.get(name, 0) > int(self.clock())
+            if self._mine(lock, f"{nonce}:"):
+                self.keys.pop(lock, None)
+                if waited and request.reserve and flag != "2":
+                    self._set(lock, NEXT, request.reserve)
+                self.held.pop(name, None)
+                outcome = "FREED"
+            if waited and flag != "0":
+                woken += 1
+                self._push(queue, nonce, max(self.pttl(lock), 1000))
+        return [outcome, woken]
+
+    def _mark(self, request: commands.Mark) -> list[object]:
+        mark, task_id = request.mark, request.task_id
+        found = MARK.fullmatch(self.get(mark) or "")
+        owner, other = (digest(found[1]), found[2]) if found else ("", task_id)
+        for key in request.locks:
+            found = RUN.search(self.get(key) or "")
+            if found and found[1] == request.task and other == task_id:
+                owner, other = "", found[2]
+        if other != task_id:
+            return ["TAKEN", other, owner]
+        self._set(mark, f"{request.nonce}:{task_id}", request.ttl)
+        now = int(self.clock())
+        self.marks = {name: due for name, due in self.marks.items() if due > now}
+        self.marks[mark[len(request.index) :]] = now + request.ttl
+        return ["MARKED", 1]
+
+    def _unmark(self, request: commands.Unmark) -> list[object]:
+        mark, whose, value = request.mark, request.whose, self.get(request.mark)
+        found = MARK.fullmatch(value or "")
+        owner, task_id = found.groups() if found else ("", "")
+        if value is None or not (
+            whose == ANYBODYS or (task_id == whose if whose else owner == request.nonce)
+        ):
+            return ["GONE"]
+        self.keys.pop(mark, None)
+        self.marks.pop(mark[len(request.index) :], None)
+        return ["UNMARKED", 1]
+
+    def _look(self, request: commands.Look) -> list[object]:
+        now, target = int(self.clock()), request.target
+        self.waits = {name: due for name, due in self.waits.items() if due > now}
+        self.waits[target.names[request.which]] = now + request.waits
+        return ["LOOKED", self.pttl(target.keys[request.which])]
+
+    def _rest(self, request: commands.Rest) -> list[object]:
+        resting = 0
+        for key, name in self._own(request.target, request.nonce):
+            self._set(key, f"rest::{label_in(self.keys[key][0])}", request.rest)
+            self.held[name] = int(self.clock()) + request.rest
+            resting += 1
+        return ["RESTING", resting] if resting else ["GONE"]
+
+    def _return(self, request: commands.Return) -> list[object]:
+        returned = 0
+        for key, _ in self._own(request.target, request.nonce):
+            value, expiry = self.keys[key]
+            self.keys[key] = (request.old + value[len(request.nonce) :], expiry)
+            returned += 1
+        return ["RETURNED", returned] if returned else ["GONE"]
+
+    def _complete(self, request: commands.Complete) -> list[object]:
+        recorded = 0
+        for key, name in self._own(request.target, request.nonce):
+            self._set(key, f"done::{label_in(self.keys[key][0])}", request.life)
+            self.held.pop(name, None)
+            self.records[name] = int(self.clock()) + request.life
+            recorded += 1
+        self.records = latest(self.records, int(self.clock()))
+        return ["RECORDED", recorded] if recorded else ["GONE"]
+
+    def _claim(self, request: commands.Claim) -> list[object]:
+        wakeup, expiry = self.wakeups.pop(request.queue, ("", 0.0))
+        return ["CLAIMED", wakeup if self.clock() < expiry else ""]
+
+    # -- queues ---------------------------------------------------------------------------------
+
+    def block(self, queue: str, take: Callable[[str], bool]) -> None:
+        """Be given the wakeup of a queue: now, or when there is one, in order of arrival."""
+        wakeup, expiry = self.wakeups.pop(queue, ("", 0.0))
+        if not wakeup or self.clock() >= expiry or not take(wakeup):
+            self.blocked.setdefault(queue, []).append(take)
+
+    def leave(self, queue: str, take: Callable[[str], bool]) -> None:
+        """Be given it no more."""
+        if take in self.blocked.get(queue, []):
+            self.blocked[queue].remove(take)
+
+    def _push(self, queue: str, wakeup: str, px: int) -> None:
+        self.wakeups.pop(queue, None)
+        blocked = self.blocked.get(queue, [])
+        for take in drain(partial(blocked.pop, 0)):
+            if take(wakeup):
+                return
+        self.wakeups[queue] = (wakeup, self.clock() + px)
+
+    # -- reading, for the command and the pages ---------------------------------------------------
+
+    def _survey(self, request: commands.Survey) -> list[object]:
+        """Describe held locks."""
+        names = request.names
+        if not names:
+            due = sorted((due, name) for name, due in self.held.items() if due >= self.clock())
+            names = [name for _, name in due[: request.limit]]
+        found = []
+        for name in names:
+            value = self.get(f"{request.prefix}{name}")
+            if value is not None and value != NEXT and not DONE.fullmatch(value):
+                match = VALUE.fullmatch(value)
+                owner, number = match.groups()[:2] if match else (value, "")
+                label = label_in(value)
+                owner = digest(owner)
+                left = self.pttl(f"{request.prefix}{name}")
+                found.append([name.encode(), owner.encode(), left, number.encode(), label.encode()])
+        return ["FOUND", found, len(names)]
+
+    def _index(self, request: commands.Index, start: int) -> list[object]:
+        """List one page of the index of held names."""
+        names, after = self._page(self.held, request.most, start)
+        return ["LISTED", [name.encode() for name in names], after]
+
+    def _tasks(self, request: commands.Tasks, start: int = 0) -> list[object]:
+        """List tasks: a page of an index, or those of some names."""
+        prefix, names, after = request.prefix, request.names, 0
+        kind = prefix.split(":")[-2][-4:]
+        if request.most:
+            by_key = {"held": self.held, "marks": self.marks, "records": self.records}
+            entries = next(
+                each for ending, each in by_key.items() if request.index.endswith(ending)
+            )
+            names, after = self._page(entries, request.most, start)
+        rows = []
+        for name in names:
+            found = _task(kind, self.get(f"{prefix}{name}") or "")
+            if found and len(found[2]) <= LONGEST_ID:
+                texts = [each.encode() for each in (name, *found)]
+                rows.append([*texts, self.pttl(f"{prefix}{name}")])
+        return ["TASKS", rows, after]
+
+    def _memory(self, _: commands.Memory) -> list[object]:
+        return ["MEMORY", [0, b"noeviction", 0]]
+
+    def _page(self, entries: Mapping[str, float], most: int, start: int) -> tuple[list[str], int]:
+        """Return the names that are due at ``start`` or later, and where the next page begins."""
+        start = max(int(self.clock()), start)
+        due = sorted((due, name) for name, due in entries.items() if due >= start)
+        after = int(due[most][0]) if len(due) > most else 0
+        return [name for _, name in due[:most]], after
+
+    def _own(self, target: LockKeys, nonce: str) -> Iterator[tuple[str, str]]:
+        """Yield the keys that have this nonce, with their names."""
+        for key, name in zip(target.keys, target.names, strict=True):
+            if self._mine(key, f"{nonce}:"):
+                yield key, name
+
+    def _free_or_mine(self, keys: Sequence[str], nonce: str) -> bool:
+        values = [self.get(key) for key in keys]
+        return all(value is None or value.startswith(f"{nonce}:") for value in values)
+
+    def _mine(self, key: str, beginning: str) -> bool:
+        value = self.get(key)
+        return value is not None and value.startswith(beginning)
+
+
+# -- places in its queues ---------------------------------------------------------------------
+
+
+class MemoryPlaces:
+    """Places in the queues of nodes in memory."""
+
+    def __init__(self, nodes: Sequence[MemoryNode], lock: threading.RLock) -> None:
+        self._nodes = nodes
+        self._lock = lock
+
+    def reset(self, lock: threading.RLock) -> None:
+        """Forget everybody, as a forked child must: its parent's threads are not there to wake."""
+        self._lock = lock
+        for node in self._nodes:
+            node.blocked.clear()
+
+    def open(self, effect: BlockOnNode) -> MemoryPlace:
+        """Take a place, for a thread; see ``Places``."""
+        return MemoryPlace(self._nodes[effect.place], effect, self._lock)
+
+    def aopen(
+        self,
+        effect: BlockOnNode,
+        loop: asyncio.AbstractEventLoop,  # noqa: ARG002 - others need it
+        *,
+        wanted: Callable[[], bool],  # noqa: ARG002 - as above
+        then: Callable[[MemoryPlace], object],
+    ) -> float:
+        """Take a place, for a task; see ``Places``."""
+        then(self.open(effect))
+        return effect.seconds
+
+
+class MemoryPlace(Place):
+    """A waiter's place in a queue of one node, until it is woken or leaves."""
+
+    def __init__(self, node: MemoryNode, effect: BlockOnNode, lock: threading.RLock) -> None:
+        super().__init__(effect.place)
+        self._node = node
+        self._queue = effect.ticket.queue
+        self._ticket = weakref.ref(effect.ticket)
+        self._lock = lock
+        self._wakeup = ""
+        self._woken = Latch()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        with lock:
+            node.block(self._queue, self._take)
+
+    def _take(self, wakeup: str) -> bool:
+        """Wake the waiter; False if it is gone: a dead waiter would consume the wake-up."""
+        if self._ticket() is None:
+            return False
+        if self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._tell)
+            except RuntimeError:  # the loop is closed
+                return False
+        self._wakeup = wakeup
+        self._woken.set()
+        return True
+
+    def _tell(self) -> None:
+        if self.told is not None:
+            self.told()
+
+    def outcome(self) -> Wakeup | None:
+        """Return the outcome; None while the place is kept."""
+        return Wakeup(self._wakeup) if self._wakeup else None
+
+    def wait(self, seconds: float) -> None:
+        """Block until it is woken, for at most so long."""
+        self._woken.wait(seconds)
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have ``told`` called in an event loop."""
+        self._loop = loop
+
+    def withdraw(self, *, looped: bool) -> bool:  # noqa: ARG002 - others need it
+        """Leave the queue at once."""
+        self.end()
+        return False
+
+    def end(self) -> None:
+        """Leave the queue."""
+        with self._lock:
+            self._node.leave(self._queue, self._take)
+
+    abandon = end
+
+
+# -- a group ----------------------------------------------------------------------------------
+
+
+class MemoryNodes:
+    """A group of nodes in memory, for all threads of one process."""
+
+    _by_name: ClassVar[dict[str, MemoryNode]] = {}
+
+    def __init__(self, nodes: Sequence[MemoryNode], labels: Sequence[str] = ()) -> None:
+        self.nodes = tuple(nodes)
+        self.labels = tuple(labels) or tuple(f"memory:{i}" for i in range(len(nodes)))
+        self.down: set[int] = set()
+        self._lock = threading.RLock()
+        self._places = MemoryPlaces(self.nodes, self._lock)
+        self._waiters = Waiters(self._places, 0.0)
+        self.queue, self.aqueue = self._waiters.queue, self._waiters.aqueue
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget the waiters, as a forked child must; what is stored stays."""
+        self._lock = threading.RLock()
+        self._places.reset(self._lock)
+        self._waiters.reset()
+
+    @classmethod
+    def named(cls, urls: Sequence[str]) -> MemoryNodes:
+        """The nodes of these ``memory://NAME`` URLs; the same name is the same node."""
+        return cls([cls._by_name.setdefault(url, MemoryNode()) for url in urls], urls)
+
+    def ask(self, request: Request) -> list[Vote]:
+        """Put a request to the nodes and return one vote for each, in order."""
+        with self._lock:
+            return [self._vote(i, request) for i in range(len(self.nodes))]
+
+    def aask(self, request: Request) -> asyncio.Future[list[Vote]]:
+        """The same for a task."""
+        votes: asyncio.Future[list[Vote]] = asyncio.get_running_loop().create_future()
+        votes.set_result(self.ask(request))
+        return votes
+
+    def _vote(self, i: int, request: Request) -> Vote:
+        label = self.labels[i]
+        if request.to is not None and i not in request.to:
+            return Vote(label, Answer.UNKNOWN, sent=False)
+        if i in self.down:
+            return Vote(label, Answer.UNKNOWN, reason=DOWN, sent=False)
+        reply = self.nodes[i].eval(request, request.each[i] if request.each else None)
+        found = vote(request, label, request.nonce.encode(), reply)
+        return found or Vote(label, Answer.UNKNOWN, reason=ANOTHER)
+
+    def states(self) -> list[NodeStatus]:
+        """What is known of each node."""
+        return [
+            NodeStatus(
+                label,
+                voting=i not in self.down,
+                reason=DOWN if i in self.down else None,
+                software="memory",
+                role="master",
+                guard_left=0.0,
+            )
+            for i, label in enumerate(self.labels)
+        ]
+
+    def close(self) -> None:
+        """Nothing to close."""

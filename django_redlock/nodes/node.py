@@ -1,0 +1,759 @@
+"""One node: its connections, the undos it has not carried out, its vote, and its status.
+
+A connection is of one caller at a time, or in ``_free``. One with an overdue reply is stalled:
+while a node has one, the node is *silent*, gets no new requests, and costs no time. When the reply
+arrives after all, the node is back. A connection that owes the reply to a grant is kept by the
+grant's nonce in ``unanswered``, so that the undo can be sent behind it.
+
+Later calls try an unreachable node again, in a short-lived background thread, because redis-py's
+handshake blocks.
+
+A release may find no connection to the node, lose its connection, or get an error as the reply. The
+name would then be taken on that node until its ttl is over. So the undo is kept until the node has
+replied, or its keys have expired; the next connection that is checked out carries it first. If none
+is, a background thread sends it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import select
+import threading
+import time
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from django_redlock.core.policy import boottime
+from django_redlock.core.protocol import Answer, Vote
+from django_redlock.core.reasons import Reason, ReasonCode, because, code_of, describe
+from django_redlock.interruption import Latch, drain, first, remove, taken
+
+from .admission import SKEW, ServerInfo, duplicated, guarded, wrong_clock
+from .background import WorkerThreads
+from .connection import Connection, close_as_silent, nobody, silence, undoing_until
+from .faults import (
+    CLOSED,
+    GUARD_OVER,
+    INTERRUPTED,
+    SURPLUS,
+    TAKES_NO_MORE,
+    no_answer,
+    why_unreached,
+)
+from .handshake import open_connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from .address import Address
+    from .connection import Asker, PendingReply
+
+
+logger = logging.getLogger("django_redlock")
+
+# Connecting.
+LEAST_BACKOFF: Final = 0.05  # seconds between two tries of a node that is down …
+MOST_BACKOFF: Final = 2.0  # … growing to this
+OPEN_TIMEOUT: Final = 1.0  # seconds for each step of a handshake, in the background
+LONGEST_ATTEMPT: Final = 10 * OPEN_TIMEOUT
+MOST_ATTEMPTS: Final = 8  # at the same time: more threads would slow down all others
+# Idle connections.
+SPARE: Final = 64  # kept for a node
+UNDOS_FIRST: Final = 32_768  # bytes of undos sent before a request: both must have room
+LONGEST_SPOILED: Final = 1.0  # seconds for which an undo may still come after an interruption
+# Undos that are kept.
+MOST: Final = 65_536  # for one node …
+MOST_BYTES: Final = 32 * 1024 * 1024  # … and about how much memory their names may take
+LEAST_PAUSE: Final = 0.05  # seconds before a node that replied with an error is asked again …
+MOST_PAUSE: Final = 2.0  # … growing to this
+SETTLE_EVERY: Final = 0.25  # seconds after which replies are read for which no caller waits
+PATIENCE: Final = 1.0  # seconds that a node may take for a reply for which no caller waits
+
+
+class NodeStatus(NamedTuple):
+    """The status of a node, for people.
+
+    Attributes:
+        label: ``host:port/db``.
+        voting: whether it votes now.
+        reason: why not; None if it does.
+        software, role: as the node said; "" if it was never reached.
+        uptime: seconds, or None.
+        round_trip: seconds of one small command when the connection was opened, or None.
+        guard_left: seconds left of the restart guard.
+        clock_off: seconds that its clock is ahead of this machine's (negative: behind), where it
+            has no vote because of that; else 0.
+    """
+
+    label: str
+    voting: bool
+    reason: Reason | None = None
+    software: str = ""
+    role: str = ""
+    uptime: float | None = None
+    round_trip: float | None = None
+    guard_left: float = 0.0
+    clock_off: float = 0.0
+
+    @property
+    def code(self) -> str:
+        """Return the reason's code, for programs; "" if the node votes."""
+        return code_of(self.reason)
+
+    @property
+    def why(self) -> str:
+        """Return the reason as a sentence, for people; "" if the node votes."""
+        return describe(self.reason)
+
+
+class ConnectAttempt:
+    """An attempt to connect to a node.
+
+    Attributes:
+        done: set when the attempt has ended.
+        connection: the connection, if the attempt succeeded.
+        awaited: whether the caller still waits for it.
+        wanted: ``time.monotonic`` when the caller asked for it.
+        heard: ``time.monotonic`` when the node last gave a sign, or else when it was first asked
+            for one; None while the thread that connects has not begun.
+        then: called by the thread that connects when it is done.
+    """
+
+    def __init__(self, then: Callable[[ConnectAttempt], object] | None) -> None:
+        self.done = Latch()
+        self.connection: Connection | None = None
+        self.awaited = True
+        self.wanted = time.monotonic()
+        self.heard: float | None = None
+        self.then = then
+
+    def progress(self) -> None:
+        """Note that the node has given a sign, or is asked for the first one now."""
+        self.heard = time.monotonic()
+
+
+class Node:
+    """One master. All methods may be called by any thread.
+
+    Attributes:
+        label: ``host:port/db``.
+        alias: under which its group is configured, or "".
+        timeout: seconds that the node may take to reply.
+        down_reason: why callers do not wait for the node; None if they do.
+        unconnected, unopened: the reason while connecting takes too long; why it failed, or None.
+        unanswered: the connections that owe the reply to a grant, by its nonce.
+        lent: the connections that event loops have.
+        undos: the undos that the node has not carried out.
+        spare: called where no connection is idle; may make some so.
+        duplicate_of: the label of an earlier node that is the same server, or "".
+        facts: what it said of itself at the last connection.
+        ours_off: seconds that this machine's clock is ahead of most nodes' (negative: behind).
+        unheard: its vote where a request was decided without it.
+        freed: its vote where it has released and found no waiter.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        place: int,
+        fences: str,
+        guard: float,
+        timeout: float,
+        welcomed: Callable[[], None],
+        skew: float = SKEW,
+        alias: str = "",
+        alone: bool = False,
+    ) -> None:
+        self.label, self.timeout = address.label, timeout
+        self.unconnected = because(ReasonCode.CONNECTING, seconds=timeout)
+        self.spare: Callable[[], object] = bool
+        self.alias = alias
+        self.unheard = Vote(self.label, Answer.UNKNOWN, reason=because(ReasonCode.NOT_WAITED_FOR))
+        self.freed = Vote(self.label, Answer.YES)
+        self._address = address
+        self._place = place
+        self._fences = fences
+        self._guard = guard
+        self._skew = skew
+        self.ours_off = 0.0
+        self._welcomed = welcomed
+        self._only_node_of = alias if alone else ""
+        self.facts: ServerInfo | None = None
+        self._opened_here: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self.reset()
+
+    def reset(self) -> None:
+        """Close and forget every socket, as a forked child must; its parent's stay as they are."""
+        self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
+        self._free: list[Connection] = []
+        self._stalled: list[Connection] = []
+        self.unanswered: dict[str, Connection] = {}
+        self.lent: weakref.WeakKeyDictionary[Connection, None] = weakref.WeakKeyDictionary()
+        self.undos = UndoQueue(self)
+        self._workers = WorkerThreads()
+        self.down_reason: Reason | None = None
+        self.unopened: Reason | None = None
+        for connection in tuple(self._opened_here):
+            connection.socket.close()  # sends nothing, not even the end of the stream
+        self._opened_here = weakref.WeakSet()
+        self._attempts: weakref.WeakSet[ConnectAttempt] = weakref.WeakSet()  # or interrupted
+        self._backoff = 0.0
+        self._tried = self._retry_at = self._failed_at = float("-inf")
+        self._last: Connection | None = None
+        self.duplicate_of = ""
+
+    def close(self) -> None:
+        """Close every connection that is not in use."""
+        pops = self._free.pop, self._stalled.pop, lambda: self.unanswered.popitem()[1]
+        for connection in drain(*pops):
+            connection.undone = None
+            connection.close(CLOSED)
+
+    @property
+    def down(self) -> bool:
+        """Tell whether the node is known to be down; this machine may just be slow to connect."""
+        return self.down_reason not in (None, self.unconnected)
+
+    @property
+    def why_unasked(self) -> Reason:
+        """Return why a request went without a connection to the node."""
+        return self.down_reason or self.unopened or self.unconnected
+
+    # -- checking out and in ---------------------------------------------------------------------
+
+    def take(self, now: float, *, spare: bool = True) -> Connection | None:
+        """Return a connection for a new request, or None: see ``down_reason``, or open one.
+
+        Kept undos are sent first: the key of an earlier attempt may be in the way. With ``spare``
+        it may come from a set, if no other is idle.
+        """
+        if spare and not (self._free or self._stalled):
+            self.spare()  # not under our lock: it takes those of other nodes
+        connection = self._take(now)
+        if connection is not None and self.undos.kept:
+            self.undos.send(connection.send, now, most=UNDOS_FIRST)
+        return connection
+
+    def _take(self, now: float) -> Connection | None:
+        with self._lock:
+            if self._stalled:
+                self._read_stalled(now)
+            while not self._stalled and (connection := taken(self._free.pop)) is not None:
+                if not (connection.owed or connection.guarded or connection.fault):
+                    return connection
+                if (silent := connection.silent_for(now)) > self.timeout:
+                    connection.read()
+                    silent = silence(connection, now, self.timeout)
+                if connection.fault:
+                    continue
+                if silent > self.timeout:
+                    self._stalled.append(connection)
+                    self.down_reason = no_answer(silent)
+                elif connection.guarded and now >= connection.votes_from:
+                    connection.close(GUARD_OVER)
+                else:
+                    return connection
+        return None
+
+    def take_behind(
+        self, nonce: str, now: float, have: Callable[[Connection], object]
+    ) -> tuple[Connection | None, bool]:
+        """Return a connection to undo ``nonce`` on, and whether the caller alone has it.
+
+        It is the one that owes the reply to the grant, if any: an undo that overtakes its grant
+        undoes nothing.
+
+        Args:
+            have: called with a connection that the caller alone has.
+        """
+        with self._lock:
+            connection = self.unanswered.get(nonce)
+            if connection is not None and not connection.fault and _owes(connection, nonce):
+                try:
+                    ours = self._forget(connection) or bool(connection.spoiled)
+                    if ours:
+                        have(connection)
+                except BaseException:  # a signal handler's: only the next undo may still use it
+                    connection.spoiled = time.monotonic()
+                    self._forget(connection)
+                    raise
+                self.unanswered.pop(nonce, None)  # nobody may ever give back one that is not ours
+                return connection, ours
+            self.unanswered.pop(nonce, None)
+            if connection := self._lent_owing(nonce):
+                return connection, False
+        connection = self.take(now)
+        with self._lock:
+            if connection is None and self._stalled:
+                connection = self._stalled.pop()  # it is stalled again: see give()
+        if connection is not None:
+            have(connection)
+        return connection, True
+
+    def _forget(self, connection: Connection) -> bool:
+        return remove(connection, self._free) or remove(connection, self._stalled)
+
+    def has_unanswered(self, nonce: str) -> bool:
+        """Return whether a connection here, or of an event loop, owes the reply to this grant."""
+        with self._lock:
+            connection = self.unanswered.get(nonce)
+            owes = connection is not None and not connection.fault and _owes(connection, nonce)
+            return owes or self._lent_owing(nonce) is not None
+
+    def is_back(self) -> bool:
+        """Return whether a node that was known to be down has a connection again."""
+        with self._lock:
+            if self._stalled:
+                self._read_stalled(time.monotonic())
+        return not self.down_reason
+
+    def elsewhere(self, nonce: str, mine: Connection | None) -> Connection | None:
+        """Return another connection than a loop's own, to undo ``nonce`` behind its grant, or None.
+
+        There can be one only if the nonce is in ``unanswered``, or another loop has one ``lent``.
+        """
+        with self._lock:
+            connection = self.unanswered.pop(nonce, None)
+            if connection is not None and not (
+                connection.fault or connection.spoiled or connection is mine
+            ):
+                return connection if _owes(connection, nonce) else None
+            return self._lent_owing(nonce, mine)
+
+    def _lent_owing(self, nonce: str, mine: Connection | None = None) -> Connection | None:
+        if not self.lent:  # looking through it is slow
+            return None
+        for reference in self.lent.keyrefs():  # a list: a signal handler may run an event loop
+            each = reference()
+            if each and each is not mine and not each.fault and _owes(each, nonce):
+                return each
+        return None
+
+    def check_out(self, connection: Connection) -> None:
+        """Note that an event loop has the connection."""
+        with self._lock:
+            self.lent[connection] = None
+
+    def check_in(self, connection: Connection) -> None:
+        """Note that no event loop has the connection any more."""
+        with self._lock:
+            self.lent.pop(connection, None)
+
+    def expect(self, connection: Connection, nonce: str) -> None:
+        """Note that a connection in use has a heal: an undo of another thread must go behind it.
+
+        A grant needs no such note: its caller alone can undo it, and only after ``give``.
+        """
+        with self._lock:
+            self._remember(nonce, connection)
+
+    def give(self, connection: Connection, nonce: str | None, now: float) -> None:
+        """Take a connection back, which may still owe the reply to the grant of ``nonce``."""
+        connection.in_set = False
+        owes = nonce is not None and bool(connection.owed) and _owes(connection, nonce)
+        if connection.spoiled and not owes:
+            connection.close(INTERRUPTED)
+        if connection.unsent and not (connection.fault or connection.flush()):
+            connection.close(TAKES_NO_MORE)
+        if nonce is not None and not owes and self.unanswered.get(nonce) is connection:
+            self.unanswered.pop(nonce, None)  # ``expect`` noted it
+        if connection.fault:
+            return
+        if connection.owed and undoing_until(connection.owed) > now:
+            self._workers.offer("undo", self.undos.work, again=False)
+        with self._lock:
+            if owes and nonce is not None:
+                self._remember(nonce, connection)
+            if connection.spoiled:
+                self._forget(connection)
+                return
+            if (silent := silence(connection, now, self.timeout)) > self.timeout:
+                self._stalled.append(connection)
+                self.down_reason = self.down_reason or no_answer(silent)
+                return
+            if not self._stalled:
+                self.down_reason = None  # the node replies, even if another connection failed
+            self._keep(connection)
+
+    def _keep(self, connection: Connection) -> None:
+        if len(self._free) < SPARE:
+            self._free.append(connection)
+        else:
+            connection.close(SURPLUS)
+
+    def _remember(self, nonce: str, connection: Connection) -> None:
+        if connection.spoiled:
+            self._close_spoiled()
+        if len(self.unanswered) >= 4 * SPARE:
+            for other, owing in self.unanswered.copy().items():
+                if owing.fault or not _owes(owing, other):
+                    self.unanswered.pop(other, None)
+        self.unanswered[nonce] = connection
+
+    def _close_spoiled(self) -> None:
+        """Close connections kept for an undo that did not come: it was interrupted, too."""
+        latest = time.monotonic() - LONGEST_SPOILED
+        for nonce, connection in self.unanswered.copy().items():
+            if 0 < connection.spoiled < latest:
+                self.unanswered.pop(nonce, None)
+                connection.close(INTERRUPTED)
+
+    def _read_stalled(self, now: float) -> None:
+        """Read each stalled connection; one that owes nothing more is free."""
+        for connection in _read_each(self._stalled, tuple(self._stalled)):
+            if connection.owed:
+                self._stalled.append(connection)
+                continue
+            if not connection.fault:
+                self._free.append(connection)
+            self.down_reason = None
+        silent = [each.silent_for(now) for each in tuple(self._stalled)]
+        why = no_answer(max(silent, default=0.0))
+        if self._stalled:  # no call from here on: a signal handler may find that the node is back
+            self.down_reason = why
+
+    def settle(self, now: float) -> bool:
+        """Read the idle connections; return whether the reply to an undo is still missing.
+
+        That reply may be an error, or never come since the connection is broken: then the undo is
+        sent once more, even if no caller uses the connection again.
+        """
+        with self._lock:
+            self._read_stalled(now)
+            doubtful = [each for each in self._free if each.owed or each.fault]
+            for connection in _read_each(self._free, doubtful):
+                if not connection.fault:
+                    self._free.insert(0, connection)
+            idle = (*self._free, *self._stalled)
+        return any(connection.owed and undoing_until(connection.owed) > now for connection in idle)
+
+    def undo_later(self, asker: Asker) -> None:
+        """Send an undo that the node has not carried out once more, as soon as possible."""
+        nonce = asker.ask.nonce
+        connection = self.unanswered.pop(nonce, None)
+        if connection is not None and not connection.fault and _owes(connection, nonce):
+            sent = connection.send(asker.again(nobody, time.monotonic()))
+            if connection.spoiled:
+                connection.close(INTERRUPTED)
+            elif sent:
+                return
+        self.undos.add(asker)
+        self._workers.offer("undo", self.undos.work, again=False)
+
+    # -- eligibility ----------------------------------------------------------------------------
+
+    def objection(self, connection: Connection, now: float) -> Reason | None:
+        """Return why a request that changes locks has no vote over this connection, or None."""
+        if connection.facts.off:
+            return self._wrong_clock(connection.facts.off)
+        if now < connection.votes_from:
+            return guarded(connection.votes_from - now, self._only_node_of)
+        return duplicated(self.duplicate_of) if self.duplicate_of else None
+
+    def _wrong_clock(self, off: float) -> Reason:
+        return wrong_clock(off, self.ours_off, self._skew)
+
+    # -- opening --------------------------------------------------------------------------------
+
+    def open(
+        self, now: float, *, urgent: bool, then: Callable[[ConnectAttempt], object] | None = None
+    ) -> ConnectAttempt | None:
+        """Begin to connect in the background; return None while it is too early to try again.
+
+        Args:
+            urgent: whether there is no majority without this node.
+        """
+        with self._lock:
+            if self.down or (self.down_reason and not urgent):
+                due = self._tried + LEAST_BACKOFF if urgent else self._retry_at
+                # An interruption may have lost an attempt: do not wait for it for ever.
+                trying = len(self._attempts) > 0 and now < self._tried + LONGEST_ATTEMPT
+                if trying or now < due:
+                    return None
+            self._tried = now
+            attempt = ConnectAttempt(then)
+            self._attempts.add(attempt)
+        if self._workers.offer("open", partial(self._open, attempt), most=MOST_ATTEMPTS):
+            return attempt
+        with self._lock:
+            self._attempts.discard(attempt)
+        return None
+
+    def _open(self, attempt: ConnectAttempt) -> None:
+        connection = None
+        try:
+            if not self._is_answered(attempt):
+                connection = self._connect(attempt.progress)
+        finally:
+            self._opened(attempt, connection)
+
+    def _is_answered(self, attempt: ConnectAttempt) -> bool:
+        """Tell whether this attempt is no longer needed, or another one failed meanwhile."""
+        with self._lock:
+            forgone = not attempt.awaited and attempt.then is None
+            needless = forgone and bool(self._free)
+        return needless or self._failed_at >= attempt.wanted
+
+    def _opened(self, attempt: ConnectAttempt, connection: Connection | None) -> None:
+        with self._lock:
+            self._attempts.discard(attempt)
+            if connection is not None:
+                self._welcome(connection)
+                self.undos.send(connection.send, time.monotonic())
+                if attempt.awaited:
+                    attempt.connection = connection
+                else:
+                    self._keep(connection)
+        attempt.done.set()
+        if attempt.then is not None:
+            try:
+                attempt.then(attempt)
+            except RuntimeError:  # the event loop of the caller has been closed
+                self.forgo(attempt)
+
+    def _connect(self, progress: Callable[[], object]) -> Connection | None:
+        progress()
+        try:
+            return open_connection(
+                self._address,
+                place=self._place,
+                fences=self._fences,
+                guard=self._guard,
+                skew=self._skew,
+                earlier=self._earlier(),
+                timeout=max(OPEN_TIMEOUT, self.timeout),
+                progress=progress,
+            )
+        except Exception as error:  # noqa: BLE001 - a provider of credentials may raise anything
+            with self._lock:
+                self._failed_at = time.monotonic()  # also for attempts that were wanted before
+                self._backoff = min(MOST_BACKOFF, max(LEAST_BACKOFF, 2 * self._backoff))
+                self._retry_at = self._failed_at + self._backoff
+                self.down_reason = self.unopened = why_unreached(error, tls=self._address.tls)
+            return None
+
+    def _earlier(self) -> ServerInfo | None:
+        """Return what the node said at the last connection, and when its process last replied."""
+        facts, last = self.facts, self._last
+        if facts is None or last is None:
+            return facts
+        heard = boottime() - (time.monotonic() - last.answered)
+        return facts._replace(alive=max(facts.alive, heard))
+
+    def _welcome(self, connection: Connection) -> None:
+        self.facts, self._last = connection.facts, connection
+        self._opened_here.add(connection)
+        self._welcomed()
+        self.down_reason, self.unopened, self._backoff = None, None, 0.0
+        connection.undone = self.undo_later
+        for stalled in drain(self._stalled.pop):  # dead sockets: the node replies on a new one
+            close_as_silent(stalled)
+
+    def connection(self, *, at_least: float) -> Connection | None:
+        """Return a connection for the background, opened if needed; None: it is too early to try.
+
+        Args:
+            at_least: ``time.monotonic`` before which the node is not to be asked.
+        """
+        now = time.monotonic()
+        if now < at_least:
+            return None
+        connection = self.take(now)
+        if connection is None and now >= self._retry_at:
+            connection = self._connect(bool)
+            if connection is not None:
+                with self._lock:
+                    self._welcome(connection)
+        return connection
+
+    def forgo(self, attempt: ConnectAttempt) -> None:
+        """Stop waiting for an attempt; its connection will serve a later call."""
+        with self._lock:
+            attempt.awaited = False
+            connection, attempt.connection = attempt.connection, None
+            if connection is not None:
+                self._keep(connection)
+
+    def suspect(self, attempt: ConnectAttempt) -> None:
+        """Let no caller wait for the node: it has given no sign while a thread listened."""
+        with self._lock:
+            if not (attempt.done.is_set() or self._free):
+                self.down_reason = self.down_reason or self.unconnected
+
+    # -- telling --------------------------------------------------------------------------------
+
+    def state(self, now: float) -> NodeStatus:
+        """Return the status as it is known now, without asking the node."""
+        last, reason = self._last, self.down_reason
+        if self.duplicate_of and not reason:
+            reason = duplicated(self.duplicate_of)
+        if last is None:
+            reason = reason or because(ReasonCode.NEVER_REACHED)
+            return NodeStatus(self.label, voting=False, reason=reason)
+        off = last.facts.off
+        guard_left = 0.0 if off else max(0.0, last.votes_from - now)
+        if reason:
+            off = 0.0
+        elif off:
+            reason = self._wrong_clock(off)
+        if not reason and guard_left > 0:
+            reason = guarded(guard_left)
+        return NodeStatus(
+            self.label,
+            voting=not reason,
+            reason=reason,
+            software=last.facts.software,
+            role=last.facts.role,
+            uptime=last.facts.uptime + now - last.opened,
+            round_trip=last.round_trip,
+            guard_left=guard_left,
+            clock_off=off,
+        )
+
+
+def _owes(connection: Connection, nonce: str) -> bool:
+    return connection.owes(nonce.encode())
+
+
+def _read_each(idle: list[Connection], some: Iterable[Connection]) -> Iterator[Connection]:
+    """Yield some of the connections of a list, each taken out of it first, and read then."""
+    for connection in some:
+        try:
+            if remove(connection, idle):
+                connection.read()
+                yield connection
+        except BaseException:  # a signal handler's; the connection may be in no list now
+            connection.close(INTERRUPTED)
+            raise
+
+
+# -- undos ----------------------------------------------------------------------------------------
+
+
+class UndoQueue:
+    """The undos kept for one node, oldest first, one for each nonce.
+
+    Attributes:
+        kept: their callers, by nonce.
+        dropped: how many were given up since the queue was last empty, because it was full.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
+        self.kept: dict[str, Asker] = {}
+        self._bytes = 0
+        self._from = -math.inf  # time.monotonic before which nothing is sent, after an error
+        self._pause = 0.0
+        self.dropped = 0
+
+    def add(self, asker: Asker) -> None:
+        """Keep an undo; if there are too many, drop the oldest: its keys expire first."""
+        asker.leave()
+        nonce, size = asker.ask.nonce, _size(asker)
+        with self._lock:
+            if nonce not in self.kept:
+                self._bytes += size
+            self.kept[nonce] = asker
+            while (len(self.kept) > MOST or self._bytes > MOST_BYTES) and (old := self._oldest()):
+                self._remove(old)
+                self.dropped += 1
+                if self.dropped == 1:
+                    logger.warning(
+                        "%s: too many releases wait for this node; some names stay taken there "
+                        "until their ttl is over",
+                        self._node.label,
+                        extra={"redlock_node": self._node.label},
+                    )
+
+    def send(
+        self, put: Callable[[PendingReply], bool], now: float, *, most: float = math.inf
+    ) -> None:
+        """Send what a connection takes; the rest is kept for the next one.
+
+        Two threads may do so at the same time, and send an undo twice: that does no harm. No lock
+        is held meanwhile, for a connection that breaks calls ``add``.
+
+        Args:
+            most: bytes.
+        """
+        while most > 0 and now >= self._from and (asker := self._oldest()) is not None:
+            if now < asker.until:
+                owed = asker.again(self._answered, now)
+                if not put(owed):
+                    return
+                most -= len(owed.packed)
+            self._remove(asker)
+
+    def _oldest(self) -> Asker | None:
+        with self._lock:
+            return first(self.kept.values())
+
+    def _remove(self, asker: Asker) -> None:
+        size, dropped = _size(asker), 0
+        with self._lock:
+            if self.kept.pop(asker.ask.nonce, None) is not None:
+                self._bytes -= size
+            if not self.kept:  # no call from here on: a signal handler may add one
+                dropped, self._bytes, self.dropped = self.dropped, 0, 0
+        if dropped:
+            logger.warning(
+                "%s: %d releases were given up while it could not be asked",
+                self._node.label,
+                dropped,
+                extra={"redlock_node": self._node.label},
+            )
+
+    def _answered(self, _: int, vote: Vote) -> None:
+        """Take the vote on an undo; after an error (full, loading, busy …) wait before the next."""
+        if vote.answer is not Answer.UNKNOWN:
+            self._pause, self._from = 0.0, -math.inf
+        else:
+            self._pause = min(MOST_PAUSE, max(LEAST_PAUSE, 2 * self._pause))
+            self._from = time.monotonic() + self._pause
+
+    # -- in the background ----------------------------------------------------------------------
+
+    def work(self) -> None:
+        """Send all undos until they are carried out; runs in a background thread."""
+        while True:
+            self._drop_ended(time.monotonic())
+            if not self.kept:
+                time.sleep(SETTLE_EVERY)
+                if not (self.kept or self._node.settle(time.monotonic())):
+                    return
+                continue
+            connection = self._node.connection(at_least=self._from)
+            if connection is None:
+                time.sleep(LEAST_PAUSE)
+                continue
+            try:
+                self._converse(connection)
+            finally:
+                self._node.give(connection, None, time.monotonic())
+
+    def _drop_ended(self, now: float) -> None:
+        while (asker := self._oldest()) is not None and now >= asker.until:
+            self._remove(asker)
+
+    def _converse(self, connection: Connection) -> None:
+        """Send and read until there is no more to do, or the node does not reply."""
+        poll = select.poll()
+        while not connection.fault:
+            now = time.monotonic()
+            self.send(connection.send, now)
+            if not connection.owed or connection.silent_for(now) > PATIENCE:
+                return
+            poll.register(
+                connection.fileno, select.POLLIN | (select.POLLOUT if connection.unsent else 0)
+            )
+            poll.poll(PATIENCE * 1000)
+            connection.read()
+
+
+def _size(asker: Asker) -> int:
+    """Return about how many bytes the names of an undo take."""
+    return 512 + 2 * sum(map(len, asker.ask.keys))

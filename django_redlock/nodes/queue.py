@@ -1,0 +1,595 @@
+"""Wait for a turn: the queue of this process, and the queues of the nodes.
+
+When a waiter joins, looks, moves and leaves is decided in ``core.wait``. All waiters of this
+process for one name queue here, in a ``LocalQueue``; only the first of them has a place in the
+queue of a node, and keeps the place between two looks. The rules (``Waiters``) are the same for
+threads and tasks, and for real nodes and nodes in memory; these differ in what a ``Place`` is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import select
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from django_redlock.core.protocol import (
+    Answer,
+    BlockOnNode,
+    Command,
+    JoinQueue,
+    LeaveQueue,
+    Vote,
+    Waiter,
+    Wakeup,
+)
+from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.interruption import LOOK, Latch, SafeFinalizer, first
+
+from .connection import PendingReply, nobody, packed
+from .faults import LEFT_QUEUE
+from .round import HANDSHAKE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .connection import Connection
+    from .node import ConnectAttempt, Node
+
+
+Call: TypeAlias = "Callable[[], object]"
+Queue: TypeAlias = "dict[weakref.ref[Waiter], Call | None]"  # None: knows that it is the first
+Effect: TypeAlias = JoinQueue | BlockOnNode | LeaveQueue
+Result: TypeAlias = "bool | Wakeup | str"  # of a JoinQueue, a BlockOnNode, a LeaveQueue
+
+SELDOM: Final = 5.0  # seconds after which a task in the local queue looks for itself
+LEAST: Final = 0.05  # seconds to block on a node: 0 would be for ever
+
+
+class LocalQueue:
+    """The queues of one process, for threads and tasks alike.
+
+    Waiters are held weakly. One that is forgotten, by whatever accident, has left.
+
+    Attributes:
+        queues: those that have a waiter, by name.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget them all, as a forked child must."""
+        self._changing = threading.RLock()  # re-entrant: collecting garbage may get here, too
+        self.queues: dict[str, Queue] = {}
+
+    def join(self, ticket: Waiter, call: Call) -> bool:
+        """Join the queue; return whether as the first. Else ``call`` is called when that is so."""
+        forgotten = functools.partial(self._remove, ticket.queue)
+        with self._changing:
+            self._forget_gone(ticket.queue)
+            queue = self.queues.setdefault(ticket.queue, {})
+            alone = not queue
+            queue[weakref.ref(ticket, forgotten)] = None if alone else call
+            return alone
+
+    def is_first(self, ticket: Waiter) -> bool:
+        """Return whether it is the first."""
+        with self._changing:
+            self._forget_gone(ticket.queue)
+            return first(self.queues.get(ticket.queue, ())) == weakref.ref(ticket)
+
+    def leave(self, ticket: Waiter) -> None:
+        """Leave the queue, and call the one that is first then.
+
+        May be called again, where an interruption came between the two.
+        """
+        self._remove(ticket.queue, weakref.ref(ticket))
+
+    def _forget_gone(self, name: str) -> None:
+        """Drop the first ones that are forgotten: an interruption kept them from leaving."""
+        while (oldest := first(self.queues.get(name, ()))) and oldest() is None:
+            self._remove(name, oldest)
+
+    def _remove(self, name: str, reference: weakref.ref[Waiter]) -> None:
+        with self._changing:
+            queue = self.queues.get(name, {})
+            queue.pop(reference, None)
+            self._call_first(queue)
+            if not queue:
+                self.queues.pop(name, None)
+
+    def _call_first(self, queue: Queue) -> None:
+        """Call the first, unless it knows; those that are gone leave the queue."""
+        while found := first(queue.items()):
+            waiter, call = found
+            if call is None:
+                return
+            if _called(call):
+                if waiter in queue:  # else it left while it was called
+                    queue[waiter] = None
+                return
+            queue.pop(waiter, None)
+
+
+def _called(call: Call) -> bool:
+    try:
+        call()
+    except RuntimeError:  # its event loop has been closed
+        return False
+    return True
+
+
+class Place(ABC):
+    """A place in a node's queue, kept until there is an outcome or it is given up.
+
+    Attributes:
+        index: the node's, in its group.
+        pid: of the process that has it.
+        told: called, in the event loop that watches, when there is an outcome.
+    """
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.pid = os.getpid()
+        self.told: Callable[[], object] | None = None
+
+    @abstractmethod
+    def outcome(self) -> Wakeup | None:
+        """Return the outcome; None while the place is kept."""
+
+    @abstractmethod
+    def wait(self, seconds: float) -> None:
+        """Block this thread until there is an outcome, for at most so long."""
+
+    @abstractmethod
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have an event loop call ``told``."""
+
+    @abstractmethod
+    def withdraw(self, *, looped: bool) -> bool:
+        """Ask the node to let the waiter go; return whether its answer is worth waiting for.
+
+        Args:
+            looped: whether a task asks, not a thread.
+        """
+
+    @abstractmethod
+    def end(self) -> None:
+        """Give the place up. May be called again."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Give it up, for its waiter is gone; any thread may come to know."""
+
+
+class Places(Protocol):
+    """Where places come from: a group of nodes."""
+
+    def open(self, effect: BlockOnNode) -> Place | None:
+        """Take a place, for a thread; None: the node cannot be asked."""
+
+    def aopen(
+        self,
+        effect: BlockOnNode,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        wanted: Callable[[], bool],
+        then: Callable[[Place | None], object],
+    ) -> float:
+        """The same for a task; return the seconds after which ``then`` may be given up.
+
+        Args:
+            wanted: tells whether the task still waits.
+            then: called with the place, now or later, in the loop.
+        """
+
+
+class Waiters:
+    """The waiters of one process, for one group of nodes.
+
+    Args:
+        places: the queues of the nodes.
+        timeout: seconds that a node may take to let a waiter go.
+
+    Attributes:
+        local: the queue of this process.
+    """
+
+    def __init__(self, places: Places, timeout: float) -> None:
+        self._places = places
+        self._timeout = timeout
+        self.local = LocalQueue()
+
+    def reset(self) -> None:
+        """Forget everybody, as a forked child must."""
+        self.local.reset()
+
+    # -- rules ----------------------------------------------------------------------------------
+
+    def _enter(self, ticket: Waiter, place: Place) -> None:
+        """Note a new place; when the ticket is forgotten, the place is given up."""
+        ticket.blocked = place
+        SafeFinalizer(ticket, place.abandon)
+
+    def _came(self, ticket: Waiter, place: Place) -> Wakeup:
+        """Return what the wait has brought; where that is something, the place is given up.
+
+        A wake-up stays with the ticket, to be found again when an interruption makes it leave.
+        """
+        outcome = place.outcome()
+        if outcome is None:
+            return Wakeup()
+        place.end()
+        if outcome.wakeup:
+            self.local.leave(ticket)
+        else:
+            ticket.blocked = None
+        return outcome
+
+    # -- threads --------------------------------------------------------------------------------
+
+    def queue(self, effect: Effect) -> Result:
+        """Join, block or leave, in a thread."""
+        if isinstance(effect, JoinQueue):
+            return self._join(effect)
+        if isinstance(effect, BlockOnNode):
+            return self._block(effect)
+        try:
+            return self._withdraw(effect.ticket)
+        finally:
+            self.local.leave(effect.ticket)
+
+    def _join(self, effect: JoinQueue) -> bool:
+        first, end = Latch(), time.monotonic() + effect.seconds
+        if self.local.join(effect.ticket, first.set):
+            return True
+        while (left := end - time.monotonic()) > 0:
+            # A waiter that leaves calls the next; an interruption may have kept it from that.
+            if first.wait(min(left, LOOK)) or self.local.is_first(effect.ticket):
+                return True
+        return first.is_set()
+
+    def _block(self, effect: BlockOnNode) -> Wakeup:
+        place = _place_of(effect.ticket)
+        if place is None or place.index != effect.place:
+            wakeup = self._withdraw(effect.ticket)
+            if wakeup:
+                return Wakeup(wakeup)
+            place = self._places.open(effect)
+            if place is None:
+                return Wakeup(broken=True)
+            self._enter(effect.ticket, place)
+        place.wait(effect.seconds)
+        return self._came(effect.ticket, place)
+
+    def _withdraw(self, ticket: Waiter) -> str:
+        """Give the ticket's place up, if it has one; return the wake-up that has come there."""
+        place, ticket.blocked = _place_of(ticket), None
+        if place is None:
+            return ""
+        try:
+            if place.withdraw(looped=False):
+                place.wait(self._timeout)
+        finally:
+            place.end()
+        return _wakeup_at(place)
+
+    # -- tasks ----------------------------------------------------------------------------------
+
+    def aqueue(self, effect: Effect) -> asyncio.Future[Result]:
+        """The same for a task of the running loop."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Result] = loop.create_future()
+        once = _Once(done)
+        if isinstance(effect, JoinQueue):
+            self._ajoin(effect, once, loop)
+        elif isinstance(effect, BlockOnNode):
+            self._ablock(effect, once, loop)
+        else:
+            self.local.leave(effect.ticket)
+            self._awithdraw(effect.ticket, loop, once)
+        return done
+
+    def _ajoin(self, effect: JoinQueue, once: _Once, loop: asyncio.AbstractEventLoop) -> None:
+        # Weakly, so that the ticket of a task that is dropped is forgotten.
+        ticket = weakref.ref(effect.ticket)
+
+        def call() -> None:
+            loop.call_soon_threadsafe(once, True)  # noqa: FBT003 - the future's result
+
+        def look() -> None:
+            """Look, should an interruption have kept the call from us."""
+            waiter = ticket()
+            if waiter is not None and not once.over:
+                loop.call_later(SELDOM, look)
+                if self.local.is_first(waiter):
+                    once(True)  # noqa: FBT003 - as above
+
+        if self.local.join(effect.ticket, call):
+            once(True)  # noqa: FBT003 - as above
+            return
+        loop.call_later(SELDOM, look)
+        if effect.seconds < threading.TIMEOUT_MAX:
+            once.after(loop, effect.seconds, result=False)
+
+    def _ablock(self, effect: BlockOnNode, once: _Once, loop: asyncio.AbstractEventLoop) -> None:
+        place = _place_of(effect.ticket)
+        if place is not None and place.index == effect.place:
+            self._await(effect, place, once, loop)
+            return
+
+        def opened(place: Place | None) -> None:
+            if place is None:
+                once(Wakeup(broken=True))
+                return
+            self._enter(effect.ticket, place)
+            place.watch(loop)
+            self._await(effect, place, once, loop)
+
+        def moved(wakeup: str) -> None:
+            if wakeup:
+                once(Wakeup(wakeup))
+                return
+            seconds = self._places.aopen(effect, loop, wanted=lambda: not once.over, then=opened)
+            once.after(loop, seconds, result=Wakeup(broken=True))
+
+        self._awithdraw(effect.ticket, loop, moved)
+
+    def _await(
+        self, effect: BlockOnNode, place: Place, once: _Once, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        waiter = weakref.ref(effect.ticket)
+
+        def told() -> None:
+            ticket = waiter()
+            if ticket is not None:
+                once(self._came(ticket, place))
+
+        place.told = told
+        if place.outcome() is not None:
+            told()
+        else:
+            once.after(loop, effect.seconds, result=Wakeup())
+
+    def _awithdraw(
+        self, ticket: Waiter, loop: asyncio.AbstractEventLoop, then: Callable[[str], object]
+    ) -> None:
+        """Give the ticket's place up, if it has one; ``then`` is told the wake-up that came."""
+        place, ticket.blocked = _place_of(ticket), None
+        if place is None:
+            then("")
+            return
+
+        def over() -> None:
+            place.told = None
+            place.end()
+            then(_wakeup_at(place))
+
+        if not place.withdraw(looped=True):
+            over()
+            return
+        timer = loop.call_later(self._timeout, over)
+
+        def told() -> None:
+            timer.cancel()
+            over()
+
+        place.told = told
+
+
+def _place_of(ticket: Waiter) -> Place | None:
+    """The ticket's place, unless it is the parent's, from which this child was forked.
+
+    The ticket itself has it: no table keeps what an interruption has left there.
+    """
+    place: Place | None = ticket.blocked
+    return place if place is not None and place.pid == os.getpid() else None
+
+
+def _wakeup_at(place: Place) -> str:
+    outcome = place.outcome()
+    return outcome.wakeup if outcome is not None else ""
+
+
+class _Once:
+    """Sets a future's result once. Weakly, so that a task that is dropped has left."""
+
+    def __init__(self, future: asyncio.Future[Result]) -> None:
+        self._future = weakref.ref(future)
+
+    @property
+    def over(self) -> bool:
+        """Return whether the future is done or forgotten."""
+        future = self._future()
+        return future is None or future.done()
+
+    def __call__(self, result: Result) -> None:
+        future = self._future()
+        if future is not None and not future.done():
+            future.set_result(result)
+
+    def after(self, loop: asyncio.AbstractEventLoop, seconds: float, *, result: Result) -> None:
+        """Set this result then."""
+        future = self._future()
+        if future is not None and not future.done():
+            for late in (0.0, LOOK):  # twice, should an interruption keep the first from it
+                timer = loop.call_later(seconds + late, self, result)
+                future.add_done_callback(partial(_cancel, timer))
+
+
+def _cancel(timer: asyncio.TimerHandle, _: object) -> None:
+    timer.cancel()
+
+
+# -- real nodes ------------------------------------------------------------------------------------
+
+
+class NodePlaces:
+    """Places in the queues of real nodes, each with a connection of its own.
+
+    Args:
+        put: sends something over the running loop's connection to a node, if there is one.
+        timeout: the node timeout, in seconds.
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node], put: Callable[[int, PendingReply], bool], timeout: float
+    ) -> None:
+        self._nodes = nodes
+        self._put = put
+        self._connecting = HANDSHAKE * timeout
+
+    def open(self, effect: BlockOnNode) -> BlockedConnection | None:
+        """Take a place, for a thread; see ``Places``."""
+        node, now = self._nodes[effect.place], time.monotonic()
+        connection = node.take(now, spare=False)  # the thread needs its set when it is woken
+        if connection is None and (attempt := node.open(now, urgent=True)) is not None:
+            attempt.done.wait(self._connecting)
+            connection = attempt.connection
+            if connection is None:
+                node.forgo(attempt)
+        connection = connection or node.take(now)
+        if connection is None:
+            return None
+        return BlockedConnection(node, connection, effect, self._put)
+
+    def aopen(
+        self,
+        effect: BlockOnNode,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        wanted: Callable[[], bool],
+        then: Callable[[BlockedConnection | None], object],
+    ) -> float:
+        """Take a place, for a task; see ``Places``."""
+        node = self._nodes[effect.place]
+
+        def connected(connection: Connection | None) -> None:
+            if connection is None:
+                then(None)
+            elif wanted():
+                then(BlockedConnection(node, connection, effect, self._put))
+            else:
+                node.give(connection, None, time.monotonic())
+
+        def later(attempt: ConnectAttempt) -> None:
+            loop.call_soon_threadsafe(lambda: connected(attempt.connection))
+
+        connection = node.take(time.monotonic())
+        if connection or node.open(time.monotonic(), urgent=True, then=later) is None:
+            connected(connection)
+        return max(effect.seconds, self._connecting)
+
+
+class BlockedConnection(Place):
+    """A waiter's place in a queue of one node.
+
+    Attributes:
+        connection: blocked there, and used for nothing else.
+        vote: what the node said in the end; None until then.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        connection: Connection,
+        effect: BlockOnNode,
+        put: Callable[[int, PendingReply], bool],
+    ) -> None:
+        super().__init__(effect.place)
+        self.connection = connection
+        self.vote: Vote | None = None
+        self._node = node
+        self._put = put
+        self._given = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        queue = effect.ticket.queue
+        data = packed("BLPOP", queue, f"{max(LEAST, effect.longest):.3f}")
+        pending = PendingReply(Command.BLOCK, queue.encode(), self._hear, time.monotonic(), data)
+        if not connection.send(pending) and self.vote is None:
+            why = connection.fault or because(ReasonCode.BACKLOG)
+            self.vote = Vote(connection.label, Answer.UNKNOWN, reason=why)
+
+    def _hear(self, _: int, vote: Vote) -> None:
+        self.vote = vote
+
+    def outcome(self) -> Wakeup | None:
+        """Return the outcome; None while the place is kept."""
+        if self.vote is None:
+            return None
+        if self.vote.answer is Answer.YES:
+            return Wakeup(wakeup=self.vote.result)
+        return Wakeup(broken=self.vote.answer is Answer.UNKNOWN)
+
+    def wait(self, seconds: float) -> None:
+        """Block until something comes, for at most so long."""
+        poll = select.poll()
+        poll.register(self.connection.fileno, select.POLLIN)
+        end = time.monotonic() + seconds
+        while self.vote is None and (left := end - time.monotonic()) > 0:
+            poll.poll(left * 1000)
+            self.connection.read()
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have an event loop wait, which calls ``told``."""
+        if self.vote is not None:
+            return  # the connection has ended, and its socket's number may be another's by now
+        self._loop, self.connection.looped = loop, True
+        loop.add_reader(self.connection.fileno, self._read)
+
+    def _read(self) -> None:
+        self.connection.read()
+        if self.vote is not None:
+            self.end()
+            if self.told is not None:
+                self.told()
+
+    def withdraw(self, *, looped: bool) -> bool:
+        """Have the node answer now: told over another connection, if there is one."""
+        if self.vote is None and self.connection.client:
+            data = packed("CLIENT", "UNBLOCK", self.connection.client)
+            pending = PendingReply(Command.UNBLOCK, b"", nobody, time.monotonic(), data)
+            if self._put(self.index, pending) if looped else self._send(pending):
+                return True
+        if not self._given:
+            self.connection.read()  # a wake-up may have come already
+        return False
+
+    def _send(self, pending: PendingReply) -> bool:
+        other = self._node.take(time.monotonic())
+        if other is None:
+            return False
+        sent = other.send(pending)
+        self._node.give(other, None, time.monotonic())
+        return sent
+
+    def end(self) -> None:
+        """Give the connection back; one that is still blocked is closed."""
+        if self._given:
+            return
+        self._given = True
+        if self._loop is not None:
+            self._loop.remove_reader(self.connection.fileno)
+            self.connection.looped = False
+        if self.connection.owed or self.connection.fault:
+            self.connection.close(LEFT_QUEUE)
+        self._node.give(self.connection, None, time.monotonic())
+
+    def abandon(self) -> None:
+        """Leave: a dead waiter would consume the wake-up."""
+        if self._given:
+            return
+        if self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self.end)
+            except RuntimeError:  # the loop is closed, and has forgotten the connection
+                self._loop, self.connection.looped = None, False
+        if self._loop is None:
+            self.end()

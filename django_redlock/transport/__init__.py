@@ -1,1 +1,0 @@
-"""One node: its address, handshake, connections, and whether it may vote."""

@@ -1,1 +1,0 @@
-"""What goes over a connection: scripts, RESP, replies, refusals, and why a connection ends."""

@@ -1,0 +1,464 @@
+"""One event loop and its nodes: what goes over the wire, and what may happen to the way there."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import select
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from django_redlock import LockTaken, NodesUnavailable
+from django_redlock.core.protocol import Command, Request
+from django_redlock.leases.lease import Lease
+from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes import connection as owed
+from django_redlock.nodes import round as votes
+from django_redlock.nodes.connection import Connection
+from django_redlock.nodes.group import _ALL, NodeGroup
+from django_redlock.nodes.loops import AsyncRequest, RequestBatch
+from django_redlock.testing import EmbeddedNodes
+from tests.support.loops import (
+    connect,
+    connections,
+    faults_noted,
+    group_of,
+    idle,
+    keys_on,
+    out_of_step,
+    soon,
+    template,
+    unguarded,
+)
+from tests.support.waiting import eventually
+
+
+@pytest.fixture(scope="module")
+def five() -> Iterator[EmbeddedNodes]:
+    """Five nodes that nobody ill-treats, without the guard."""
+    with unguarded(5) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def three() -> Iterator[EmbeddedNodes]:
+    """Three nodes to ill-treat, without the guard."""
+    with unguarded(3) as nodes:
+        yield nodes
+
+
+@contextmanager
+def sends_counted(connections: list[Connection]) -> Iterator[tuple[Counter[int], Counter[int]]]:
+    """How often each of these was written to, and how often it took less than it was given."""
+    places = {connection.socket: connection.place for connection in connections}
+    sends = Counter(dict.fromkeys(places.values(), 0))
+    refusals = Counter(sends)
+    send: Any = socket.socket.send
+
+    def counting(self: socket.socket, data: bytes, *args: Any) -> int:
+        sent = int(send(self, data, *args))
+        if self in places:  # an event loop wakes itself by a socket, too
+            sends[places[self]] += 1
+            refusals[places[self]] += sent < len(data)
+        return sent
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "send", counting)
+        yield sends, refusals
+
+
+async def stands_on_all(redlock: LockTemplate, nodes: EmbeddedNodes, name: str) -> bool:
+    """Whether a lease of the name is on every node."""
+    async with redlock(name):
+        return all(f"redlock:lock:{name}" in keys for keys in keys_on(nodes))
+
+
+# -- on the wire ------------------------------------------------------------------------------
+
+
+def test_the_questions_of_one_tick_leave_in_one_write(five, monkeypatch):
+    """A hundred tasks that acquire in one tick cost each node one write, and so do releases."""
+    # A slow tick is not taken for one whose write was interrupted.
+    monkeypatch.setattr("django_redlock.nodes.loops.STALE", 60.0)
+    redlock = template(group := group_of(five.urls, 2))
+
+    async def main() -> None:
+        connections = await connect(redlock, group)
+        left: list[list[int]] = []  # a machine that stands still in a tick makes two lists of one
+        for names in ("a", "b", "c", "d"):
+            with sends_counted(connections) as (sends, _):
+                leases = await asyncio.gather(
+                    *(redlock(f"{names}:{number}").aacquire() for number in range(100))
+                )
+            left.append(list(sends.values()))
+            # It is more than a node reads at once: one that is slow may answer us in between.
+            await soon(lambda: [len(keys) for keys in keys_on(five)] == [100] * 5)
+            with sends_counted(connections) as (sends, _):
+                await asyncio.gather(*(lease.arelease() for lease in leases))
+            left.append(list(sends.values()))
+            await soon(lambda: keys_on(five) == [[]] * 5)
+        for bursts in (left[::2], left[1::2]):
+            assert bursts.count([1] * 5) >= 2, bursts
+
+    asyncio.run(main())
+
+
+def connecting(group: NodeGroup) -> list[str]:
+    """The nodes of the group to which somebody in this process is connecting."""
+    nodes = [node for each in _ALL for node in each.nodes if node._attempts]
+    return sorted({node.label for node in nodes} & {node.label for node in group.nodes})
+
+
+@pytest.mark.slow
+def test_a_loop_has_one_connection_to_each_node(five, monkeypatch):
+    """A thousand tasks share one connection per node, from their first tick on."""
+    # A slow tick is not taken for one that was kept from hearing of its connections.
+    monkeypatch.setattr("django_redlock.nodes.loops.LATE", 60.0)
+    redlock = template(group := group_of(five.urls, 20))
+    eventually(lambda: not connecting(group), what="no connection on its way")
+    gc.collect()  # what other tests have dropped
+    before = [connections(node) for node in five]
+
+    async def turn(number: int) -> int:
+        async with redlock(f"shared:{number}") as lease:
+            await asyncio.sleep(0)
+            await lease.aextend()
+            return lease.fence
+
+    async def main() -> None:
+        fences = await asyncio.gather(*(turn(number) for number in range(1000)))
+        assert len(fences) == 1000
+        assert [connections(node) - others for node, others in zip(five, before, strict=True)] == (
+            [1] * 5
+        )
+
+    asyncio.run(main())
+    eventually(lambda: keys_on(five) == [[]] * 5)
+    assert [len(idle(node)) for node in group.nodes] == [1] * 5  # given back, for the next caller
+    group.close()
+
+
+def test_every_answer_reaches_the_task_that_asked(five):
+    """Tasks that ask different things in one stream are told what is true for their own."""
+    redlock = template(group := group_of(five.urls, 20))
+
+    async def holder(number: int) -> tuple[int, object]:
+        lease = await redlock(f"own:{number % 100}").atry_acquire()
+        return number, None if lease is None else lease
+
+    async def main() -> None:
+        with faults_noted(group) as faults:
+            found = await asyncio.gather(*(holder(number) for number in range(300)))
+            leases = [lease for _, lease in found if isinstance(lease, Lease)]
+            # In each stream the first to ask for a name comes first.
+            assert [lease is not None for _, lease in found] == [True] * 100 + [False] * 200
+            assert [lease.name for lease in leases] == [f"own:{number}" for number in range(100)]
+            for number, lease in enumerate(leases):
+                with pytest.raises(LockTaken) as refused:
+                    await redlock(f"own:{number}").aacquire()
+                assert refused.value.retry_after is not None
+                lease.ensure()
+            await asyncio.gather(*(lease.arelease() for lease in leases))
+        assert faults == []
+
+    asyncio.run(main())
+    eventually(lambda: keys_on(five) == [[]] * 5)
+
+
+def test_the_first_lease_of_a_loop_stands_on_all_nodes(five):
+    """A loop that has yet to connect asks no fewer nodes than one that is connected."""
+    for turn in range(10):
+        redlock = template(group_of(five.urls, 20))
+
+        async def main(redlock: LockTemplate = redlock, turn: int = turn) -> None:
+            lease = await redlock(f"first:{turn}").aacquire()
+            await soon(lambda: keys_on(five) == [[f"redlock:lock:first:{turn}"]] * 5)
+            await lease.arelease()
+            await soon(lambda: keys_on(five) == [[]] * 5)
+
+        asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_more_than_the_sockets_take(five):
+    """Thousands of questions in one tick, more than the sockets take at once: none is lost."""
+    redlock = template(group := group_of(five.urls, 20))
+    count = 1500
+
+    async def main() -> None:
+        connections = await connect(redlock, group)
+        for each in connections:
+            each.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 13)
+        with faults_noted(group) as faults, sends_counted(connections) as (_, refusals):
+            for node in five:
+                node.pause()  # so that it reads no faster than we write
+            taking = asyncio.gather(
+                *(redlock(f"many:{number}").aacquire() for number in range(count))
+            )
+            await soon(lambda: min(refusals.values()) > 0, what="full sockets")
+            for node in five:
+                node.resume()
+            leases = await taking
+            assert min(refusals.values()) > 1  # and in more than two pieces
+            # A majority has answered; the others' questions may be on their way yet.
+            await soon(lambda: [len(keys) for keys in keys_on(five)] == [count] * 5)
+            await asyncio.gather(*(lease.arelease() for lease in leases))
+            await soon(lambda: keys_on(five) == [[]] * 5)
+        assert faults == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_burst_makes_no_node_look_silent(five, monkeypatch):
+    """All tasks of a fresh loop get their locks, however long the loop writes."""
+    redlock = template(group_of(five.urls, 0.5))
+    monkeypatch.setattr("django_redlock.nodes.loops.PATIENCE", 5)  # 2.5 seconds
+    count = 300
+
+    pack = owed.pack
+
+    def pack_slowly(ask: Request, place: int) -> bytes:
+        if ask.command is Command.GRANT:
+            time.sleep(3 / count)  # together more than a node may be silent, or a question last
+        return pack(ask, place)
+
+    monkeypatch.setattr(owed, "pack", pack_slowly)
+
+    async def turn(number: int) -> int:
+        async with redlock(f"burst:{number}") as lease:
+            return lease.fence
+
+    async def main() -> list[int]:
+        return await asyncio.gather(*(turn(number) for number in range(count)))
+
+    assert all(asyncio.run(main()))
+
+
+def test_a_node_works_while_a_burst_is_written(five, monkeypatch):
+    """In a tick with very many questions the first leave, and are answered, before its end."""
+    redlock = template(group := group_of(five.urls, 2))
+
+    async def main() -> None:
+        sockets = [each.socket for each in await connect(redlock, group)]
+        burst = [asyncio.ensure_future(redlock(f"w:{n}").aacquire()) for n in range(1000)]
+
+        async def answering() -> int:
+            return len(select.select(sockets, [], [], 5)[0])
+
+        assert await asyncio.ensure_future(answering()) > 0  # runs in the tick in which all ask
+        leases = await asyncio.gather(*burst)
+        await asyncio.gather(*(lease.arelease() for lease in leases))
+        await soon(lambda: keys_on(five) == [[]] * 5)
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_a_task_that_keeps_the_loop_busy_makes_no_node_look_silent(five):
+    """The loop's own delay, before questions leave or before answers are read, is not theirs."""
+    redlock = template(group := group_of(five.urls, 0.4))
+
+    async def keep_busy(turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        time.sleep(0.5)  # noqa: ASYNC251 - more than the node timeout
+
+    async def main() -> None:
+        await connect(redlock, group)
+        for turns in (0, 1, 3):
+            taking = asyncio.ensure_future(redlock(f"busy:{turns}").aacquire())
+            busy = asyncio.ensure_future(keep_busy(turns))
+            lease = await taking
+            await busy
+            await asyncio.gather(lease.arelease(), keep_busy(turns))
+            await soon(lambda: keys_on(five) == [[]] * 5)
+
+    asyncio.run(main())
+
+
+# -- nodes that go away -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["restart", "CLIENT KILL"])
+def test_a_loop_reconnects(three, how):
+    """After a restart, and after the node closed the connection, the node is asked again."""
+    redlock = template(group := group_of(three.urls, 5))
+    whole = functools.partial(stands_on_all, redlock, three)
+
+    def interrupt() -> None:
+        if how == "restart":
+            three.restart(0)
+            three.settings(RESTART_GUARD=False)
+            return
+        with closing(three[0].client(socket_timeout=5)) as client:
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    async def main() -> None:
+        await connect(redlock, group)
+        for turn in range(3):
+            await asyncio.to_thread(interrupt)
+            lease = await redlock(f"again:{turn}").aacquire()
+            await lease.arelease()
+
+            deadline = time.monotonic() + 20
+            while not await whole(f"again:{turn}"):
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+        # A release whose answer was cut off has a connection of its own, for a moment.
+        await soon(lambda: connections(three[0]) == 1)
+        await soon(lambda: keys_on(three) == [[]] * 3)
+
+    asyncio.run(main())
+
+
+def all_ended(group: NodeGroup) -> bool:
+    """Whether the end of every idle connection has arrived, perhaps behind an answer."""
+    poll = select.poll()
+    found = [connection for node in group.nodes for connection in idle(node)]
+    for each in found:
+        poll.register(each.fileno, select.POLLRDHUP)
+    return len(poll.poll(0)) == len(found) >= 3
+
+
+def test_connections_that_were_closed_while_idle_cost_a_loop_no_vote(three):
+    """Whatever a node closed between two loops, the first lease of the next stands on all nodes."""
+    redlock = template(group := group_of(three.urls, 20))
+    asyncio.run(connect(redlock, group))
+    for turn in range(5):
+        redlock("more").acquire().release()
+        for node in three:
+            with closing(node.client(socket_timeout=5)) as client:
+                client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        # The end arrives a moment after the node has said that it closes them.
+        eventually(functools.partial(all_ended, group))
+        assert asyncio.run(stands_on_all(redlock, three, f"idle:{turn}"))
+    group.close()
+
+
+@pytest.mark.slow
+def test_a_hung_node_costs_only_the_first_question(three):
+    """SIGSTOP: no attempt waits for the node, or asks it while it is silent; and it comes back."""
+    redlock = template(group := group_of(three.urls, 3))
+    whole = functools.partial(stands_on_all, redlock, three)
+
+    async def turn(number: int) -> float:
+        start = time.monotonic()
+        async with redlock(f"hung:{number}"):
+            pass
+        return time.monotonic() - start
+
+    async def main() -> None:
+        await connect(redlock, group)
+        with faults_noted(group) as faults:
+            three.pause(0)
+            took = [await turn(number) for number in range(50)]
+            silent = time.monotonic() + 20
+            while "no answer" not in group.states()[0].why:
+                took.append(await turn(len(took)))
+                assert time.monotonic() < silent
+                await asyncio.sleep(0.01)
+            took += [await turn(number) for number in range(50)]
+            assert max(took) < 3  # nobody waited for the node timeout
+            three.resume(0)
+            back = time.monotonic() + 20
+            while group.states()[0].why:
+                await turn(0)
+                assert time.monotonic() < back
+            while not await whole("back"):
+                assert time.monotonic() < back
+        assert out_of_step(faults) == []
+        await soon(lambda: keys_on(three) == [[]] * 3)
+        await soon(lambda: connections(three[0]) <= 2)  # one is the process's, idle
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_releases_wait_for_a_node_that_hangs_once(three, monkeypatch):
+    """Who has been silent for longer than a majority took is not waited for by later releases."""
+    # Seconds that a release waits for a node which was prompt before.
+    monkeypatch.setattr(votes, "LEAST_LINGER", 1)
+    redlock = template(group := group_of(three.urls, 30))
+    lingered = []
+
+    def noted(look_again: Callable[[Any, float, float], None]) -> Any:
+        def noting(self: object, when: float, now: float) -> None:
+            lingered.append(self)
+            look_again(self, when, now)
+
+        return noting
+
+    for kind in (AsyncRequest, RequestBatch):
+        monkeypatch.setattr(kind, "look_again", noted(kind.look_again))
+
+    async def turn(number: int) -> bool:
+        lease = await redlock(f"once:{number}").aacquire()
+        lingered.clear()
+        await lease.arelease()
+        return bool(lingered)  # it was an alarm that ended the waiting
+
+    async def main() -> list[bool]:
+        await connect(redlock, group)
+        three.pause(0)
+        return [await turn(number) for number in range(20)]
+
+    waited = asyncio.run(main())
+    assert waited[0]
+    assert sum(waited) <= 3
+
+
+@pytest.mark.slow
+def test_a_hung_majority_is_told_in_time(three):
+    """Two of three hung: refused as unavailable when they were asked and asked to undo it."""
+    redlock = template(group := group_of(three.urls, 0.7))
+    asked: list[Command] = []
+    ask: Any = group.aask
+
+    def noted(request: Request) -> Any:
+        asked.append(request.command)
+        return ask(request)
+
+    async def main() -> None:
+        await connect(redlock, group)
+        three.pause(0)
+        three.pause(1)
+        start = time.monotonic()
+        with patch.object(group, "aask", noted), pytest.raises(NodesUnavailable, match="no answer"):
+            await redlock("name").aacquire()
+        # Two requests that wait for a node timeout each, however long that is on this machine.
+        assert asked == [Command.GRANT, Command.RELEASE]
+        assert 0.69 < time.monotonic() - start < 60
+        three.resume(0)
+        three.resume(1)
+        await soon(lambda: keys_on(three) == [[]] * 3)
+
+    asyncio.run(main())
+
+
+def test_a_lease_that_another_thread_releases_leaves_no_zombie(three):
+    """A release by a thread stands behind the grant that a hung node has yet to see."""
+    redlock = template(group := group_of(three.urls, 5))
+
+    async def main() -> None:
+        await connect(redlock, group)
+        three.pause(0)
+        lease = await redlock("handed").aacquire()
+        await asyncio.to_thread(lease.release)
+        three.resume(0)
+        await soon(lambda: keys_on(three) == [[]] * 3)
+
+    asyncio.run(main())
+    thread = threading.Thread(target=lambda: redlock("handed").acquire().release())
+    thread.start()
+    thread.join()
+    eventually(lambda: keys_on(three) == [[]] * 3)

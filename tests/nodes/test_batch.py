@@ -1,0 +1,452 @@
+"""The requests of one tick as one list: the same votes as one by one, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from django_redlock import events
+from django_redlock.core import hold
+from django_redlock.core.acquire import attempt
+from django_redlock.core.commands import freed
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Answer, Request, Vote
+from django_redlock.nodes import loops
+from django_redlock.nodes import round as collectors
+from django_redlock.nodes import round as votes_of
+from django_redlock.nodes.connection import Connection, parts
+from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.loops import LoopConnection, LoopConnections, RequestBatch
+from django_redlock.nodes.round import TaskCollector, Verdict
+from django_redlock.testing import EmbeddedNodes
+from tests.simulation.mutants import Edit, with_edits
+from tests.support.loops import connect, group_of, keys_on, soon, template, unguarded
+
+SIZE = 5
+POLICY = Policy(size=SIZE)
+TARGET = POLICY.target(["name"])
+ENDED = b""
+
+
+@pytest.fixture
+def three() -> Iterator[EmbeddedNodes]:
+    """Three nodes to ill-treat, without the guard."""
+    with unguarded(3) as nodes:
+        yield nodes
+
+
+# -- one reply, two ways --------------------------------------------------------------------------
+
+
+def grant() -> Request:
+    """A request of an attempt."""
+    request = next(attempt(POLICY, TARGET, label="me", ttl=30))
+    assert isinstance(request, Request)
+    return request
+
+
+def release() -> Request:
+    """A request that undoes."""
+    return hold.hand_over(POLICY, TARGET, POLICY.nonce(), POLICY.everyone())
+
+
+def replies(nonce: str) -> list[bytes]:
+    """What a node may send, right or wrong."""
+
+    def said(*items: bytes) -> bytes:
+        return b"*%d\r\n$32\r\n%b\r\n%b" % (len(items) + 1, nonce.encode(), b"".join(items))
+
+    granted, freed = b"$7\r\nGRANTED\r\n", b"$5\r\nFREED\r\n"
+    held = b"$4\r\nHELD\r\n:500\r\n$2\r\nit\r\n$16\r\n" + b"a" * 16 + b"\r\n:0\r\n"
+    return [
+        *[said(granted, b"$16\r\n0000000000000007\r\n")] * 6,
+        *[said(freed, b":0\r\n")] * 6,
+        said(granted, b"$16\r\n0000000000000008\r\n"),
+        said(granted, b"$1\r\n7\r\n"),
+        said(granted, b":7\r\n"),
+        said(granted),
+        said(freed, b":1\r\n"),
+        said(freed, b":9\r\n"),
+        said(b"$4\r\nGONE\r\n", b":0\r\n"),
+        said(b"$4\r\nGONE\r\n"),
+        said(held),
+        said(b"$5\r\nEMPTY\r\n"),
+        said(b":1\r\n"),
+        said(granted, b"$16\r\n0000000000000007\r\n").replace(nonce[:8].encode(), b"f" * 8),
+        b"-LOADING Redis is loading the dataset in memory\r\n",
+        b"-OOM command not allowed\r\n",
+        b"$-1\r\n",
+        b":0\r\n",
+        b"+OK\r\n",
+        b"what?\r\n",
+        ENDED,
+    ]
+
+
+class Side:
+    """One request over five connections, and what became of it."""
+
+    def __init__(self, request: Request, send: Callable[[Connection, TaskCollector], object]):
+        nodes: Any = [
+            SimpleNamespace(label=label, unheard=Vote(label, Answer.UNKNOWN), freed=freed(label, 0))
+            for label in (f"n{i}" for i in range(SIZE))
+        ]
+        future: Any = SimpleNamespace(done=lambda: False)
+        self.collector = TaskCollector(nodes, request, 1.0, future, self, clock=lambda: 100.0)
+        self.verdicts: list[Verdict] = []
+        self.undone: list[int] = []
+        self.peers, self.connections = [], []
+        for place in range(SIZE):
+            ours, peer = socket.socketpair()
+            self.peers.append(peer)
+            made: Any = SimpleNamespace(_sock=ours, disconnect=ours.close)
+            facts: Any = None
+            self.connections.append(
+                Connection(
+                    made,
+                    f"n{place}",
+                    facts,
+                    place=place,
+                    client=0,
+                    epoch=b"e" * place,
+                    round_trip=0,
+                    guard_left=0,
+                )
+            )
+            self.connections[-1].undone = lambda _, place=place: self.undone.append(place)
+        self.collector.unheard.update(enumerate(self.connections))
+        for connection in self.connections:
+            send(connection, self.collector)
+        self.sent = [peer.recv(65536) for peer in self.peers]
+
+    def follow(self, _: TaskCollector, verdict: Verdict) -> None:
+        """Note what changes."""
+        self.verdicts.append(verdict)
+
+    def hear(self, place: int, reply: bytes) -> tuple[Any, ...]:
+        """Let a node reply, and tell what is known afterwards."""
+        if reply == ENDED:
+            self.peers[place].close()
+        else:
+            self.peers[place].send(reply)
+        connection, collector = self.connections[place], self.collector
+        connection.read()
+        return (
+            [*collector.votes],
+            sorted(collector.unheard),
+            collector.verdict(),
+            [*self.verdicts],
+            [*self.undone],
+            connection.fault,
+            connection.backlog,
+        )
+
+    def close(self) -> None:
+        """Close all sockets."""
+        for each in (*self.peers, *(connection.socket for connection in self.connections)):
+            each.close()
+
+
+def alone(connection: Connection, collector: TaskCollector) -> None:
+    """Send as ``AsyncRequest`` does."""
+    assert connection.send(collector.alone())
+
+
+def together(connection: Connection, collector: TaskCollector) -> None:
+    """Send as a batch does."""
+    assert connection.send_all([collector], parts([collector]), len(collector.packed))
+
+
+def conversations(count: int) -> None:
+    """Compare both ways for so many conversations with five nodes."""
+    chance = random.Random(7)
+    told = set()
+    for _ in range(count):
+        request = chance.choice([grant, release])()
+        with closing(Side(request, alone)) as one, closing(Side(request, together)) as many:
+            assert one.sent == many.sent
+            said = replies(request.nonce)
+            usual = said[0] if request.command == "grant" else said[6]
+            for place in chance.sample(range(SIZE), SIZE):
+                reply = usual if chance.random() < 0.6 else chance.choice(said)
+                heard = one.hear(place, reply)
+                assert many.hear(place, reply) == heard
+                told.add(reply.replace(request.nonce.encode(), b"nonce"))
+    assert len(told) > 15  # every kind has come
+
+
+def test_a_reply_is_the_same_vote_in_a_batch_and_alone():
+    """Whatever five nodes reply in whatever order: votes, verdicts, undoing and faults."""
+    conversations(300)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        Edit(
+            Connection,
+            "take_in",
+            "answer == self.owed[0].said",
+            "self.owed[0].said and answer[1:] == self.owed[0].said[1:]",
+        ),
+        Edit(
+            Connection,
+            "take_in",
+            "answer == self.owed[0].said",
+            "self.owed[0].said and answer[:2] == self.owed[0].said[:2]",
+        ),
+        Edit(TaskCollector, "vote_in", "vote.answer is YES and", ""),
+        Edit(TaskCollector, "hear_again", "self.nodes[place]", "self.nodes[0]"),
+    ],
+)
+def test_a_careless_comparison_is_caught(edit):
+    """Without a look at the nonce, or the number; of a refusal; with another node's label."""
+    with with_edits(edit), pytest.raises((AssertionError, TypeError, AttributeError)):
+        conversations(300)
+
+
+# -- what may not go by a batch -------------------------------------------------------------------
+
+
+def votes_by(edit: Edit | None, check: Callable[[], None]) -> None:
+    """See that a check holds; or with an edit, that it does not."""
+    if edit is None:
+        check()
+    else:
+        with with_edits(edit), pytest.raises(AssertionError):
+            check()
+
+
+def requests_of(group: NodeGroup, request: Request) -> bool:
+    """Whether a request joined a batch."""
+    connections = group._loops._connections.of(asyncio.get_running_loop())
+    before = connections.batch
+    group.aask(request).cancel()
+    return connections.batch is not before
+
+
+OUT_OF_THE_ORDINARY = {
+    "guarded": (lambda c, n: setattr(c, "guarded", True), "or connection.guarded"),
+    "faulty": (lambda c, n: setattr(c, "fault", "lost"), "or connection.fault"),
+    "a duplicate": (lambda c, n: setattr(n, "duplicate_of", "other"), "or node.duplicate_of"),
+    "to undo first": (lambda c, n: n.undos.kept.update(x=1), "or node.undos.kept"),
+}
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("what", OUT_OF_THE_ORDINARY)
+def test_a_node_out_of_the_ordinary_is_not_well(what, broken):
+    """Each is a case of the general way, which knows what to do about it."""
+    disturb, text = OUT_OF_THE_ORDINARY[what]
+    connection = SimpleNamespace(fault=None, guarded=False, owed=())
+    node: Any = SimpleNamespace(duplicate_of="", undos=SimpleNamespace(kept={}))
+    one = LoopConnection(None, node, 1.0)
+    assert not one.is_well(0.0)  # not connected
+    one.connection = connection  # type: ignore[assignment]
+    assert one.is_well(0.0)
+    disturb(connection, node)
+    votes_by(
+        Edit(LoopConnection, "is_well", text, "") if broken else None,
+        lambda: assert_not(one.is_well(0.0)),
+    )
+
+
+def assert_not(what: object) -> None:
+    """See that it is not so."""
+    assert not what
+
+
+@pytest.mark.parametrize("broken", [None, Edit(loops, "join", "or events.node_watchers", "")])
+def test_watchers_of_nodes_are_told_one_by_one(three, broken):
+    """Who watches is told how long each node took, so no request joins a batch meanwhile."""
+    redlock = template(group := group_of(three.urls, 5))
+    told: list[object] = []
+
+    async def main() -> bool:
+        await connect(redlock, group)
+        assert requests_of(group, release_of(group))
+        await asyncio.sleep(0)
+        events.watch_nodes(told.append)
+        try:
+            return requests_of(group, release_of(group))
+        finally:
+            events.unwatch_nodes(told.append)
+
+    votes_by(broken, lambda: assert_not(asyncio.run(main())))
+
+
+def release_of(group: NodeGroup, nonce: str = "", to: frozenset[int] | None = None) -> Request:
+    """A release of a name on the nodes of a group."""
+    policy = Policy(size=len(group.nodes))
+    everyone = policy.everyone()
+    target = policy.target(["name"])
+    return hold.undo(policy, target, nonce or policy.nonce(), everyone if to is None else to)
+
+
+def grant_of(group: NodeGroup) -> Request:
+    """A grant of a name on the nodes of a group."""
+    policy = Policy(size=len(group.nodes))
+    request = next(attempt(policy, policy.target(["name"]), label="me", ttl=30))
+    assert isinstance(request, Request)
+    return request
+
+
+@pytest.mark.parametrize("broken", [None, Edit(loops.Loops, "ask", "leave(connections)", "pass")])
+def test_nothing_overtakes_a_batch(three, broken):
+    """What takes the general way in the same tick is in the streams behind it."""
+
+    async def main() -> list[list[str]]:
+        await connect(template(group := group_of(three.urls, 5)), group)
+        request = grant_of(group)
+        granted = group.aask(request)
+        part = group.aask(release_of(group, request.nonce, frozenset({0, 1})))
+        await asyncio.gather(granted, part)
+        await soon(lambda: keys_on(three)[2])
+        left = keys_on(three)
+        await group.aask(release_of(group, request.nonce))
+        return left
+
+    def check() -> None:
+        assert asyncio.run(main())[:2] == [[], []]
+
+    votes_by(broken, check)
+
+
+@pytest.mark.parametrize(
+    "broken", [None, Edit(LoopConnections, "_until_shutdown", "is not None", "is None")]
+)
+def test_a_loop_that_shuts_down_sends_what_it_has(three, broken):
+    """A release in the last tick of a loop is carried out."""
+    redlock = template(group := group_of(three.urls, 5))
+
+    async def main() -> None:
+        await connect(redlock, group)
+        request = grant_of(group)
+        await group.aask(request)
+        await soon(lambda: all(keys_on(three)))
+        loop = asyncio.get_running_loop()
+        # Called when nothing else runs any more.
+        monkeypatch.setattr(loop, "call_soon", nothing)
+        group.aask(release_of(group, request.nonce))
+        monkeypatch.undo()
+
+    def nothing(*_: object, **__: object) -> None:
+        """A callback for which there is no tick."""
+
+    monkeypatch = pytest.MonkeyPatch()
+
+    def check() -> None:
+        asyncio.run(main())
+        assert keys_on(three) == [[]] * 3
+
+    votes_by(broken, check)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        None,
+        Edit(
+            RequestBatch,
+            "_not_sent",
+            "collector.not_sent(place, fault)",
+            "collector.lose(place, fault)",
+        ),
+    ],
+)
+def test_an_interruption_while_a_batch_leaves(three, at, broken, monkeypatch):
+    """Each release is carried out on all nodes, whichever was being written to."""
+    redlock = template(group := group_of(three.urls, 5))
+    send_all: Any = Connection.send_all
+    for module in (collectors, votes_of):  # a release waits for each node that was asked
+        monkeypatch.setattr(module, "LEAST_LINGER", 5.0)
+
+    async def main() -> list[list[Vote]]:
+        await connect(redlock, group)
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda *_: None)
+        request = grant_of(group)
+        await group.aask(request)
+        await soon(lambda: all(keys_on(three)))
+        left = [at]
+
+        def interrupted(self: Connection, *args: Any) -> bool:
+            left[0] -= 1
+            if left[0] == -1:
+                raise ZeroDivisionError
+            return bool(send_all(self, *args))
+
+        monkeypatch.setattr(Connection, "send_all", interrupted)
+        votes = await asyncio.gather(
+            *(group.aask(release_of(group, request.nonce)) for _ in range(3))
+        )
+        await soon(lambda: not any(keys_on(three)), within=10 if broken is None else 1)
+        return votes
+
+    def check() -> None:
+        for votes in asyncio.run(main()):
+            assert sorted(vote.answer is Answer.UNKNOWN for vote in votes) == [False, False, True]
+            assert all(vote.sent for vote in votes)
+
+    votes_by(broken, check)
+    group.close()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        None,
+        Edit(
+            RequestBatch,
+            "_take_apart",
+            "while self.requests",
+            "self.requests.reverse()\n    while self.requests",
+        ),
+    ],
+)
+def test_a_batch_that_is_taken_apart_keeps_its_order(three, broken, monkeypatch):
+    """A grant and what undoes it, in a tick at whose end a node is not well any more."""
+
+    async def main() -> None:
+        await connect(template(group := group_of(three.urls, 5)), group)
+        well = [True]
+        monkeypatch.setattr(LoopConnections, "are_well", lambda *_: well.pop() if well else False)
+        request = grant_of(group)
+        granted = group.aask(request)
+        await asyncio.gather(granted, group.aask(release_of(group, request.nonce)))
+        monkeypatch.undo()
+
+    def check() -> None:
+        asyncio.run(main())
+        left = keys_on(three)
+        for node in three:
+            with node.client(socket_timeout=5) as client:
+                client.delete("redlock:lock:name")
+        assert left == [[]] * 3
+
+    votes_by(broken, check)
+
+
+def test_a_batch_whose_tick_was_lost_leaves_with_its_timer(three, monkeypatch):
+    """An interruption of the loop itself may lose the callback that sends the batch."""
+    redlock = template(group := group_of(three.urls, 0.3))
+
+    async def main() -> list[Vote]:
+        await connect(redlock, group)
+        loop = asyncio.get_running_loop()
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "call_soon", lambda *_, **__: None)
+            asked = group.aask(release_of(group))
+        return await asked
+
+    votes = asyncio.run(main())
+    assert sum(vote.answer is not Answer.UNKNOWN for vote in votes) >= 2

@@ -1,0 +1,216 @@
+"""What the question of a thread waits for: a majority, whichever nodes make it, and no longer."""
+
+from __future__ import annotations
+
+import random
+import select
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+
+from django_redlock import NodesUnavailable
+from django_redlock.core.protocol import Answer
+from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes.connection import Connection
+from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.round import VoteCollector
+from django_redlock.nodes.sets import ConnectionSets, Exchange
+from django_redlock.nodes.threads import BlockingRequest
+from django_redlock.testing import EmbeddedNodes
+from tests.simulation.mutants import Edit, with_edits
+from tests.support.loops import group_of, idle, keys_on, owing, template, unguarded
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
+
+select_poll = select.poll
+STEP = 0.02  # seconds from one node's answer to the next one's, of the first three
+LATE = 15.0  # seconds until the others', longer than any test is held up
+T = TypeVar("T")
+
+
+class Spread(NamedTuple):
+    """Five nodes whose answers can be made to come one after the other."""
+
+    nodes: EmbeddedNodes
+    proxies: list[Proxy]
+    redlock: LockTemplate
+
+    @property
+    def known(self) -> Any:
+        """The nodes, as the process knows them."""
+        group: Any = self.redlock._source("default").group
+        return group.nodes
+
+    def ranked(self, ranks: list[int], late: float = LATE) -> None:
+        """Let the nodes answer in this order: 1 is the first; 0 is at once; 4 and 5 are late."""
+        for proxy, rank in zip(self.proxies, ranks, strict=True):
+            proxy.delay = late if rank > 3 else STEP * rank
+
+    def settle(self) -> None:
+        """Wait until all nodes are free, and all answers have arrived."""
+        self.ranked([0] * 5)
+        eventually(lambda: keys_on(self.nodes) == [[]] * 5)
+        eventually(lambda: owing(self.known) == [0] * 5)
+
+    @contextmanager
+    def in_order(self, ranks: list[int]) -> Iterator[None]:
+        """Let two nodes answer, and when it can be read, a third one; the others are late."""
+        first, second, third = (ranks.index(rank) for rank in (1, 2, 3))
+        poll = select_poll()
+        for place in (first, second):
+            poll.register(idle(self.known[place])[-1].fileno, select.POLLIN)
+            self.proxies[place].delay = 0
+        self.proxies[third].delay = LATE
+
+        def go_on() -> None:
+            eventually(lambda: len(poll.poll(0)) == 2)
+            self.proxies[third].delay = 0
+
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        yield
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[EmbeddedNodes]:
+    """Five nodes, without the guard."""
+    with unguarded(5) as nodes:
+        yield nodes
+
+
+@pytest.fixture(params=["one by one", "as a set"])
+def spread(nodes: EmbeddedNodes, request: pytest.FixtureRequest) -> Iterator[Spread]:
+    """The nodes, each behind a proxy, and a process that is connected to all."""
+    with ExitStack() as stack:
+        if request.param == "one by one":
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            patch.setattr(ConnectionSets, "form", lambda *_: False)
+        proxies = [stack.enter_context(Proxy(node.port)) for node in nodes]
+        redlock = template(group := group_of([proxy.url for proxy in proxies], 2 * LATE))
+        with redlock("warm"):
+            pass
+        eventually(lambda: all(state.voting for state in group.states()))
+        spread = Spread(nodes, proxies, redlock)
+        spread.settle()
+        if request.param == "as a set":
+            eventually(lambda: has_a_set(group, redlock))
+        yield spread
+        spread.settle()
+
+
+def has_a_set(group: NodeGroup, redlock: LockTemplate) -> bool:
+    """Take a lock; return whether the connections have become a set."""
+    with redlock("set"):
+        pass
+    return bool(group._threads.sets._free)
+
+
+def heard_to_acquire(spread: Spread, ranks: list[int], late: float = LATE) -> tuple[int, float]:
+    """How many answers it takes when the nodes answer in this order, and how long."""
+    spread.ranked(ranks, late)
+    start = time.monotonic()
+    lease = spread.redlock("ranked").acquire()
+    took = time.monotonic() - start
+    spread.ranked([0] * 5)
+    lease.release()
+    return sum(vote.answer is Answer.YES for vote in lease.grant.votes), took
+
+
+def as_written(spread: Spread, ranks: list[T]) -> list[T]:
+    """What is said in the order in which the nodes are written to, in the order of the nodes."""
+    first = spread.redlock._source("default").policy.target(["ranked"]).queue_place(5)
+    return ranks[-first:] + ranks[:-first]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_third_of_five_answers_ends_the_waiting(spread, seed):
+    """In whatever order the nodes answer: not before it, and not with the fourth."""
+    ranks = [[1, 2, 3, 4, 5], [5, 4, 3, 2, 1]][seed] if seed < 2 else [1, 2, 3, 4, 5]
+    if seed >= 2:
+        random.Random(seed).shuffle(ranks)
+    heard, took = heard_to_acquire(spread, ranks)
+    assert heard == 3
+    assert 3 * STEP <= took < LATE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spread", "edit"),
+    [
+        ("one by one", Edit(BlockingRequest, "_ready", "max(0, needed - 1)", "max(0, needed)")),
+        ("as a set", Edit(Exchange, "wait", "needed - 1 :", "needed:")),
+    ],
+    indirect=["spread"],
+)
+def test_sleeping_for_too_few_nodes_is_noticed(spread, edit):
+    """The check above fails if one of the nodes that may make the majority is left out."""
+    with with_edits(edit):
+        heard, took = heard_to_acquire(spread, as_written(spread, [1, 2, 3, 4, 5]), late=1.0)
+    assert heard > 3
+    assert took >= 1.0
+
+
+@pytest.mark.parametrize("spread", ["one by one"], indirect=True)
+def test_a_thread_sleeps_once_for_a_majority_and_once_for_the_rest(spread, monkeypatch):
+    """Nodes that answer one after the other do not wake it each; that would cost the more."""
+    slept = []
+    sleeper = threading.current_thread()
+
+    class Counting:
+        def __init__(self) -> None:
+            self._poll: Any = select_poll()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._poll, name)
+
+        def poll(self, milliseconds: float) -> Any:
+            slept.append(milliseconds > 0 and threading.current_thread() is sleeper)
+            return self._poll.poll(milliseconds)
+
+    ranks = as_written(spread, [1, 2, 3, 4, 5])
+    spread.ranked(ranks)
+    monkeypatch.setattr(select, "poll", Counting)
+    with spread.in_order(ranks):
+        lease = spread.redlock("ranked").acquire()
+    to_acquire = sum(slept)
+    with spread.in_order(ranks):
+        lease.release()
+    # The two that still owe their answers to the grant are not waited for.
+    assert (to_acquire, sum(slept)) == (1, 2)
+
+
+def test_a_release_waits_for_the_prompt_not_for_who_hangs_beside_them(spread, monkeypatch):
+    """Also if the one that hangs was written to last: it ends with the last prompt answer."""
+    lease = spread.redlock("ranked").acquire()
+    spread.ranked(as_written(spread, [0, 0, 0, 0, 5]))
+    with spread.redlock("owed"):  # from now on the last one owes an answer
+        pass
+    eventually(lambda: owing(spread.known) == as_written(spread, [0, 0, 0, 0, 1]))
+    for proxy, seconds in zip(
+        spread.proxies, as_written(spread, [0.05, 0.1, 0.15, 0.2, LATE]), strict=True
+    ):
+        proxy.delay = seconds
+    # Whom it waits for, not for how long: a prompt node may be held up, too.
+    monkeypatch.setattr(VoteCollector, "linger", lambda *_: LATE)
+    start = time.monotonic()
+    lease.release()
+    assert 0.2 <= time.monotonic() - start < LATE
+    assert owing(spread.known) == as_written(spread, [0, 0, 0, 0, 1])
+
+
+@pytest.mark.timeout(60)
+def test_a_socket_that_is_always_ready_delays_no_end(nodes, monkeypatch):
+    """TLS may want to read before it sends: the socket could take more, and nothing leaves."""
+    monkeypatch.setattr(ConnectionSets, "form", lambda *_: False)
+    redlock = template(group_of(nodes.urls, 0.3))
+    lease = redlock("ready").acquire()
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "_send_unsent", lambda _: False)
+        with pytest.raises(NodesUnavailable):
+            lease.extend()
+    lease.release()

@@ -1,0 +1,243 @@
+"""Releases that find no connection to a node: they reach it, however late it is there."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from typing import NamedTuple
+
+import pytest
+
+from django_redlock import LockTaken, NodesUnavailable
+from django_redlock.leases.lease import Lease
+from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes.group import NodeGroup
+from django_redlock.testing import EmbeddedNodes
+from tests.support.loops import group_of, keys_on, shows, soon, template, unguarded
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
+
+NODE_TIMEOUT = 0.8
+TTL = 60.0  # nobody waits for that
+NAMES = ("late", "prompt", "lost:0", "lost:1", "lost:2", "behind", "once", "seen")
+
+
+class Far(NamedTuple):
+    """Five nodes, of which the first two can be made to answer late."""
+
+    nodes: EmbeddedNodes
+    proxies: list[Proxy]
+    redlock: LockTemplate
+    group: NodeGroup
+
+    def take(self, name: str) -> Lease:
+        """A lease whose key is on all nodes, and whose connections lie idle."""
+
+        def attempt() -> Lease | None:
+            with suppress(NodesUnavailable):
+                return self.redlock(name).try_acquire()
+            return None
+
+        lease = eventually(attempt)
+        eventually(lambda: keys_on(self.nodes) == [[f"redlock:lock:{name}"]] * 5)
+        assert lease is not None
+        return lease
+
+    def asked(self) -> list[int]:
+        """How many questions of the two nodes were carried out."""
+        found = []
+        for node in self.nodes[:2]:
+            with closing(node.client()) as client:
+                told = client.info("commandstats").get("cmdstat_evalsha", {})
+                found.append(int(told.get("calls", 0)))
+        return found
+
+    def late(self, delay: float) -> None:
+        """Let every answer of two nodes take so many seconds more."""
+        for proxy in self.proxies:
+            proxy.delay = delay
+
+    def hang_up(self) -> None:
+        """Let all nodes close their connections."""
+        for node in self.nodes:
+            with closing(node.client()) as client:
+                client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        eventually(lambda: all(map(shows, self.group.nodes)))
+
+    def free(self) -> bool:
+        """Whether no node stores a lock."""
+        return keys_on(self.nodes) == [[]] * 5
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[EmbeddedNodes]:
+    """Five nodes, without the guard."""
+    with unguarded(5) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def far(nodes: EmbeddedNodes, request: pytest.FixtureRequest) -> Iterator[Far]:
+    """The nodes, and a process that is connected to each of them."""
+    with ExitStack() as stack:
+        proxies = [stack.enter_context(Proxy(node.port)) for node in nodes[:2]]
+        urls = [*(proxy.url for proxy in proxies), *(node.url for node in nodes[2:])]
+        group = group_of(urls, getattr(request, "param", NODE_TIMEOUT))
+        far = Far(nodes, proxies, template(group, ttl=TTL), group)
+        eventually(lambda: connected(far.redlock))
+        eventually(lambda: all(state.voting for state in group.states()))
+        for node in nodes:  # of a test that failed
+            with closing(node.client()) as client:
+                client.delete(*(f"redlock:lock:{name}" for name in NAMES))
+        eventually(far.free)
+        yield far
+
+
+def connected(redlock: LockTemplate) -> bool:
+    """Whether the nodes can be asked."""
+    with suppress(NodesUnavailable, LockTaken), redlock("warm"):
+        return True
+    return False
+
+
+def elsewhere(work: Callable[[], object]) -> None:
+    """Do it in a thread of its own."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(30)
+
+
+still: list[asyncio.AbstractEventLoop] = []
+
+
+def by_a_thread(lease: Lease) -> None:
+    """Release by blocking."""
+    elsewhere(lease.release)
+
+
+def by_a_loop(lease: Lease) -> None:
+    """Release in an event loop that ends with it."""
+    elsewhere(lambda: asyncio.run(lease.arelease()))
+
+
+def by_a_loop_that_stands_still(lease: Lease) -> None:
+    """Release in an event loop that does nothing else afterwards, nor is ended."""
+    still.append(asyncio.new_event_loop())
+    elsewhere(lambda: still[-1].run_until_complete(lease.arelease()))
+
+
+def by_a_task_that_is_cancelled(lease: Lease) -> None:
+    """Release in a task that is cancelled at once, in a loop that ends then."""
+
+    async def main() -> None:
+        task = asyncio.ensure_future(lease.arelease())
+        await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    elsewhere(lambda: asyncio.run(main()))
+
+
+@pytest.fixture(autouse=True)
+def nothing_stands() -> Iterator[None]:
+    """Close the loops that stand still."""
+    yield
+    while still:
+        still.pop().close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "release", [by_a_thread, by_a_loop, by_a_loop_that_stands_still, by_a_task_that_is_cancelled]
+)
+@pytest.mark.parametrize("delay", [0.02, 0.35], ids=["in time", "too late"])
+def test_a_release_reaches_nodes_that_are_connected_late(far, release, delay):
+    """A handshake that takes longer than at the others, or than the node timeout, loses nothing."""
+    lease = far.take("late")
+    far.hang_up()
+    far.late(delay)
+    start = time.monotonic()
+    release(lease)
+    assert time.monotonic() - start < 5
+    eventually(far.free)
+
+
+@pytest.mark.parametrize("release", [by_a_thread, by_a_loop])
+def test_a_release_that_is_lost_with_its_connection_is_put_again(far, release):
+    """The question never reached two nodes; they get it again as soon as the process sees that."""
+    for turn in range(3):
+        lease = far.take(f"lost:{turn}")
+        for proxy in far.proxies:
+            proxy.dropping = 1
+        release(lease)
+        eventually(lambda: [proxy.dropping for proxy in far.proxies] == [0, 0])
+        eventually(lambda: connected(far.redlock) and far.free())
+
+
+@pytest.mark.parametrize("far", [20.0], ids=["node timeout"], indirect=True)
+def test_a_release_waits_for_nodes_that_are_being_connected(far):
+    """A loop without connections returns when all prompt nodes have freed the name."""
+    lease = far.take("prompt")
+    far.hang_up()
+    far.late(0.05)
+    asyncio.run(lease.arelease())
+    assert far.free()
+
+
+@pytest.mark.parametrize("by", ["thread", "task"])
+def test_a_release_stands_behind_its_grant(far, by):
+    """A grant that is late is not overtaken by its release, though another may make that.
+
+    What a thread has acquired is released by a task, and the other way round: each has idle
+    connections of its own, on which the release would be there long before the grant.
+    """
+
+    async def main() -> None:
+        async with far.redlock("warm"):
+            await asyncio.to_thread(eventually, lambda: stands_everywhere(far))
+        await soon(far.free)
+        before = far.asked()
+        for proxy in far.proxies:
+            proxy.holding = 1
+        if by == "thread":
+            lease = await asyncio.to_thread(far.redlock("behind").acquire)
+        else:
+            lease = await far.redlock("behind").aacquire()
+        await soon(lambda: [proxy.held for proxy in far.proxies] == [1, 1])
+        if by == "thread":
+            await lease.arelease()
+        else:
+            await asyncio.to_thread(lease.release)
+        for proxy in far.proxies:
+            proxy.let_go()
+        await soon(
+            lambda: all(now >= then + 2 for now, then in zip(far.asked(), before, strict=True))
+        )
+        await soon(far.free)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("by", ["thread", "task"])
+def test_a_grant_that_is_lost_with_its_connection_is_not_put_again(far, by):
+    """What nobody waits for any more is not asked: it could come behind its undoing."""
+    for proxy in far.proxies:
+        proxy.dropping = 1
+    lock = far.redlock("once")
+    lease = lock.acquire() if by == "thread" else asyncio.run(lock.aacquire())
+    eventually(lambda: [proxy.dropping for proxy in far.proxies] == [0, 0])
+    eventually(lambda: stands_everywhere(far))
+    having = ["redlock:lock:once" in keys for keys in keys_on(far.nodes)]
+    assert having == [False, False, True, True, True]
+    lease.release()
+    eventually(far.free)
+
+
+def stands_everywhere(far: Far) -> bool:
+    """Whether all nodes are connected again, and grant another name."""
+    with far.redlock("seen"):
+        return all("redlock:lock:seen" in keys for keys in keys_on(far.nodes))

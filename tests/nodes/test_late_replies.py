@@ -1,0 +1,309 @@
+"""Sets of connections over which some replies are late: who may use them, and when they end."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from django_redlock.leases.lease import Lease
+from django_redlock.locks.lock import leave
+from django_redlock.nodes import sets as connection_set
+from django_redlock.nodes import threads
+from django_redlock.nodes import threads as request
+from django_redlock.nodes.background import WorkerThreads
+from django_redlock.nodes.sets import ConnectionSet
+from django_redlock.nodes.threads import Threads
+from tests.faults.injected import Injector, Interruption
+from tests.simulation.mutants import Edit, with_edits
+from tests.support.loops import group_of, idle, in_sets, keys_on, owing, template
+from tests.support.proxy import Proxy
+from tests.support.sets import LONG, Held, sets_of
+from tests.support.waiting import eventually
+
+OVERDUE = 0.2  # seconds
+ONE_CONNECTION = 3  # what a set of three nodes has
+
+
+@pytest.fixture
+def one_by_one(monkeypatch) -> list[object]:
+    """Gets the requests that go the general way."""
+    found: list[object] = []
+    kind = request.BlockingRequest
+
+    def noting(*args: Any) -> Any:
+        found.append(args[1])
+        return kind(*args)
+
+    monkeypatch.setattr(threads, "BlockingRequest", noting)
+    return found
+
+
+def locks(redlock: Any, count: int = 20) -> None:
+    """Take so many locks, one after the other."""
+    for number in range(count):
+        with redlock(f"meanwhile:{number}"):
+            pass
+
+
+def only_owing(held: Held) -> ConnectionSet:
+    """Dissolve all sets but the one with the late reply."""
+    sets = sets_of(held.group)
+    while sets._free:
+        sets.dissolve_one()
+    (lent,) = sets._owing.values()
+    return lent
+
+
+# -- a node that owes replies costs nothing -----------------------------------------------------
+
+
+def test_locks_go_on_by_the_set_while_a_node_owes_replies(held, one_by_one):
+    """They are written to the node that is late, and wait for the others."""
+    lent = only_owing(held)
+    held.lease.release()
+    locks(held.redlock)
+    assert one_by_one == []
+    assert len(lent.late[2]) == 2 + 2 * 20
+    assert held.all_free()
+
+
+def test_a_set_that_is_of_no_use_while_a_node_owes_replies_is_noticed(held, one_by_one):
+    """The check can fail."""
+    only_owing(held)
+    never = Edit(ConnectionSet, "is_undone", "late[-1].request.command in UNDO", "False")
+    with with_edits(never):
+        held.lease.release()
+        locks(held.redlock)
+    assert one_by_one
+    assert held.all_free()
+
+
+def test_the_set_goes_on_when_the_replies_have_come(held, one_by_one):
+    """Each late reply was expected, and is no longer owed."""
+    lent = only_owing(held)
+    held.lease.release()
+    locks(held.redlock)
+    held.proxy.let_go()
+    eventually(lambda: lent.is_well(LONG) and not lent.late)
+    with held.redlock("after") as lease:
+        assert lease.fence > 0
+    assert one_by_one == []
+    sets = sets_of(held.group)
+    assert lent in (*sets._free, *sets._owing.values())  # the last reply to "after" may be late
+    assert held.all_free()
+
+
+def test_a_nested_lock_ends_a_set_that_owes_the_reply_to_a_grant(held):
+    """The undo of that grant must come next on its connections."""
+    lent = only_owing(held)
+    locks(held.redlock, 3)
+    assert not lent.is_whole
+    held.lease.release()
+    assert held.all_free()
+
+
+def test_a_late_reply_that_is_another_ends_the_set(held):
+    """The node refuses the grant: its name has gone to another client meanwhile."""
+    lent = only_owing(held)
+    held.lease.release()
+    held.nodes[2].client().set("redlock:lock:late", "foreign", px=60_000)
+    held.proxy.let_go()
+    eventually(lambda: not lent.is_well(LONG))
+    locks(held.redlock)
+    assert not lent.is_whole
+    held.nodes[2].client().delete("redlock:lock:late")
+    assert held.all_free()
+
+
+def test_more_than_a_backlog_ends_the_set(held, one_by_one, monkeypatch):
+    """The general way decides what a connection takes that owes much."""
+    monkeypatch.setattr(connection_set, "BACKLOG", 2_000)
+    lent = only_owing(held)
+    held.lease.release()
+    locks(held.redlock)
+    assert one_by_one
+    assert not lent.is_whole
+    assert held.all_free()
+
+
+# -- a node that never replies ------------------------------------------------------------------
+
+
+def late_over(group: Any, proxy: Proxy, redlock: Any) -> Lease:
+    """A lease by a set, with one grant on its way."""
+
+    def has_a_set() -> object:
+        with redlock("warm"):
+            pass
+        return in_sets(group.nodes[2])
+
+    eventually(has_a_set)
+    proxy.holding = 1
+    lease: Lease = redlock("late").acquire()
+    eventually(lambda: proxy.held == 1)
+    return lease
+
+
+@pytest.mark.slow
+def test_an_undo_that_gets_no_reply_is_sent_again(three):
+    """No request follows; a thread ends the set, and another connection carries the release."""
+    with Proxy(three[2].port) as proxy:
+        group = group_of([*three.urls[:2], proxy.url], OVERDUE)
+        lease = late_over(group, proxy, template(group))
+        lease.release()
+        eventually(lambda: not sets_of(group)._owing)
+        three[2].client().set("redlock:lock:late", f"{lease.grant.nonce}:1:late", px=60_000)
+        proxy.cut()
+        proxy.heal()
+        eventually(lambda: keys_on(three) == [[]] * 3)
+        group.close()
+
+
+def test_a_set_that_nobody_attends_to_is_noticed(three, monkeypatch):
+    """The check can fail: without the thread the set stays."""
+    with Proxy(three[2].port) as proxy:
+        group = group_of([*three.urls[:2], proxy.url], OVERDUE)
+        lease = late_over(group, proxy, template(group))
+        offered: list[Any] = []
+        monkeypatch.setattr(WorkerThreads, "offer", lambda *args, **_: offered.append(args))
+        lease.release()
+        assert [args[1] for args in offered] == ["late"]
+        assert sets_of(group)._owing
+        proxy.let_go()
+        eventually(lambda: keys_on(three) == [[]] * 3)
+        group.close()
+
+
+# -- interrupted --------------------------------------------------------------------------------
+
+
+def has_a_set(held: Held) -> bool:
+    """Take a lock; return whether there is a set."""
+    with held.redlock("warm"):
+        pass
+    sets = sets_of(held.group)
+    return bool(sets._free or sets._owing)
+
+
+def interrupted_at(held: Held, number: int, act: Callable[[Lease], None]) -> str:
+    """Interrupt a request over a set that owes a reply; where that was, or "" behind the end."""
+    held.proxy.let_go()
+    eventually(lambda: held.proxy.held == 0)
+    eventually(lambda: has_a_set(held))
+    held.proxy.holding = 1
+    lease = held.redlock("late").acquire()
+    injector = Injector(number)
+    injector.start()
+    try:
+        act(lease)
+    except Interruption:
+        pass
+    finally:
+        injector.stop()
+        lease.release()
+    return injector.at
+
+
+def storm(held: Held, act: Callable[[Lease], None]) -> list[str]:
+    """Interrupt at each point; what was left there."""
+    left = []
+    held.lease.release()
+    for number in itertools.count(1):
+        at = interrupted_at(held, number, act)
+        sets = sets_of(held.group)
+        claimed = [lent for lent in sets._owing.values() if lent.request is not None]
+        held.proxy.let_go()
+        try:
+            eventually(lambda: keys_on(held.nodes) == [[]] * 3, within=3)
+        except AssertionError:
+            left.append(f"{at}: {keys_on(held.nodes)}")
+        if claimed:
+            left.append(f"{at}: a set is claimed for ever")
+        if not at or left:
+            break
+    return left
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_interrupted_release_over_a_set_that_owes_a_reply_leaves_nothing(held):
+    """At no point of it does a key stay, a set stay claimed, or the number of connections grow."""
+    assert storm(held, Lease.release) == []
+    eventually(lambda: owing(held.group.nodes) == [0] * 3)
+    assert all(len(idle(node)) <= ONE_CONNECTION for node in held.group.nodes)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_interrupted_lock_over_a_set_that_owes_replies_leaves_nothing(held):
+    """The same for the requests that follow the release.
+
+    But for the first instruction of the block's end, before its ``try``: there the ttl frees.
+    """
+
+    def act(lease: Lease) -> None:
+        lease.release()
+        with held.redlock("next"):
+            pass
+
+    torn = f"BlockExit._leave:{leave._leave.__code__.co_firstlineno}:"
+    assert [left for left in storm(held, act) if not left.startswith(torn)] == []
+    eventually(lambda: owing(held.group.nodes) == [0] * 3)
+    assert all(len(idle(node)) <= ONE_CONNECTION for node in held.group.nodes)
+
+
+UNCLAIMED = Edit(Threads, "_ask_set", "self.sets.reclaim(request)", "pass")
+
+
+@pytest.mark.parametrize("edits", [(), (UNCLAIMED,)], ids=["well", "broken"])
+def test_a_set_that_was_claimed_for_an_interrupted_request_ends(held, edits, monkeypatch):
+    """Else its connections stayed open, and the undo overtook the grant."""
+
+    def interrupt(_: ConnectionSet, __: float) -> bool:
+        raise Interruption
+
+    lent = only_owing(held)
+    with monkeypatch.context() as patch, with_edits(*edits):
+        patch.setattr(ConnectionSet, "is_well", interrupt)
+        with pytest.raises(Interruption):
+            held.lease.release()
+    assert lent.is_whole is bool(edits)
+    if lent.request is not None:
+        sets_of(held.group).reclaim(lent.request)
+    assert held.all_free() is not bool(edits)
+
+
+@pytest.mark.slow
+def test_many_threads_while_a_node_stops_and_goes_on(three):
+    """Sets that owe replies serve all threads; no name stays taken, and no request fails."""
+    group = group_of(three.urls, LONG)
+    redlock, failures, over = template(group), [], threading.Event()
+
+    def work(number: int) -> None:
+        try:
+            while not over.is_set():
+                with redlock(f"of:{number}"), redlock(f"nested:{number}"):
+                    pass
+        except Exception as error:  # noqa: BLE001 - told below
+            failures.append(error)
+
+    workers = [threading.Thread(target=work, args=[number]) for number in range(8)]
+    for each in workers:
+        each.start()
+    for _ in range(10):
+        three.pause(2)
+        time.sleep(0.03)
+        three.resume(2)
+        time.sleep(0.03)
+    over.set()
+    for each in workers:
+        each.join()
+    assert failures == []
+    eventually(lambda: owing(group.nodes) == [0] * 3)
+    eventually(lambda: keys_on(three) == [[]] * 3)
+    group.close()

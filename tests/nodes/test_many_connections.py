@@ -1,0 +1,179 @@
+"""Many connections wanted at once: they come a few at a time, and nobody waits for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from django_redlock import NodesUnavailable
+from django_redlock.core.protocol import BlockOnNode, JoinQueue, LeaveQueue, Waiter, Wakeup
+from django_redlock.core.reasons import ReasonCode
+from django_redlock.nodes import background
+from django_redlock.nodes import node as node_module
+from django_redlock.nodes.address import Address, from_url
+from django_redlock.nodes.connection import Connection
+from django_redlock.nodes.faults import CLOSED
+from django_redlock.nodes.handshake import open_connection
+from django_redlock.nodes.node import MOST_ATTEMPTS, ConnectAttempt, Node
+from django_redlock.testing import EmbeddedNode, EmbeddedNodes
+from tests.support.loops import group_of, soon, template, unguarded
+from tests.support.waiting import eventually
+
+WAITERS = 100
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[EmbeddedNodes]:
+    """Three nodes, without the guard."""
+    with unguarded(3) as nodes:
+        yield nodes
+
+
+def node_at(port: int) -> Node:
+    """What a process knows of the node at that port, with nobody connected yet."""
+    address = from_url(f"redis://127.0.0.1:{port}/0")
+    return Node(address, place=0, fences="f", guard=0, timeout=0.5, welcomed=lambda: None)
+
+
+def open_many(node: Node) -> list[ConnectAttempt]:
+    """So many openings of which none had to wait for another."""
+    openings = [node.open(0.0, urgent=True) for _ in range(WAITERS)]
+    return [attempt for attempt in openings if attempt is not None]
+
+
+def test_tasks_that_wait_for_many_names_connect_a_few_at_a_time(nodes, monkeypatch):
+    """Each waits over a connection of its own; the loop has to go on while they are opened."""
+    redlock = template(group_of(nodes.urls, timeout=20))
+    counting, now, most = threading.Lock(), Counter[str](), Counter[str]()
+
+    def counted(address: Address, **options: Any) -> Connection:
+        with counting:
+            now[address.label] += 1
+            most[address.label] = max(most[address.label], now[address.label])
+        try:
+            return open_connection(address, **options)
+        finally:
+            with counting:
+                now[address.label] -= 1
+
+    async def wait_for(name: str) -> None:
+        async with redlock(name, wait=60):
+            pass
+
+    async def main() -> None:
+        names = [f"name {i}" for i in range(WAITERS)]
+        held = await asyncio.gather(*(redlock(name).aacquire() for name in names))
+        waiting = [asyncio.create_task(wait_for(name)) for name in names]
+        await soon(lambda: sum(map(blocked, nodes)) == WAITERS, within=60)
+        await asyncio.gather(*(lease.arelease() for lease in held))
+        await asyncio.gather(*waiting)
+
+    monkeypatch.setattr(node_module, "open_connection", counted)
+    asyncio.run(main())
+    assert 1 < max(most.values()) <= MOST_ATTEMPTS
+
+
+def blocked(node: EmbeddedNode) -> int:
+    """How many connections wait in a queue of the node."""
+    with closing(node.client()) as client:
+        return int(client.info("clients")["blocked_clients"])
+
+
+@pytest.mark.slow
+def test_one_failure_is_the_answer_to_all_that_were_wanted_before_it():
+    """A node that takes connections and says nothing is tried by a few, not by everybody."""
+    accepted: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            while True:
+                try:
+                    accepted.append(listener.accept()[0])
+                except OSError:
+                    return
+
+        threading.Thread(target=accept, daemon=True).start()
+        node = node_at(listener.getsockname()[1])
+        openings = open_many(node)
+        assert len(openings) == WAITERS
+        for attempt in openings:
+            assert attempt.done.wait(30)
+            assert attempt.connection is None
+        assert len(accepted) <= 2 * MOST_ATTEMPTS
+        assert node.down_reason is not None
+        assert node.down_reason.code is ReasonCode.CONNECT_TIMEOUT
+        listener.shutdown(socket.SHUT_RDWR)
+    for each in accepted:
+        each.close()
+
+
+def test_without_threads_nobody_waits_for_a_connection(nodes, monkeypatch):
+    """While the interpreter shuts down there are none: the node is out of reach, at once."""
+
+    def none(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    node = node_at(nodes[0].port)
+    monkeypatch.setattr(background, "start_thread", none)
+    assert node.open(0.0, urgent=True) is None
+    monkeypatch.undo()
+    attempt = node.open(0.0, urgent=True)
+    assert attempt is not None
+    eventually(attempt.done.is_set)
+    assert attempt.connection is not None
+    attempt.connection.close(CLOSED)
+
+
+@pytest.mark.parametrize("by", ["thread", "task"])
+def test_whatever_connecting_raises_is_a_reason_and_no_end(nodes, monkeypatch, by):
+    """A provider of credentials may raise what it likes: the node is down, and tried again."""
+    group = group_of(nodes.urls, timeout=2)
+    redlock = template(group)
+    failing = [RuntimeError("no token today") for _ in nodes]
+
+    def fails_first(address: Address, **options: Any) -> Connection:
+        if failing:
+            raise failing.pop()
+        return open_connection(address, **options)
+
+    async def one() -> None:
+        async with redlock("name"):
+            pass
+
+    def take() -> bool:
+        try:
+            if by == "task":
+                loop.run_until_complete(one())
+            else:
+                redlock("name").acquire().release()
+        except NodesUnavailable as error:
+            told.append(str(error))
+            return False
+        return True
+
+    told: list[str] = []
+    monkeypatch.setattr(node_module, "open_connection", fails_first)
+    with closing(asyncio.new_event_loop()) as loop:
+        assert not take()
+        assert "RuntimeError" in told[0]
+        eventually(take)
+
+
+def test_who_leaves_does_not_read_what_is_somebody_elses(nodes, monkeypatch):
+    """A word has come, and the connection was given back: another may use it already."""
+    group, ticket = group_of(nodes.urls, timeout=5), Waiter("redlock:queue:given")
+    eventually(lambda: group.queue(JoinQueue(ticket, 5)))
+    with closing(nodes[0].client()) as client:
+        client.rpush(ticket.queue, "d" * 32)
+    eventually(lambda: group.queue(BlockOnNode(ticket, 0, 5, 10)) == Wakeup("d" * 32))
+    read: list[Connection] = []
+    monkeypatch.setattr(Connection, "read", read.append)
+    assert group.queue(LeaveQueue(ticket)) == "d" * 32
+    assert read == []

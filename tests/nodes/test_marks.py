@@ -1,0 +1,142 @@
+"""Marks over real connections: by a set, to nodes that are late, and removed behind themselves."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from django_redlock.core import completion
+from django_redlock.core.commands import Mark
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Request
+from django_redlock.core.quorum import NO, YES, counting
+from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.sets import ConnectionSets
+from django_redlock.nodes.threads import Threads
+from django_redlock.testing import EmbeddedNodes
+from tests.simulation.mutants import Edit, with_edits
+from tests.support.loops import group_of, owing
+from tests.support.proxy import Proxy
+from tests.support.sets import LONG, connected, sets_of
+from tests.support.waiting import eventually
+
+POLICY = Policy(size=3)
+KEY = completion.mark_key(POLICY, "app.send", ["name"])
+NONCE = "0123456789abcdef" * 2
+
+
+def mark(nonce: str = NONCE, task_id: str = "one") -> Request:
+    """A mark as the algorithm asks for it."""
+    decided = counting(completion.marked_or_not, 2)
+    return Mark(nonce, decided, POLICY.marks, KEY, (), 60_000, "send", task_id)
+
+
+def marked(nodes: EmbeddedNodes) -> list[bool]:
+    """Which nodes have the mark."""
+    return [bool(node.client().exists(KEY)) for node in nodes]
+
+
+@pytest.mark.parametrize("by_set", [True, False], ids=["a set", "no set"])
+def test_marks_are_set_and_removed_by_a_set(three, by_set):
+    """With the same votes as one by one; another message is told which one has the mark."""
+    group = group_of(three.urls, LONG)
+    requests = [
+        mark(),
+        mark("f" * 32, "two"),
+        completion.unmark(POLICY, KEY, NONCE),
+        completion.unmark(POLICY, KEY, NONCE),
+    ]
+    said = []
+    for request in requests:
+        connected(group)
+        if not by_set:
+            sets_of(group).close()
+        votes = group.ask(request)
+        said.append(Counter((vote.answer, vote.holder) for vote in votes).most_common(1)[0])
+        eventually(lambda: owing(group.nodes) == [0] * 3)
+    assert [each for each, _ in said] == [(YES, ""), (NO, "one"), (YES, ""), (NO, "")]
+    assert all(count >= POLICY.majority for _, count in said)
+    group.close()
+
+
+def test_a_mark_leaves_the_set_to_the_next_request(three):
+    """None of twenty publishers and runs goes the general way."""
+    group = group_of(three.urls, LONG)
+    for request in (mark(), completion.unmark(POLICY, KEY, NONCE)):
+        group.ask(request)  # from here on the nodes have the scripts
+        eventually(lambda: owing(group.nodes) == [0] * 3)
+    connected(group)
+    (lent,) = sets_of(group)._free
+    for number in range(20):
+        nonce = f"{number:032x}"
+        for request in (mark(nonce), completion.unmark(POLICY, KEY, nonce)):
+            group.ask(request)
+            eventually(lambda: lent.is_well(LONG) and not lent.late)
+            assert lent in (*sets_of(group)._free, *sets_of(group)._owing.values())
+    assert marked(three) == [False] * 3
+    group.close()
+
+
+@contextmanager
+def late(three: EmbeddedNodes) -> Iterator[tuple[NodeGroup, Proxy]]:
+    """A mark by a set, on its way to the third node."""
+    with Proxy(three[2].port) as proxy:
+        group = group_of([*three.urls[:2], proxy.url], LONG)
+        connected(group)
+        connected(group, more=True)
+        proxy.holding = 1
+        group.ask(mark())
+        eventually(lambda: proxy.held == 1)
+        yield group, proxy
+        proxy.let_go()
+        group.close()
+        for node in three:
+            node.client().flushdb()
+
+
+def removed_behind(three: EmbeddedNodes) -> bool:
+    """Remove a mark that is on its way to a node; whether it is removed there, too."""
+    with late(three) as (group, proxy):
+        group.ask(completion.unmark(POLICY, KEY, NONCE))
+        proxy.let_go()
+        eventually(lambda: owing(group.nodes) == [0] * 3)
+        return marked(three) == [False] * 3
+
+
+def test_a_removal_goes_behind_its_mark(three):
+    """A publisher that could not send removes its mark at once: also where it has not arrived."""
+    assert removed_behind(three)
+
+
+def test_a_removal_that_overtakes_its_mark_is_noticed(three):
+    """Broken: it goes by any set."""
+    with with_edits(Edit(ConnectionSets, "lend", "if nonce in self._owing", "if False")):
+        assert not removed_behind(three)
+
+
+def seconds_to_mark(three: EmbeddedNodes) -> float:
+    """How long a mark takes by a set, while the third node is slow."""
+    with Proxy(three[2].port) as proxy:
+        group = group_of([*three.urls[:2], proxy.url], LONG)
+        connected(group)
+        proxy.delay = 0.5
+        start = time.monotonic()
+        group.ask(mark())
+        took = time.monotonic() - start
+        group.close()
+    for node in three:
+        node.client().flushdb()
+    return took
+
+
+@pytest.mark.slow
+def test_a_mark_waits_for_a_majority_only(three, monkeypatch):
+    """Unlike an undo, which waits a moment for prompt nodes."""
+    monkeypatch.setattr("django_redlock.nodes.threads.LEAST_LINGER", 0.4)
+    assert min(seconds_to_mark(three) for _ in range(5)) < 0.2
+    with with_edits(Edit(Threads, "_listen", "not exchange.takes", "True")):
+        assert seconds_to_mark(three) > 0.3

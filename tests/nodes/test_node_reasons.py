@@ -1,0 +1,374 @@
+"""How a node comes to give no vote: each reason is met, most of them on real nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from django_redlock import NodesUnavailable
+from django_redlock.core.commands import Acquire
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Answer, BlockOnNode, Command, Vote, Waiter
+from django_redlock.core.reasons import Reason, ReasonCode, because
+from django_redlock.nodes import admission, background, replies
+from django_redlock.nodes import node as node_module
+from django_redlock.nodes.admission import ServerInfo
+from django_redlock.nodes.connection import Connection, PendingReply, packed
+from django_redlock.nodes.faults import Refused
+from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.queue import BlockedConnection
+from django_redlock.testing import EmbeddedNodes
+from tests.support.loops import connect, group_of, idle, loop_connections, soon, template, unguarded
+from tests.support.waiting import eventually
+
+from .odd_node import ODDITIES, OddNode
+from .test_odd_answers import LONG, about, hear, opened
+
+FACTS = ServerInfo("run", "valkey", 1000.0, "master", promoted=False, cluster=False)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[EmbeddedNodes]:
+    """Three nodes, without the guard."""
+    with unguarded(3) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def group(nodes) -> Iterator[NodeGroup]:
+    """A process's view of them, connected."""
+    with closing(group_of(nodes.urls)) as group:
+        template(group)("warm").acquire(wait=LONG).release()
+        eventually(lambda: all(state.voting for state in group.states()))
+        yield group
+
+
+def codes(error: NodesUnavailable) -> list[str]:
+    """What the votes say."""
+    return [vote.code for vote in error.votes]
+
+
+def unavailable(group: NodeGroup) -> list[str]:
+    """Why no lock is to be had."""
+    with pytest.raises(NodesUnavailable) as caught:
+        template(group)("name").acquire()
+    return codes(caught.value)
+
+
+# -- out of reach ---------------------------------------------------------------------------------
+
+
+def test_nobody_was_there_yet():
+    """Before the first question."""
+    (state,) = group_of(["redis://127.0.0.1:1/0"]).states()
+    assert (state.code, state.why) == (ReasonCode.NEVER_REACHED, "never reached")
+
+
+def test_nobody_listens(tmp_path):
+    """A closed port, and a path without a socket."""
+    urls = ["redis://127.0.0.1:1/0", f"unix://{tmp_path}/none"]
+    with closing(group_of(urls, 5)) as group:
+        expected = [ReasonCode.CONNECTION_REFUSED, ReasonCode.NO_SUCH_SOCKET]
+        assert unavailable(group) == expected
+
+
+@pytest.mark.slow
+def test_what_listens_says_nothing(nodes):
+    """First it is slow to connect, and then it has not answered in time."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        silent = f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
+        with closing(group_of([*nodes.urls[:2], silent], 0.3)) as group:
+            lease = template(group)("name").acquire(wait=LONG)
+            assert lease.grant.votes[2].code == ReasonCode.CONNECTING
+            lease.release()
+            assert not group.nodes[2].down
+            eventually(lambda: group.states()[2].code == ReasonCode.CONNECT_TIMEOUT)
+            assert group.nodes[2].down
+
+
+def test_no_thread_can_connect(nodes, monkeypatch):
+    """Of a task that cannot even begin to connect."""
+
+    def none(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def take() -> list[str]:
+        with pytest.raises(NodesUnavailable) as caught:
+            await template(unmet)("name").aacquire()
+        return codes(caught.value)
+
+    monkeypatch.setattr(background, "start_thread", none)
+    with closing(group_of(nodes.urls)) as unmet:
+        assert asyncio.run(take()) == [ReasonCode.CONNECTING] * 3
+
+
+def test_a_database_that_is_not_there(nodes):
+    """The URL's number is too large."""
+    with closing(group_of([nodes.urls[0].replace("/0", "/99")], 5)) as group:
+        assert unavailable(group) == [ReasonCode.NO_SUCH_DATABASE]
+
+
+# -- no vote --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        (FACTS._replace(cluster=True), ReasonCode.CLUSTER),
+        (FACTS._replace(role="slave"), ReasonCode.REPLICA),
+        (FACTS._replace(promoted=True), ReasonCode.PROMOTED),
+    ],
+)
+def test_what_never_votes(facts, code):
+    """What it says of itself bars it."""
+    assert admission.objection(facts) == because(code)
+    assert admission.objection(FACTS) is None
+
+
+@pytest.mark.parametrize(
+    ("off", "ours", "code", "said"),
+    [
+        (9.0, 0.0, ReasonCode.CLOCK_AHEAD, "its clock is 9.0 s ahead of this machine's: let NTP"),
+        (-9.0, 0.0, ReasonCode.CLOCK_BEHIND, "its clock is 9.0 s behind this machine's: let NTP"),
+        (-9.0, 9.0, ReasonCode.OUR_CLOCK_AHEAD, "this machine's clock is 9.0 s ahead of most node"),
+        (9.0, -9.0, ReasonCode.OUR_CLOCK_BEHIND, "this machine's clock is 9.0 s behind most node"),
+    ],
+)
+def test_a_wrong_clock(off, ours, code, said):
+    """Whose it is, and in which direction."""
+    reason = admission.wrong_clock(off, ours, 5.0)
+    assert reason.code is code
+    assert str(reason).startswith(said)
+
+
+def test_strange_answers_about_itself():
+    """What is no INFO and no TIME."""
+    with pytest.raises(Refused) as refused:
+        admission.parse(b"")
+    assert refused.value.reason == because(ReasonCode.STRANGE_INFO)
+    with pytest.raises(Refused) as refused:
+        admission.clock_of(5)
+    assert refused.value.reason == because(ReasonCode.STRANGE_TIME)
+
+
+def test_the_guard_says_what_to_set_for_a_single_node():
+    """Its code is the same; only the sentence is longer."""
+    several, single = admission.guarded(3.21), admission.guarded(3.21, "jobs")
+    assert {several.code, single.code} == {ReasonCode.RESTART_GUARD}
+    sentence = "restart guard: started or emptied a short while ago, 3.2 s left"
+    assert str(several) == sentence
+    assert str(single) == (
+        f"{sentence} (if this single node's locks only save work, set 'RESTART_GUARD': False in "
+        "REDLOCK['jobs'])"
+    )
+
+
+def test_a_node_that_is_listed_twice(nodes):
+    """By another database, which is the same server."""
+    urls = [nodes.urls[0], nodes.urls[0].replace("/0", "/1")]
+    with closing(group_of(urls, 5)) as group:
+        eventually(lambda: unavailable(group) == ["", ReasonCode.DUPLICATE])
+        assert group.states()[1].code == ReasonCode.DUPLICATE
+
+
+def test_a_node_that_was_emptied():
+    """It says so to a process that knew it before."""
+    request = Acquire("0" * 32, bool, Policy(size=3).target(["a"]), 0, 0, 0, "")
+    vote = replies.vote(request, "a", b"0" * 32, [b"0" * 32, b"EMPTY"])
+    assert vote == Vote("a", Answer.UNKNOWN, reason=because(ReasonCode.EMPTIED), sent=False)
+
+
+# -- odd answers ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("html", ReasonCode.NOT_THE_PROTOCOL),
+        ("a list of 32 GB", ReasonCode.TOO_LONG),
+        ("a number", ReasonCode.OUT_OF_STEP),
+        ("granted without a number", ReasonCode.SENSELESS),
+        ("the end", ReasonCode.CONNECTION_CLOSED),
+    ],
+)
+def test_an_odd_answer(name, code):
+    """The connection is closed for the reason that the vote has."""
+    oddity = next(each for each in ODDITIES if each.name == name)
+    with OddNode(oddity) as node:
+        connection = opened(node.url)
+        vote = hear(connection, about(oddity), within=LONG)
+        assert vote is not None
+        assert vote.reason == connection.fault == because(code)
+
+
+def test_an_answer_to_nothing(nodes):
+    """It ends the connection."""
+    connection = opened(nodes.urls[0])
+    connection._settle(b"x")
+    assert connection.fault == because(ReasonCode.UNASKED)
+
+
+def test_a_connection_that_is_reset():
+    """The system says why."""
+    with OddNode(next(each for each in ODDITIES if each.name == "a number")) as node:
+        connection = opened(node.url)
+        node.reset()
+
+        def fault() -> Reason | None:
+            connection.read()
+            reason: Reason | None = connection.fault
+            return reason
+
+        assert eventually(fault) == because(
+            ReasonCode.CONNECTION_LOST, text="Connection reset by peer"
+        )
+
+
+# -- no answer ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_node_that_stands_still(nodes, group):
+    """Its vote is missing, and it is known to be silent."""
+    nodes.pause(2)
+    try:
+        nodes.pause(1)
+        votes = unavailable(group)
+        assert votes[1:] == [ReasonCode.NO_ANSWER] * 2
+        assert group.states()[1].code == ReasonCode.NO_ANSWER
+        assert group.states()[1].why.startswith("no answer for ")
+    finally:
+        nodes.resume(1)
+        nodes.resume(2)
+
+
+def test_a_node_that_a_majority_does_not_wait_for(nodes, group):
+    """Its vote says that nobody waited."""
+    nodes.pause(2)
+    try:
+        lease = template(group)("other").acquire()
+        assert lease.grant.votes[2].code == ReasonCode.NOT_WAITED_FOR
+        lease.release()
+    finally:
+        nodes.resume(2)
+
+
+def test_a_release_behind_a_grant_that_is_unanswered(nodes, group, monkeypatch):
+    """A loop sends the undoing behind the grant of a thread, and does not wait for it."""
+    heard: list[Vote] = []
+    ask = group.aask
+
+    def noting(request: Any) -> Any:
+        asked = ask(request)
+        asked.add_done_callback(lambda done: heard.extend(done.result()))
+        return asked
+
+    async def release() -> None:
+        await connect(redlock, group)
+        await asyncio.to_thread(lambda: redlock("threads").acquire(wait=LONG).release())
+        await soon(lambda: idle(group.nodes[2]), what="a connection for threads")
+        nodes.pause(2)
+        lease = await asyncio.to_thread(redlock("behind").acquire)
+        monkeypatch.setattr(group, "aask", noting)
+        await lease.arelease()
+
+    redlock = template(group)
+    try:
+        asyncio.run(release())
+    finally:
+        nodes.resume(2)
+    assert heard[2].code == ReasonCode.GRANT_UNANSWERED
+
+
+def test_a_connection_with_a_backlog(group):
+    """It takes no more, and the node may answer as it will."""
+    for node in group.nodes[:2]:
+        idle(node)[-1].backlog = 1 << 30
+    assert unavailable(group)[:2] == [ReasonCode.BACKLOG] * 2
+
+
+# -- ended by us ----------------------------------------------------------------------------------
+
+
+def taken(group: NodeGroup) -> Connection:
+    """An idle connection, checked out."""
+    connection = group.nodes[0].take(time.monotonic())
+    assert connection is not None
+    return connection
+
+
+def owing(connection: Connection, heard: list[Vote]) -> None:
+    """Have the node owe an answer over a connection, for as long as that is open."""
+    data = packed("BLPOP", "reasons:nothing", "0")
+    now = time.monotonic()
+    hear = lambda _, vote: heard.append(vote)  # noqa: E731
+    assert connection.send(PendingReply(Command.BLOCK, b"", hear, now, data))
+
+
+def test_why_a_connection_was_ended(group, monkeypatch):
+    """It says so to a process that inherits it, and to a caller that awaits a reply."""
+    node, now = group.nodes[0], time.monotonic()
+    left, spoiled, full, surplus = (opened(_url(group)) for _ in range(4))
+    heard: list[Vote] = []
+    owing(left, heard)
+    node._free.append(left)
+    group.close()
+    assert left.fault == heard[0].reason == because(ReasonCode.CLOSED)
+
+    spoiled.spoiled = now
+    node.give(spoiled, None, now)
+    assert spoiled.fault == because(ReasonCode.INTERRUPTED)
+
+    full.unsent = 1
+    monkeypatch.setattr(full, "flush", lambda: False)
+    node.give(full, None, now)
+    assert full.fault == because(ReasonCode.TAKES_NO_MORE)
+
+    monkeypatch.setattr(node_module, "SPARE", 0)
+    node.give(surplus, None, now)
+    assert surplus.fault == because(ReasonCode.SURPLUS)
+
+
+def _url(group: NodeGroup) -> str:
+    return f"redis://{group.nodes[0].label}"
+
+
+def test_a_guard_that_is_over(group):
+    """The node is looked at again, over a new connection."""
+    connection = taken(group)
+    connection.guarded, connection.votes_from = True, time.monotonic()
+    group.nodes[0].give(connection, None, time.monotonic())
+    group.nodes[0]._free[:] = [connection]
+    assert group.nodes[0].take(time.monotonic()) is None
+    assert connection.fault == because(ReasonCode.GUARD_OVER)
+
+
+def test_a_queue_that_was_left(group):
+    """Its connection stands in it still, and is closed."""
+    connection = taken(group)
+    effect = BlockOnNode(Waiter("reasons:queue"), 0, LONG, LONG)
+    blocked = BlockedConnection(group.nodes[0], connection, effect, lambda *_: False)
+    blocked.end()
+    assert blocked.vote == Vote(
+        connection.label, Answer.UNKNOWN, reason=because(ReasonCode.LEFT_QUEUE)
+    )
+
+
+def test_a_loop_that_ends(nodes, group):
+    """Who waits for an answer of its connection is told."""
+    heard: list[Vote] = []
+
+    async def leave() -> None:
+        await template(group)("loop").aacquire()
+        (own, *_) = loop_connections(group)
+        await soon(lambda: not own.connection.owed)
+        owing(own.connection, heard)
+
+    asyncio.run(leave())
+    assert [vote.reason for vote in heard] == [because(ReasonCode.LOOP_ENDS)]

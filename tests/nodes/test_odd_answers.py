@@ -1,0 +1,661 @@
+"""What a node may say, and what comes of it: its own vote is unknown, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import math
+import select
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import hiredis
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis
+from hypothesis import strategies as st
+from redis.exceptions import RedisError
+
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable
+from django_redlock.core import commands
+from django_redlock.core.commands import (
+    COMMANDS,
+    Acquire,
+    Extend,
+    Extension,
+    Index,
+    NamesRequest,
+    Release,
+    Return,
+    Survey,
+    Tasks,
+)
+from django_redlock.core.hold import Alone, extend_many
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import (
+    Answer,
+    BlockOnNode,
+    Command,
+    Grant,
+    Request,
+    Vote,
+    Waiter,
+    Wakeup,
+)
+from django_redlock.core.reasons import ReasonCode, describe
+from django_redlock.inspection.survey import survey
+from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes import admission
+from django_redlock.nodes import replies as answers
+from django_redlock.nodes import replies as resp
+from django_redlock.nodes.address import from_url
+from django_redlock.nodes.connection import Asker, Connection, PendingReply, pack
+from django_redlock.nodes.faults import CLOSED, Refused, why_unreached
+from django_redlock.nodes.handshake import open_connection
+from django_redlock.nodes.node import ConnectAttempt
+from django_redlock.testing import EmbeddedNodes
+from tests.support.loops import group_of, template, unguarded
+from tests.support.waiting import eventually
+
+from .odd_node import ECHOED, GREETING, ODDITIES, QUIET, STEPS, UNECHOED, Oddity, OddNode
+
+MOST_MEMORY = 48 * 1024 * 1024  # bytes: far above what an answer may have, far below 4 GB
+PATIENCE = 5.0  # seconds that an honest node may take on this machine
+LONG = 30.0  # seconds that nothing here may last, however odd a node is
+TARGET = Policy(size=3).target(["name"])
+NONCE = "0123456789abcdef" * 2
+ORDINARY = Answer.YES, Answer.NO, Answer.UNKNOWN
+SAMPLE = {
+    "a list of 32 GB",
+    "a map by a list",
+    "a forgotten script, again and again",
+    "granted without a number",
+    "held by other types",
+    "freed without a number",
+    "strings without end",
+}
+HANDSHAKE_SAMPLE = {
+    "html",
+    "a number",
+    "a list of 4 GB",
+    "pushed data",
+    "an error that is no text",
+    "an error without a word",
+    "a redirection to nowhere",
+    "a string without end",
+    "the end",
+}
+patiently = hypothesis(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+def _ask(command: Command) -> Request:
+    """A question as the algorithm asks it, about one name or one tenancy."""
+    fields: dict[Command, tuple[Any, ...]] = {
+        Command.GRANT: (TARGET, 1, 1, 1, ""),
+        Command.RAISE: (TARGET, 1),
+        Command.EXTEND: ([Extension(NONCE, TARGET, 1)],),
+        Command.HEAL: (TARGET, 1, 1, ""),
+        Command.RELEASE: (TARGET,),
+        Command.REST: (TARGET, 1),
+        Command.COMPLETE: (TARGET, 1),
+        Command.RETURN: (TARGET, NONCE),
+        Command.INDEX: (TARGET.held, 1),
+        Command.MEMORY: (TARGET.held,),
+        Command.LOOK: (TARGET, 0, 1),
+        Command.CLAIM: (TARGET.queues[0],),
+        Command.SURVEY: (TARGET.held, "redlock:lock:", 10, ("name",)),
+        Command.TASKS: (TARGET.held, "redlock:lock:", 0, ("name",)),
+        Command.MARK: ("redlock:marks", "redlock:mark:t:name", TARGET.keys, 1, "t", "id"),
+        Command.UNMARK: ("redlock:marks", "redlock:mark:t:name"),
+    }
+    return KINDS[command](NONCE, lambda _: True, *fields[command])
+
+
+KINDS = {kind.command: kind for kind in COMMANDS}
+WORDS: dict[object, Command] = {kind.done: kind.command for kind in COMMANDS}
+
+
+def about(oddity: Oddity) -> Command:
+    """The question that an odd answer seems to answer."""
+    if oddity.name not in ECHOED:
+        return Command.GRANT
+    word = hiredis.Reader()
+    word.feed(b"".join(ECHOED[oddity.name]) or b"+\r\n")
+    try:
+        return WORDS.get(word.gets(), Command.GRANT)
+    except TypeError:
+        return Command.GRANT
+
+
+@contextlib.contextmanager
+def little_memory() -> Iterator[None]:
+    """The block may not ask for much at any moment, whether it uses that or not."""
+    tracemalloc.start()
+    try:
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < MOST_MEMORY
+
+
+@pytest.fixture
+def nothing_unseen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No exception ends a thread or is swallowed by the interpreter."""
+    seen: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: seen.append(told.exc_value))
+    monkeypatch.setattr(threading, "excepthook", lambda told: seen.append(told.exc_value))
+    yield
+    gc.collect()
+    assert seen == []
+
+
+def opened(url: str, timeout: float = PATIENCE) -> Connection:
+    """A connection to a node."""
+    return open_connection(
+        from_url(url), place=0, fences=TARGET.fences, guard=0, skew=5, earlier=None, timeout=timeout
+    )
+
+
+def hear(connection: Connection, command: Command, within: float) -> Vote | None:
+    """Ask, and return the vote; None if there is none within the seconds."""
+    heard: list[Vote] = []
+    ask = _ask(command)
+
+    def note(_: int, vote: Vote) -> None:
+        heard.append(vote)
+
+    packed, now = pack(ask, 0), time.monotonic()
+    connection.send(PendingReply(command, NONCE.encode(), note, now, packed, Asker(ask, now)))
+    poll = select.poll()
+    poll.register(connection.fileno, select.POLLIN)
+    while not heard and (left := now + within - time.monotonic()) > 0:
+        if poll.poll(left * 1000):
+            connection.read()
+    return heard[0] if heard else None
+
+
+# -- one connection -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("oddity", ODDITIES, ids=lambda oddity: oddity.name)
+def test_an_odd_answer_is_no_vote_and_ends_the_connection(oddity):
+    """The vote says which node it was and why; the connection is closed, in bounded memory."""
+    with OddNode(oddity) as node, little_memory():
+        connection = opened(node.url)
+        quiet = oddity.name in QUIET
+        vote = hear(connection, about(oddity), within=0.2 if quiet else LONG)
+        if not quiet:
+            assert vote is not None
+            assert (vote.answer, vote.node) == (Answer.UNKNOWN, connection.label)
+            assert vote.why
+            assert vote.why.isprintable()
+        if oddity.ends:
+            assert connection.fault
+            eventually(lambda: node.open == 0)
+        else:
+            assert vote is None or connection.fault is None
+            connection.close(CLOSED)
+
+
+def test_a_node_that_knows_no_script_is_sent_each_text_once():
+    """Who answers NOSCRIPT to the text as well is not asked for ever."""
+    oddity = next(each for each in ODDITIES if "again and again" in each.name)
+    with OddNode(oddity) as node:
+        connection = opened(node.url)
+        vote = hear(connection, Command.LOOK, within=LONG)
+        assert vote is not None
+        assert vote.answer is Answer.UNKNOWN
+        assert node.said == 2  # to the digest, and to the text
+        connection.close(CLOSED)
+
+
+def test_what_nobody_asked_for_ends_an_idle_connection():
+    """A node that speaks unasked is out of step."""
+    oddity = Oddity("unasked", lambda nonce, ended: [b":5\r\n", b"+OK\r\n"], ends=True)
+    with OddNode(oddity, "CLIENT ID") as node, contextlib.suppress(Refused):
+        connection = opened(node.url)
+
+        def ended() -> bool:
+            connection.read()
+            return bool(connection.fault)
+
+        eventually(ended)
+        assert connection.fault == resp.UNASKED
+
+
+def ended(node: OddNode) -> Connection:
+    """A connection that the node has reset, which nobody knows yet."""
+    connection = opened(node.url)
+    node.reset()
+    poll = select.poll()
+    poll.register(connection.fileno, select.POLLERR)
+    assert poll.poll(LONG * 1000)
+    return connection
+
+
+def test_a_loop_does_not_wait_on_a_connection_that_has_ended():
+    """Who would stand in a queue finds the connection reset: it is told, and nothing is raised."""
+
+    async def block() -> object:
+        return await group.aqueue(BlockOnNode(Waiter("queue"), 0, LONG, LONG))
+
+    with OddNode(UNECHOED[0]) as node, contextlib.closing(group_of([node.url])) as group:
+        group.nodes[0]._free.append(ended(node))
+        assert asyncio.run(block()) == Wakeup(broken=True)
+
+
+def test_a_loop_takes_no_new_connection_that_has_ended():
+    """A connection may end while what is to be undone is sent over it, before the loop has it."""
+
+    async def take() -> object:
+        loop, attempt = asyncio.get_running_loop(), ConnectAttempt(None)
+        attempt.connection = ended(node)
+        attempt.connection.close(CLOSED)
+        own = group._loops._connections.of(loop).by_place[0]
+        own._opened(loop, attempt)
+        return own.connection
+
+    with OddNode(UNECHOED[0]) as node, contextlib.closing(group_of([node.url])) as group:
+        assert asyncio.run(take()) is None
+
+
+# -- the votes --------------------------------------------------------------------------------
+
+ATOMS = st.none() | st.booleans() | st.integers() | st.binary(max_size=40) | st.floats()
+ERROR = st.builds(hiredis.ReplyError, st.text())
+KNOWN = st.sampled_from([*WORDS, b"GONE", b"HELD", b"EMPTY", NONCE.encode()])
+FITTING = st.sampled_from(
+    [0, 1, -1, -2, b"", b"0" * 16, b"5", b"1790000000123457", 2**63, -(2**63)]
+)
+VALUES = st.recursive(
+    ATOMS | KNOWN | FITTING | ERROR,
+    lambda each: st.lists(each, max_size=5) | st.dictionaries(st.binary(max_size=3), each),
+    max_leaves=20,
+)
+ANY_COMMAND = st.sampled_from(list(Command))
+REPLIES = VALUES | st.lists(VALUES, max_size=6).map(lambda rest: [NONCE.encode(), *rest])
+
+
+@pytest.mark.slow
+@patiently
+@given(command=ANY_COMMAND, answer=REPLIES, asked=st.integers(1, 3), word=KNOWN | st.none())
+def test_any_answer_is_a_sound_vote_or_none(command, answer, asked, word):
+    """Whatever is answered, nothing is raised, and every part of a vote is within its range."""
+    if word and isinstance(answer, list):
+        answer = [NONCE.encode(), word, *answer[2:]]
+    if command in KINDS:
+        request = of_many(command, asked)
+        vote = answers.vote(request, "node", NONCE.encode(), answer)
+    else:
+        vote = answers.plain_vote(command, "node", NONCE.encode(), answer)
+    if vote is not None:
+        sound(command, vote, asked)
+
+
+def of_many(command: Command, count: int) -> Request:
+    """A request about so many names, leases or rows, where its command can be about many."""
+    request = _ask(command)
+    if isinstance(request, Extend):
+        return replace(request, leases=[*request.leases] * count)
+    if isinstance(request, NamesRequest):
+        return replace(request, target=Policy(size=3).target([f"name{i}" for i in range(count)]))
+    if isinstance(request, Survey | Tasks):
+        return replace(request, names=[f"name{i}" for i in range(count)])
+    return replace(request, most=count) if isinstance(request, Index) else request
+
+
+def sound(command: Command, vote: Vote, asked: int) -> None:
+    """Whether the algorithm can do with the vote what it does with those of good nodes."""
+    assert vote.node == "node"
+    assert vote.answer in ORDINARY
+    assert vote.left is None or (math.isfinite(vote.left) and 0 <= vote.left < 1e12)
+    assert 0 <= vote.which < asked
+    assert vote.owner == "" or (len(vote.owner) == 16 and int(vote.owner, 16) >= 0)
+    assert isinstance(vote.holder, str)
+    if vote.answer is not Answer.YES:
+        return
+    if command is Command.GRANT:
+        assert 1 <= vote.fence <= 2**53
+    elif command is Command.EXTEND:
+        kept, free = vote.result
+        assert len(kept) == asked
+        assert set(kept) <= {0, 1}
+        assert len(set(free)) == len(free)
+        assert not any(kept[each] for each in free)
+    elif command in {Command.CLAIM, Command.BLOCK}:
+        assert isinstance(vote.result, str)
+    elif command is Command.RELEASE:
+        assert 0 <= vote.woken <= asked
+    elif command is Command.SURVEY:
+        assert 0 <= vote.result.looked_at <= asked
+        assert len(vote.result.rows) <= asked
+    elif command in {Command.INDEX, Command.TASKS}:
+        assert len(vote.result.rows) <= asked
+
+
+@pytest.mark.parametrize("name", [name for name in ECHOED if "2 MB" not in name])
+def test_an_answer_of_the_wrong_shape_is_no_vote(name):
+    """An echoed nonce and the right word are not enough, for any script."""
+    reader = hiredis.Reader()
+    reader.feed(b"*%d\r\n" % (1 + len(ECHOED[name])) + b"$32\r\n" + NONCE.encode() + b"\r\n")
+    reader.feed(b"".join(ECHOED[name]))
+    answer = reader.gets()
+    for command in KINDS:
+        assert answers.vote(_ask(command), "node", NONCE.encode(), answer) is None
+
+
+def test_a_request_says_how_many_it_is_about():
+    """Names, or leases, however many names each of them has; or rows of a list."""
+    many = Policy(size=3).target(["a", "b", "c"])
+    assert [_ask(command).count for command in KINDS] == [1] * len(KINDS)
+    leases = [Extension(NONCE, target, 1) for target in (many, TARGET)]
+    assert Extend(NONCE, bool, leases).count == 2
+    assert Acquire(NONCE, bool, many, 1, 1, 1, "").count == 3
+    assert Release(NONCE, bool, many).count == Return(NONCE, bool, many, NONCE).count == 3
+    assert Survey(NONCE, bool, many.held, "redlock:lock:", 1001).count == 1001
+
+
+def extended_by(answer: list[object]) -> object:
+    """What becomes of a lease that one of three nodes answers for, and no other node."""
+    policy = Policy(size=3)
+    grant = Grant(TARGET, NONCE, 1, policy.clock() + 10, policy.clock(), 10, policy.everyone())
+    steps = extend_many(policy, [Alone(policy, grant)], [10])
+    ask = next(steps)
+    assert isinstance(ask, Request)
+    nonce = ask.nonce.encode()
+    vote = answers.vote(ask, "a", nonce, [nonce, *answer])
+    lost = [Vote(node, Answer.UNKNOWN) for node in "abc"]
+    with pytest.raises(StopIteration) as end:
+        steps.send([vote or lost[0], *lost[1:]])
+    return end.value.value[0]
+
+
+def test_one_node_has_one_vote_on_an_extension():
+    """A node that says "kept, five times" extends no lease that others do not extend."""
+    assert isinstance(extended_by([b"KEPT", [1], []]), NodesUnavailable)
+    assert isinstance(extended_by([b"KEPT", [5], []]), NodesUnavailable)
+
+
+def test_a_node_with_five_votes_is_noticed():
+    """The check above fails if what a node says of a tenancy may be more than 1."""
+    with mock.patch.object(commands, "is_outcome", lambda item: commands.is_count(item, 5)):
+        assert isinstance(extended_by([b"KEPT", [5], []]), Grant)
+        with pytest.raises(AssertionError):
+            test_one_node_has_one_vote_on_an_extension()
+
+
+# -- the protocol -----------------------------------------------------------------------------
+
+
+def _bulk(text: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(text), text)
+
+
+SCALARS = (
+    st.integers(-(2**63), 2**63 - 1).map(lambda number: b":%d\r\n" % number)
+    | (st.binary(max_size=120) | st.integers(0, 2000).map(bytes)).map(_bulk)
+    | st.sampled_from([b"$-1\r\n", b"*-1\r\n", b"*0\r\n", b"+OK\r\n", b"+\r\n", b"-ERR \xff\r\n"])
+    | st.just(b"*3\r\n" + _bulk(NONCE.encode()) + _bulk(b"GRANTED") + _bulk(b"1790000000123457"))
+    | st.just(b"*3\r\n" + _bulk(NONCE.encode()) + _bulk(b"FREED") + b":0\r\n")
+)
+ANSWERS = st.recursive(
+    SCALARS,
+    lambda each: st.lists(each, max_size=6).map(
+        lambda items: b"*%d\r\n" % len(items) + b"".join(items)
+    ),
+    max_leaves=12,
+)
+
+
+def _read(reader: Any, chunks: list[bytes]) -> list[str]:
+    found = []
+    for chunk in chunks:
+        reader.feed(chunk)
+        while (answer := reader.gets()) is not False:
+            found.append(repr(answer))
+    return found
+
+
+@pytest.mark.slow
+@patiently
+@given(stream=st.lists(ANSWERS, max_size=6).map(b"".join), data=st.data())
+def test_every_good_answer_is_read_as_hiredis_reads_it(stream, data):
+    """Wherever the network cuts the stream, the bounds change nothing of what is within them."""
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    chunks = [stream[i:j] for i, j in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    expected = _read(hiredis.Reader(errors="backslashreplace"), [stream])
+    assert _read(resp.Reader(), chunks) == expected
+
+
+@patiently
+@given(
+    stream=st.lists(ANSWERS, max_size=3).map(b"".join),
+    noise=st.binary(max_size=12)
+    | st.sampled_from([b"*4294967295\r\n", b"~99999999\r\n", b"*1\r\n"]),
+    data=st.data(),
+)
+def test_noise_is_read_as_something_or_is_malformed(stream, noise, data):
+    """No bytes raise anything but the two errors that end a connection."""
+    place = data.draw(st.integers(0, len(stream)))
+    with contextlib.suppress(resp.Malformed, hiredis.ProtocolError):
+        _read(resp.Reader(), [stream[:place] + noise, stream[place:]])
+
+
+@pytest.mark.parametrize("size", [99, 100, 101, 512, 70_000, resp.ITEM])
+def test_long_strings_are_read_up_to_the_bound(size):
+    """A string may be as long as an item may be, in whatever pieces it comes, and no longer."""
+    stream = _bulk(b"x" * size)
+    pieces = [stream[i : i + 65536] for i in range(0, len(stream), 65536)]
+    assert _read(resp.Reader(), pieces) == [repr(b"x" * size)]
+    with pytest.raises(resp.Malformed):
+        _read(resp.Reader(), [b"$%d\r\n" % (resp.ITEM + 1)])
+
+
+# -- the handshake ----------------------------------------------------------------------------
+
+LIKE_AN_ANSWER = (
+    {  # what a node may say at that step, and what redis-py makes nothing of
+        (GREETING, name) for name in ("nothing at all", "half of an answer")
+    }
+    | {
+        ("CLIENT SETINFO", name)
+        for name in ("no string", "a number", "a status", *(each.name for each in UNECHOED))
+    }
+    | {("AUTH", "a status"), ("SELECT", "a status"), ("CLIENT ID", "a number")}
+    | {("CLIENT ID", each.name) for each in UNECHOED if not each.ends}
+)
+
+
+def shaken(oddity: Oddity, step: str) -> None:
+    """Shake hands with a node that is odd at that step."""
+    with OddNode(oddity, step) as node, little_memory():
+        start = time.monotonic()
+        try:
+            opened(node.url, timeout=0.3 if oddity.name in QUIET else PATIENCE).close(CLOSED)
+        except (Refused, RedisError, OSError, ValueError) as error:
+            why = describe(why_unreached(error))
+            assert why
+            assert not why.endswith(("Error", "Exception"))  # in words, not by the name of a class
+        else:
+            assert (step, oddity.name) in LIKE_AN_ANSWER
+        assert time.monotonic() - start < LONG
+        eventually(lambda: node.open == 0)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "oddity",
+    [each for each in UNECHOED if each.name in HANDSHAKE_SAMPLE],
+    ids=lambda oddity: oddity.name,
+)
+def test_an_odd_answer_ends_a_handshake(oddity, step):
+    """At every step: within bounded time and memory, with a reason, and the connection closed."""
+    shaken(oddity, step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("oddity", UNECHOED, ids=lambda oddity: oddity.name)
+def test_every_odd_answer_ends_a_handshake(oddity, step):
+    """As above, with all that we know to be odd."""
+    shaken(oddity, step)
+
+
+@pytest.mark.parametrize("said", [b"\x00\xff<html>\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+def test_a_node_without_tls_ends_a_handshake(said):
+    """What is no TLS is an error of the connection, or silence, which is not waited for long."""
+    oddity = Oddity("no tls", lambda nonce, ended: [said] if said else [], ends=True)
+    with OddNode(oddity, GREETING) as node:
+        url = node.url.replace("redis://", "rediss://")
+        start = time.monotonic()
+        with pytest.raises((RedisError, OSError)):
+            opened(url, timeout=0.5)
+        assert time.monotonic() - start < LONG
+        eventually(lambda: node.open == 0)
+
+
+@pytest.mark.parametrize("uptime", ["nan", "inf", "-inf", "1e400", "9" * 400, "1_0", "", "x"])
+def test_an_uptime_that_is_no_number_of_seconds_is_refused(uptime):
+    """Nothing that is not a number of seconds gets a node past the restart guard."""
+    info = f"redis_version:7.2.0\r\nrun_id:a\r\nuptime_in_seconds:{uptime}\r\nrole:master\r\n"
+    with pytest.raises(Refused, match="not that of a Redis or Valkey server") as refused:
+        admission.parse(info.encode())
+    assert refused.value.reason.code is ReasonCode.STRANGE_INFO
+
+
+# -- the callers ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[EmbeddedNodes]:
+    """Two nodes without the guard."""
+    with unguarded(2) as nodes:
+        yield nodes
+
+
+@contextlib.contextmanager
+def beside(oddity: Oddity, step: str, two: EmbeddedNodes) -> Iterator[LockTemplate]:
+    """Locks over two honest nodes and an odd one."""
+    with OddNode(oddity, step) as node:
+        with contextlib.closing(group_of([*two.urls, node.url], PATIENCE)) as group:
+            yield template(group)
+        eventually(lambda: node.said, what="the odd answer")
+
+
+def names(redlock: LockTemplate) -> tuple[str, str]:
+    """A name that waits at the odd node, and one that waits at another."""
+    policy = redlock._source("default").policy
+    found = {policy.target([f"odd{i}"]).queue_place(3): f"odd{i}" for i in range(50)}
+    return found[2], found[0]
+
+
+@contextlib.contextmanager
+def held(two: EmbeddedNodes, name: str) -> Iterator[None]:
+    """Somebody else has the name, on the honest nodes."""
+    clients = [node.client() for node in two]
+    for client in clients:
+        client.set(f"redlock:lock:{name}", "f" * 32 + ":7:somebody", px=60_000)
+    yield
+    for client in clients:
+        client.delete(f"redlock:lock:{name}")
+        client.close()
+
+
+def in_threads(redlock: LockTemplate, two: EmbeddedNodes) -> None:
+    """Everything that asks the nodes, by blocking calls."""
+    for name in names(redlock):
+        for min_hold in (0.0, 0.001):
+            with redlock(name, min_hold=min_hold, wait=PATIENCE) as lease:
+                lease.extend()
+        with held(two, f"{name}!"), pytest.raises(LockTaken):
+            redlock(f"{name}!", wait=0.1).acquire()
+    redlock([*names(redlock), "third"], wait=PATIENCE).acquire().release()
+    backend = redlock._source("default")
+    assert survey(backend).heard >= {0, 1}
+    assert survey(backend, ["a", "b"]).heard >= {0, 1}
+
+
+def in_tasks(redlock: LockTemplate, two: EmbeddedNodes) -> None:
+    """The same in a loop, whose handler of exceptions hears nothing."""
+    complaints: list[object] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+        for name in names(redlock):
+            for min_hold in (0.0, 0.001):
+                async with redlock(name, min_hold=min_hold, wait=PATIENCE) as lease:
+                    await lease.aextend()
+            with held(two, f"{name}!"), pytest.raises(LockTaken):
+                await redlock(f"{name}!", wait=0.1).aacquire()
+        await (await redlock([*names(redlock), "third"], wait=PATIENCE).aacquire()).arelease()
+
+    asyncio.run(main())
+    assert complaints == []
+
+
+STYLES = pytest.mark.parametrize("style", [in_threads, in_tasks], ids=["threads", "tasks"])
+
+
+def tried(
+    oddity: Oddity,
+    step: str,
+    two: EmbeddedNodes,
+    style: Callable[[LockTemplate, EmbeddedNodes], None],
+) -> None:
+    """Take locks beside an odd node: all are had, and nobody notices."""
+    start = time.monotonic()
+    with beside(oddity, step, two) as redlock:
+        style(redlock, two)
+    assert time.monotonic() - start < 2 * LONG
+
+
+@STYLES
+@pytest.mark.parametrize(
+    "oddity",
+    [each for each in ODDITIES if each.name in SAMPLE],
+    ids=lambda oddity: oddity.name,
+)
+def test_two_of_three_nodes_decide_whatever_the_third_answers(oddity, style, two, nothing_unseen):
+    """Every lock is had, extended, refused and released as if the odd node were down."""
+    tried(oddity, "", two, style)
+
+
+@pytest.mark.slow
+@STYLES
+@pytest.mark.parametrize("oddity", ODDITIES, ids=lambda oddity: oddity.name)
+def test_two_of_three_nodes_decide_beside_every_odd_answer(oddity, style, two, nothing_unseen):
+    """As above, with all that we know to be odd."""
+    tried(oddity, "", two, style)
+
+
+@STYLES
+@pytest.mark.parametrize("step", ["AUTH", "INFO SERVER", "EVAL"])
+def test_two_of_three_nodes_decide_whatever_a_handshake_meets(step, style, two, nothing_unseen):
+    """A node that answers a handshake with 4 GB to come is a node that is down."""
+    tried(next(each for each in ODDITIES if each.name == "a list of 4 GB"), step, two, style)
+
+
+def test_only_our_own_errors_come_of_an_odd_majority(nothing_unseen):
+    """With too few good nodes the caller is told that they are unavailable, and why."""
+    with contextlib.ExitStack() as stack:
+        odd = [
+            stack.enter_context(OddNode(each))
+            for each in ODDITIES
+            if each.name in {"a list of 4 GB", "granted a list", "held by none"}
+        ]
+        group = stack.enter_context(contextlib.closing(group_of([node.url for node in odd], 5)))
+        with pytest.raises((NodesUnavailable, LockTaken, LeaseLost)) as error:
+            template(group)("name").acquire()
+        told = {vote.node: vote.reason for vote in error.value.votes}
+        assert list(told) == [node.label for node in group.nodes]
+        assert set(told.values()) == {resp.TOO_LONG, answers.SENSELESS}

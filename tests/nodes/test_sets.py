@@ -1,0 +1,514 @@
+"""A set of connections: the same votes as one by one, whatever comes, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import threading
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from django_redlock import events
+from django_redlock.core.hold import undo
+from django_redlock.core.protocol import Answer, Command, Vote
+from django_redlock.core.quorum import all_heard
+from django_redlock.leases.lease import Lease
+from django_redlock.nodes.connection import load, nobody
+from django_redlock.nodes.sets import ConnectionSet, ConnectionSets, Exchange
+from django_redlock.nodes.threads import Threads
+from django_redlock.testing import EmbeddedNodes
+from tests.nodes.odd_node import ODDITIES, QUIET, OddNode
+from tests.simulation.mutants import Edit, with_edits
+from tests.support.loops import group_of, idle, keys_on, owing, template
+from tests.support.proxy import Proxy
+from tests.support.sets import (
+    LONG,
+    NONCE,
+    TARGET,
+    Held,
+    connected,
+    grant,
+    release,
+    sets_of,
+    without_sets,
+)
+from tests.support.waiting import eventually
+
+SAMPLE = {  # of what is odd, for the fast tests
+    "html",
+    "an error",
+    "a list of 4 GB",
+    "somebody else's",
+    "granted 0",
+    "granted and more",
+    "held by other types",
+    "freed without a number",
+    "gone for 99 who wait",
+    "the end",
+    "half of an answer and the end",
+    "nothing at all",
+}
+# A connection that has ended counts as one on which nothing has come.
+ENDLESS = Edit(Exchange, "read", "if data and data != usual", "if data != usual")
+
+
+def told(votes: list[Vote]) -> list[tuple[Any, ...]]:
+    """What votes say, but for the time that is left of a key."""
+    return [
+        (
+            vote.answer,
+            vote.fence > 0,
+            vote.woken,
+            vote.left and 1,
+            vote.holder,
+            vote.owner,
+            vote.code,
+            vote.sent,
+        )
+        for vote in votes
+    ]
+
+
+# -- the same votes -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "oddity",
+    [
+        pytest.param(each, id=each.name, marks=[] if each.name in SAMPLE else pytest.mark.slow)
+        for each in ODDITIES
+    ],
+)
+@pytest.mark.parametrize("request_", [grant(), release()], ids=["grant", "release"])
+def test_an_odd_reply_has_the_vote_that_it_has_one_by_one(oddity, request_, three):
+    """Whatever one node says, the votes are the same, and the set ends where it must."""
+    timeout = 0.3 if oddity.name in QUIET else LONG
+    votes = []
+    for by_set in (True, False):
+        with OddNode(oddity) as odd:
+            group = group_of([odd.url, *three.urls[1:]], timeout)
+            connected(group)
+            if not by_set:
+                sets_of(group).close()
+            request = replace(request_, decided=lambda votes: None not in votes)
+            votes.append(told(group.ask(request)))
+            group.ask(release())
+            group.close()
+    assert votes[0][1:] == votes[1][1:]
+    assert votes[0][0][:-2] == votes[1][0][:-2]
+
+
+def freed_with_a_waiter(
+    three: EmbeddedNodes, *, by_set: bool, gone: bool
+) -> tuple[list[tuple[Answer, int]], bool]:
+    """Release a name for which somebody waits; answers, numbers, and whether the set is whole.
+
+    Args:
+        gone: whether a node has lost the key.
+    """
+    group = group_of(three.urls, LONG)
+    for request in (grant(), replace(grant("f" * 32), waits=1500)):
+        group.ask(replace(request, decided=all_heard))
+    sets_of(group).close()
+    own = [connected(group)] if by_set else []
+    if gone:
+        with closing(three[2].client()) as client:
+            client.delete(TARGET.keys[0])
+    with (
+        patch("django_redlock.nodes.round.LEAST_LINGER", LONG),  # each node is waited for
+        patch("django_redlock.nodes.threads.LEAST_LINGER", LONG),
+    ):
+        votes = group.ask(release())
+    whole = sets_of(group)._free == own
+    group.close()
+    with closing(three[0].client()) as client:
+        assert client.lrange(TARGET.queues[0], 0, -1) == [NONCE.encode()]
+    for node in three:
+        with closing(node.client()) as client:
+            client.delete(TARGET.queues[0], TARGET.waits, *TARGET.keys)
+    return [(vote.answer, vote.woken) for vote in votes], whole
+
+
+WOKEN = [(Answer.YES, 1)] * 3
+
+
+def test_a_release_that_wakes_a_waiter_is_as_usual(three):
+    """Each node tells that it has woken one; the set is kept."""
+    assert freed_with_a_waiter(three, by_set=False, gone=False)[0] == WOKEN
+    assert freed_with_a_waiter(three, by_set=True, gone=False) == (WOKEN, True)
+
+
+def test_a_release_that_wakes_a_waiter_where_a_node_has_lost_the_key(three):
+    """That is odd: the general way goes on with what the others have told."""
+    votes = [*WOKEN[:2], (Answer.NO, 1)]
+    assert freed_with_a_waiter(three, by_set=False, gone=True)[0] == votes
+    assert freed_with_a_waiter(three, by_set=True, gone=True) == (votes, False)
+
+
+@pytest.mark.parametrize(
+    ("edit", "gone"),
+    [
+        (Edit(Exchange, "read", "data == waking_reply(usual)", "False"), False),
+        (Edit(Threads, "_votes", "freed(self.nodes[place].label, 1)", "votes[place]"), False),
+        (Edit(Exchange, "vote_at", "place in self.woke", "False"), True),
+    ],
+    ids=["not-known", "not-counted", "not-taken-over"],
+)
+def test_a_release_that_forgets_whom_it_woke_is_noticed(three, edit, gone):
+    """The checks above can fail; which replies come before the odd one is chance."""
+    right = freed_with_a_waiter(three, by_set=True, gone=gone)
+    with with_edits(edit):
+        assert any(freed_with_a_waiter(three, by_set=True, gone=gone) != right for _ in range(50))
+
+
+# -- late replies ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("meanwhile", [lambda _: None, without_sets], ids=["a set", "no set"])
+def test_a_release_goes_behind_its_grant(held, meanwhile):
+    """An undo that overtakes its grant would leave the name taken on that node for its ttl."""
+    meanwhile(held)
+    held.lease.release()
+    assert held.all_free()
+
+
+def to_some(held: Held) -> None:
+    """Undos that ask the node where the grant is on its way, and then the others."""
+    policy, grant = held.lease.backend.policy, held.lease.grant
+    held.lease.disown()
+    for places in ({2}, {0, 1}):
+        held.group.ask(undo(policy, grant.target, grant.nonce, frozenset(places)))
+
+
+def by_a_task(held: Held) -> None:
+    """A release in an event loop, which has connections of its own."""
+
+    async def main() -> None:
+        async with held.redlock("warm"):
+            pass
+        await held.lease.arelease()
+
+    asyncio.run(main())
+
+
+def watched(held: Held) -> None:
+    """A release while somebody watches the nodes."""
+    events.watch_nodes(held.noted.append)
+    try:
+        held.lease.release()
+    finally:
+        events.unwatch_nodes(held.noted.append)
+
+
+@pytest.mark.parametrize("way", [to_some, by_a_task, watched], ids=lambda way: way.__name__)
+def test_an_undo_that_goes_the_general_way_goes_behind_the_grant_of_a_set(held, way):
+    """The set ends, and each of its connections tells what it owes."""
+    way(held)
+    assert held.all_free()
+
+
+@pytest.mark.parametrize("way", [to_some, by_a_task, watched], ids=lambda way: way.__name__)
+def test_a_set_that_keeps_what_it_owes_to_itself_is_noticed(held, way):
+    """The check can fail."""
+    held.group._loops._give_up = bool
+    connected(held.group, more=True)  # else the set with the late reply would have to end
+    with with_edits(Edit(ConnectionSets, "lend", "self.give_up(nonce)", "pass")):
+        way(held)
+    assert not held.all_free()
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "edit"),
+    [
+        (lambda _: None, Edit(ConnectionSets, "lend", "if nonce in self._owing", "if False")),
+        (
+            without_sets,
+            Edit(ConnectionSets, "dissolve", "(connection, nonce, now)", "(connection, None, now)"),
+        ),
+    ],
+    ids=["any set", "any connection"],
+)
+def test_a_release_that_overtakes_its_grant_is_noticed(held, meanwhile, edit):
+    """The check can fail."""
+    with with_edits(edit):
+        meanwhile(held)
+        held.lease.release()
+    assert not held.all_free()
+
+
+@pytest.mark.parametrize("edits", [(), (ENDLESS,)], ids=["well", "broken"])
+def test_a_connection_that_ends_while_it_owes_a_reply_is_not_read_again_and_again(
+    held, edits, monkeypatch
+):
+    """The release is kept for the next connection, and the thread does not spin meanwhile."""
+    slept: list[tuple[int, ...]] = []
+    poll = ConnectionSet.poll
+
+    def noting(lent: ConnectionSet, places: tuple[int, ...]) -> Any:
+        slept.append(places)
+        return poll(lent, places)
+
+    monkeypatch.setattr(ConnectionSet, "poll", noting)
+    monkeypatch.setattr(ConnectionSet, "is_well", lambda *_: True)  # it ends after that look
+    monkeypatch.setattr("django_redlock.nodes.threads.LEAST_LINGER", 0.2)
+    held.proxy.cut()
+    with with_edits(*edits):
+        held.lease.release()
+    assert (len(slept) > 10) is bool(edits)
+    held.proxy.heal()
+    held.proxy.let_go()
+    eventually(lambda: keys_on(held.nodes) == [[]] * 3)
+
+
+def test_a_set_that_is_being_claimed_is_not_claimed_again(held):
+    """A signal handler that takes a lock may come between the look at a set and its lending."""
+    sets = sets_of(held.group)
+    (lent,) = sets._owing.values()
+    sets._free.clear()
+    lent.request = grant()
+    assert sets.lend(grant("f" * 32)) is None
+    assert list(sets._owing.values()) == [lent]
+    lent.request = None
+
+
+def test_a_late_reply_is_read_with_the_next_request(three):
+    """A grant is enough with a majority; the set that owes the rest serves the next grant, too."""
+    with Proxy(three[2].port) as proxy:
+        group = group_of([*three.urls[:2], proxy.url], LONG)
+        redlock, sets = template(group), sets_of(group)
+        connected(group)
+        proxy.holding = 1
+        first = redlock("first").acquire()
+        eventually(lambda: proxy.held == 1)
+        (lent,) = sets._owing.values()
+        proxy.let_go()
+        eventually(lambda: keys_on(three)[2] == ["redlock:lock:first"])
+        eventually(lambda: lent.is_well(LONG) and not lent.late)
+        second = redlock("second").acquire()
+        assert lent in (*sets._free, *sets._owing.values())
+        second.release()
+        first.release()
+        eventually(lambda: owing(group.nodes) == [0] * 3)
+        assert keys_on(three) == [[]] * 3
+        group.close()
+
+
+def test_a_reply_to_a_set_tells_that_the_node_lives(three):
+    """The guard of a node that restarts counts from its last reply at the earliest."""
+    group = group_of(three.urls, LONG)
+    lent = connected(group)
+    redlock, connections, before = template(group), [*lent.connections.values()], time.monotonic()
+
+    def all_live() -> bool:
+        with redlock("alive"):
+            pass
+        return all(each.answered >= before for each in connections)
+
+    eventually(all_live)
+    group.close()
+
+
+# -- who has a set, and when it ends --------------------------------------------------------------
+
+
+def stands_on(lease: Any) -> int:
+    """How many nodes granted a lease."""
+    return sum(vote.answer is Answer.YES for vote in lease.grant.votes)
+
+
+def end_connections(nodes: EmbeddedNodes, lent: ConnectionSet) -> None:
+    """Have the nodes end all connections."""
+    for node in nodes:
+        node.client().execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    eventually(lambda: len(lent._poll.poll(0)) == len(lent.connections))
+
+
+def test_a_connection_that_was_closed_costs_no_vote(three):
+    """The set ends, new connections are opened, and all nodes vote."""
+    group = group_of(three.urls, LONG)
+    end_connections(three, connected(group))
+    with template(group)("closed") as lease:
+        assert sum(vote.code == "" for vote in lease.grant.votes) >= 2
+        assert all(vote.code in ("", "not_waited_for") for vote in lease.grant.votes)
+    group.close()
+
+
+def test_a_set_that_is_not_looked_at_is_noticed(three):
+    """The check can fail: the votes of closed connections are lost."""
+    group = group_of(three.urls, LONG)
+    end_connections(three, connected(group))
+    with with_edits(
+        Edit(ConnectionSet, "is_well", "while ready := self._poll.poll(0)", "while ready := ()")
+    ):
+        votes = group.ask(grant())
+    assert any(vote.code not in ("", "not_waited_for") for vote in votes)
+    group.close()
+
+
+def test_a_node_that_hangs_is_left_out_until_it_is_back(three):
+    """Its vote is missing, at no cost; when it answers again, it votes."""
+    group = group_of(three.urls, 0.3)
+    redlock, sets = template(group), sets_of(group)
+    with redlock("before"):
+        pass
+    three.pause(2)
+    try:
+
+        def left_out() -> bool:
+            with redlock("meanwhile"):
+                pass
+            return any(lent.left_out == [2] for lent in sets._free)
+
+        eventually(left_out)
+        start = time.monotonic()
+        for number in range(50):
+            with redlock(f"meanwhile:{number}") as lease:
+                # A look at it that lasts too long may have said the same of it since.
+                assert lease.grant.votes[2].code in ("no_answer", "connect_timeout")
+                assert not lease.grant.votes[2].sent
+        assert time.monotonic() - start < LONG / 4
+        eventually(left_out)  # a release whose last reply is late ends a set
+    finally:
+        three.resume(2)
+
+    def votes_again() -> bool:
+        with redlock("after") as lease:
+            return stands_on(lease) == 3
+
+    eventually(votes_again)
+    eventually(lambda: keys_on(three) == [[]] * 3)
+    group.close()
+
+
+def test_an_event_loop_takes_the_connections_of_a_set(three):
+    """Threads and loops share the process's connections: neither opens more while some are idle."""
+    group = group_of(three.urls, LONG)
+    redlock, ids = template(group), []
+    ids.append({each.client for each in connected(group).connections.values()})
+
+    async def main() -> None:
+        async with redlock("loop"):
+            pass
+
+    asyncio.run(main())
+    ids.append({connection.client for node in group.nodes for connection in idle(node)})
+    assert ids[0] == ids[1]
+    group.close()
+
+
+def test_a_forked_child_has_no_set(three):
+    """It opens connections of its own, and the parent's go on."""
+    group = group_of(three.urls, LONG)
+    redlock = template(group)
+    lent = connected(group)
+    ids = {each.client for each in lent.connections.values()}
+    child = os.fork()
+    if not child:  # pragma: no cover - counted in another process
+        with redlock("child"):
+            good = lent not in sets_of(group)._free
+        os._exit(0 if good else 1)
+    with redlock("parent"):
+        pass
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert {connection.client for node in group.nodes for connection in idle(node)} == ids
+    group.close()
+
+
+def test_more_threads_than_sets(three):
+    """Each has connections for itself, all names are free at the end, and no set is left owing."""
+    group = group_of(three.urls, LONG)
+    redlock, failures = template(group), []
+
+    def locks(number: int) -> None:
+        try:
+            for turn in range(60):
+                with redlock(f"thread:{number}:{turn % 7}"):
+                    pass
+        except Exception as error:  # noqa: BLE001 - told below
+            failures.append(error)
+
+    threads = [threading.Thread(target=locks, args=[number]) for number in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    sets = sets_of(group)
+    lents = [*sets._free, *sets._owing.values()]
+    assert all(lent.is_undone for lent in lents)
+    connections = [each for lent in lents for each in lent.connections.values()]
+    assert len(connections) == len(set(connections)) <= 3 * 10
+    eventually(lambda: owing(group.nodes) == [0] * 3)
+    eventually(lambda: keys_on(three) == [[]] * 3)
+    group.close()
+
+
+@pytest.mark.parametrize(
+    "hinder",
+    [
+        lambda group: group.nodes[1].undos.kept.update(x=None),
+        lambda group: setattr(group.nodes[1], "duplicate_of", "another"),
+    ],
+    ids=["undo", "duplicate"],
+)
+def test_what_the_general_way_must_see_to_gets_no_set(three, hinder):
+    """An undo that a node has not carried out goes first; and a server has one vote."""
+    group = group_of(three.urls, LONG)
+    connected(group)
+    assert sets_of(group).lend(grant()) is not None
+    connected(group)
+    hinder(group)
+    assert sets_of(group).lend(grant()) is None
+    group.nodes[1].undos.kept.clear()
+    group.close()
+
+
+def test_nobody_else_writes_to_a_set(three):
+    """Else the replies would come in another order than the requests."""
+    group = group_of(three.urls, LONG)
+    connection = connected(group).connections[0]
+    assert connection.in_set
+    votes = template(group)("free").acquire()
+    assert not connection.send(load(Command.LOOK, nobody))
+    votes.release()
+    sets_of(group).close()
+    assert [each.in_set for each in idle(group.nodes[0])] == [False]
+    group.close()
+
+
+def test_a_request_that_is_long_goes_the_general_way(three):
+    """A socket may not take it at once."""
+    group = group_of(three.urls, LONG)
+    connected(group)
+    with template(group)([f"{'x' * 500}:{number}" for number in range(40)]) as lease:
+        assert lease.remaining() > 0
+    eventually(lambda: keys_on(three) == [[]] * 3)
+    group.close()
+
+
+def test_a_waiter_leaves_the_set_whole(three):
+    """It blocks on a connection of its own; when it is woken it asks over the set."""
+    holders, waiters = group_of(three.urls, LONG), group_of(three.urls, LONG)
+    redlock = template(waiters)
+    lease = template(holders)("wanted").acquire()
+    connected(waiters)
+    taken: list[Lease] = []
+    thread = threading.Thread(target=lambda: taken.append(redlock("wanted").acquire(wait=LONG)))
+    spared: list[int] = []
+    for place, node in enumerate(waiters.nodes):
+        node.spare = functools.partial(spared.append, place)
+    thread.start()
+    eventually(lambda: any(each.client().info("clients")["blocked_clients"] for each in three))
+    lease.release()
+    thread.join()
+    assert spared == []
+    taken[0].release()
+    eventually(lambda: keys_on(three) == [[]] * 3)
+    for group in (holders, waiters):
+        group.close()

@@ -1,0 +1,116 @@
+"""Many threads on one group of nodes, and processes that fork."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.core.exceptions import SynchronousOnlyOperation
+from django.test import override_settings
+
+from django_redlock import LockTaken, conf, redlock
+from django_redlock.nodes.node import MOST_ATTEMPTS
+from tests.support.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def patient(patient_nodes):
+    """Nobody hangs here, so no node has to be quick, and nobody has to let go in time."""
+    alias = patient_nodes.settings(MAX_TTL=60, RESTART_GUARD=False, NODE_TIMEOUT=20)
+    with override_settings(REDLOCK={"default": alias}):
+        yield
+
+
+@pytest.mark.slow
+def test_threads_exclude_each_other(patient_nodes):
+    """Sixteen threads on four names: one at a time in each, fences increasing, nothing lost."""
+    inside: dict[str, int] = dict.fromkeys("abcd", 0)
+    fences: dict[str, list[int]] = {name: [] for name in inside}
+    overlaps: list[str] = []
+
+    def work(seed: int) -> int:
+        chance, turns = random.Random(seed), 0
+        for _ in range(25):
+            name = chance.choice("abcd")
+            with redlock(name, wait=30) as lease:
+                inside[name] += 1
+                if inside[name] != 1:
+                    overlaps.append(name)
+                fences[name].append(lease.fence)
+                time.sleep(0.0005)
+                inside[name] -= 1
+                turns += 1
+        return turns
+
+    with ThreadPoolExecutor(16) as pool:
+        assert sum(pool.map(work, range(16))) == 16 * 25
+    assert overlaps == []
+    for numbers in fences.values():
+        assert numbers == sorted(set(numbers))
+
+
+def test_a_lease_may_be_released_by_another_thread(patient_nodes):
+    """What one thread has taken another gives back, and the name is free on every node."""
+    lease = redlock("handed").acquire()
+    thread = threading.Thread(target=lease.release)
+    thread.start()
+    thread.join()
+    assert redlock("handed").try_acquire() is not None
+    with pytest.raises(LockTaken):
+        redlock("handed").acquire()
+
+
+def test_one_shared_lock_serves_many_threads(patient_nodes):
+    """A Lock is a description: threads that enter the same one leave with their own leases."""
+    lock = redlock("shared", wait=30)
+    fences = []
+
+    def work() -> None:
+        for _ in range(10):
+            with lock as lease:
+                fences.append(lease.fence)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert fences == sorted(set(fences))
+    assert len(fences) == 60
+
+
+def test_idle_connections_are_bounded_and_closed_with_the_settings(patient_nodes):
+    """Threads that are gone leave their connections for others; new settings close them."""
+    with patient_nodes[0].client(socket_timeout=20) as client:
+
+        def connections() -> int:
+            return int(client.info("clients")["connected_clients"])
+
+        conf.forget()
+        gc.collect()  # the groups of nodes that other tests have dropped
+        others = connections()
+        for _ in range(5):
+            with ThreadPoolExecutor(8) as pool:
+                list(pool.map(lambda n: redlock(f"name:{n}").acquire().release(), range(8)))
+        # A thread may get another one's connection while its own is still being opened; and the
+        # thread that sends undos has one.
+        eventually(lambda: connections() <= others + 8 + MOST_ATTEMPTS + 1)
+        conf.forget()
+        eventually(lambda: connections() <= others)
+
+
+def test_blocking_in_an_event_loop_is_refused(patient_nodes):
+    """A blocking `with` in a coroutine raises as the ORM does, and takes nothing."""
+
+    async def view() -> None:
+        with redlock("loop"):
+            pass
+
+    with pytest.raises(SynchronousOnlyOperation, match="async"):
+        asyncio.run(view())
+    redlock("loop").acquire().release()

@@ -1,0 +1,522 @@
+"""What is to be undone while a node cannot be asked: it is, as soon as the node can."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import math
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from django_redlock import LockTaken, NodesUnavailable
+from django_redlock.core.hold import undo
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Answer, Vote
+from django_redlock.core.reasons import ReasonCode, because
+from django_redlock.leases.lease import Lease
+from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes import connection as connection_module
+from django_redlock.nodes import node as node_module
+from django_redlock.nodes.connection import Asker, PendingReply
+from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.node import UndoQueue
+from django_redlock.nodes.sets import ConnectionSets
+from django_redlock.nodes.threads import BlockingRequest
+from django_redlock.testing import EmbeddedNodes
+from tests.support.loops import group_of, idle, keys_on, loop_connections, template, unguarded
+from tests.support.proxy import Fault, Proxy
+from tests.support.waiting import eventually
+
+TTL = 60.0  # nobody waits for that
+NAMES = 20
+
+
+class Reached(NamedTuple):
+    """Three nodes behind proxies, and a process that is connected to all of them."""
+
+    nodes: EmbeddedNodes
+    proxies: list[Proxy]
+    redlock: LockTemplate
+    group: NodeGroup
+
+    def cut(self, places: tuple[int, ...]) -> None:
+        """End the connections to these nodes, and let nobody connect."""
+        for place in places:
+            self.proxies[place].cut()
+
+    def heal(self) -> None:
+        """Let everybody through again."""
+        for proxy in self.proxies:
+            proxy.heal()
+
+    def locks(self) -> list[int]:
+        """How many names each node has."""
+        return [len(keys) for keys in keys_on(self.nodes)]
+
+    def held(self, count: int) -> list[Lease]:
+        """Leases whose keys are on all nodes, however slow these are until then."""
+        short = self.group._threads.timeout
+        self.wait_for_nodes(20.0)
+        leases: list[Lease] = []
+        for number in range(count):
+            leases.append(self.redlock(f"held:{number}").acquire())
+            # A node that owes too many replies is asked nothing more until it has caught up.
+            if len(leases) % 100 == 0 or len(leases) == count:
+                eventually(lambda: self.locks() == [len(leases)] * 3)
+        self.wait_for_nodes(short)
+        return leases
+
+    def wait_for_nodes(self, timeout: float) -> None:
+        """Give the nodes so many seconds for an answer from now on."""
+        self.group._threads.timeout = timeout
+        for node in self.group.nodes:
+            node.timeout = timeout
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[EmbeddedNodes]:
+    """Three nodes, without the guard."""
+    with unguarded(3) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def reached(three: EmbeddedNodes, request: pytest.FixtureRequest) -> Iterator[Reached]:
+    """The nodes, with a node timeout of 5 s or as the test asks."""
+    with ExitStack() as stack:
+        proxies = [stack.enter_context(Proxy(node.port)) for node in three]
+        group = group_of([proxy.url for proxy in proxies], getattr(request, "param", 5.0))
+        stack.callback(group.close)
+        for node in three:
+            with closing(node.client()) as client:
+                client.flushall()
+        reached = Reached(three, proxies, template(group, ttl=TTL), group)
+        eventually(lambda: connected(reached.redlock))
+        eventually(lambda: all(state.voting for state in group.states()))
+        yield reached
+        reached.heal()
+        eventually(lambda: not any(len(node.undos.kept) for node in group.nodes))
+
+
+def connected(redlock: LockTemplate) -> bool:
+    """Whether the nodes can be asked."""
+    with suppress(NodesUnavailable, LockTaken), redlock("warm"):
+        return True
+    return False
+
+
+def by_a_thread(leases: list[Lease]) -> None:
+    """Release by blocking."""
+    for lease in leases:
+        lease.release()
+
+
+def by_a_loop(leases: list[Lease]) -> None:
+    """Release in an event loop."""
+
+    async def main() -> None:
+        for lease in leases:
+            await lease.arelease()
+
+    asyncio.run(main())
+
+
+async def taken_in_a_loop(reached: Reached, places: tuple[int, ...]) -> None:
+    """Acquire and release in one event loop, which ends before the nodes are back."""
+    leases = [await reached.redlock(f"held:{n}").aacquire() for n in range(NAMES)]
+    await asyncio.to_thread(eventually, lambda: reached.locks() == [NAMES] * 3)
+    reached.cut(places)
+    for lease in leases:
+        await lease.arelease()
+
+
+# -- nodes that are away ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("places", [(0,), (0, 1), (0, 1, 2)], ids=["one", "two", "all"])
+@pytest.mark.parametrize("release", [by_a_thread, by_a_loop])
+def test_what_is_released_while_nodes_are_away_is_free_when_they_are_back(reached, places, release):
+    """Nobody asks the nodes anything after the release, and no name stays taken at any of them."""
+    leases = reached.held(NAMES)
+    reached.cut(places)
+    release(leases)
+    assert all(count == NAMES for place, count in enumerate(reached.locks()) if place in places)
+    reached.heal()
+    eventually(lambda: reached.locks() == [0, 0, 0])
+
+
+def test_what_a_loop_releases_while_nodes_are_away_is_free_when_they_are_back(reached):
+    """An event loop's own connections break, the loop ends, and no name stays taken."""
+    asyncio.run(taken_in_a_loop(reached, (0, 1, 2)))
+    assert reached.locks() == [NAMES] * 3
+    reached.heal()
+    eventually(lambda: reached.locks() == [0, 0, 0])
+
+
+def test_a_queue_that_forgets_leaves_names_taken(reached, monkeypatch):
+    """The check can fail: with a queue that keeps nothing the names are still taken."""
+    monkeypatch.setattr(UndoQueue, "add", lambda *_: None)
+    leases = reached.held(NAMES)
+    reached.cut((0, 1, 2))
+    by_a_thread(leases)
+    reached.heal()
+    eventually(lambda: connected(reached.redlock))
+    assert min(reached.locks()) >= NAMES - 1
+
+
+def test_the_next_question_comes_behind_what_is_still_to_be_undone(reached, monkeypatch):
+    """The first caller after the nodes are back meets no key of its own process."""
+    monkeypatch.setattr(UndoQueue, "work", lambda _: None)  # only the next question sees to it
+    leases = reached.held(NAMES)
+    reached.cut((0, 1, 2))
+    by_a_thread(leases)
+    reached.heal()
+    eventually(lambda: connected(reached.redlock))
+    for number in range(NAMES):
+        assert reached.redlock(f"held:{number}").try_acquire() is not None
+
+
+@pytest.mark.parametrize("reached", [0.3], ids=["node timeout"], indirect=True)
+def test_attempts_that_an_outage_cut_off_do_not_block_themselves(reached):
+    """Who tries again through an outage that swallows answers gets the name, from itself."""
+    got: list[Lease] = []
+
+    def work(number: int) -> None:
+        got.append(reached.redlock(f"job:{number}", wait=30).acquire())
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for proxy in reached.proxies:
+        proxy.inflict(Fault.CLOSE)
+    for thread in threads:
+        thread.start()
+    eventually(lambda: all(proxy.inflicted for proxy in reached.proxies))
+    reached.cut((0, 1, 2))
+    eventually(lambda: all(node.down_reason for node in reached.group.nodes))
+    reached.heal()
+    for thread in threads:
+        thread.join(30)
+    assert len(got) == 8
+    by_a_thread(got)
+    eventually(lambda: reached.locks() == [0, 0, 0])
+
+
+@pytest.mark.slow
+def test_a_name_rests_no_longer_because_a_node_was_away(reached):
+    """The seconds of `min_hold` count from the attempt, also where a node hears of it late."""
+    lease = reached.redlock("rests", min_hold=20.0).acquire()
+    eventually(lambda: reached.locks() == [1] * 3)  # a majority is enough to acquire
+    began = time.monotonic()
+    reached.cut((0,))
+    lease.release()
+    time.sleep(1.5)  # so much of the time is over when the node is back
+    reached.heal()
+
+    def left() -> float:
+        with closing(reached.nodes[0].client()) as client:
+            value = client.get("redlock:lock:rests") or b""
+            assert isinstance(value, bytes)
+            return float(client.pttl("redlock:lock:rests")) / 1000 if b"rest::" in value else 0.0
+
+    resting = eventually(left)
+    assert time.monotonic() - began + resting <= 20.2
+
+
+@pytest.mark.parametrize("reached", [0.5], ids=["node timeout"], indirect=True)
+def test_a_release_that_is_lost_after_it_returned_is_sent_again(reached):
+    """Nobody waits for one slow node, its connection breaks, and nobody uses it: it hears again."""
+    (lease,) = reached.held(1)
+    reached.proxies[0].holding = 1
+    lease.release()
+    assert reached.locks() == [1, 0, 0]
+    reached.cut((0,))
+    reached.heal()
+    eventually(lambda: reached.locks() == [0, 0, 0])
+
+
+def test_an_error_instead_of_a_release_is_no_end_of_it(reached):
+    """A node that refuses a release is asked again until it does not, without anybody's help."""
+    leases = reached.held(3)
+    for node in reached.nodes:
+        with closing(node.client()) as client:
+            client.execute_command("ACL", "SETUSER", "default", "-evalsha")
+    by_a_thread(leases)
+    assert reached.locks() == [3, 3, 3]
+    for node in reached.nodes:
+        with closing(node.client()) as client:
+            client.execute_command("ACL", "SETUSER", "default", "+@all")
+    eventually(lambda: reached.locks() == [0, 0, 0])
+
+
+# -- nodes that hang, and questions of every size ------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reached", [0.5], ids=["node timeout"], indirect=True)
+def test_more_releases_than_a_connection_takes_reach_a_node_that_hung(reached):
+    """Beside a node that stands still 1,000 names are released; when it goes on, none is left."""
+    leases = reached.held(1000)
+    reached.nodes.pause(2)
+    by_a_thread(leases)
+    assert len(reached.group.nodes[2].undos.kept) > 0  # else this shows nothing
+    reached.nodes.resume(2)
+    eventually(lambda: reached.locks() == [0, 0, 0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reached", [0.5], ids=["node timeout"], indirect=True)
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["threads", "asyncio"])
+def test_a_node_that_was_never_asked_is_sent_no_release(reached, asynchronous, monkeypatch):
+    """Locks that come and go beside a hung node leave nothing to be done for it."""
+    # If this machine stands still, the silence of a node is not counted anew, so nobody asks it.
+    monkeypatch.setattr(connection_module, "UNSEEN", math.inf)
+    reached.nodes.pause(2)
+    node = reached.group.nodes[2]
+
+    async def in_a_loop() -> tuple[int, int]:
+        async def turn() -> None:
+            async with reached.redlock("turn"):
+                pass
+
+        while not node.down_reason:
+            await turn()
+        connection = loop_connections(reached.group)[2].connection
+        assert connection is not None
+        before = len(connection.owed) + len(node.undos.kept)
+        for _ in range(100):
+            await turn()
+        return before, len(connection.owed) + len(node.undos.kept)
+
+    def owed() -> int:
+        return sum(len(connection.owed) for connection in (*node._stalled, *idle(node))) + len(
+            node.undos.kept
+        )
+
+    def by_blocking() -> tuple[int, int]:
+        while not node.down_reason:
+            connected(reached.redlock)
+        before = owed()
+        for _ in range(100):
+            connected(reached.redlock)
+        return before, owed()
+
+    try:
+        before, after = asyncio.run(in_a_loop()) if asynchronous else by_blocking()
+        assert after <= before
+    finally:
+        reached.nodes.resume(2)
+    eventually(lambda: reached.locks() == [0, 0, 0])
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["threads", "asyncio"])
+@pytest.mark.parametrize(("count", "size"), [(64, 512), (128, 260), (128, 512)])
+def test_a_lock_may_have_as_many_and_as_long_names_as_are_allowed(
+    reached, asynchronous, count, size
+):
+    """128 names of 512 bytes are taken, extended and released, at nodes that owe nothing."""
+    names = [f"{number:04d}".ljust(size, "x") for number in range(count)]
+
+    async def turn() -> None:
+        async with reached.redlock(names) as lease:
+            await lease.aextend()
+
+    if asynchronous:
+        asyncio.run(turn())
+    else:
+        with reached.redlock(names) as lease:
+            lease.extend()
+    eventually(lambda: reached.locks() == [0, 0, 0])
+
+
+# -- interruptions ------------------------------------------------------------------------------
+
+
+class Interruption(Exception):  # noqa: N818 - it is one
+    """What a signal handler raises."""
+
+
+@pytest.mark.slow
+def test_an_undo_that_is_interrupted_is_done_all_the_same(reached, monkeypatch):
+    """Two interruptions, of an attempt and of its undoing, leave neither keys nor connections."""
+    listen, gather = BlockingRequest.listen, BlockingRequest.gather
+    monkeypatch.setattr(ConnectionSets, "form", lambda *_: False)  # sets have their own tests
+    reached.group._threads.sets.close()
+
+    def interrupted(self: BlockingRequest) -> None:
+        monkeypatch.setattr(BlockingRequest, "listen", listen)
+        monkeypatch.setattr(BlockingRequest, "gather", again)
+        raise Interruption
+
+    def again(_: BlockingRequest) -> None:
+        monkeypatch.setattr(BlockingRequest, "gather", gather)
+        raise Interruption
+
+    before = descriptors()
+    for number in range(40):
+        monkeypatch.setattr(BlockingRequest, "listen", interrupted)
+        with pytest.raises(Interruption):
+            reached.redlock(f"torn:{number}").acquire()
+    eventually(lambda: reached.locks() == [0, 0, 0])
+    assert connected(reached.redlock)
+    # A connection for each node's thread in the background may be new, no more.
+    eventually(lambda: gc.collect() >= 0 and descriptors() <= before + 6)
+
+
+def test_connections_for_an_undo_that_never_comes_are_closed(reached, monkeypatch):
+    """An interruption where nobody undoes costs a connection for about a second, not for ever."""
+    monkeypatch.setattr("django_redlock.nodes.node.LONGEST_SPOILED", 0.0)
+    group = reached.group
+    lock: Any = reached.redlock("torn")
+    backend = lock._source("default")
+    for _ in range(20):
+        steps = lock._taking(backend, 0, None)
+        work = BlockingRequest(group.nodes, next(steps), 5.0)
+        work.gather()
+        work.write()
+        work.spoil()
+        work.give_back()
+    assert [len(node.unanswered) for node in group.nodes] == [1, 1, 1]
+
+
+def descriptors() -> int:
+    """How many this process has open."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+# -- the queue ----------------------------------------------------------------------------------
+
+
+class Far:
+    """Stands for a node that nobody asks."""
+
+    label = "far:6379/0"
+
+
+POLICY = Policy(size=1, max_ttl=30)
+
+
+def asker(nonce: str, *, start: float = 0.0, name: str = "name") -> Asker:
+    """Somebody who wants something undone."""
+    return Asker(undo(POLICY, POLICY.target([name]), nonce, frozenset({0})), start)
+
+
+def queue_of() -> UndoQueue:
+    """An empty queue."""
+    far: Any = Far()
+    return UndoQueue(far)
+
+
+def sent(queue: UndoQueue, now: float = 1.0, most: float = 1e9) -> list[PendingReply]:
+    """What the queue puts on a connection that takes all."""
+    taken: list[PendingReply] = []
+
+    def put(owed: PendingReply) -> bool:
+        taken.append(owed)
+        return True
+
+    queue.send(put, now, most=most)
+    return taken
+
+
+def test_a_question_is_kept_once():
+    """However often an undo fails, one question for its nonce waits."""
+    queue, one = queue_of(), asker("1" * 32)
+    for _ in range(5):
+        queue.add(one)
+    assert [owed.nonce for owed in sent(queue)] == [b"1" * 32]
+    assert len(queue.kept) == 0
+
+
+def test_what_a_connection_does_not_take_stays():
+    """A refused question is neither lost nor overtaken."""
+    queue = queue_of()
+    for digit in "123":
+        queue.add(asker(digit * 32))
+    taken: list[bytes] = []
+
+    def put(owed: PendingReply) -> bool:
+        if len(taken) == 1:
+            return False
+        taken.append(owed.nonce)
+        return True
+
+    queue.send(put, 1.0)
+    assert taken == [b"1" * 32]
+    assert [owed.nonce for owed in sent(queue)] == [b"2" * 32, b"3" * 32]
+
+
+def test_an_interrupted_sending_loses_nothing():
+    """What raises while a question is put on a connection leaves the question in the queue."""
+    queue = queue_of()
+    queue.add(asker("1" * 32))
+
+    def put(_: PendingReply) -> bool:
+        raise Interruption
+
+    with pytest.raises(Interruption):
+        queue.send(put, 1.0)
+    assert len(sent(queue)) == 1
+
+
+def test_what_the_nodes_have_dropped_by_themselves_is_not_sent():
+    """After MAX_TTL no key can be left of what was to be undone."""
+    queue = queue_of()
+    queue.add(asker("1" * 32, start=0.0))
+    queue.add(asker("2" * 32, start=10.0))
+    assert [owed.nonce for owed in sent(queue, now=30.0)] == [b"2" * 32]
+
+
+def test_an_error_delays_the_next_question(monkeypatch):
+    """A node that answers with an error is asked again after a pause; an answer ends that."""
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    queue = queue_of()
+    queue.add(asker("1" * 32, start=now))
+    (owed,) = sent(queue, now)
+    owed.hear(0, Vote("far", Answer.UNKNOWN, reason=because(ReasonCode.OUT_OF_MEMORY)))
+    queue.add(asker("1" * 32, start=now))
+    assert sent(queue, now) == []
+    (owed,) = sent(queue, now + node_module.LEAST_PAUSE)
+    owed.hear(0, Vote("far", Answer.NO))
+    queue.add(asker("2" * 32, start=now))
+    assert len(sent(queue, now)) == 1
+
+
+def test_a_full_queue_drops_the_oldest_and_says_so_once(monkeypatch, caplog):
+    """What is given up is counted, and told in one line when it begins and one when it is over."""
+    monkeypatch.setattr(node_module, "MOST", 3)
+    queue = queue_of()
+    with caplog.at_level(logging.WARNING, "django_redlock"):
+        for digit in "123456":
+            queue.add(asker(digit * 32))
+        assert queue.dropped == 3
+        assert [owed.nonce for owed in sent(queue)] == [b"4" * 32, b"5" * 32, b"6" * 32]
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert "far:6379/0" in told[0]
+    assert "3 releases were given up" in told[1]
+
+
+def test_long_names_fill_the_queue_by_their_bytes(monkeypatch):
+    """The memory of the queue is bounded, whatever the names."""
+    monkeypatch.setattr(node_module, "MOST_BYTES", 100_000)
+    queue = queue_of()
+    for number in range(1000):
+        queue.add(asker(f"{number:032x}", name="x" * 512))
+    assert 10 < len(queue.kept) < 100
+
+
+def test_part_of_a_long_queue_goes_before_a_question():
+    """So many bytes are sent that the question itself still finds room."""
+    queue = queue_of()
+    for number in range(100):
+        queue.add(asker(f"{number:032x}"))
+    first = sent(queue, most=5000)
+    assert 1 < len(first) < 100
+    assert len(sent(queue)) == 100 - len(first)
