@@ -20,7 +20,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import hiredis
 
@@ -32,6 +32,7 @@ from . import admission, faults, replies, scripts
 from .faults import complaint
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
@@ -42,13 +43,6 @@ if TYPE_CHECKING:
 
 
 NO_EPOCH: Final = b"$0\r\n\r\n"  # the empty last argument of a grant or heal: each connection's own
-
-
-class Waiting(Protocol):
-    """What an asker waits for, as an ``asyncio.Future``."""
-
-    def done(self) -> bool:
-        """Tell whether it waits no more; it may have been cancelled."""
 
 
 class Asker:
@@ -70,7 +64,7 @@ class Asker:
         self,
         ask: Request,
         start: float,
-        waiting: Waiting | None = None,
+        waiting: Future[Any] | None = None,
         *,
         packed: bytes | None = None,
     ) -> None:

@@ -23,7 +23,7 @@ import itertools
 import math
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from django_redlock import events
 from django_redlock.core.protocol import UNDO, Command
@@ -891,16 +891,6 @@ class AsyncRequest:
 # -- timers ----------------------------------------------------------------------------------------
 
 
-class Watched(Protocol):
-    """A request that is looked at again."""
-
-    def is_over(self) -> bool:
-        """Tell whether there is nothing to look at any more."""
-
-    def look_again(self, when: float, now: float) -> None:
-        """Look, at ``now``, what was to be looked at ``when``."""
-
-
 def cancel(timer: Timer) -> None:
     """Let its time pass unnoticed."""
     timer[2] = None
@@ -922,7 +912,9 @@ class TimerHeap:
         self._handles: tuple[asyncio.TimerHandle, ...] = ()
         self._next = math.inf  # when the first of them is due
 
-    def set(self, when: float, request: Watched, loop: asyncio.AbstractEventLoop) -> Timer:
+    def set(
+        self, when: float, request: RequestBatch | AsyncRequest, loop: asyncio.AbstractEventLoop
+    ) -> Timer:
         """Have ``request.look_again`` called at that ``time.monotonic``."""
         if len(self._timers) >= self._many:
             timers = [timer for timer in self._timers if timer[2] is not None]

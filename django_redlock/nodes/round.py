@@ -12,7 +12,7 @@ import functools
 import math
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from django_redlock import events
 from django_redlock.core.commands import Acquire, Release
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from django_redlock.core.reasons import Reason
 
-    from .connection import Connection, Waiting
+    from .connection import Connection
     from .node import Node
 
 
@@ -95,7 +95,7 @@ class VoteCollector(ABC):
         nodes: Sequence[Node],
         request: Request,
         timeout: float,
-        waiting: Waiting | None = None,
+        waiting: asyncio.Future[Any] | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
