@@ -39,7 +39,7 @@ Hear: TypeAlias = "Callable[[int, Vote], object]"
 LEAST_LINGER: Final = 0.001  # seconds, of undoing
 LEAST_WORTH: Final = 0.01  # seconds, of what the asker says is worth waiting for
 HANDSHAKE: Final = 4  # node timeouts without a sign of a node that is being connected …
-PATIENCE: Final = 20  # … and those that a request may last, however slow this machine is
+PATIENCE: Final = 20  # … and those that a request may last, while this machine runs
 NOWHERE: Final = frozenset[int]()
 HEAL: Final = Command.HEAL  # an enum's member costs five times a name
 VOTING: Final = frozenset({Command.GRANT, Command.RAISE, Command.EXTEND, HEAL})
@@ -74,7 +74,8 @@ class VoteCollector(ABC):
         urgent: whether there is no majority without the nodes that are being connected.
         unheard: the connections over which a node was asked that has not answered, by place.
         coming: the places whose connection a loop waits for, while it listens to others.
-        needed: how many more votes there must be, at least, before anything can be clear.
+        needed: how many votes must still come until fewer than a majority are missing. Before that
+            nothing can be clear.
         lingering: whether the outcome is clear.
         lingers_until: ``time.monotonic`` until which more is worth waiting for then.
         start: ``time.monotonic`` when it began.
@@ -147,8 +148,9 @@ class VoteCollector(ABC):
     def handshake_left(self, place: int, waited: float, silent: float) -> float:
         """Return for how many seconds more to wait for a node that is being connected.
 
-        That is one node timeout; without a majority, as long as a node that was not known to be
-        down gives signs.
+        That is one node timeout. While there is no majority without the nodes that are being
+        connected, one that was not known to be down gets longer: until it has given no sign for
+        ``HANDSHAKE`` node timeouts, and ``PATIENCE`` node timeouts in all at the most.
 
         Args:
             waited: seconds, without those in which this machine did not run.
@@ -190,8 +192,8 @@ class VoteCollector(ABC):
                     continue
             own = request.each is not None  # each node is asked something else
             if heals and node.has_unanswered(request.nonce):
-                # The grant may arrive after all. A node that gets the nonce twice, by this heal
-                # when an adopter has come and gone, would let a second adopter have it.
+                # The unanswered grant may still be carried out. If an adopter then comes and goes,
+                # this heal would put the nonce there a second time, for a second adopter to have.
                 self.lose(place, because(ReasonCode.GRANT_UNANSWERED))
                 continue
             found[place] = pending._replace(packed=pack(request, place)) if own else pending
@@ -359,9 +361,9 @@ class TaskCollector(VoteCollector):
 
     A node is prompt if it had not been silent for longer than the majority took to answer.
 
-    Connections may keep it in place of a ``PendingReply`` for each of them (``pending.Owed``). Then
-    a reply that equals ``said`` is a YES without another look: to a grant, the first YES, nonce and
-    number; to a release, that the names are free and nobody waited.
+    Connections may keep it in place of a ``PendingReply`` for each of them (``connection.Owed``).
+    Then a reply that equals ``said`` is a YES without another look: to a grant, the first YES,
+    nonce and number; to a release, that the names are free and nobody waited.
 
     Args:
         answered: the task's future.

@@ -6,7 +6,8 @@ connection meanwhile, so no other thread may write to one (``Connection.in_set``
 ``BlockingRequest`` (``threads``) is the definition of what is right, and goes on where something is
 out of the ordinary.
 
-* A set is made of the connections of a request that left none with something to do (``form``).
+* When a request ends and nothing is left to do on any of its connections, ``form`` makes a set of
+  them.
 * A node may owe replies to earlier requests of the set. Each of them is expected as bytes, too. A
   set whose last nodes have not replied is kept for the undo of that grant, which goes behind it,
   and then serves others; a node that owes a reply is written to, and not waited for. The set ends
@@ -131,7 +132,7 @@ class Exchange:
         return True
 
     def wait(self, seconds: float, needed: int) -> bool:
-        """Wait until the node may have replied after which so few are missing; read what has come.
+        """Sleep until a missing node beyond the first ``needed - 1`` has replied; read from all.
 
         Each waking costs as much as many a reply, see ``BlockingRequest``. Return whether one came.
         """
@@ -353,7 +354,8 @@ class ConnectionSet:
     def is_undone(self) -> bool:
         """Whether each grant with a late reply is followed by its undo.
 
-        A node owes the last request if it owes any, and only an undone grant is followed by others.
+        One node tells: a node that owes any reply owes the last one, and a set whose grant is not
+        undone takes no other request.
         """
         late = next(iter(self.late.values()), None)
         return late is None or late[-1].request.command in UNDO

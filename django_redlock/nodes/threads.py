@@ -2,12 +2,12 @@
 
 By a set (``sets``), while all is as usual: one write to each node, one poll, and replies that are
 compared by bytes; the usual reply of a majority decides a grant and a release. Everything else is
-what ``BlockingRequest`` does, which takes over in the middle: a reply other than usual, none from a
-majority for a quarter of the node timeout, a connection that is lost or does not take the request,
-and an interruption.
+what ``BlockingRequest`` does. It takes over the request of a set on an unusual reply, where no
+majority has replied within a quarter of the node timeout, on a connection that is lost or does not
+take the request, and on an interruption.
 
 A ``BlockingRequest`` gathers connections, writes to all, listens, and gives them back. The request
-is packed once and written to every node; then the replies are read as they arrive, until the
+is packed once and written to every node; then the replies are read, in few wakings, until the
 collector (``round``) says that it is enough, or the node timeout has passed. A node that has not
 replied by then costs nothing: its reply stays owed on its connection, and the next request on that
 connection reads it first.
@@ -302,9 +302,9 @@ class BlockingRequest:
     def _ready(self, end: float, *, lingering: bool) -> list[tuple[int, int]]:
         """The connections with something to read, once that may be enough; none: it is too late.
 
-        Each waking costs as much as many an answer. Of so many more answers that are needed one
-        at least comes from any set that leaves fewer of the nodes out: so the sleep is over when
-        the last nodes that were written to begin to answer.
+        Each waking costs as much as many a reply. Of any ``needed`` replies one at least comes from
+        outside the first ``needed - 1`` nodes. So the sleep lasts until one of the others, which
+        were written to last, has something to read.
         """
         collector, unheard = self.collector, self.collector.unheard
         if lingering and collector.undoing:
@@ -467,8 +467,8 @@ class Threads:
     def _listen(self, exchange: Exchange) -> None:
         """Read until it is enough, or something is unusual; wait for late ones as a request does.
 
-        A release waits a moment for each node that is prompt: at first for the last one that was
-        written to, for the others have replied then.
+        A release waits a moment for every prompt node. It sleeps until the node replies that was
+        written to last: by then the others have usually replied.
         """
         start, now = exchange.start, exchange.start
         end = start + SOON * self.timeout
