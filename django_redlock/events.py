@@ -180,7 +180,7 @@ TaskWatcher: TypeAlias = Callable[[TaskEvent], object]
 Arrival: TypeAlias = Callable[[], object]
 
 # Dictionaries without values: a listener is added, or removed, in one step, which needs no lock and
-# which no signal handler can divide. Who tells makes a tuple of them first, in one step as well.
+# which no signal handler can divide. An event is told to a tuple of them, made in one step as well.
 _listeners: Final[dict[EventKind, dict[Listener, None]]] = {kind: {} for kind in EventKind}
 node_watchers: Final[dict[Watcher, None]] = {}
 _task_watchers: Final[dict[TaskOutcome, dict[TaskWatcher, None]]] = {

@@ -207,12 +207,13 @@ def carried(task: Task | None, mode: str, *, is_copy: bool) -> Iterator[Carried]
     A message that was sent again for later, or goes back to the broker, keeps it.
 
     Args:
+        task: None: there is no message, see ``Delivery.has_message``.
         is_copy: whether the message may have had an earlier run.
     """
-    mark = None
-    if task is not None and not (task.request.called_directly or task.request.is_eager):
-        mark = mark_in(task.request.headers)
-    brought = Carried(mark, mode, copy_of=task.request.id if task is not None and is_copy else "")
+    mark, copy_of = None, ""
+    if task is not None:
+        mark, copy_of = mark_in(task.request.headers), task.request.id if is_copy else ""
+    brought = Carried(mark, mode, copy_of=copy_of)
     try:
         yield brought
     except Retry:

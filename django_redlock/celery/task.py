@@ -156,7 +156,8 @@ def _decorate(
         delivery = Delivery(task, plan)
         wait = RunWait(budget if delivery.has_message else None)
         run_name = delivery.run_name
-        with carried(task, plan.mode, is_copy=delivery.is_copy) as mark:
+        sent = task if delivery.has_message else None
+        with carried(sent, plan.mode, is_copy=delivery.is_copy) as mark:
             own = template.using(
                 label=delivery.label,
                 wait=wait.seconds,

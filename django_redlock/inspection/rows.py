@@ -1,8 +1,8 @@
 """Rows, sentences and documents of what was found: made once, for the commands and the admin page.
 
 A row is a dictionary of texts; each face shows the columns that it has room for. Here every text
-that comes from a node, a client or the settings passes through ``printable``: whoever can name a
-lock chooses it.
+that comes from a node, a client or the settings passes through ``printable``: a client that may
+name a lock chooses such a text.
 
 A new field of a node is an entry in ``node``, with its column in ``STATUS_COLUMNS`` or
 ``CHECK_COLUMNS``, and one in ``_node_values``, with its key in ``STATUS_KEYS`` or ``CHECK_KEYS``.

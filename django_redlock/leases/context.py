@@ -29,8 +29,8 @@ Stack: TypeAlias = "tuple[weakref.ref[Lease], ...]"
 # The running code: a task, or a thread by its number. A context may be copied to others.
 Runner: TypeAlias = "weakref.ref[asyncio.Task[object]] | int"
 _stack: contextvars.ContextVar[Stack] = contextvars.ContextVar("redlock_leases", default=())
-# Who took a lease last in this context, and what the context had before that one's first: a word
-# for each lease would make all of them larger.
+# The task or thread that took a lease last in this context, and what the context had before its
+# first lease. A note in each lease would make all of them larger.
 _last: contextvars.ContextVar[tuple[Runner, Stack]] = contextvars.ContextVar(
     "redlock_last", default=(0, ())
 )

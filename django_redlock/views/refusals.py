@@ -205,8 +205,8 @@ def note_view(request: Any) -> None:
 def note_single_flight(request: Any) -> None:
     """Note the same, unless the view has begun before.
 
-    Who holds a lock already may be a view that calls another one, or a middleware: then the
-    leases count from the start of the request.
+    The holder of a lease at this moment may be a view that calls another one, or a middleware.
+    Then the leases count from the start of the request.
     """
     inner = _djangos(request)
     if not hasattr(inner, _BEGAN) and not (context.leases() and _started(inner)):

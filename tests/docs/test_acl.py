@@ -153,7 +153,7 @@ def test_the_acl_line_suffices_to_wait(confined):
             redlock("acl:wait").acquire(wait=0.2)
         taken[0].release()
         eventually(lambda: not blocked())
-        for admin in admins:  # as after a release for somebody who has gone since
+        for admin in admins:  # as after a release that woke a waiter which has gone since
             admin.set("redlock:lock:acl:claim", "next::", px=3000)
             admin.rpush("redlock:queue:acl:claim", "0" * 32)
         redlock("acl:claim").acquire().release()

@@ -36,7 +36,7 @@ def texts() -> Iterator[str]:
 
 
 def test_each_text_of_the_page_is_one_of_the_package():
-    """Who has read an error, a log line or a status finds it on the page, word by word."""
+    """The package says each error, log line and status that the page quotes, word by word."""
     said = "\n".join(" ".join(re.sub(r"{[^}]*}|%\S", "…", each).split()) for each in texts())
     assert len(quoted()) > 30
     parts = [part.strip() for text in set(quoted()) - COMPOSED for part in text.split("…")]

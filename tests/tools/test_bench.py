@@ -202,7 +202,8 @@ def nodes() -> Iterator[EmbeddedNodes]:
 def by_hand(nodes, monkeypatch) -> Iterator[Callable[[], WaitingSockets]]:
     """Make callers with sockets of their own, who are woken and do not look meanwhile.
 
-    Who looks goes to the end of the queue, and who is late for a reservation is overtaken.
+    A caller that looks goes to the end of the queue; one that is late for its reservation is
+    overtaken.
     """
     monkeypatch.setattr(waiting_sockets, "LOOK", 20.0)
     monkeypatch.setattr(waiting_sockets, "NEWS", 60_000)

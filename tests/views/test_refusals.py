@@ -162,7 +162,7 @@ def test_a_lease_that_lives_a_moment_does_not_send_clients_away():
     ],
 )
 def test_who_gets_json(request_, is_json):
-    """Who prefers it; and who asks for no page, and sends JSON or talks to a framework for APIs."""
+    """A client that prefers JSON; and one that asks for no page, and sends JSON."""
     response = refused(request_)
     expected = "application/problem+json" if is_json else "text/html; charset=utf-8"
     assert response.headers["Content-Type"] == expected

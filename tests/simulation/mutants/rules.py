@@ -304,7 +304,7 @@ def taking_the_smallest(_: object) -> Callable[..., Steps[Any]]:
 
 
 def raising_by_one(real: Callable[..., Steps[Any]]) -> Callable[..., Steps[Any]]:
-    """Take the token, whoever acknowledged the raise."""
+    """Take the token, however few nodes have acknowledged the raise."""
 
     def token(policy: Policy, target: LockKeys, nonce: str, votes: Sequence[Vote]) -> Steps[Any]:
         steps, value, asked = real(policy, target, nonce, votes), None, 0

@@ -47,7 +47,7 @@ WAITING: Final = (
     ),
     mutant(
         "jumps-the-queue",
-        "Anybody takes a name that is kept for who is woken.",
+        "Any client takes a name that is reserved for the waiter that is woken.",
         "queued",
         120,
         (
