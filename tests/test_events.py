@@ -233,7 +233,6 @@ def test_nobody_is_told_of_nodes_for_nobody(nobody, patient_nodes, monkeypatch):
     """With nobody watching the nodes, their answers go where they went before."""
     with redlock("name"):
         pass
-    monkeypatch.delattr("django_redlock.nodes.round.timed")
     monkeypatch.delattr("django_redlock.nodes.round.tell")
     with redlock("name"):
         pass

@@ -198,12 +198,10 @@ class Acquire(NamesRequest):
         )
 
 
-def number_in(data: bytes, beginning: bytes) -> int:
-    """Return the number in a whole reply to ``Acquire`` that begins so; 0: it is another reply."""
-    end = len(beginning) + DIGITS
-    if len(data) != end + 2 or data[end:] != b"\r\n" or not data.startswith(beginning):
-        return 0
-    return grant_number(data[end - DIGITS : end])
+def number_at(data: bytes, pos: int) -> int:
+    """Return the number that ends a reply to ``Acquire`` and begins at ``pos``; 0: it is none."""
+    end = pos + DIGITS
+    return grant_number(data[pos:end]) if data[end : end + 2] == b"\r\n" else 0
 
 
 @message
@@ -280,6 +278,14 @@ class Extend(Request):
     @property
     def count(self) -> int:
         return len(self.leases)
+
+    def usual_reply(self) -> bytes:
+        ones = ":1\r\n" * len(self.leases)
+        usual = f"$4\r\nKEPT\r\n*{len(self.leases)}\r\n{ones}*0\r\n"
+        return f"*4\r\n$32\r\n{self.nonce}\r\n{usual}".encode()
+
+    def usual_vote(self, node: str) -> Vote:
+        return Vote(node, YES, result=Kept([1] * len(self.leases), []))
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         if (items := items_of(self, reply, 2)) is None:
@@ -377,11 +383,6 @@ def freed(node: str, woken: int) -> Vote:
     return Vote(node, YES, result=woken or None)
 
 
-def waking_reply(usual: bytes) -> bytes:
-    """Return the reply to a release that woke one waiter, by that of one which woke nobody."""
-    return usual[: -len(b"0\r\n")] + b"1\r\n"
-
-
 @message
 class Rest(NamesRequest):
     """Release the names, which stay taken for a while: for a lock with ``min_hold``."""
@@ -417,9 +418,12 @@ class Complete(NamesRequest):
 
     command = Command.COMPLETE
     done = b"RECORDED"
-    usual = "$8\r\nRECORDED\r\n:1\r\n"
 
     life: int
+
+    def usual_reply(self) -> bytes:
+        count = len(self.target.names)
+        return f"*3\r\n$32\r\n{self.nonce}\r\n$8\r\nRECORDED\r\n:{count}\r\n".encode()
 
     def wire(self) -> Wire:
         return (self.target.held, *self.target.keys), (str(self.life), *self.target.names)

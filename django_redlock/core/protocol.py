@@ -157,7 +157,7 @@ class Request:
 
     command: ClassVar[Command]
     done: ClassVar[bytes]  # the outcome in a reply that is a YES
-    usual: ClassVar[str] = ""  # what nearly every reply about one name is, behind the nonce
+    usual: ClassVar[str] = ""  # what nearly every reply is, behind the nonce; see ``usual_reply``
 
     nonce: str
     decided: Callable[[Votes], bool]
@@ -198,8 +198,16 @@ class Request:
         raise NotImplementedError
 
     def usual_reply(self) -> bytes:
-        """Return the bytes of nearly every reply; to ``Acquire``, how they begin."""
-        return f"*3\r\n${len(self.nonce)}\r\n{self.nonce}\r\n{self.usual}".encode()
+        """Return the bytes of nearly every reply, a YES; to ``Acquire``, how they begin.
+
+        A majority of them decides. b"": there is no such reply.
+        """
+        usual = self.usual
+        return f"*3\r\n$32\r\n{self.nonce}\r\n{usual}".encode() if usual else b""
+
+    def usual_vote(self, node: str) -> Vote:
+        """Return the vote in ``usual_reply``; not for ``Acquire``."""
+        return Vote(node, Answer.YES)
 
     def later(self, seconds: float) -> Request:  # noqa: ARG002 - ``Rest`` needs it
         """Return an undo as it is sent when so many seconds have passed."""

@@ -7,8 +7,7 @@ the requests without a reply: a caller that reads for a later one settles the ea
 A reply that does not echo its request's nonce means that the stream is out of step (an exception
 from a signal handler can do that): it is no vote, and the connection is closed.
 
-The first half of this module is the request on the wire: its bytes, its caller, and what is called
-with the vote.
+The first half of this module is the request on the wire: its bytes, and who hears the vote.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final
 
 import hiredis
 
@@ -32,7 +31,6 @@ from . import admission, faults, replies, scripts
 from .faults import complaint
 
 if TYPE_CHECKING:
-    from asyncio import Future
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
@@ -45,140 +43,103 @@ if TYPE_CHECKING:
 NO_EPOCH: Final = b"$0\r\n\r\n"  # the empty last argument of a grant or heal: each connection's own
 
 
-class Asker:
-    """The caller of a request: whether votes still count, and how to send the request again.
+class OnWire:
+    """A request that was written to a node, or is about to be, and what its reply is for.
+
+    ``Connection.owed`` keeps them in the order of the replies. ``round.Round`` is the request of
+    one caller to several nodes.
 
     Attributes:
-        ask: the request.
-        packed: its bytes for every node; b"" where they differ.
-        start: ``time.monotonic`` when it was sent.
-        over: whether the caller has heard enough, or was interrupted.
-
-    Args:
-        waiting: tells whether the caller waits, who may be cancelled; None where it cannot be.
-    """
-
-    __slots__ = ("_waiting", "ask", "over", "packed", "start")
-
-    def __init__(
-        self,
-        ask: Request,
-        start: float,
-        waiting: Future[Any] | None = None,
-        *,
-        packed: bytes | None = None,
-    ) -> None:
-        self.ask = ask
-        if packed is None:
-            packed = b"" if ask.each is not None else pack(ask, 0)
-        self.packed = packed
-        self.start = start
-        self.over = False
-        self._waiting = waiting
-
-    def leave(self) -> None:
-        """Note that no vote counts any more."""
-        self.over, self._waiting = True, None  # a task's future would keep its loop
-
-    @property
-    def gone(self) -> bool:
-        """Tell whether no vote counts any more."""
-        return self.over or (self._waiting is not None and self._waiting.done())
-
-    @property
-    def until(self) -> float:
-        """Return the ``time.monotonic`` from which the keys that this undo deletes have expired."""
-        return self.start + self.ask.lasts
-
-    def again(self, hear: Callable[[int, Vote], object], now: float) -> PendingReply:
-        """Return an undo to be sent (again) now; a name that it leaves taken is free no later."""
-        ask = self.ask.later(now - self.start)
-        return PendingReply(ask.command, ask.nonce.encode(), hear, now, pack(ask, 0), self)
-
-
-class Owed(Protocol):
-    """What a connection keeps of a request until the reply comes; see ``PendingReply``."""
-
-    @property
-    def command(self) -> Command:
-        """The script."""
-
-    @property
-    def nonce(self) -> bytes:
-        """What the reply echoes."""
-
-    @property
-    def hear(self) -> Callable[[int, Vote], object]:
-        """What is called with the node's place and the vote."""
-
-    @property
-    def since(self) -> float:
-        """The ``time.monotonic`` when it was sent."""
-
-    @property
-    def packed(self) -> bytes:
-        """Its bytes."""
-
-    @property
-    def asker(self) -> Asker | None:
-        """The caller."""
-
-    @property
-    def said(self) -> object:
-        """The earlier reply of another node; one that equals it is the same vote. (): none."""
-
-    def hear_again(self, place: int) -> None:
-        """Note that the node at this place replied what is in ``said``."""
-
-    def vote_in(self, label: str, answer: object) -> Vote | None:
-        """Return the vote in a reply of the node with this label; None: it is to something else."""
-
-    def alone(self) -> PendingReply:
-        """Return the request as a tuple, to be sent once more or to be heard by another."""
-
-
-class PendingReply(NamedTuple):
-    """A request that has no reply yet.
-
-    Attributes:
-        hear: called once, with the node's place and the vote.
+        command: the script, or the command that is none.
+        nonce: what the reply echoes.
         since: ``time.monotonic`` when it was sent.
-        packed: the request's bytes, as ``pack`` made them.
-        asker: the caller; None if the request is not one of the algorithm.
-        said: nothing: each reply is looked at.
+        packed: its bytes.
+        usual: a reply of these bytes needs no other look; b"" as long as none is known.
+        count: how many names, or leases, the reply may tell of.
+        until: of an undo, the ``time.monotonic`` from which the keys that it deletes have expired.
+        gone: whether nobody waits for the vote.
     """
 
     command: Command
     nonce: bytes
-    hear: Callable[[int, Vote], object]
     since: float
     packed: bytes
-    asker: Asker | None = None
-    said: tuple[()] = ()
+    usual = b""
+    count = 1
+    until = -math.inf
+    gone = False
 
-    def vote_in(self, label: str, answer: object) -> Vote | None:
+    def learn(self, data: bytes, pos: int) -> bytes:  # noqa: ARG002 - for a grant
+        """Return the usual reply, if the one that begins there is the first that shows it."""
+        return b""
+
+    def hear(self, place: int, vote: Vote) -> None:
+        """Take the vote of the node at this place."""
+
+    def hear_usual(self, place: int) -> None:
+        """Take the usual reply of the node at this place."""
+
+    def keep(self, place: int) -> None:
+        """Have the node's next connection carry the undo that this one has not carried out."""
+
+    def vote_in(self, label: str, reply: object) -> Vote | None:
         """Return the vote in a reply of the node with this label; None: it is to something else."""
-        if self.asker is None:
-            return replies.plain_vote(self.command, label, self.nonce, answer)
-        return replies.vote(self.asker.ask, label, self.nonce, answer)
+        raise NotImplementedError
 
-    def hear_again(self, place: int) -> None:
-        """Never called: no reply equals ``said``."""
+
+class PlainCommand(OnWire):
+    """A command that is no script of the algorithm.
+
+    Args:
+        hear: called once, with the node's place and the vote.
+    """
+
+    def __init__(
+        self, command: Command, nonce: bytes, packed: bytes, hear: Callable[[int, Vote], object]
+    ) -> None:
+        self.command, self.nonce, self.packed = command, nonce, packed
+        self.since = time.monotonic()
+        self.hear = hear  # type: ignore[method-assign,assignment] # it has no other behaviour
+
+    def vote_in(self, label: str, reply: object) -> Vote | None:
+        return replies.plain_vote(self.command, label, self.nonce, reply)
+
+
+class SentAgain(OnWire):
+    """A request that is sent to one node by other bytes, or later, than to the others.
+
+    Args:
+        mute: whether nobody is to hear the vote.
+    """
+
+    def __init__(self, first: OnWire, packed: bytes, since: float, *, mute: bool = False) -> None:
+        self.command, self.nonce, self.count, self.until = (
+            first.command,
+            first.nonce,
+            first.count,
+            first.until,
+        )
+        self.packed, self.since = packed, since
+        self._first, self._mute = first, mute
 
     @property
-    def asked(self) -> int:
-        """Return how many names, or leases, the request is about."""
-        return 1 if self.asker is None else self.asker.ask.count
+    def gone(self) -> bool:  # type: ignore[override] # as long as the first one is
+        return self._mute or self._first.gone
 
-    def alone(self) -> PendingReply:
-        """Return the request itself."""
-        return self
+    def hear(self, place: int, vote: Vote) -> None:
+        if not self._mute:
+            self._first.hear(place, vote)
+
+    def keep(self, place: int) -> None:
+        self._first.keep(place)
+
+    def vote_in(self, label: str, reply: object) -> Vote | None:
+        return self._first.vote_in(label, reply)
 
 
-def undoing_until(owed: Iterable[Owed]) -> float:
+def undoing_until(owed: Iterable[OnWire]) -> float:
     """Return the ``time.monotonic`` until which the reply to an undo is of interest."""
-    undoing = [each.asker for each in tuple(owed) if each.command in UNDO]
-    return max((asker.until for asker in undoing if asker is not None), default=-math.inf)
+    return max([each.until for each in tuple(owed)], default=-math.inf)
 
 
 def nobody(place: int, vote: Vote) -> None:
@@ -205,7 +166,7 @@ def packed(*parts: str | int) -> bytes:
     return whole
 
 
-def parts(every: Iterable[Owed]) -> list[bytes]:
+def parts(every: Iterable[OnWire]) -> list[bytes]:
     """Return the bytes of requests in the pieces between which each node's epoch belongs."""
     pieces: list[bytes] = []
     piece: list[bytes] = []
@@ -220,23 +181,23 @@ def parts(every: Iterable[Owed]) -> list[bytes]:
     return pieces
 
 
-def by_digest(owed: Owed) -> bool:
+def by_digest(owed: OnWire) -> bool:
     """Tell whether the request names its script by the digest, not by the text."""
     return owed.packed.split(b"\r\n", 3)[2] == b"EVALSHA"
 
 
-def in_full(owed: Owed) -> PendingReply:
+def in_full(owed: OnWire) -> SentAgain:
     """Return the request with the text of its script in place of the digest, to be sent now."""
     text = scripts.TEXT[owed.command].encode()
     count, _, _, _, _, rest = owed.packed.split(b"\r\n", 5)
     whole = b"%b\r\n$4\r\nEVAL\r\n$%d\r\n%b\r\n%b" % (count, len(text), text, rest)
-    return owed.alone()._replace(packed=whole, since=time.monotonic())
+    return SentAgain(owed, whole, time.monotonic())
 
 
-def load(command: Command, hear: Callable[[int, Vote], object]) -> PendingReply:
-    """Return the request that gives a node the script of ``command``, to be sent now."""
+def load(command: Command, hear: Callable[[int, Vote], object]) -> PlainCommand:
+    """Return the request that gives a node the script of ``command``."""
     data = packed("SCRIPT", "LOAD", scripts.TEXT[command])
-    return PendingReply(Command.LOAD, b"", hear, time.monotonic(), data)
+    return PlainCommand(Command.LOAD, b"", data, hear)
 
 
 class OneAtATime:
@@ -290,9 +251,9 @@ class Connection:
             only an undo may still use it; else 0.
         looped: whether an event loop has it, and sends later what the socket does not take at once.
         in_set: whether a ``ConnectionSet`` has it, which alone writes to it.
-        undone: called with the asker of each undo that the node has not carried out.
         unsent: bytes that are still to be sent; reading sends them, too.
         backlog: bytes of requests without a reply.
+        incomplete: bytes of a reply that has not come as a whole.
     """
 
     def __init__(
@@ -322,16 +283,15 @@ class Connection:
         self.heard, self.excused = -math.inf, math.nan
         self.guarded = guard_left > 0
         self.votes_from = self.opened + guard_left if guard_left > 0 else -math.inf
-        self.owed: deque[Owed] = deque()
+        self.owed: deque[OnWire] = deque()
         self.fault: Reason | None = None
         self.spoiled, self.looped, self.in_set, self._sending = 0.0, False, False, False
-        self.undone: Callable[[Asker], object] | None = None
         self.tls = isinstance(self.socket, ssl.SSLSocket)
         self._using = threading.RLock() if self.tls else contextlib.nullcontext()
         self._stream = OneAtATime(self.socket, self._using) if self.tls else self.socket
         self._reader = replies.Reader()
         self._unsent: list[bytes] = []
-        self.unsent = self.backlog = self._incomplete = 0
+        self.unsent = self.backlog = self.incomplete = 0
         self._unasked = False  # whether nothing of what is in owed has been sent yet
         self._loading: set[Command] = set()
         self._writing = threading.RLock()  # re-entrant: a signal handler may lock, too
@@ -346,7 +306,7 @@ class Connection:
             return 0.0
         return now - max(since, self.heard)
 
-    def put(self, owed: Owed) -> bool:
+    def put(self, owed: OnWire) -> bool:
         """Queue a request, to be sent by ``flush``; return False if there is no room for it."""
         packed, size = owed.packed, len(owed.packed)
         if owed.command in WITH_EPOCH:
@@ -354,7 +314,7 @@ class Connection:
         with self._writing:
             return self._note((owed,), packed, size)
 
-    def send_all(self, owed: Sequence[Owed], parts: Sequence[bytes], size: int) -> bool:
+    def send_all(self, owed: Sequence[OnWire], parts: Sequence[bytes], size: int) -> bool:
         """Send these requests without waiting, or none of them; see ``pending.parts``."""
         with self._writing:
             if not self._note(owed, self.epoch.join(parts), size):
@@ -362,8 +322,10 @@ class Connection:
             self.flush()
         return True
 
-    def _note(self, owed: Sequence[Owed], packed: bytes, size: int) -> bool:
-        if self.fault or self.in_set or self._sending or not has_room(self, owed[0], size):
+    def _note(self, owed: Sequence[OnWire], packed: bytes, size: int) -> bool:
+        if self.fault or self.in_set or self._sending:
+            return False
+        if self.backlog and not has_room(self, owed[0], size):
             return False
         more, more_bytes = (packed,), len(packed)
         # No call from here on: a signal handler may write, too, and all must leave in this order.
@@ -384,50 +346,38 @@ class Connection:
             self.in_set = not (busy or self.guarded or self.tls)
         return self.in_set
 
-    def note(self, owed: Owed) -> None:
-        """Note a request that a ``ConnectionSet`` has sent, or was sending."""
-        with self._writing:
-            self.owed.append(owed)
-            self.backlog, self.heard = self.backlog + len(owed.packed), self.answered
-
     def flush(self) -> bool:
         """Send what the socket takes without waiting; return whether that was all."""
         with self._writing:
             if self._sending or self.fault or not self._unsent:
                 return not self._sending  # a signal handler's call, in the middle of another one
             self._sending = True
+            data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
             try:
-                return self._send_unsent()
+                sent = self._stream.send(data)
+                if sent and self._unasked:
+                    self._unasked, self.heard = False, time.monotonic()
+                self._unsent = [data[sent:]] if sent < len(data) else []
+                self.unsent = len(data) - sent
+            except BUSY:
+                self._unsent = [data]
+            except OSError as error:
+                self._unsent, self.unsent = [], 0
+                if not self.looped:  # else reading tells as well, and in the loop's own thread
+                    self.close(faults.lost(error))
             finally:
                 self._sending = False
-
-    def _send_unsent(self) -> bool:
-        data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
-        try:
-            sent = self._stream.send(data)
-        except BUSY:
-            sent = 0
-        except OSError as error:
-            self._unsent, self.unsent = [], 0
-            if not self.looped:  # else reading tells as well, and in the loop's own thread
-                self.close(faults.lost(error))
-            return True
-        if sent and self._unasked:
-            self._unasked, self.heard = False, time.monotonic()
-        self._unsent, self.unsent = [data[sent:]] if sent < len(data) else [], len(data) - sent
-        return not self.unsent
+            return not self.unsent
 
     def disown(self, why: Reason) -> None:
         """Give an unknown vote to each request without a reply; a late reply is not heard."""
         with self._writing:
-            unheard = deque[Owed](each.alone()._replace(hear=nobody) for each in self.owed)
+            unheard = deque[OnWire](SentAgain(o, o.packed, o.since, mute=True) for o in self.owed)
             owed, self.owed = self.owed, unheard
         for each in owed:
             each.hear(self.place, Vote(self.label, Answer.UNKNOWN, reason=why))
-            if each.asker is not None:
-                each.asker.leave()
 
-    def send(self, owed: Owed) -> bool:
+    def send(self, owed: OnWire) -> bool:
         """Send a request without waiting; return False if it cannot arrive whole."""
         with self._writing:
             taken = self.put(owed)
@@ -453,26 +403,37 @@ class Connection:
         """Settle the replies in what was read; nothing is the end of the connection."""
         if not data:
             self.close(faults.ENDED_BY_NODE)
+        owed, pos = self.owed, 0
+        while owed and not self.incomplete:
+            # Nearly every reply is the usual one; comparing bytes costs less than parsing them.
+            first = owed[0]
+            usual = first.usual or first.learn(data, pos)
+            if not usual or not data.startswith(usual, pos):
+                break
+            self.heard = self.answered = time.monotonic()
+            pos += len(usual)
+            self.backlog -= len(owed.popleft().packed)
+            first.hear_usual(self.place)
+        if pos < len(data):
+            self._parse(data[pos:])
+
+    def _parse(self, data: bytes) -> None:
+        """Settle the replies in what was read, whatever they are."""
         try:
             self._reader.feed(data)
-            self._incomplete += len(data)
-            now, gets = time.monotonic(), self._reader.gets
+            self.incomplete += len(data)
+            gets = self._reader.gets
             while not self.fault and (answer := gets()) is not False:
-                self._incomplete = 0
-                self.heard = self.answered = now
-                if self.owed and answer == self.owed[0].said:  # as nearly always, of tasks
-                    usual = self.owed.popleft()
-                    self.backlog -= len(usual.packed)
-                    usual.hear_again(self.place)
-                else:
-                    self._settle(answer)
+                self.incomplete = 0
+                self.heard = self.answered = time.monotonic()
+                self._settle(answer)
         except hiredis.ProtocolError:
             self.close(replies.NOT_REDIS)
         except replies.Malformed as error:
             self.close(error.reason)
-        if self._incomplete > replies.ANSWER:
-            asked = self.owed[0].alone().asked if self.owed else 0
-            if self._incomplete > replies.ANSWER + replies.ROOM * asked:
+        if self.incomplete > replies.ANSWER:
+            asked = self.owed[0].count if self.owed else 0
+            if self.incomplete > replies.ANSWER + replies.ROOM * asked:
                 self.close(replies.TOO_LONG)
 
     def _settle(self, answer: object) -> None:
@@ -492,25 +453,30 @@ class Connection:
             vote = Vote(self.label, Answer.UNKNOWN, reason=self.fault)
         if vote.reason is EMPTIED:
             self.close(EMPTIED)
-        if vote.answer is Answer.UNKNOWN:
-            self._not_undone(owed)
+        if vote.answer is Answer.UNKNOWN and owed.command in UNDO:
+            owed.keep(self.place)
         owed.hear(self.place, vote)
 
-    def _send_in_full(self, owed: Owed) -> bool:
+    def _send_in_full(self, owed: OnWire) -> bool:
         """Send a request again, with the text of the script that the node forgot (SCRIPT FLUSH)."""
         # Not where nobody waits: a grant would come behind its undo. But an undo, always.
-        if owed.command in UNDO or not (owed.asker is None or owed.asker.gone):
-            return self.send(in_full(owed)) or bool(self.fault)  # closed: its caller was told
-        if (command := owed.command) not in self._loading:
-            self._loading.add(command)
-            self.send(load(command, lambda *_: self._loading.discard(command)))
-        return False
+        in_set, self.in_set = self.in_set, False  # who reads a set's connection may write to it
+        try:
+            if owed.command in UNDO or not owed.gone:
+                return self.send(in_full(owed)) or bool(self.fault)  # closed: its caller was told
+            if (command := owed.command) not in self._loading:
+                self._loading.add(command)
+                self.send(load(command, lambda *_: self._loading.discard(command)))
+            return False
+        finally:
+            self.in_set = in_set
 
     def close(self, fault: Reason) -> None:
         """Close the connection; each request without a reply gets an unknown vote."""
         self.fault = self.fault or fault
         for owed in drain(self.owed.popleft):
-            self._not_undone(owed)
+            if owed.command in UNDO:
+                owed.keep(self.place)
             owed.hear(self.place, Vote(self.label, Answer.UNKNOWN, reason=self.fault))
         with self._using:
             if self.looped:  # the loop must forget the socket's number before it is closed
@@ -519,15 +485,9 @@ class Connection:
             else:
                 self._connection.disconnect()
 
-    def _not_undone(self, owed: Owed) -> None:
-        if owed.command in UNDO and owed.asker is not None and self.undone is not None:
-            self.undone(owed.asker)
 
-
-def has_room(connection: Connection, owed: Owed, size: int) -> bool:
-    """Tell whether a connection takes a request of so many bytes."""
-    if not connection.backlog:
-        return True
+def has_room(connection: Connection, owed: OnWire, size: int) -> bool:
+    """Tell whether a connection that owes replies takes a request of so many bytes."""
     undoing = owed.command in UNDO
     room = UNDO_BACKLOG if undoing else BACKLOG
     if connection.backlog + size <= (LOOP_BACKLOG if connection.looped else room):

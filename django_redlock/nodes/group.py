@@ -59,9 +59,11 @@ class NodeGroup:
             for place, address in enumerate(addresses)
         )
         self._threads = Threads(self.nodes, timeout)
-        self._loops = Loops(self.nodes, timeout, self._threads.sets.give_up)
+        self._loops = Loops(self.nodes, timeout, self._threads.sets)
         self.ask, self.aask = self._threads.ask, self._loops.ask
-        self._waiters = Waiters(NodePlaces(self.nodes, self._loops.put, timeout), timeout)
+        self._waiters = Waiters(
+            NodePlaces(self.nodes, self._loops.put, self._threads.sets, timeout), timeout
+        )
         self.queue, self.aqueue = self._waiters.queue, self._waiters.aqueue
         _ALL.add(self)
 

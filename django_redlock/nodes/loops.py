@@ -1,4 +1,6 @@
-"""The requests of the tasks of event loops, over connections that all tasks of a loop share.
+"""Put the requests of tasks to the nodes: the driver for event loops.
+
+All tasks of a loop share its connections.
 
 Asking is a plain call: when it returns, the request is in the streams, behind whatever it must not
 overtake, or in the batch that goes there before anything else of this loop. So a task that is
@@ -10,8 +12,8 @@ A loop borrows its connections from the process's ``Node`` and returns them when
 loops that come and go (``async_to_sync``, test clients) connect no more often than threads do.
 Connecting itself, redis-py's blocking handshake, happens in a thread.
 
-While all nodes are well, the requests of a tick are one ``RequestBatch``. Anything else is an
-``AsyncRequest``. The same ``TaskCollector`` decides in both.
+A ``Batch`` has the rounds that were begun together: while all nodes are well, those of one tick;
+else one alone, which may wait for a node to be connected.
 """
 
 from __future__ import annotations
@@ -30,22 +32,24 @@ from django_redlock.core.protocol import UNDO, Command
 from django_redlock.core.reasons import ReasonCode, because
 
 from .background import Listening, PerLoop
-from .connection import close_as_silent, nobody, parts, silence
+from .connection import close_as_silent, parts, silence
 from .faults import GUARD_OVER, INTERRUPTED, TAKES_NO_MORE, no_answer
-from .round import LINGER, OVER, PATIENCE, TaskCollector
+from .node import Undo
+from .round import OVER, PATIENCE, Round
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from django_redlock.core.protocol import Request, Vote
     from django_redlock.core.reasons import Reason
 
-    from .connection import Connection, Owed, PendingReply
+    from .connection import Connection, OnWire
     from .node import ConnectAttempt, Node
     from .round import Verdict
+    from .sets import ConnectionSets
 
 
-Timer: TypeAlias = list[Any]  # when; which of those; the request, or None when it is over
+Timer: TypeAlias = list[Any]  # when; which of those; the batch, or None when it is over
 
 FEW: Final = 1024  # timers that are not worth tidying
 LATE: Final = 1.0  # seconds after which what the loop was to be told of was interrupted …
@@ -58,22 +62,21 @@ class Loops:
 
     Args:
         timeout: the node timeout, in seconds.
-        give_up: called with the nonce of a grant, whose undo or heal goes over a loop's
-            connections: a thread may have acquired, and keep connections that owe a reply to the
-            grant.
+        sets: the connections of threads. A loop takes from them where no other is idle; and where a
+            thread has acquired, a set may owe the reply to the grant that a task undoes or heals.
     """
 
-    def __init__(
-        self, nodes: Sequence[Node], timeout: float, give_up: Callable[[str], object]
-    ) -> None:
+    def __init__(self, nodes: Sequence[Node], timeout: float, sets: ConnectionSets) -> None:
         self._nodes = nodes
         self._timeout = timeout
-        self._give_up = give_up
+        self._sets = sets
         self.reset()
 
     def reset(self) -> None:
         """Forget all loops, as a forked child must."""
-        self._connections = PerLoop(partial(LoopConnections, self._nodes, self._timeout))
+        self._connections = PerLoop(
+            partial(LoopConnections, self._nodes, self._timeout, self._sets)
+        )
 
     def close(self) -> None:
         """Have each loop close its idle connections, in its next tick; any thread may call this."""
@@ -92,19 +95,28 @@ class Loops:
         loop = asyncio.get_running_loop()
         connections = self._connections.of(loop)
         if request.command in UNDO or request.command is Command.HEAL:
-            self._give_up(request.nonce)
+            self._sets.give_up(request.nonce)
         answered: asyncio.Future[list[Vote]] = loop.create_future()
-        collector = TaskCollector(self._nodes, request, self._timeout, answered)
-        if not join(connections, collector, loop):
-            leave(connections)
-            AsyncRequest(connections, collector, answered, loop)
+        asking = Round(self._nodes, request, self._timeout, answered)
+        batch, usual, start = connections.batch, is_usual(asking), asking.start
+        if batch is not None and not (usual and batch.takes(start)):
+            batch.leave()
+            batch = None
+        if batch is None and usual and connections.are_well(start):
+            connections.batch = batch = Batch(connections, start, loop, [*reversed(asking.asked)])
+            loop.call_soon(batch.leave)
+        if batch is not None:
+            batch.add(asking)
+        else:
+            Batch(connections, start, loop).ask(asking)
         return answered
 
-    def put(self, place: int, pending: PendingReply) -> bool:
+    def put(self, place: int, pending: OnWire) -> bool:
         """Send something else over the running loop's connection to a node, if there is one."""
         loop = asyncio.get_running_loop()
         connections = self._connections.of(loop)
-        leave(connections)
+        if connections.batch is not None:
+            connections.batch.leave()
         return connections.by_place[place].put(pending, loop)
 
 
@@ -112,15 +124,17 @@ class LoopConnections:
     """The connections of the event loop that runs where this is made.
 
     Attributes:
-        batch: the requests of this tick that are not in the streams yet.
+        batch: the rounds of this tick that are not in the streams yet.
     """
 
-    def __init__(self, nodes: Sequence[Node], timeout: float) -> None:
+    def __init__(self, nodes: Sequence[Node], timeout: float, sets: ConnectionSets) -> None:
         self.nodes = nodes
         self.timeout = timeout
-        self.by_place = [LoopConnection(self, node, timeout) for node in nodes]
+        self.by_place = [
+            LoopConnection(self, node, place, timeout, sets) for place, node in enumerate(nodes)
+        ]
         self.timers = TimerHeap()
-        self.batch: RequestBatch | None = None
+        self.batch: Batch | None = None
         # An asynchronous generator that is in its body is what a loop closes before it ends.
         self._ending = self._until_shutdown()
         with contextlib.suppress(StopIteration):  # "has yielded"
@@ -148,8 +162,17 @@ class LoopConnections:
 
     def are_well(self, now: float) -> bool:
         """Tell whether there is nothing to be done about any connection before it is used."""
-        for each in self.by_place:  # noqa: SIM110 - a generator costs more
-            if not each.is_well(now):
+        for each in self.by_place:
+            connection, node = each.connection, each.node
+            if (
+                connection is None
+                or connection.fault
+                or connection.guarded
+                or each.silent
+                or node.duplicate_of
+                or node.undos.kept
+                or (connection.owed and connection.silent_for(now) > self.timeout)
+            ):
                 return False
         return True
 
@@ -164,9 +187,7 @@ class LoopConnections:
                 found[place] = connection
         return found
 
-    def put(
-        self, pending: Mapping[int, PendingReply], loop: asyncio.AbstractEventLoop
-    ) -> list[int]:
+    def put(self, pending: Mapping[int, OnWire], loop: asyncio.AbstractEventLoop) -> list[int]:
         """Put requests into the streams; the places whose connection does not take it."""
         return [place for place, one in pending.items() if not self.by_place[place].put(one, loop)]
 
@@ -180,16 +201,21 @@ class LoopConnection:
     Attributes:
         group: all of the loop's connections; they live as long as the loop waits for one of them.
         connection: the connection itself, or None.
+        silent: whether it owes a reply for too long.
     """
 
-    def __init__(self, group: object, node: Node, timeout: float) -> None:
+    def __init__(
+        self, group: object, node: Node, place: int, timeout: float, sets: ConnectionSets
+    ) -> None:
         self.group = group
         self.node = node
         self.timeout = timeout
+        self._place = place
+        self._sets = sets
         self.connection: Connection | None = None
-        self._silent = False
+        self.silent = False
         self._attempt: ConnectAttempt | None = None
-        self._waiting: dict[AsyncRequest, int] = {}  # for a connection; with our place
+        self._waiting: dict[Round, Batch] = {}  # for a connection
         self._flushing = False
         self._flushes = -math.inf  # time.monotonic of the first request that waits for that
         self._blocked = False  # whether the socket takes no more for now
@@ -202,7 +228,7 @@ class LoopConnection:
         connection = self.connection
         if connection is None or connection.fault:
             self._drop(loop)
-            while (taken := self.node.take(now)) is not None:
+            while (taken := self._sets.take(self.node, now)) is not None:
                 taken.read()  # it may have been closed while it was idle …
                 if not taken.fault:
                     taken.read()  # … and the end of it may be behind a last reply
@@ -215,7 +241,7 @@ class LoopConnection:
             if self.connection is None:
                 return None
             if (silent := silence(connection, now, self.timeout)) > self.timeout:
-                self._silent = True
+                self.silent = True
                 self.node.down_reason = no_answer(silent)
                 return None
         elif connection.guarded and now >= connection.votes_from:
@@ -225,19 +251,6 @@ class LoopConnection:
         if self.node.undos.kept:
             self.node.undos.send(partial(self.put, loop=loop), now)
         return connection
-
-    def is_well(self, now: float) -> bool:
-        """Tell whether ``usable`` would return the connection, and do no more."""
-        connection, node = self.connection, self.node
-        return not (
-            connection is None
-            or connection.fault
-            or connection.guarded
-            or self._silent
-            or node.duplicate_of
-            or node.undos.kept
-            or (connection.owed and connection.silent_for(now) > self.timeout)
-        )
 
     def open(self, now: float, loop: asyncio.AbstractEventLoop, *, urgent: bool) -> bool:
         """Begin to connect; whether a connection is on its way."""
@@ -278,7 +291,7 @@ class LoopConnection:
         if self._attempt is attempt:
             self._attempt = None
         if attempt.connection is not None and not attempt.connection.fault:
-            if self.connection is not None and self._silent:
+            if self.connection is not None and self.silent:
                 close_as_silent(self.connection)  # it answers on a new one
             if self.connection is not None and not self.connection.fault:
                 self.node.give(attempt.connection, None, time.monotonic())  # one is enough
@@ -286,11 +299,11 @@ class LoopConnection:
                 self._drop(loop)
                 self._have(attempt.connection, loop)
         waiting, self._waiting = self._waiting, {}
-        for request, place in waiting.items():
-            request.connected(place, self.connection)
+        for asking, batch in waiting.items():
+            batch.connected(asking, self._place, self.connection)
 
     def _have(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
-        self.connection, self._blocked, self._silent = connection, False, False
+        self.connection, self._blocked, self.silent = connection, False, False
         try:
             connection.looped = True
             self.node.check_out(connection)
@@ -320,9 +333,9 @@ class LoopConnection:
 
     def give_back(self) -> None:
         """Return the connection to the process; the loop ends."""
-        for request, place in tuple(self._waiting.items()):
-            self.forgo(request, silent=False)
-            request.collector.keep(place)
+        for asking in tuple(self._waiting):
+            self.forgo(asking, silent=False)
+            asking.entrust(self._place)
         connection = self.connection
         if connection is not None:
             self._drop(asyncio.get_running_loop())
@@ -341,17 +354,17 @@ class LoopConnection:
 
     # -- requests -------------------------------------------------------------------------------
 
-    def wait(self, request: AsyncRequest, place: int) -> None:
-        """Have a request told when there is a connection."""
-        self._waiting[request] = place
+    def wait(self, asking: Round, batch: Batch) -> None:
+        """Have the batch of a round told when there is a connection."""
+        self._waiting[asking] = batch
 
-    def forgo(self, request: AsyncRequest, *, silent: bool) -> None:
+    def forgo(self, asking: Round, *, silent: bool) -> None:
         """Have it wait no longer, for a node that was silent if so."""
-        self._waiting.pop(request, None)
+        self._waiting.pop(asking, None)
         if silent and self._attempt is not None:
             self.node.suspect(self._attempt)
 
-    def put(self, pending: PendingReply, loop: asyncio.AbstractEventLoop) -> bool:
+    def put(self, pending: OnWire, loop: asyncio.AbstractEventLoop) -> bool:
         """Put a request into the stream, to leave with all others of this tick.
 
         In a tick with very many the first leave at once: the node works while we go on.
@@ -370,7 +383,7 @@ class LoopConnection:
 
     def put_all(
         self,
-        owed: Sequence[Owed],
+        owed: Sequence[OnWire],
         parts: Sequence[bytes],
         size: int,
         loop: asyncio.AbstractEventLoop,
@@ -433,124 +446,94 @@ class LoopConnection:
             return
         if connection.unsent and not self._blocked:  # what another thread could not send at once
             self._flush(loop)
-        if self._silent and connection.silent_for(time.monotonic()) <= self.timeout:
-            self._silent, self.node.down_reason = False, None
+        if self.silent and connection.silent_for(time.monotonic()) <= self.timeout:
+            self.silent, self.node.down_reason = False, None
 
 
-# -- requests while all nodes are well -------------------------------------------------------------
+# -- rounds ----------------------------------------------------------------------------------------
 
 
-def join(
-    connections: LoopConnections, collector: TaskCollector, loop: asyncio.AbstractEventLoop
-) -> bool:
-    """Add a request to the batch of this tick; return False if it must take the general way."""
+def is_usual(asking: Round) -> bool:
+    """Return whether a round may join those of its tick: it goes to all nodes alike."""
     if (
-        len(collector.asked) < len(collector.nodes)
-        or collector.request.each is not None
+        len(asking.asked) < len(asking.nodes)
+        or asking.request.each is not None
         or events.node_watchers
-        or (collector.undoing and _may_be_granted_elsewhere(collector))
     ):
         return False
-    batch = connections.batch
-    if batch is not None and not batch.takes(collector.start):
-        batch.leave()
-        batch = None
-    if batch is None:
-        if not connections.are_well(collector.start):
-            return False
-        batch = RequestBatch(connections, collector, loop)
-        connections.batch = batch
-    batch.add(collector)
+    if asking.undoing:  # its grant may be on its way over the connection of a thread, or other loop
+        nonce = asking.request.nonce
+        for node in asking.nodes:
+            if nonce in node.unanswered or len(node.lent) > 1:
+                return False
     return True
 
 
-def leave(connections: LoopConnections) -> None:
-    """Write what is in the batch, so that nothing overtakes it."""
-    if connections.batch is not None:
-        connections.batch.leave()
+class Batch:
+    """Rounds that were begun together, and the timer that looks after them.
 
+    While each node is connected, votes, owes no reply for too long and has nothing to undo, the
+    rounds of a tick are one list. At the end of the tick, or before anything else of this loop, the
+    list is noted and written once for each node. What happens when something is unusual:
 
-def _may_be_granted_elsewhere(collector: TaskCollector) -> bool:
-    """Return whether a thread or another loop may have the unanswered grant; see ``request``."""
-    nonce = collector.request.nonce
-    for node in collector.nodes:  # noqa: SIM110 - a generator costs more
-        if nonce in node.unanswered or len(node.lent) > 1:
-            return True
-    return False
-
-
-class RequestBatch:
-    """The requests of one tick, while all nodes are well.
-
-    They are one list. At the end of the tick, or before anything else of this loop, the list is
-    noted and written once for each node, and one timer looks after all of it.
-
-    A request joins a batch only if it goes to all nodes alike, each node is connected, votes, owes
-    no reply for too long and has nothing to undo, and nobody watches the nodes (``join``). What
-    happens to a request in a batch when something is unusual:
-
-    * Its task is cancelled: the request stays in the list and in the streams, and nobody hears its
-      votes.
-    * A signal handler raises while the batch is written to a node: that connection is closed, since
+    * A round goes to some of the nodes only, each node is asked something else, or somebody watches
+      the nodes: it is asked alone, at once, over the connections that there are.
+    * A node is not well when the tick ends: so is each round of the list, in order.
+    * A node is not connected: the round waits for it as long as is worth it (``Round.awaits``).
+    * A task is cancelled: its round stays in the list and in the streams; nobody hears its votes.
+    * A signal handler raises while the list is written to a node: that connection is closed, since
       half of a request may be in it. The votes of this node are unknown, and its next connection
       carries what is to be undone. The other nodes are written to in the loop's next tick. If the
       exception kept the list from leaving at all, the next request or the timer sends it.
-    * A node is not well any more when the tick ends: each request of the list becomes an
-      ``AsyncRequest``.
-    * A connection is lost: each request hears an unknown vote of that node.
-    * A node has not replied within the node timeout: an ``AsyncRequest`` takes over the request.
+    * A connection is lost: each round hears an unknown vote of that node.
+    * A node owes a reply: the round waits until the node has been silent for the node timeout. That
+      counts from its last reply: behind a thousand other requests a round may wait longer for a
+      node that is busy, and no longer for one that is hung. What the timer is late is the loop's
+      own delay, and makes no node silent.
     * A release waits a moment for prompt nodes: the timer ends it.
     * The loop shuts down: the list leaves before the connections are given back.
 
     Args:
-        first: the first of them.
+        start: ``time.monotonic`` when the first round began.
+        unwritten: the places of the nodes that the list goes to, the last one first.
 
     Attributes:
-        requests: those that may still be waited for.
+        rounds: those that may still be waited for.
     """
 
-    __slots__ = (
-        "_connections",
-        "_due",
-        "_late",
-        "_left",
-        "_loop",
-        "_open",
-        "_since",
-        "_size",
-        "_timer",
-        "_unwritten",
-        "requests",
-    )
-
     def __init__(
-        self, connections: LoopConnections, first: TaskCollector, loop: asyncio.AbstractEventLoop
+        self,
+        connections: LoopConnections,
+        start: float,
+        loop: asyncio.AbstractEventLoop,
+        unwritten: Sequence[int] = (),
     ) -> None:
-        self.requests: list[TaskCollector] = []
+        self.rounds: list[Round] = []
         self._connections = connections
         self._loop = loop
-        self._since = first.start
+        self._start = start
         self._size = 0  # bytes
-        self._open = 0  # of the requests, or fewer
-        self._unwritten = list(reversed(first.asked))  # the places of the nodes
+        self._open = 0  # of the rounds, or fewer
+        self._unwritten = [*unwritten]
         self._left = False  # whether any node has been written to
         self._late = 0.0  # seconds, of the timers
-        self._due = self._since + connections.timeout
+        self._listening: Listening | None = None  # while nodes are being connected
+        self._since = start  # ``time.monotonic`` when the timer was set
+        self._due = start + connections.timeout
         self._timer: Timer = connections.timers.set(self._due, self, loop)
-        loop.call_soon(self.leave)
 
-    # -- asking ---------------------------------------------------------------------------------
+    # -- all nodes at the end of the tick -------------------------------------------------------
 
     def takes(self, now: float) -> bool:
-        """Return whether one more request may join; a batch that has not left long ago must go."""
-        return not self._left and now <= self._since + STALE
+        """Return whether one more round may join; a batch that has not left long ago must go."""
+        return not self._left and now <= self._start + STALE
 
-    def add(self, collector: TaskCollector) -> None:
+    def add(self, asking: Round) -> None:
         """Take one more; in a tick with very many the first leave at once."""
-        collector.driver = self
-        self.requests.append(collector)
+        asking.follow = self.follow
+        self.rounds.append(asking)
         self._open += 1
-        self._size += len(collector.packed)
+        self._size += len(asking.packed)
         if self._size >= PLENTY:
             self.leave()
 
@@ -561,11 +544,11 @@ class RequestBatch:
         try:
             if not self._left and not self._connections.are_well(time.monotonic()):
                 self._take_apart()
-            elif self.requests:
+            elif self.rounds:
                 self._write()
             self._unwritten.clear()
             self._connections.batch = None
-            if self._open <= 0 or not self.requests:  # else an answer may be on its way
+            if self._open <= 0 or not self.rounds:  # else a reply may be on its way
                 self._tidy()
         except BaseException:  # the rest leaves in the next tick
             self._loop.call_soon(self.leave)
@@ -575,261 +558,148 @@ class RequestBatch:
         every = self._connections.by_place
         if not self._left:
             asked = {place: every[place].connection for place in self._unwritten}
-            for collector in self.requests:
-                collector.unheard = asked.copy()  # type: ignore[assignment] # all are connected
+            for asking in self.rounds:
+                asking.unheard = asked.copy()  # type: ignore[assignment] # all are connected
             self._left = True
-        pieces = parts(self.requests)
+        pieces = parts(self.rounds)
         while self._unwritten:
             place = self._unwritten[-1]
             try:
-                sent = every[place].put_all(self.requests, pieces, self._size, self._loop)
+                sent = every[place].put_all(self.rounds, pieces, self._size, self._loop)
             except BaseException:
                 self._unwritten.pop()
-                self._not_sent(self.requests, place, INTERRUPTED)
+                self._not_sent(self.rounds, place, INTERRUPTED)
                 raise
             self._unwritten.pop()
             if not sent:
-                self._not_sent(self.requests, place, None)
+                self._not_sent(self.rounds, place, None)
 
     def _take_apart(self) -> None:
-        """Ask the general way, in order: some node has had its troubles since."""
-        while self.requests:
-            collector = self.requests[0]
+        """Ask one by one, in order: a node has had its troubles since."""
+        while self.rounds:
+            asking = self.rounds[0]
             try:
-                if collector.answered is not None:
-                    AsyncRequest(self._connections, collector, collector.answered, self._loop)
+                if not asking.gone:
+                    Batch(self._connections, asking.start, self._loop).ask(asking)
             except BaseException:
-                self.requests.pop(0)
-                for place in collector.asked:
-                    self._not_sent([collector], place, INTERRUPTED)
+                self.rounds.pop(0)
+                for place in asking.asked:
+                    self._not_sent([asking], place, INTERRUPTED)
                 raise
-            self.requests.pop(0)
+            self.rounds.pop(0)
 
-    def _not_sent(
-        self, requests: Sequence[TaskCollector], place: int, fault: Reason | None
-    ) -> None:
-        for collector in requests:
-            if collector.votes[place] is None:
-                collector.unheard.pop(place, None)
-                collector.not_sent(place, fault)
-                self.follow(collector, collector.verdict())
+    def _not_sent(self, rounds: Sequence[Round], place: int, fault: Reason | None) -> None:
+        for asking in rounds:
+            if asking.votes[place] is None:
+                asking.unheard.pop(place, None)
+                asking.not_sent(place, fault)
+                self.follow(asking, asking.verdict())
 
-    # -- hearing --------------------------------------------------------------------------------
+    # -- one alone, at once ---------------------------------------------------------------------
 
-    def follow(self, collector: TaskCollector, verdict: Verdict) -> None:
-        """End a request when it is enough; set the timer when a moment more is worth it."""
-        if verdict is OVER:
-            collector.end()
-            self._open -= 1
-            if self._open <= 0:
-                self._tidy()
-        elif collector.lingering:
-            # The later one was asked, the sooner it lingers no more.
-            due = collector.lingers_until - (self.requests[-1].start - collector.start)
-            if due < self._due:
-                self._look_at(due)
-
-    def _tidy(self) -> None:
-        """Forget the requests that nobody waits for."""
-        if not self._unwritten:
-            self.requests = [each for each in self.requests if _is_open(each)]
-            self._open = len(self.requests)
-            if not self.requests:
-                cancel(self._timer)
-
-    # -- time -----------------------------------------------------------------------------------
-
-    def is_over(self) -> bool:
-        """Tell whether there is nothing to look at any more."""
-        return not self.requests
-
-    def _look_at(self, when: float) -> None:
-        before = self._timer
-        self._timer = self._connections.timers.set(when, self, self._loop)
-        self._due = when
-        cancel(before)
-
-    def look_again(self, when: float, now: float) -> None:
-        """End what has lingered for long enough, and see what has not been answered in time."""
-        self._late += now - when
-        self.leave()
-        self._tidy()
-        silence: dict[Connection, float] = {}
-        due = math.inf
-        for collector in tuple(self.requests):
-            if _is_open(collector):
-                due = min(due, self._look(collector, now, silence))
-        self._tidy()
-        if self.requests:
-            self._look_at(due)
-
-    def _look(
-        self, collector: TaskCollector, now: float, silence: dict[Connection, float]
-    ) -> float:
-        """Return the ``time.monotonic`` when to look at a request again; end it if that is now."""
-        timeout = self._connections.timeout
-        if collector.lingering:
-            due = collector.lingers_until
-            if due <= now:
-                self.follow(collector, OVER)
-                return math.inf
-            return due
-        due = collector.start + timeout
-        if due > now:
-            return due
-        left = 0.0
-        if now < collector.start + PATIENCE * timeout + self._late:
-            for place, connection in tuple(collector.unheard.items()):
-                if connection not in silence:
-                    each = self._connections.by_place[place]
-                    silence[connection] = each.silence(connection, now, self._loop)
-                left = max(left, timeout - silence[connection])
-        if left <= 0 and _is_open(collector):
-            assert collector.answered is not None  # it is open
-            AsyncRequest(
-                self._connections, collector, collector.answered, self._loop, late=self._late
-            )
-            self.requests.remove(collector)
-            return math.inf
-        return now + left
-
-
-def _is_open(collector: TaskCollector) -> bool:
-    return collector.answered is not None and not collector.answered.done()
-
-
-# -- other requests --------------------------------------------------------------------------------
-
-
-class AsyncRequest:
-    """One request of a task, on its way to nodes of which one is not well, or to some of them.
-
-    A node is silent when it owes a reply and has given none for the node timeout. The time of a
-    request counts from there, not from its own start: behind a thousand others it may wait longer
-    for a node that is busy, and no longer for one that is hung.
-
-    Args:
-        late: None for a request that is asked here. Of one that a batch has asked, the seconds
-            that the timers of the loop have been late since.
-
-    Attributes:
-        answered: the votes, once it is enough.
-        collector: decides what is done.
-    """
-
-    def __init__(
-        self,
-        connections: LoopConnections,
-        collector: TaskCollector,
-        answered: asyncio.Future[list[Vote]],
-        loop: asyncio.AbstractEventLoop,
-        late: float | None = None,
-    ) -> None:
-        self.answered = answered
-        self.collector = collector
-        collector.driver = self
-        self._connections = connections
-        self._loop = loop
-        self._timer: Timer | None = None
-        self._lingers = False
-        self._listening: Listening | None = None  # while nodes are being connected
-        self._longest = collector.start + PATIENCE * connections.timeout
-        self._since = collector.start  # time.monotonic when the timer was set
-        if late is not None:
-            self._longest += late
-            self._look_at(time.monotonic())
-            return
-        self._ask()
-        if len(collector.unheard) < len(connections.nodes):  # else nothing is clear yet
-            self.follow(collector, collector.verdict())
-        if not (self._lingers or answered.done()):
-            self._look_at(collector.start + connections.timeout)
-
-    def is_over(self) -> bool:
-        """Tell whether the task waits no more."""
-        return self.answered.done()
-
-    # -- asking ---------------------------------------------------------------------------------
-
-    def _ask(self) -> None:
-        collector = self.collector
-        usable = self._connections.usable(collector.asked, collector.start, self._loop)
+    def ask(self, asking: Round) -> None:
+        """Ask the nodes over the connections that there are, and have the others connected."""
+        connections, start = self._connections, asking.start
+        asking.follow = self.follow
+        self.rounds.append(asking)
+        self._open += 1
+        usable = connections.usable(asking.asked, start, self._loop)
         connected = len(usable)
-        if collector.undoing:
-            self._undo_elsewhere(usable)
-        if len(usable) < len(collector.asked):
-            collector.urgent = connected < collector.majority
-            for place in collector.asked:
-                if place not in usable and collector.votes[place] is None:
-                    self._connect(place)
-        self._put(usable, collector.start)
+        if asking.undoing:
+            self._undo_elsewhere(asking, usable)
+        if len(usable) < len(asking.asked):
+            asking.urgent = connected < asking.majority
+            for place in asking.asked:
+                if place not in usable and asking.votes[place] is None:
+                    self._connect(asking, place)
+        self._put(asking, usable, start)
+        if len(asking.unheard) < len(connections.nodes):  # else nothing is clear yet
+            self.follow(asking, asking.verdict())
 
-    def _undo_elsewhere(self, usable: dict[int, Connection]) -> None:
+    def _undo_elsewhere(self, asking: Round, usable: dict[int, Connection]) -> None:
         """Undo behind the grant, where a thread or another loop acquired and is unanswered."""
-        collector, nonce = self.collector, self.collector.request.nonce
-        for place in collector.asked:
-            if place not in collector.touched:
+        nonce = asking.request.nonce
+        for place in asking.asked:
+            if place not in asking.touched:
                 continue
-            node, own = collector.nodes[place], self._connections.by_place[place].connection
+            node, own = asking.nodes[place], self._connections.by_place[place].connection
             other = None
             if nonce in node.unanswered or len(node.lent) > (own is not None):
                 other = node.elsewhere(nonce, own)
             if other is not None:
                 usable.pop(place, None)
-                again = collector.asker.again(nobody, time.monotonic())
+                again = node.undos.again(Undo(asking.request, asking.start), time.monotonic())
                 if not other.send(again) and not other.fault:
-                    collector.keep(place)
-                collector.lose(place, because(ReasonCode.GRANT_UNANSWERED), sent=True)
+                    asking.keep(place)
+                asking.lose(place, because(ReasonCode.GRANT_UNANSWERED), sent=True)
             elif own is not None and not own.fault:
                 usable[place] = own  # a silent one will do: what is to be undone went there
 
-    def _connect(self, place: int) -> None:
+    def _connect(self, asking: Round, place: int) -> None:
         """Have a node connected; wait for it if it is worth that."""
-        collector, connection = self.collector, self._connections.by_place[place]
-        worth = collector.awaits(place)
-        if connection.open(collector.start, self._loop, urgent=collector.urgent) and worth:
-            collector.coming |= {place}
-            connection.wait(self, place)
+        connection = self._connections.by_place[place]
+        worth = asking.awaits(place)
+        if connection.open(asking.start, self._loop, urgent=asking.urgent) and worth:
+            asking.coming |= {place}
+            connection.wait(asking, self)
             self._listening = self._listening or Listening(self._connections.timeout)
         else:
-            collector.unreachable(place)
+            asking.unreachable(place)
 
-    def _put(self, usable: Mapping[int, Connection], now: float) -> None:
+    def _put(self, asking: Round, usable: Mapping[int, Connection], now: float) -> None:
         """Ask the nodes that may vote, over these connections."""
-        collector = self.collector
-        pending = collector.owed(usable, now)
-        collector.unheard.update({place: usable[place] for place in pending})
+        pending = asking.ask(usable, now)
+        asking.unheard.update({place: usable[place] for place in pending})
         for place in self._connections.put(pending, self._loop):
-            collector.unheard.pop(place, None)
-            collector.not_sent(place, None)
+            asking.unheard.pop(place, None)
+            asking.not_sent(place, None)
 
-    def connected(self, place: int, connection: Connection | None) -> None:
+    def connected(self, asking: Round, place: int, connection: Connection | None) -> None:
         """Ask a node that has a connection at last; None: it could not be had.
 
         What is over by now is asked no more; but undoing is never over.
         """
-        collector = self.collector
-        collector.coming -= {place}
-        if not self.answered.done() or collector.undoing:
+        asking.coming -= {place}
+        if not asking.gone or asking.undoing:
             if connection is None:
-                collector.unreachable(place)
+                asking.unreachable(place)
             else:
-                collector.votes[place] = None
-                self._put({place: connection}, time.monotonic())
-        if not self.answered.done():
-            self.follow(collector, collector.verdict())
+                asking.votes[place] = None
+                self._put(asking, {place: connection}, time.monotonic())
+        if not asking.gone:
+            self.follow(asking, asking.verdict())
 
     # -- hearing --------------------------------------------------------------------------------
 
-    def follow(self, collector: TaskCollector, verdict: Verdict) -> None:
-        """End when it is enough; set a timer when only a moment more is worth it."""
-        if self.answered.done():
-            return
+    def follow(self, asking: Round, verdict: Verdict) -> None:
+        """End a round when it is enough; set the timer when a moment more is worth it."""
         if verdict is OVER:
-            self._end()
-        elif verdict is LINGER and not self._lingers:
-            self._lingers = True
-            self._look_at(collector.lingers_until)
+            self._end(asking)
+        elif asking.lingering:
+            # Those that were begun later in the tick linger for less, so that all end at once.
+            last = self.rounds[-1] if self.rounds else asking
+            due = asking.lingers_until - (last.start - asking.start)
+            if due < self._due:
+                self._look_at(due)
+
+    def _end(self, asking: Round) -> None:
+        for place in tuple(asking.coming):
+            connection = self._connections.by_place[place]
+            silent = self._listening.silence(connection.sign) if self._listening else 0.0
+            connection.forgo(asking, silent=asking.is_silent(silent))
+            asking.unreachable(place)
+        asking.end()
+        self._open -= 1
+        if self._open <= 0:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Forget the rounds that nobody waits for."""
+        if not self._unwritten:
+            self.rounds = [each for each in self.rounds if not each.gone]
+            self._open = len(self.rounds)
+            if not self.rounds:
+                cancel(self._timer)
 
     # -- time -----------------------------------------------------------------------------------
 
@@ -837,55 +707,63 @@ class AsyncRequest:
         before, self._since = self._timer, time.monotonic()
         # Cancelled last, for an interruption may come between.
         self._timer = self._connections.timers.set(when, self, self._loop)
-        if before is not None:
-            cancel(before)
+        self._due = when
+        cancel(before)
 
     def look_again(self, when: float, now: float) -> None:
-        """End, unless a node that we wait for is answering others; called by a timer.
-
-        Whatever the timer is late is the loop's own delay, and makes no node silent.
-        """
-        timer = self._timer
-        self._longest += now - when
+        """End what has lingered for long enough, and see what has not been answered in time."""
+        self._late += now - when
         if self._listening is not None:
             self._listening.waited_for(max(0.0, when - self._since), self._since)
-        if not self._lingers and now < self._longest:
-            left = max(self._handshake_left(), self._answer_left(now))
-            if self.answered.done() or self._timer is not timer:
-                return  # ended, or lingers, by what was read
-            if left > 0:
-                self._look_at(now + left)
-                return
-        self._end()
+        self.leave()
+        self._tidy()
+        silence: dict[Connection, float] = {}
+        due = math.inf
+        for asking in tuple(self.rounds):
+            if not asking.gone:
+                due = min(due, self._look(asking, now, silence))
+        self._tidy()
+        if self.rounds:
+            self._look_at(due)
 
-    def _handshake_left(self) -> float:
+    def _look(self, asking: Round, now: float, silence: dict[Connection, float]) -> float:
+        """Return the ``time.monotonic`` when to look at a round again; end it if that is now."""
+        timeout = self._connections.timeout
+        if not asking.lingering:
+            due = asking.start + timeout
+            if due > now:
+                return due
+            left = 0.0
+            if now < asking.start + PATIENCE * timeout + self._late:
+                left = max(self._handshake_left(asking), self._reply_left(asking, now, silence))
+            if asking.gone:  # ended by what was read
+                return math.inf
+            if left > 0:
+                return now + left
+        if asking.lingering and asking.lingers_until > now:
+            return asking.lingers_until
+        self._end(asking)
+        return math.inf
+
+    def _handshake_left(self, asking: Round) -> float:
         """Return for how many seconds more to wait for a connection."""
         if self._listening is None:
             return 0.0
-        collector, listening, left = self.collector, self._listening, 0.0
-        for place in collector.coming:
+        listening, left = self._listening, 0.0
+        for place in asking.coming:
             silent = listening.silence(self._connections.by_place[place].sign)
-            left = max(left, collector.handshake_left(place, listening.seconds, silent))
+            left = max(left, asking.handshake_left(place, listening.seconds, silent))
         return listening.part(left) if left > 0 else 0.0
 
-    def _answer_left(self, now: float) -> float:
-        """Return for how many seconds more to wait for an answer."""
+    def _reply_left(self, asking: Round, now: float, silence: dict[Connection, float]) -> float:
+        """Return for how many seconds more to wait for a reply."""
         left = 0.0
-        for place, connection in tuple(self.collector.unheard.items()):
-            silent = self._connections.by_place[place].silence(connection, now, self._loop)
-            left = max(left, self._connections.timeout - silent)
+        for place, connection in tuple(asking.unheard.items()):
+            if connection not in silence:
+                each = self._connections.by_place[place]
+                silence[connection] = each.silence(connection, now, self._loop)
+            left = max(left, self._connections.timeout - silence[connection])
         return left
-
-    def _end(self) -> None:
-        collector = self.collector
-        for place in tuple(collector.coming):
-            connection = self._connections.by_place[place]
-            silent = self._listening.silence(connection.sign) if self._listening else 0.0
-            connection.forgo(self, silent=collector.is_silent(silent))
-            collector.unreachable(place)
-        collector.end()
-        if self._timer is not None:
-            cancel(self._timer)
 
 
 # -- timers ----------------------------------------------------------------------------------------
@@ -897,11 +775,11 @@ def cancel(timer: Timer) -> None:
 
 
 class TimerHeap:
-    """When to look at the requests of an event loop again: one timer of the loop for all of them.
+    """When to look at the batches of an event loop again: one timer of the loop for all of them.
 
     Nearly every request is answered long before it is to be looked at, and a timer of its own,
     made, sorted in and cancelled, would cost more than its replies. An entry is only dropped when
-    its time comes, or when those that are void have become many; its request is, when it is over.
+    its time comes, or when those that are void have become many; its batch is, when it is over.
     """
 
     def __init__(self) -> None:
@@ -912,15 +790,13 @@ class TimerHeap:
         self._handles: tuple[asyncio.TimerHandle, ...] = ()
         self._next = math.inf  # when the first of them is due
 
-    def set(
-        self, when: float, request: RequestBatch | AsyncRequest, loop: asyncio.AbstractEventLoop
-    ) -> Timer:
-        """Have ``request.look_again`` called at that ``time.monotonic``."""
+    def set(self, when: float, batch: Batch, loop: asyncio.AbstractEventLoop) -> Timer:
+        """Have ``batch.look_again`` called at that ``time.monotonic``."""
         if len(self._timers) >= self._many:
             timers = [timer for timer in self._timers if timer[2] is not None]
             heapq.heapify(timers)
             self._timers, self._many = timers, max(FEW, 2 * len(timers))
-        timer: Timer = [when, next(self._order), request]
+        timer: Timer = [when, next(self._order), batch]
         heapq.heappush(self._timers, timer)
         if when < self._next:
             self._arm(loop)
@@ -938,16 +814,16 @@ class TimerHeap:
         now, self._next = time.monotonic(), -math.inf  # what is set meanwhile needs no handle yet
         try:
             while self._timers:
-                when, _, request = self._timers[0]
-                over = request is None or request.is_over()
+                when, _, batch = self._timers[0]
+                over = batch is None or not batch.rounds
                 if when > now and not over:
                     return
                 try:
                     heapq.heappop(self._timers)
                     if not over:
-                        request.look_again(when, now)
+                        batch.look_again(when, now)
                 except BaseException:  # a signal handler's: look once more
-                    heapq.heappush(self._timers, [now, next(self._order), request])
+                    heapq.heappush(self._timers, [now, next(self._order), batch])
                     raise
         finally:
             handles, self._handles, self._next = self._handles, (), math.inf

@@ -30,9 +30,10 @@ from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import Reason, ReasonCode, because, code_of, describe
 from django_redlock.interruption import Latch, drain, first, remove, taken
 
+from . import replies
 from .admission import SKEW, ServerInfo, duplicated, guarded, wrong_clock
 from .background import WorkerThreads
-from .connection import Connection, close_as_silent, nobody, silence, undoing_until
+from .connection import Connection, OnWire, close_as_silent, pack, silence, undoing_until
 from .faults import (
     CLOSED,
     GUARD_OVER,
@@ -47,8 +48,9 @@ from .handshake import open_connection
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from django_redlock.core.protocol import Request
+
     from .address import Address
-    from .connection import Asker, PendingReply
 
 
 logger = logging.getLogger("django_redlock")
@@ -146,7 +148,6 @@ class Node:
         unanswered: the connections that owe the reply to a grant, by its nonce.
         lent: the connections that event loops have.
         undos: the undos that the node has not carried out.
-        spare: called where no connection is idle; may make some so.
         duplicate_of: the label of an earlier node that is the same server, or "".
         facts: what it said of itself at the last connection.
         ours_off: seconds that this machine's clock is ahead of most nodes' (negative: behind).
@@ -169,7 +170,6 @@ class Node:
     ) -> None:
         self.label, self.timeout = address.label, timeout
         self.unconnected = because(ReasonCode.CONNECTING, seconds=timeout)
-        self.spare: Callable[[], object] = bool
         self.alias = alias
         self.unheard = Vote(self.label, Answer.UNKNOWN, reason=because(ReasonCode.NOT_WAITED_FOR))
         self.freed = Vote(self.label, Answer.YES)
@@ -209,7 +209,6 @@ class Node:
         """Close every connection that is not in use."""
         pops = self._free.pop, self._stalled.pop, lambda: self.unanswered.popitem()[1]
         for connection in drain(*pops):
-            connection.undone = None
             connection.close(CLOSED)
 
     @property
@@ -224,14 +223,16 @@ class Node:
 
     # -- checking out and in ---------------------------------------------------------------------
 
-    def take(self, now: float, *, spare: bool = True) -> Connection | None:
+    @property
+    def is_bare(self) -> bool:
+        """Whether no connection is idle here."""
+        return not (self._free or self._stalled)
+
+    def take(self, now: float) -> Connection | None:
         """Return a connection for a new request, or None: see ``down_reason``, or open one.
 
-        Kept undos are sent first: the key of an earlier attempt may be in the way. With ``spare``
-        it may come from a set, if no other is idle.
+        Kept undos are sent first: the key of an earlier attempt may be in the way.
         """
-        if spare and not (self._free or self._stalled):
-            self.spare()  # not under our lock: it takes those of other nodes
         connection = self._take(now)
         if connection is not None and self.undos.kept:
             self.undos.send(connection.send, now, most=UNDOS_FIRST)
@@ -430,17 +431,17 @@ class Node:
             idle = (*self._free, *self._stalled)
         return any(connection.owed and undoing_until(connection.owed) > now for connection in idle)
 
-    def undo_later(self, asker: Asker) -> None:
+    def undo_later(self, undo: Undo) -> None:
         """Send an undo that the node has not carried out once more, as soon as possible."""
-        nonce = asker.ask.nonce
+        nonce = undo.request.nonce
         connection = self.unanswered.pop(nonce, None)
         if connection is not None and not connection.fault and _owes(connection, nonce):
-            sent = connection.send(asker.again(nobody, time.monotonic()))
+            sent = connection.send(self.undos.again(undo, time.monotonic()))
             if connection.spoiled:
                 connection.close(INTERRUPTED)
             elif sent:
                 return
-        self.undos.add(asker)
+        self.undos.add(undo)
         self._workers.offer("undo", self.undos.work, again=False)
 
     # -- eligibility ----------------------------------------------------------------------------
@@ -548,7 +549,6 @@ class Node:
         self._opened_here.add(connection)
         self._welcomed()
         self.down_reason, self.unopened, self._backoff = None, None, 0.0
-        connection.undone = self.undo_later
         for stalled in drain(self._stalled.pop):  # dead sockets: the node replies on a new one
             close_as_silent(stalled)
 
@@ -633,31 +633,71 @@ def _read_each(idle: list[Connection], some: Iterable[Connection]) -> Iterator[C
 # -- undos ----------------------------------------------------------------------------------------
 
 
+class Undo(NamedTuple):
+    """An undo that a node has not carried out.
+
+    Attributes:
+        start: ``time.monotonic`` when it was to be sent at first.
+    """
+
+    request: Request
+    start: float
+
+    @property
+    def until(self) -> float:
+        """Return the ``time.monotonic`` from which the keys that it deletes have expired."""
+        return self.start + self.request.lasts
+
+
+class SentUndo(OnWire):
+    """An undo that is sent once more, now: a name that it leaves taken is free no later."""
+
+    gone = True
+
+    def __init__(self, undo: Undo, node: Node, now: float) -> None:
+        request = undo.request.later(now - undo.start)
+        self.command, self.nonce, self.count = (
+            request.command,
+            request.nonce.encode(),
+            request.count,
+        )
+        self.since, self.until, self.packed = now, undo.until, pack(request, 0)
+        self._undo, self._node, self._request = undo, node, request
+
+    def vote_in(self, label: str, reply: object) -> Vote | None:
+        return replies.vote(self._request, label, self.nonce, reply)
+
+    def hear(self, _: int, vote: Vote) -> None:
+        self._node.undos.heard(vote)
+
+    def keep(self, _: int) -> None:
+        self._node.undo_later(self._undo)
+
+
 class UndoQueue:
     """The undos kept for one node, oldest first, one for each nonce.
 
     Attributes:
-        kept: their callers, by nonce.
+        kept: by nonce.
         dropped: how many were given up since the queue was last empty, because it was full.
     """
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
-        self.kept: dict[str, Asker] = {}
+        self.kept: dict[str, Undo] = {}
         self._bytes = 0
         self._from = -math.inf  # time.monotonic before which nothing is sent, after an error
         self._pause = 0.0
         self.dropped = 0
 
-    def add(self, asker: Asker) -> None:
+    def add(self, undo: Undo) -> None:
         """Keep an undo; if there are too many, drop the oldest: its keys expire first."""
-        asker.leave()
-        nonce, size = asker.ask.nonce, _size(asker)
+        nonce, size = undo.request.nonce, _size(undo)
         with self._lock:
             if nonce not in self.kept:
                 self._bytes += size
-            self.kept[nonce] = asker
+            self.kept[nonce] = undo
             while (len(self.kept) > MOST or self._bytes > MOST_BYTES) and (old := self._oldest()):
                 self._remove(old)
                 self.dropped += 1
@@ -669,9 +709,11 @@ class UndoQueue:
                         extra={"redlock_node": self._node.label},
                     )
 
-    def send(
-        self, put: Callable[[PendingReply], bool], now: float, *, most: float = math.inf
-    ) -> None:
+    def again(self, undo: Undo, now: float) -> SentUndo:
+        """Return what is sent of an undo now."""
+        return SentUndo(undo, self._node, now)
+
+    def send(self, put: Callable[[OnWire], bool], now: float, *, most: float = math.inf) -> None:
         """Send what a connection takes; the rest is kept for the next one.
 
         Two threads may do so at the same time, and send an undo twice: that does no harm. No lock
@@ -680,22 +722,22 @@ class UndoQueue:
         Args:
             most: bytes.
         """
-        while most > 0 and now >= self._from and (asker := self._oldest()) is not None:
-            if now < asker.until:
-                owed = asker.again(self._answered, now)
+        while most > 0 and now >= self._from and (undo := self._oldest()) is not None:
+            if now < undo.until:
+                owed = self.again(undo, now)
                 if not put(owed):
                     return
                 most -= len(owed.packed)
-            self._remove(asker)
+            self._remove(undo)
 
-    def _oldest(self) -> Asker | None:
+    def _oldest(self) -> Undo | None:
         with self._lock:
             return first(self.kept.values())
 
-    def _remove(self, asker: Asker) -> None:
-        size, dropped = _size(asker), 0
+    def _remove(self, undo: Undo) -> None:
+        size, dropped = _size(undo), 0
         with self._lock:
-            if self.kept.pop(asker.ask.nonce, None) is not None:
+            if self.kept.pop(undo.request.nonce, None) is not None:
                 self._bytes -= size
             if not self.kept:  # no call from here on: a signal handler may add one
                 dropped, self._bytes, self.dropped = self.dropped, 0, 0
@@ -707,7 +749,7 @@ class UndoQueue:
                 extra={"redlock_node": self._node.label},
             )
 
-    def _answered(self, _: int, vote: Vote) -> None:
+    def heard(self, vote: Vote) -> None:
         """Take the vote on an undo; after an error (full, loading, busy …) wait before the next."""
         if vote.answer is not Answer.UNKNOWN:
             self._pause, self._from = 0.0, -math.inf
@@ -736,8 +778,8 @@ class UndoQueue:
                 self._node.give(connection, None, time.monotonic())
 
     def _drop_ended(self, now: float) -> None:
-        while (asker := self._oldest()) is not None and now >= asker.until:
-            self._remove(asker)
+        while (undo := self._oldest()) is not None and now >= undo.until:
+            self._remove(undo)
 
     def _converse(self, connection: Connection) -> None:
         """Send and read until there is no more to do, or the node does not reply."""
@@ -754,6 +796,6 @@ class UndoQueue:
             connection.read()
 
 
-def _size(asker: Asker) -> int:
+def _size(undo: Undo) -> int:
     """Return about how many bytes the names of an undo take."""
-    return 512 + 2 * sum(map(len, asker.ask.keys))
+    return 512 + 2 * sum(map(len, undo.request.keys))

@@ -32,7 +32,7 @@ from django_redlock.core.protocol import (
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.interruption import LOOK, Latch, SafeFinalizer, first
 
-from .connection import PendingReply, nobody, packed
+from .connection import OnWire, PlainCommand, nobody, packed
 from .faults import LEFT_QUEUE
 from .round import HANDSHAKE
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from .connection import Connection
     from .node import ConnectAttempt, Node
+    from .sets import ConnectionSets
 
 
 Call: TypeAlias = "Callable[[], object]"
@@ -436,29 +437,35 @@ class NodePlaces:
 
     Args:
         put: sends something over the running loop's connection to a node, if there is one.
+        sets: the connections that threads use; one of them serves where no other is idle.
         timeout: the node timeout, in seconds.
     """
 
     def __init__(
-        self, nodes: Sequence[Node], put: Callable[[int, PendingReply], bool], timeout: float
+        self,
+        nodes: Sequence[Node],
+        put: Callable[[int, OnWire], bool],
+        sets: ConnectionSets,
+        timeout: float,
     ) -> None:
         self._nodes = nodes
         self._put = put
+        self._sets = sets
         self._connecting = HANDSHAKE * timeout
 
     def open(self, effect: BlockOnNode) -> BlockedConnection | None:
         """Take a place, for a thread; see ``Places``."""
         node, now = self._nodes[effect.place], time.monotonic()
-        connection = node.take(now, spare=False)  # the thread needs its set when it is woken
+        connection = node.take(now)  # the thread needs its set when it is woken
         if connection is None and (attempt := node.open(now, urgent=True)) is not None:
             attempt.done.wait(self._connecting)
             connection = attempt.connection
             if connection is None:
                 node.forgo(attempt)
-        connection = connection or node.take(now)
+        connection = connection or self._sets.take(node, now)
         if connection is None:
             return None
-        return BlockedConnection(node, connection, effect, self._put)
+        return BlockedConnection(node, connection, effect, self._put, self._sets)
 
     def aopen(
         self,
@@ -475,14 +482,14 @@ class NodePlaces:
             if connection is None:
                 then(None)
             elif wanted():
-                then(BlockedConnection(node, connection, effect, self._put))
+                then(BlockedConnection(node, connection, effect, self._put, self._sets))
             else:
                 node.give(connection, None, time.monotonic())
 
         def later(attempt: ConnectAttempt) -> None:
             loop.call_soon_threadsafe(lambda: connected(attempt.connection))
 
-        connection = node.take(time.monotonic())
+        connection = self._sets.take(node, time.monotonic())
         if connection or node.open(time.monotonic(), urgent=True, then=later) is None:
             connected(connection)
         return max(effect.seconds, self._connecting)
@@ -501,18 +508,20 @@ class BlockedConnection(Place):
         node: Node,
         connection: Connection,
         effect: BlockOnNode,
-        put: Callable[[int, PendingReply], bool],
+        put: Callable[[int, OnWire], bool],
+        sets: ConnectionSets,
     ) -> None:
         super().__init__(effect.place)
         self.connection = connection
         self.vote: Vote | None = None
         self._node = node
         self._put = put
+        self._sets = sets
         self._given = False
         self._loop: asyncio.AbstractEventLoop | None = None
         queue = effect.ticket.queue
         data = packed("BLPOP", queue, f"{max(LEAST, effect.longest):.3f}")
-        pending = PendingReply(Command.BLOCK, queue.encode(), self._hear, time.monotonic(), data)
+        pending = PlainCommand(Command.BLOCK, queue.encode(), data, self._hear)
         if not connection.send(pending) and self.vote is None:
             why = connection.fault or because(ReasonCode.BACKLOG)
             self.vote = Vote(connection.label, Answer.UNKNOWN, reason=why)
@@ -555,15 +564,15 @@ class BlockedConnection(Place):
         """Have the node answer now: told over another connection, if there is one."""
         if self.vote is None and self.connection.client:
             data = packed("CLIENT", "UNBLOCK", self.connection.client)
-            pending = PendingReply(Command.UNBLOCK, b"", nobody, time.monotonic(), data)
+            pending = PlainCommand(Command.UNBLOCK, b"", data, nobody)
             if self._put(self.index, pending) if looped else self._send(pending):
                 return True
         if not self._given:
             self.connection.read()  # a wake-up may have come already
         return False
 
-    def _send(self, pending: PendingReply) -> bool:
-        other = self._node.take(time.monotonic())
+    def _send(self, pending: OnWire) -> bool:
+        other = self._sets.take(self._node, time.monotonic())
         if other is None:
             return False
         sent = other.send(pending)

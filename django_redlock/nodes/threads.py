@@ -1,16 +1,15 @@
-"""Put a thread's request to the nodes: by a set of connections if there is one, or by each.
+"""Put a thread's request to the nodes: the driver that polls.
 
-By a set (``sets``), while all is as usual: one write to each node, one poll, and replies that are
-compared by bytes; the usual reply of a majority decides a grant and a release. Everything else is
-what ``BlockingRequest`` does. It takes over the request of a set on an unusual reply, where no
-majority has replied within a quarter of the node timeout, on a connection that is lost or does not
-take the request, and on an interruption.
+The usual way is a set of connections (``sets``): one write to each node, one poll, and replies that
+are compared by bytes. ``PollDriver`` does everything else: it goes on with the same round on an
+unusual reply, where no majority has replied within a quarter of the node timeout, on a connection
+that is lost or does not take the request, and on an interruption.
 
-A ``BlockingRequest`` gathers connections, writes to all, listens, and gives them back. The request
-is packed once and written to every node; then the replies are read, in few wakings, until the
-collector (``round``) says that it is enough, or the node timeout has passed. A node that has not
-replied by then costs nothing: its reply stays owed on its connection, and the next request on that
-connection reads it first.
+Without a set it gathers connections, writes to all, listens, and gives them back. The request is
+packed once and written to every node; then the replies are read, in few wakings, until the round
+says that it is enough, or the node timeout has passed. A node that has not replied by then costs
+nothing: its reply stays owed on its connection, and the next request on that connection reads it
+first.
 
 A thread waits for one node timeout after the last write, because its connections are its own. A
 task waits until each node has been silent for that long: see ``loops``.
@@ -21,70 +20,66 @@ from __future__ import annotations
 import select
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from django_redlock.core.commands import freed
-from django_redlock.core.protocol import TAKING, UNDO, Answer, Command, Vote
-from django_redlock.core.quorum import majority_of
+from django_redlock.core.protocol import TAKING, Command
 from django_redlock.interruption import forgotten, settle
 
 from .background import Listening
-from .connection import Asker
-from .faults import TAKES_NO_MORE
-from .round import LEAST_LINGER, LINGER, LISTEN, OVER, PATIENCE, ThreadCollector
-from .sets import ConnectionSets, Exchange
+from .round import LINGER, LISTEN, OVER, PATIENCE, Round
+from .sets import ConnectionSets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from django_redlock.core.protocol import Request
+    from django_redlock.core.protocol import Request, Vote
 
     from .connection import Connection
     from .node import ConnectAttempt, Node
-    from .round import VoteCollector
+    from .sets import ConnectionSet
 
 
 class Connecting:
     """The connections that one request waits for.
 
     Args:
-        collector: decides which ones, and for how long.
+        asking: decides which ones, and for how long.
         take: takes a connection to a node that another thread has given back; whether there is.
         have: told of a connection that was opened.
     """
 
     def __init__(
         self,
-        collector: VoteCollector,
+        asking: Round,
         take: Callable[[int], bool],
         have: Callable[[int, Connection], object],
     ) -> None:
-        self._collector = collector
+        self._asking = asking
         self._take = take
         self._have = have
-        self._listening = Listening(collector.timeout)
+        self._listening = Listening(asking.timeout)
         self._attempts: dict[int, ConnectAttempt] = {}
 
     def open(self, places: Iterable[int]) -> None:
         """Begin to connect these nodes, in the background."""
-        collector = self._collector
+        asking = self._asking
         for place in places:
-            node, worth = collector.nodes[place], collector.awaits(place)
-            attempt = node.open(collector.start, urgent=collector.urgent)
+            node, worth = asking.nodes[place], asking.awaits(place)
+            attempt = node.open(asking.start, urgent=asking.urgent)
             if attempt is not None and worth:
                 self._attempts[place] = attempt
             elif attempt is not None:
                 node.forgo(attempt)
 
     def wait(self, urgent: Callable[[], bool]) -> None:
-        """Wait for nodes as long as the collector does.
+        """Wait for nodes as long as the round does.
 
         Args:
             urgent: tells whether there are too few connections.
         """
         while True:
             self._collect()
-            self._collector.urgent = urgent()
+            self._asking.urgent = urgent()
             left, place = max(
                 ((self._left(place), place) for place in self._attempts), default=(0.0, -1)
             )
@@ -96,7 +91,7 @@ class Connecting:
 
     def _left(self, place: int) -> float:
         silent = self._listening.silence(self._attempts[place].heard)
-        return self._collector.handshake_left(place, self._listening.waited, silent)
+        return self._asking.handshake_left(place, self._listening.waited, silent)
 
     def _collect(self) -> None:
         """Take the connections that have come."""
@@ -108,100 +103,99 @@ class Connecting:
             if done and attempt.connection is not None:
                 self._have(place, attempt.connection)
             else:
-                self._collector.nodes[place].forgo(attempt)
+                self._asking.nodes[place].forgo(attempt)
 
     def end(self) -> None:
         """Wait for no connection any more; a node that was silent is not waited for again."""
         for place, attempt in self._attempts.items():
-            node = self._collector.nodes[place]
-            if self._collector.is_silent(self._listening.silence(attempt.heard)):
+            node = self._asking.nodes[place]
+            if self._asking.is_silent(self._listening.silence(attempt.heard)):
                 node.suspect(attempt)
             node.forgo(attempt)
         self._attempts = {}
 
 
-class BlockingRequest:
-    """One request on its way.
+class PollDriver:
+    """One round on its way, driven by the thread that asks.
 
     Attributes:
-        collector: decides what is done.
         mine: the connections that are this thread's alone until given back, by place.
         shared: connections of others, which are written to and never read, by place.
     """
 
-    def __init__(self, nodes: Sequence[Node], request: Request, timeout: float) -> None:
-        self.nodes = nodes
-        self.timeout = timeout
-        self.collector = ThreadCollector(nodes, request, timeout)
+    def __init__(self, asking: Round, sets: ConnectionSets) -> None:
+        self.asking = asking
+        self.nodes, self.timeout = asking.nodes, asking.timeout
         self.mine: dict[int, Connection] = {}
         self.shared: dict[int, Connection] = {}
         self.poll = select.poll()
+        self._sets = sets
         self._places: dict[int, int] = {}  # by file descriptor
         self._unsent: set[int] = set()  # file descriptors that did not take all at once
         self._connecting: Connecting | None = None
         self._spoiled = False
-        self._deadline = self._looked = self._absent = 0.0
-        self._longest = self.collector.start + PATIENCE * timeout
+        self._looked = self._absent = 0.0
+        self._deadline = asking.start + self.timeout
+        self._longest = asking.start + PATIENCE * self.timeout
+
+    def carry(self, lent: ConnectionSet | None) -> list[Vote]:
+        """Put the round to the nodes, or go on with what a set has written; return the votes."""
+        try:
+            if lent is None:
+                self.gather()
+                self.write()
+            else:
+                self.take_over(lent)
+            self.listen()
+            while self.more():
+                self.write()
+                self.listen()
+            return self.asking.result()
+        except BaseException:  # rule: an interrupted stream serves for undoing, nothing else
+            self.spoil()
+            raise
+        finally:
+            self.give_back(form=True)
 
     # -- before writing -------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Write the request to every node that can be asked."""
-        self.gather()
-        self.write()
-
-    def take_over(self, exchange: Exchange) -> None:
-        """Go on with a request that was written by a set of connections, which ends here."""
-        collector, lent = self.collector, exchange.lent
+    def take_over(self, lent: ConnectionSet) -> None:
+        """Go on with a round that was written by a set of connections, which ends here."""
+        asking = self.asking
         self.mine = dict(lent.connections)
-        lent.note_late()
         lent.request = None
-        collector.start = exchange.start
-        for place, connection in self.mine.items():
+        for place, connection in tuple(self.mine.items()):
             connection.in_set = False
+            if connection.fault:
+                del self.mine[place]
+                continue
             self._have(place, connection)
-        for place in exchange.heard:
-            collector.votes[place] = exchange.vote_at(place, self.nodes[place].label)
-        for place, pending in collector.owed(self.mine, exchange.start).items():
-            connection = self.mine[place]
-            if not connection.owed:
-                collector.prompt.add(place)
-            connection.note(pending)
-            collector.unheard[place] = connection
-        for place, data in exchange.odd.items():
-            self.mine[place].take_in(data)
-        for place in exchange.failed:
-            self.mine[place].close(TAKES_NO_MORE)
-        for place in (*exchange.odd, *exchange.failed):
-            self._noted(place)
-        for place in lent.left_out:
-            collector.unreachable(place)
-        if exchange.lingers_until is not None:
-            collector.lingering, collector.lingers_until = True, exchange.lingers_until
-        self._deadline = exchange.start + self.timeout
+            if asking.votes[place] is None:
+                asking.unheard[place] = connection
 
     def gather(self) -> None:
         """Get a connection to every node that can have one in time; the others have no vote."""
-        collector = self.collector
-        missing = [place for place in collector.asked if not self._take(place)]
+        asking = self.asking
+        missing = [place for place in asking.asked if not self._take(place)]
         while closed := self._close_stale():  # of many idle connections all may be closed
             missing += [place for place in closed if not self._take(place)]
         if missing:
             self._connect(missing)
-        if len(self.mine) < len(collector.asked):
-            for place in collector.asked:
+        if len(self.mine) < len(asking.asked):
+            for place in asking.asked:
                 if place not in self.mine and place not in self.shared:
-                    collector.unreachable(place)
+                    asking.unreachable(place)
 
     def _take(self, place: int) -> bool:
-        node, collector = self.nodes[place], self.collector
-        if place in collector.touched:
+        node, asking = self.nodes[place], self.asking
+        if place in asking.touched:
+            self._sets.spare(node)
             have = partial(self._have, place)
-            connection, ours = node.take_behind(collector.request.nonce, collector.start, have)
+            connection, ours = node.take_behind(asking.request.nonce, asking.start, have)
             if connection is not None and not ours:
                 self.shared[place] = connection
         else:
-            connection = node.take(collector.start)
+            connection = self._sets.take(node, asking.start)
             if connection is not None:
                 self._have(place, connection)
         return connection is not None
@@ -222,22 +216,22 @@ class BlockingRequest:
 
     def _connect(self, missing: list[int]) -> None:
         def urgent() -> bool:
-            return len(self.mine) + len(self.shared) < self.collector.majority
+            return len(self.mine) + len(self.shared) < self.asking.majority
 
-        self.collector.urgent = urgent()
-        self._connecting = Connecting(self.collector, self._take, self._have)
+        self.asking.urgent = urgent()
+        self._connecting = Connecting(self.asking, self._take, self._have)
         self._connecting.open(missing)
         self._connecting.wait(urgent)
 
     def more(self) -> bool:
         """Return whether one more node can be asked, where too few have answered until now."""
-        if self._connecting is None or not self.collector.is_short_of_votes():
+        if self._connecting is None or not self.asking.is_short_of_votes():
             return False
         before = frozenset(self.mine)
         self._connecting.wait(lambda: len(self.mine) <= len(before))
         new = self.mine.keys() - before
         for place in new:
-            self.collector.reopen(place)
+            self.asking.reopen(place)
         return bool(new)
 
     def _have(self, place: int, connection: Connection) -> None:
@@ -255,23 +249,24 @@ class BlockingRequest:
 
     def write(self) -> None:
         """Write the request to every connection at once; nothing waits between two of them."""
-        collector, now = self.collector, time.monotonic()
-        votes, connections = collector.votes, self.mine
-        heals = collector.request.command is Command.HEAL
+        asking, now = self.asking, time.monotonic()
+        votes, connections = asking.votes, self.mine
+        heals = asking.request.command is Command.HEAL
         if self.shared:
             connections = {**self.mine, **self.shared}
-        for place, pending in collector.owed(connections, now).items():
+        asking.prompt = asking.prompt or ()
+        for place, pending in asking.ask(connections, now).items():
             connection = connections[place]
-            prompt, ours = not connection.owed, place in self.mine
+            owed, ours = connection.owed, place in self.mine
+            if ours and (not owed or (len(owed) == 1 and owed[0].nonce == asking.nonce)):
+                asking.prompt += (place,)
             if not connection.send(pending) and votes[place] is None:
-                collector.not_sent(place, connection.fault)
+                asking.not_sent(place, connection.fault)
                 continue
             if heals:  # the holder may release before the reply: behind this, on this connection
-                self.nodes[place].expect(connection, collector.request.nonce)
+                self.nodes[place].expect(connection, asking.request.nonce)
             if votes[place] is None and ours:
-                collector.unheard[place] = connection
-                if prompt:
-                    collector.prompt.add(place)
+                asking.unheard[place] = connection
                 if connection.unsent:
                     self._unsent.add(connection.fileno)
                     self.poll.modify(connection.fileno, select.POLLIN | select.POLLOUT)
@@ -281,14 +276,14 @@ class BlockingRequest:
 
     def listen(self) -> None:
         """Read answers as they arrive until it is enough, or the node timeout is over."""
-        collector, end, lingering = self.collector, self._deadline, False
+        asking, end, lingering = self.asking, self._deadline, False
         self._looked = end - self.timeout
         # While every node is still to answer, nothing is clear.
-        all_well = len(collector.unheard) == len(collector.votes)
-        verdict = LISTEN if all_well else collector.verdict()
+        all_well = len(asking.unheard) == len(asking.votes)
+        verdict = LISTEN if all_well else asking.verdict()
         while verdict is not OVER:
             if verdict is LINGER and not lingering:
-                end, lingering = min(end, collector.lingers_until), True
+                end, lingering = min(end, asking.lingers_until), True
             ready = self._ready(end, lingering=lingering)
             for fileno, _ in ready:
                 self._read(fileno)
@@ -297,21 +292,20 @@ class BlockingRequest:
                 end += self._late(end)
                 if lingering or end <= time.monotonic():
                     return
-            verdict = collector.verdict() if collector.unheard else OVER
+            verdict = asking.verdict() if asking.unheard else OVER
 
     def _ready(self, end: float, *, lingering: bool) -> list[tuple[int, int]]:
         """The connections with something to read, once that may be enough; none: it is too late.
 
-        Each waking costs as much as many a reply. Of any ``needed`` replies one at least comes from
-        outside the first ``needed - 1`` nodes. So the sleep lasts until one of the others, which
-        were written to last, has something to read.
+        It sleeps until one of the nodes that were written to last has something to read; see
+        ``ConnectionSet.listen``.
         """
-        collector, unheard = self.collector, self.collector.unheard
-        if lingering and collector.undoing:
-            awaited = [place for place in unheard if place in collector.prompt]
+        asking, unheard = self.asking, self.asking.unheard
+        if lingering and asking.undoing:
+            awaited = [place for place in unheard if place in (asking.prompt or ())]
             needed = len(awaited)
         else:
-            awaited, needed = list(unheard), collector.needed - len(self.shared)
+            awaited, needed = list(unheard), asking.needed - len(self.shared)
         last = awaited[max(0, needed - 1) :]
         now = time.monotonic()
         self._absent += max(0.0, now - self._looked - self.timeout / 4)
@@ -351,8 +345,8 @@ class BlockingRequest:
         """Look what has become of a connection that was read."""
         if self.mine[place].fault:
             self._drop(place)
-        if self.collector.votes[place] is not None:
-            self.collector.unheard.pop(place, None)
+        if self.asking.votes[place] is not None:
+            self.asking.unheard.pop(place, None)
 
     # -- afterwards -----------------------------------------------------------------------------
 
@@ -362,37 +356,33 @@ class BlockingRequest:
         for connection in self.mine.values():
             connection.spoiled = time.monotonic()
 
-    def give_back(self, form: Callable[[Mapping[int, Connection]], bool] | None = None) -> None:
+    def give_back(self, *, form: bool) -> None:
         """Return the connections; remember those on which a grant is unanswered.
 
         If the request was interrupted, entrust what is to be undone: behind a grant to which the
         reply is late, so after its connection is remembered.
 
         Args:
-            form: makes a set of them, where they can be one. Else each goes to its node.
+            form: whether to make a set of them, where they can be one. Else each goes to its node.
         """
         if forgotten:
             settle()
         if self._connecting is not None:
             self._connecting.end()
             self._connecting = None  # it refers to this request: no cycle keeps a connection
-        if self.collector.unheard and not self._spoiled:
+        if self.asking.unheard and not self._spoiled:
             self._close_stale()  # a late reply may have come by now
-        if form is not None and form(self.mine):
+        if form and self._sets.form(self.mine):
             self.mine = {}
             return
-        now, collector = time.monotonic(), self.collector
-        takes, nonce = collector.request.command in TAKING, collector.request.nonce
+        now, asking = time.monotonic(), self.asking
+        takes, nonce = asking.request.command in TAKING, asking.request.nonce
         while self.mine:
             place, connection = self.mine.popitem()
-            behind = takes or (self._spoiled and collector.is_unanswered(place))
+            behind = takes or (self._spoiled and asking.is_unanswered(place))
             self.nodes[place].give(connection, nonce if behind else None, now)
         if self._spoiled:
-            self.collector.keep_unanswered()
-
-
-YES: Final = Answer.YES  # an enum's member costs five times a name
-SOON: Final = 1 / 4  # of the node timeout, in which a majority replies when all is well
+            self.asking.keep_unanswered()
 
 
 class Threads:
@@ -406,111 +396,30 @@ class Threads:
         self.nodes = nodes
         self.timeout = timeout
         self.sets = ConnectionSets(nodes, timeout)
-        self._majority = majority_of(len(nodes))
-        self._freed = [node.freed for node in nodes]
 
     def ask(self, request: Request) -> list[Vote]:
         """Put a request to the nodes; return one vote for each, in order."""
-        votes = self._ask_set(request)
-        if votes is not None:
-            return votes
-        asking = BlockingRequest(self.nodes, request, self.timeout)
-        return self._carry(asking, asking.begin)
-
-    def _carry(self, asking: BlockingRequest, begin: Callable[[], object]) -> list[Vote]:
+        asking, lent = Round(self.nodes, request, self.timeout), None
         try:
-            begin()
-            asking.listen()
-            while asking.more():
-                asking.write()
-                asking.listen()
-            return asking.collector.result()
-        except BaseException:  # rule: an interrupted stream serves for undoing, nothing else
-            asking.spoil()
-            raise
-        finally:
-            asking.give_back(self.sets.form)
-
-    # -- by a set -------------------------------------------------------------------------------
-
-    def _ask_set(self, request: Request) -> list[Vote] | None:
-        """Put a request to the nodes of a set; return None if it was not written."""
-        exchange = None
-        try:
-            lent = self.sets.lend(request)
-            if lent is None:
-                return None
-            exchange = Exchange(lent, request)
-            if not exchange.write():
-                self.sets.dissolve(lent)
-                return None
-            if not exchange.failed:
-                self._listen(exchange)
-                votes = self._votes(exchange)
-                if votes is not None:
+            lent = self.sets.lend(asking)
+            if lent is not None:
+                lent.write(asking)
+                if lent.listen(asking, self.timeout):
+                    if forgotten:
+                        settle()
+                    votes = asking.result()
+                    self.sets.give(lent, request)
                     return votes
-            self.sets.forget(lent)
-            asking = BlockingRequest(self.nodes, request, self.timeout)
-            return self._carry(asking, partial(asking.take_over, exchange))
+                self.sets.forget(lent)
+            return PollDriver(asking, self.sets).carry(lent)
         except BaseException:
-            if exchange is None:
+            if lent is None:
                 self.sets.reclaim(request)
-            elif self.sets.is_still_lent(exchange.lent, request):
-                asking = BlockingRequest(self.nodes, request, self.timeout)
+            elif self.sets.is_still_lent(lent, request):
+                driver = PollDriver(asking, self.sets)
                 try:
-                    asking.take_over(exchange)
+                    driver.take_over(lent)
                 finally:
-                    asking.spoil()
-                    asking.give_back()
+                    driver.spoil()
+                    driver.give_back(form=False)
             raise
-
-    def _listen(self, exchange: Exchange) -> None:
-        """Read until it is enough, or something is unusual; wait for late ones as a request does.
-
-        A release waits a moment for every prompt node. It sleeps until the node replies that was
-        written to last: by then the others have usually replied.
-        """
-        start, now = exchange.start, exchange.start
-        end = start + SOON * self.timeout
-        if not exchange.takes:
-            exchange.wait(LEAST_LINGER, len(exchange.missing))
-        while exchange.missing and not exchange.odd:
-            needed = self._majority - len(exchange.heard)
-            if needed <= 0:
-                if exchange.takes:
-                    return
-                needed = len(exchange.missing)
-                if exchange.lingers_until is None:
-                    now = time.monotonic()
-                    end = exchange.lingers_until = now + max(now - start, LEAST_LINGER)
-            if now >= end or not exchange.wait(end - now, needed):
-                return
-            now = time.monotonic()
-
-    def _votes(self, exchange: Exchange) -> list[Vote] | None:
-        """Return the votes, if the request is decided; the set is given back then."""
-        heard, lent = exchange.heard, exchange.lent
-        if exchange.odd or len(heard) < self._majority:
-            return None
-        if forgotten:
-            settle()
-        votes = self._freed[:]
-        if exchange.grants:
-            votes = [Vote(node.label, YES, exchange.number) for node in self.nodes]
-        if len(heard) < len(lent.connections):
-            for place in lent.connections:
-                if place not in heard:
-                    votes[place] = self.nodes[place].unheard
-        for place in exchange.woke:
-            votes[place] = freed(self.nodes[place].label, 1)
-        for place in lent.left_out:
-            votes[place] = self._left_out(place, exchange.request)
-        self.sets.give(lent, exchange)
-        return votes
-
-    def _left_out(self, place: int, request: Request) -> Vote:
-        """Return the vote of a node that is known to be down; it undoes when it is back."""
-        node = self.nodes[place]
-        if request.command in UNDO and (request.touched is None or place in request.touched):
-            node.undo_later(Asker(request, time.monotonic()))
-        return Vote(node.label, Answer.UNKNOWN, reason=node.why_unasked, sent=False)

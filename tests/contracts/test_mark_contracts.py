@@ -14,6 +14,7 @@ from django.test import override_settings
 
 from django_redlock import conf, redlock
 from django_redlock.core import completion
+from django_redlock.nodes.sets import ConnectionSets
 from django_redlock.testing import EmbeddedNodes
 from tests.support.waiting import eventually
 
@@ -165,20 +166,17 @@ def late_marks(nodes: EmbeddedNodes) -> int:
         return sum(client.exists(marker.key) for marker in markers)
 
 
-BY_SET = "django_redlock.nodes.sets.BY_SET"
-
-
 @pytest.mark.parametrize("by_set", [True, False], ids=["a set", "no set"])
 def test_a_late_mark_is_removed_behind_itself(patient_nodes, by_set, monkeypatch):
     """A node that hung carries out the mark and its removal in this order."""
     if not by_set:
-        monkeypatch.setattr(BY_SET, frozenset())
+        monkeypatch.setattr(ConnectionSets, "lend", lambda *_: None)
     assert late_marks(patient_nodes) == 0
 
 
 def test_a_removal_may_overtake_a_mark_whose_connection_is_forgotten(patient_nodes, monkeypatch):
     """The variant that may send it over another connection: the test above can fail."""
-    monkeypatch.setattr(BY_SET, frozenset())
+    monkeypatch.setattr(ConnectionSets, "lend", lambda *_: None)
     monkeypatch.setattr("django_redlock.nodes.threads.TAKING", frozenset())
     with pytest.raises(AssertionError, match="is_late"):
         late_marks(patient_nodes)

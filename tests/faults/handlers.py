@@ -34,11 +34,11 @@ from django_redlock.core.protocol import Command
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
-from django_redlock.nodes.connection import Asker, Connection, load, nobody
+from django_redlock.nodes.connection import Connection, load, nobody
 from django_redlock.nodes.faults import no_answer
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
-from django_redlock.nodes.node import Node, UndoQueue
+from django_redlock.nodes.node import Node, Undo, UndoQueue
 from tests.support.loops import faults_noted, group_of, out_of_step
 from tests.support.proxy import Proxy
 from tests.support.sets import sets_of
@@ -196,7 +196,7 @@ class Storm:
             for node in self.group.nodes:
                 for number in range(2):
                     undo = Release(f"{number:032x}", bool, target, lasts=TTL)
-                    node.undos.add(Asker(undo, time.monotonic()))
+                    node.undos.add(Undo(undo, time.monotonic()))
             yield lease.extend
 
     @contextmanager
@@ -234,7 +234,7 @@ class Storm:
         """A set owes the reply to a grant that is undone."""
         self._calm_down()
         while sets_of(self.group)._free:
-            sets_of(self.group).dissolve_one()
+            sets_of(self.group).dissolve(sets_of(self.group)._free.pop())
         self.proxy.holding = 1
         lease = self.lock.acquire()
 
@@ -330,7 +330,7 @@ def read_then_remove(pool: Node, now: float) -> None:
             pool.down_reason = None
 
 
-def iter_then_next(queue: UndoQueue) -> Asker | None:
+def iter_then_next(queue: UndoQueue) -> Undo | None:
     """Make the iterator in one call, and use it in the next."""
     with queue._lock:
         return next(iter(queue.kept.values()), None)

@@ -24,7 +24,7 @@ from django_redlock.nodes import handshake, node
 from django_redlock.nodes import handshake as bounded
 from django_redlock.nodes.background import Listening
 from django_redlock.nodes.connection import Connection
-from django_redlock.nodes.threads import BlockingRequest
+from django_redlock.nodes.threads import PollDriver
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import group_of, idle, template, unguarded
 
@@ -236,7 +236,7 @@ def test_who_is_connected_late_is_asked_where_another_is_silent(three, halting):
 
 def test_who_asks_no_further_node_is_refused(three, halting, monkeypatch):
     """The check can fail."""
-    monkeypatch.setattr(BlockingRequest, "more", lambda _: False)
+    monkeypatch.setattr(PollDriver, "more", lambda _: False)
     redlock = halting()
     try:
         with pytest.raises(NodesUnavailable), redlock("name"):

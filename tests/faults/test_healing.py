@@ -18,7 +18,7 @@ from django_redlock.core import hold
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.node import Node
-from django_redlock.nodes.threads import BlockingRequest
+from django_redlock.nodes.threads import PollDriver
 from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants.edits import Edit, with_edits
 from tests.support.replays import note_broken
@@ -138,9 +138,7 @@ def test_a_healed_node_counts_at_once(nodes, extend):
 
 def test_a_heal_whose_replies_nobody_hears_is_noticed(nodes):
     """The check can fail: the nodes have the lease, and the extension does not know it."""
-    unheard = Edit(
-        BlockingRequest, "write", "votes[place] is None and ours:", "not heals and ours:"
-    )
+    unheard = Edit(PollDriver, "write", "votes[place] is None and ours:", "not heals and ours:")
     note_broken("unheard")
     with with_edits(unheard):
         assert not extended_by_a_heal(nodes, Lease.extend)

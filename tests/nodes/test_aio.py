@@ -21,11 +21,10 @@ from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.core.protocol import Command, Request
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
-from django_redlock.nodes import connection as owed
 from django_redlock.nodes import round as votes
 from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.group import _ALL, NodeGroup
-from django_redlock.nodes.loops import AsyncRequest, RequestBatch
+from django_redlock.nodes.loops import Batch
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import (
     connect,
@@ -225,14 +224,14 @@ def test_a_burst_makes_no_node_look_silent(five, monkeypatch):
     monkeypatch.setattr("django_redlock.nodes.loops.PATIENCE", 5)  # 2.5 seconds
     count = 300
 
-    pack = owed.pack
+    pack: Any = votes.pack  # type: ignore[attr-defined] # as it is called there
 
     def pack_slowly(ask: Request, place: int) -> bytes:
         if ask.command is Command.GRANT:
             time.sleep(3 / count)  # together more than a node may be silent, or a question last
-        return pack(ask, place)
+        return bytes(pack(ask, place))
 
-    monkeypatch.setattr(owed, "pack", pack_slowly)
+    monkeypatch.setattr(votes, "pack", pack_slowly)
 
     async def turn(number: int) -> int:
         async with redlock(f"burst:{number}") as lease:
@@ -398,8 +397,7 @@ def test_releases_wait_for_a_node_that_hangs_once(three, monkeypatch):
 
         return noting
 
-    for kind in (AsyncRequest, RequestBatch):
-        monkeypatch.setattr(kind, "look_again", noted(kind.look_again))
+    monkeypatch.setattr(Batch, "look_again", noted(Batch.look_again))
 
     async def turn(number: int) -> bool:
         lease = await redlock(f"once:{number}").aacquire()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType, SimpleNamespace
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from django_redlock.core.protocol import Request
 from django_redlock.nodes.sets import ConnectionSet, ConnectionSets
 from tests.faults.injected import Interruption
 from tests.support.loops import group_of
-from tests.support.sets import LONG, connected, grant, release, sets_of
+from tests.support.sets import LONG, asking, connected, grant, release, sets_of
 
 
 @contextmanager
@@ -54,15 +54,14 @@ def test_a_set_that_another_thread_has_just_taken_is_not_the_givers(three, broke
         monkeypatch.setattr(ConnectionSets, "is_still_lent", is_in_no_list)
     group, request = group_of(three.urls, LONG), grant()
     sets, lent = sets_of(group), connected(group)
-    assert sets.lend(request) is lent
+    assert sets.lend(asking(group, request)) is lent
 
     def taken_meanwhile() -> None:
         assert sets._free.pop() is lent  # the other thread has not marked it yet
         raise Interruption
 
-    exchange: Any = SimpleNamespace(heard=tuple(lent.connections), request=request)
     with pytest.raises(Interruption), after("append", ConnectionSets._put, taken_meanwhile):
-        sets.give(lent, exchange)
+        sets.give(lent, request)
     assert sets.is_still_lent(lent, request) is broken
     sets.dissolve(lent)
     group.close()
@@ -92,7 +91,7 @@ def test_a_set_is_claimed_in_the_step_that_finds_it(three, broken, monkeypatch):
         sets._put(lent)
 
     with after("next" if broken else "values", ConnectionSets._last, used_meanwhile):
-        found = sets.lend(release())
+        found = sets.lend(asking(group, release()))
     assert sets._free == [lent]
     assert (found is lent) is broken
     group.close()

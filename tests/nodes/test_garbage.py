@@ -68,10 +68,16 @@ async def lock(name):
 
 print(json.dumps({"thread": by_a_thread, "task": asyncio.run(main())}))
 """
-# The collector goes on referring to its task.
+# A round that is over and its batch go on referring to each other.
 BROKEN = """
-from django_redlock.nodes.round import TaskCollector, VoteCollector
-TaskCollector.forget = VoteCollector.forget
+from django_redlock.nodes.loops import Batch, cancel
+from django_redlock.nodes.round import Round
+def forget(self):
+    self.over, self.answered = True, None
+def tidy(self):
+    if all(each.gone for each in self.rounds):
+        cancel(self._timer)
+Round.forget, Batch._tidy = forget, tidy
 """
 
 

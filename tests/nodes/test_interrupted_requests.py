@@ -8,8 +8,8 @@ import pytest
 
 from django_redlock.core.quorum import all_heard
 from django_redlock.nodes.group import NodeGroup
-from django_redlock.nodes.sets import Exchange
-from django_redlock.nodes.threads import BlockingRequest
+from django_redlock.nodes.sets import ConnectionSet
+from django_redlock.nodes.threads import PollDriver
 from django_redlock.testing import EmbeddedNodes
 from tests.faults.injected import Interruption
 from tests.simulation.mutants import Edit, with_edits
@@ -19,9 +19,9 @@ from tests.support.waiting import eventually
 
 LAST = frozenset({2})
 # A connection for each node, also where nothing is to be undone.
-FOR_ALL = Edit(BlockingRequest, "give_back", " and collector.is_unanswered(place)", "")
+FOR_ALL = Edit(PollDriver, "give_back", " and asking.is_unanswered(place)", "")
 # Whatever the release is to undo, a node without a reply keeps the name.
-FOR_NONE = Edit(BlockingRequest, "give_back", "self.collector.keep_unanswered()", "pass")
+FOR_NONE = Edit(PollDriver, "give_back", "self.asking.keep_unanswered()", "pass")
 
 
 def interrupted(three: EmbeddedNodes, *, by_set: bool) -> NodeGroup:
@@ -35,9 +35,9 @@ def interrupted(three: EmbeddedNodes, *, by_set: bool) -> NodeGroup:
 
     if not by_set:
         sets_of(group).close()
-    owner, waits = (Exchange, "wait") if by_set else (BlockingRequest, "listen")
+    owner = ConnectionSet if by_set else PollDriver
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, waits, interrupt)
+        patch.setattr(owner, "listen", interrupt)
         with pytest.raises(Interruption):
             group.ask(replace(release(), touched=LAST))
     return group

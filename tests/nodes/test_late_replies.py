@@ -14,15 +14,13 @@ from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import leave
 from django_redlock.nodes import sets as connection_set
 from django_redlock.nodes import threads
-from django_redlock.nodes import threads as request
 from django_redlock.nodes.background import WorkerThreads
-from django_redlock.nodes.sets import ConnectionSet
-from django_redlock.nodes.threads import Threads
+from django_redlock.nodes.sets import ConnectionSet, ConnectionSets
 from tests.faults.injected import Injector, Interruption
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.loops import group_of, idle, in_sets, keys_on, owing, template
 from tests.support.proxy import Proxy
-from tests.support.sets import LONG, Held, sets_of
+from tests.support.sets import LONG, Held, is_whole, sets_of
 from tests.support.waiting import eventually
 
 OVERDUE = 0.2  # seconds
@@ -33,13 +31,13 @@ ONE_CONNECTION = 3  # what a set of three nodes has
 def one_by_one(monkeypatch) -> list[object]:
     """Gets the requests that go the general way."""
     found: list[object] = []
-    kind = request.BlockingRequest
+    kind = threads.PollDriver
 
     def noting(*args: Any) -> Any:
-        found.append(args[1])
+        found.append(args[0])
         return kind(*args)
 
-    monkeypatch.setattr(threads, "BlockingRequest", noting)
+    monkeypatch.setattr(threads, "PollDriver", noting)
     return found
 
 
@@ -54,7 +52,7 @@ def only_owing(held: Held) -> ConnectionSet:
     """Dissolve all sets but the one with the late reply."""
     sets = sets_of(held.group)
     while sets._free:
-        sets.dissolve_one()
+        sets.dissolve(sets._free.pop())
     (lent,) = sets._owing.values()
     return lent
 
@@ -68,14 +66,14 @@ def test_locks_go_on_by_the_set_while_a_node_owes_replies(held, one_by_one):
     held.lease.release()
     locks(held.redlock)
     assert one_by_one == []
-    assert len(lent.late[2]) == 2 + 2 * 20
+    assert len(lent.connections[2].owed) == 2 + 2 * 20
     assert held.all_free()
 
 
 def test_a_set_that_is_of_no_use_while_a_node_owes_replies_is_noticed(held, one_by_one):
     """The check can fail."""
     only_owing(held)
-    never = Edit(ConnectionSet, "is_undone", "late[-1].request.command in UNDO", "False")
+    never = Edit(ConnectionSets, "_put_owing", "request.command not in TAKING", "False")
     with with_edits(never):
         held.lease.release()
         locks(held.redlock)
@@ -89,7 +87,7 @@ def test_the_set_goes_on_when_the_replies_have_come(held, one_by_one):
     held.lease.release()
     locks(held.redlock)
     held.proxy.let_go()
-    eventually(lambda: lent.is_well(LONG) and not lent.late)
+    eventually(lambda: lent.is_well(LONG) and not lent.owing)
     with held.redlock("after") as lease:
         assert lease.fence > 0
     assert one_by_one == []
@@ -102,20 +100,20 @@ def test_a_nested_lock_ends_a_set_that_owes_the_reply_to_a_grant(held):
     """The undo of that grant must come next on its connections."""
     lent = only_owing(held)
     locks(held.redlock, 3)
-    assert not lent.is_whole
+    assert not is_whole(lent)
     held.lease.release()
     assert held.all_free()
 
 
-def test_a_late_reply_that_is_another_ends_the_set(held):
+def test_a_late_reply_that_is_another_is_settled(held, one_by_one):
     """The node refuses the grant: its name has gone to another client meanwhile."""
     lent = only_owing(held)
     held.lease.release()
     held.nodes[2].client().set("redlock:lock:late", "foreign", px=60_000)
     held.proxy.let_go()
-    eventually(lambda: not lent.is_well(LONG))
+    eventually(lambda: lent.is_well(LONG) and not lent.owing)
     locks(held.redlock)
-    assert not lent.is_whole
+    assert one_by_one == []
     held.nodes[2].client().delete("redlock:lock:late")
     assert held.all_free()
 
@@ -127,7 +125,7 @@ def test_more_than_a_backlog_ends_the_set(held, one_by_one, monkeypatch):
     held.lease.release()
     locks(held.redlock)
     assert one_by_one
-    assert not lent.is_whole
+    assert not is_whole(lent)
     assert held.all_free()
 
 
@@ -257,25 +255,24 @@ def test_an_interrupted_lock_over_a_set_that_owes_replies_leaves_nothing(held):
     assert all(len(idle(node)) <= ONE_CONNECTION for node in held.group.nodes)
 
 
-UNCLAIMED = Edit(Threads, "_ask_set", "self.sets.reclaim(request)", "pass")
-
-
-@pytest.mark.parametrize("edits", [(), (UNCLAIMED,)], ids=["well", "broken"])
-def test_a_set_that_was_claimed_for_an_interrupted_request_ends(held, edits, monkeypatch):
+@pytest.mark.parametrize("broken", [False, True], ids=["well", "broken"])
+def test_a_set_that_was_claimed_for_an_interrupted_request_ends(held, broken, monkeypatch):
     """Else its connections stayed open, and the undo overtook the grant."""
 
     def interrupt(_: ConnectionSet, __: float) -> bool:
         raise Interruption
 
     lent = only_owing(held)
-    with monkeypatch.context() as patch, with_edits(*edits):
+    with monkeypatch.context() as patch:
+        if broken:
+            patch.setattr(ConnectionSets, "reclaim", lambda *_: None)
         patch.setattr(ConnectionSet, "is_well", interrupt)
         with pytest.raises(Interruption):
             held.lease.release()
-    assert lent.is_whole is bool(edits)
+    assert is_whole(lent) is broken
     if lent.request is not None:
         sets_of(held.group).reclaim(lent.request)
-    assert held.all_free() is not bool(edits)
+    assert held.all_free() is not broken
 
 
 @pytest.mark.slow

@@ -15,8 +15,7 @@ from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Request
 from django_redlock.core.quorum import NO, YES, counting
 from django_redlock.nodes.group import NodeGroup
-from django_redlock.nodes.sets import ConnectionSets
-from django_redlock.nodes.threads import Threads
+from django_redlock.nodes.sets import ConnectionSet, ConnectionSets
 from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.loops import group_of, owing
@@ -75,7 +74,7 @@ def test_a_mark_leaves_the_set_to_the_next_request(three):
         nonce = f"{number:032x}"
         for request in (mark(nonce), completion.unmark(POLICY, KEY, nonce)):
             group.ask(request)
-            eventually(lambda: lent.is_well(LONG) and not lent.late)
+            eventually(lambda: lent.is_well(LONG) and not lent.owing)
             assert lent in (*sets_of(group)._free, *sets_of(group)._owing.values())
     assert marked(three) == [False] * 3
     group.close()
@@ -136,7 +135,14 @@ def seconds_to_mark(three: EmbeddedNodes) -> float:
 @pytest.mark.slow
 def test_a_mark_waits_for_a_majority_only(three, monkeypatch):
     """Unlike an undo, which waits a moment for prompt nodes."""
-    monkeypatch.setattr("django_redlock.nodes.threads.LEAST_LINGER", 0.4)
+    monkeypatch.setattr("django_redlock.nodes.sets.LEAST_LINGER", 0.4)
     assert min(seconds_to_mark(three) for _ in range(5)) < 0.2
-    with with_edits(Edit(Threads, "_listen", "not exchange.takes", "True")):
+    with with_edits(
+        Edit(
+            ConnectionSet,
+            "listen",
+            "LEAST_LINGER if asking.undoing else",
+            "LEAST_LINGER if True else",
+        )
+    ):
         assert seconds_to_mark(three) > 0.3

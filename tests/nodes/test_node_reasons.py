@@ -19,7 +19,7 @@ from django_redlock.core.reasons import Reason, ReasonCode, because
 from django_redlock.nodes import admission, background, replies
 from django_redlock.nodes import node as node_module
 from django_redlock.nodes.admission import ServerInfo
-from django_redlock.nodes.connection import Connection, PendingReply, packed
+from django_redlock.nodes.connection import Connection, PlainCommand, packed
 from django_redlock.nodes.faults import Refused
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.queue import BlockedConnection
@@ -298,7 +298,7 @@ def test_a_connection_with_a_backlog(group):
 
 def taken(group: NodeGroup) -> Connection:
     """An idle connection, checked out."""
-    connection = group.nodes[0].take(time.monotonic())
+    connection = group._threads.sets.take(group.nodes[0], time.monotonic())
     assert connection is not None
     return connection
 
@@ -306,9 +306,8 @@ def taken(group: NodeGroup) -> Connection:
 def owing(connection: Connection, heard: list[Vote]) -> None:
     """Have the node owe an answer over a connection, for as long as that is open."""
     data = packed("BLPOP", "reasons:nothing", "0")
-    now = time.monotonic()
     hear = lambda _, vote: heard.append(vote)  # noqa: E731
-    assert connection.send(PendingReply(Command.BLOCK, b"", hear, now, data))
+    assert connection.send(PlainCommand(Command.BLOCK, b"", data, hear))
 
 
 def test_why_a_connection_was_ended(group, monkeypatch):
@@ -353,7 +352,9 @@ def test_a_queue_that_was_left(group):
     """Its connection stands in it still, and is closed."""
     connection = taken(group)
     effect = BlockOnNode(Waiter("reasons:queue"), 0, LONG, LONG)
-    blocked = BlockedConnection(group.nodes[0], connection, effect, lambda *_: False)
+    blocked = BlockedConnection(
+        group.nodes[0], connection, effect, lambda *_: False, group._threads.sets
+    )
     blocked.end()
     assert blocked.vote == Vote(
         connection.label, Answer.UNKNOWN, reason=because(ReasonCode.LEFT_QUEUE)

@@ -56,13 +56,14 @@ from django_redlock.nodes import admission
 from django_redlock.nodes import replies as answers
 from django_redlock.nodes import replies as resp
 from django_redlock.nodes.address import from_url
-from django_redlock.nodes.connection import Asker, Connection, PendingReply, pack
+from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.faults import CLOSED, Refused, why_unreached
 from django_redlock.nodes.handshake import open_connection
 from django_redlock.nodes.node import ConnectAttempt
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import group_of, template, unguarded
 from tests.support.waiting import eventually
+from tests.support.wire import Heard
 
 from .odd_node import ECHOED, GREETING, ODDITIES, QUIET, STEPS, UNECHOED, Oddity, OddNode
 
@@ -174,8 +175,8 @@ def hear(connection: Connection, command: Command, within: float) -> Vote | None
     def note(_: int, vote: Vote) -> None:
         heard.append(vote)
 
-    packed, now = pack(ask, 0), time.monotonic()
-    connection.send(PendingReply(command, NONCE.encode(), note, now, packed, Asker(ask, now)))
+    now = time.monotonic()
+    connection.send(Heard(ask, note))
     poll = select.poll()
     poll.register(connection.fileno, select.POLLIN)
     while not heard and (left := now + within - time.monotonic()) > 0:

@@ -21,11 +21,11 @@ from django_redlock.core.commands import Unmark
 from django_redlock.core.protocol import Command
 from django_redlock.interruption import SafeFinalizer, forgotten
 from django_redlock.leases.lease import Lease
-from django_redlock.nodes.connection import Asker, Connection, close_as_silent, load
+from django_redlock.nodes.connection import Connection, close_as_silent, load
 from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.memory import MemoryNode
-from django_redlock.nodes.node import Node, UndoQueue, _size
+from django_redlock.nodes.node import Node, Undo, UndoQueue, _size
 from tests.faults.handlers import at_each_point
 from tests.support.loops import group_of, unguarded
 from tests.support.sets import LONG
@@ -216,10 +216,10 @@ def test_a_handler_wakes_the_waiters_of_a_node_in_memory(broken, monkeypatch):
 # -- what is counted and noted --------------------------------------------------------------------
 
 
-def size_last(queue: UndoQueue, asker: Asker) -> None:
+def size_last(queue: UndoQueue, undo: Undo) -> None:
     """Read the sum in one step, and change it after a call."""
-    if queue.kept.pop(asker.ask.nonce, None) is not None:
-        queue._bytes -= _size(asker)
+    if queue.kept.pop(undo.request.nonce, None) is not None:
+        queue._bytes -= _size(undo)
 
 
 @BOTH
@@ -228,8 +228,7 @@ def test_a_handler_keeps_an_undo_while_another_is_carried_out(node, broken, monk
     if broken:
         put(size_last, UndoQueue, "_remove", monkeypatch)
     undos = [
-        Asker(Unmark(f"{number:032x}", bool, "marks", "key", lasts=60.0), 0.0)
-        for number in range(3)
+        Undo(Unmark(f"{number:032x}", bool, "marks", "key", lasts=60.0), 0.0) for number in range(3)
     ]
     queue, sizes = UndoQueue(node), list[bool]()
 

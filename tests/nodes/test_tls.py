@@ -19,7 +19,7 @@ from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import Reason
 from django_redlock.nodes.address import Address, from_url
-from django_redlock.nodes.connection import Asker, Connection, OneAtATime
+from django_redlock.nodes.connection import Connection, OneAtATime
 from django_redlock.nodes.faults import CLOSED
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.handshake import open_connection
@@ -28,6 +28,7 @@ from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import faults_noted, keys_on, template, unguarded
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
+from tests.support.wire import Heard
 
 QUESTIONS: Final = 4000
 LEASES: Final = 20  # of each of …
@@ -78,8 +79,7 @@ def talk(spoken_to: Connection) -> list[Vote]:
         for number in range(QUESTIONS):
             eventually(lambda: spoken_to.fault or len(spoken_to.owed) < 50, within=PATIENCE)
             ask = hand_over(policy, target, f"{number:032x}", frozenset())
-            now = time.monotonic()
-            spoken_to.send(Asker(ask, now).again(hear, now))
+            spoken_to.send(Heard(ask, hear))
         eventually(lambda: spoken_to.fault or not spoken_to.owed, within=PATIENCE)
     finally:
         ended.set()

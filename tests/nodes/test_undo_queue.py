@@ -24,11 +24,12 @@ from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes import connection as connection_module
 from django_redlock.nodes import node as node_module
-from django_redlock.nodes.connection import Asker, PendingReply
+from django_redlock.nodes.connection import OnWire
 from django_redlock.nodes.group import NodeGroup
-from django_redlock.nodes.node import UndoQueue
+from django_redlock.nodes.node import Undo, UndoQueue
+from django_redlock.nodes.round import Round
 from django_redlock.nodes.sets import ConnectionSets
-from django_redlock.nodes.threads import BlockingRequest
+from django_redlock.nodes.threads import PollDriver
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import group_of, idle, keys_on, loop_connections, template, unguarded
 from tests.support.proxy import Fault, Proxy
@@ -344,22 +345,22 @@ class Interruption(Exception):  # noqa: N818 - it is one
 @pytest.mark.slow
 def test_an_undo_that_is_interrupted_is_done_all_the_same(reached, monkeypatch):
     """Two interruptions, of an attempt and of its undoing, leave neither keys nor connections."""
-    listen, gather = BlockingRequest.listen, BlockingRequest.gather
+    listen, gather = PollDriver.listen, PollDriver.gather
     monkeypatch.setattr(ConnectionSets, "form", lambda *_: False)  # sets have their own tests
     reached.group._threads.sets.close()
 
-    def interrupted(self: BlockingRequest) -> None:
-        monkeypatch.setattr(BlockingRequest, "listen", listen)
-        monkeypatch.setattr(BlockingRequest, "gather", again)
+    def interrupted(self: PollDriver) -> None:
+        monkeypatch.setattr(PollDriver, "listen", listen)
+        monkeypatch.setattr(PollDriver, "gather", again)
         raise Interruption
 
-    def again(_: BlockingRequest) -> None:
-        monkeypatch.setattr(BlockingRequest, "gather", gather)
+    def again(_: PollDriver) -> None:
+        monkeypatch.setattr(PollDriver, "gather", gather)
         raise Interruption
 
     before = descriptors()
     for number in range(40):
-        monkeypatch.setattr(BlockingRequest, "listen", interrupted)
+        monkeypatch.setattr(PollDriver, "listen", interrupted)
         with pytest.raises(Interruption):
             reached.redlock(f"torn:{number}").acquire()
     eventually(lambda: reached.locks() == [0, 0, 0])
@@ -376,11 +377,11 @@ def test_connections_for_an_undo_that_never_comes_are_closed(reached, monkeypatc
     backend = lock._source("default")
     for _ in range(20):
         steps = lock._taking(backend, 0, None)
-        work = BlockingRequest(group.nodes, next(steps), 5.0)
+        work = PollDriver(Round(group.nodes, next(steps), 5.0), group._threads.sets)
         work.gather()
         work.write()
         work.spoil()
-        work.give_back()
+        work.give_back(form=False)
     assert [len(node.unanswered) for node in group.nodes] == [1, 1, 1]
 
 
@@ -396,27 +397,29 @@ class Far:
     """Stands for a node that nobody asks."""
 
     label = "far:6379/0"
+    undos: UndoQueue
 
 
 POLICY = Policy(size=1, max_ttl=30)
 
 
-def asker(nonce: str, *, start: float = 0.0, name: str = "name") -> Asker:
-    """Somebody who wants something undone."""
-    return Asker(undo(POLICY, POLICY.target([name]), nonce, frozenset({0})), start)
+def to_undo(nonce: str, *, start: float = 0.0, name: str = "name") -> Undo:
+    """Something to be undone."""
+    return Undo(undo(POLICY, POLICY.target([name]), nonce, frozenset({0})), start)
 
 
 def queue_of() -> UndoQueue:
     """An empty queue."""
     far: Any = Far()
-    return UndoQueue(far)
+    far.undos = queue = UndoQueue(far)
+    return queue
 
 
-def sent(queue: UndoQueue, now: float = 1.0, most: float = 1e9) -> list[PendingReply]:
+def sent(queue: UndoQueue, now: float = 1.0, most: float = 1e9) -> list[OnWire]:
     """What the queue puts on a connection that takes all."""
-    taken: list[PendingReply] = []
+    taken: list[OnWire] = []
 
-    def put(owed: PendingReply) -> bool:
+    def put(owed: OnWire) -> bool:
         taken.append(owed)
         return True
 
@@ -426,7 +429,7 @@ def sent(queue: UndoQueue, now: float = 1.0, most: float = 1e9) -> list[PendingR
 
 def test_a_question_is_kept_once():
     """However often an undo fails, one question for its nonce waits."""
-    queue, one = queue_of(), asker("1" * 32)
+    queue, one = queue_of(), to_undo("1" * 32)
     for _ in range(5):
         queue.add(one)
     assert [owed.nonce for owed in sent(queue)] == [b"1" * 32]
@@ -437,10 +440,10 @@ def test_what_a_connection_does_not_take_stays():
     """A refused question is neither lost nor overtaken."""
     queue = queue_of()
     for digit in "123":
-        queue.add(asker(digit * 32))
+        queue.add(to_undo(digit * 32))
     taken: list[bytes] = []
 
-    def put(owed: PendingReply) -> bool:
+    def put(owed: OnWire) -> bool:
         if len(taken) == 1:
             return False
         taken.append(owed.nonce)
@@ -454,9 +457,9 @@ def test_what_a_connection_does_not_take_stays():
 def test_an_interrupted_sending_loses_nothing():
     """What raises while a question is put on a connection leaves the question in the queue."""
     queue = queue_of()
-    queue.add(asker("1" * 32))
+    queue.add(to_undo("1" * 32))
 
-    def put(_: PendingReply) -> bool:
+    def put(_: OnWire) -> bool:
         raise Interruption
 
     with pytest.raises(Interruption):
@@ -467,8 +470,8 @@ def test_an_interrupted_sending_loses_nothing():
 def test_what_the_nodes_have_dropped_by_themselves_is_not_sent():
     """After MAX_TTL no key can be left of what was to be undone."""
     queue = queue_of()
-    queue.add(asker("1" * 32, start=0.0))
-    queue.add(asker("2" * 32, start=10.0))
+    queue.add(to_undo("1" * 32, start=0.0))
+    queue.add(to_undo("2" * 32, start=10.0))
     assert [owed.nonce for owed in sent(queue, now=30.0)] == [b"2" * 32]
 
 
@@ -477,14 +480,14 @@ def test_an_error_delays_the_next_question(monkeypatch):
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     queue = queue_of()
-    queue.add(asker("1" * 32, start=now))
+    queue.add(to_undo("1" * 32, start=now))
     (owed,) = sent(queue, now)
     owed.hear(0, Vote("far", Answer.UNKNOWN, reason=because(ReasonCode.OUT_OF_MEMORY)))
-    queue.add(asker("1" * 32, start=now))
+    queue.add(to_undo("1" * 32, start=now))
     assert sent(queue, now) == []
     (owed,) = sent(queue, now + node_module.LEAST_PAUSE)
     owed.hear(0, Vote("far", Answer.NO))
-    queue.add(asker("2" * 32, start=now))
+    queue.add(to_undo("2" * 32, start=now))
     assert len(sent(queue, now)) == 1
 
 
@@ -494,7 +497,7 @@ def test_a_full_queue_drops_the_oldest_and_says_so_once(monkeypatch, caplog):
     queue = queue_of()
     with caplog.at_level(logging.WARNING, "django_redlock"):
         for digit in "123456":
-            queue.add(asker(digit * 32))
+            queue.add(to_undo(digit * 32))
         assert queue.dropped == 3
         assert [owed.nonce for owed in sent(queue)] == [b"4" * 32, b"5" * 32, b"6" * 32]
     told = [record.getMessage() for record in caplog.records]
@@ -508,7 +511,7 @@ def test_long_names_fill_the_queue_by_their_bytes(monkeypatch):
     monkeypatch.setattr(node_module, "MOST_BYTES", 100_000)
     queue = queue_of()
     for number in range(1000):
-        queue.add(asker(f"{number:032x}", name="x" * 512))
+        queue.add(to_undo(f"{number:032x}", name="x" * 512))
     assert 10 < len(queue.kept) < 100
 
 
@@ -516,7 +519,7 @@ def test_part_of_a_long_queue_goes_before_a_question():
     """So many bytes are sent that the question itself still finds room."""
     queue = queue_of()
     for number in range(100):
-        queue.add(asker(f"{number:032x}"))
+        queue.add(to_undo(f"{number:032x}"))
     first = sent(queue, most=5000)
     assert 1 < len(first) < 100
     assert len(sent(queue)) == 100 - len(first)

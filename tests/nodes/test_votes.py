@@ -1,4 +1,4 @@
-"""Conversations with the collector of votes: it is told facts and the time, and decides.
+"""Conversations with a round: it is told facts and the time, and decides.
 
 Nodes and connections are made up, and the clock is set by hand; there is no socket.
 """
@@ -26,10 +26,8 @@ from django_redlock.nodes.round import (
     LISTEN,
     OVER,
     PATIENCE,
-    TaskCollector,
-    ThreadCollector,
+    Round,
     Verdict,
-    VoteCollector,
 )
 from tests.simulation.mutants import Edit, with_edits
 
@@ -45,7 +43,7 @@ DOWN, SLOW, GUARD = (
 
 @dataclass
 class Node:
-    """A node as the collector knows one."""
+    """A node as a round knows one."""
 
     label: str
     alias: str = "default"
@@ -81,7 +79,7 @@ class Node:
 
 @dataclass
 class Connection:
-    """A connection as the collector knows one."""
+    """A connection as a round knows one."""
 
     guarded: bool = False
     silent: float = 0.0
@@ -115,16 +113,19 @@ def release(**facts: Any) -> Request:
 
 
 def collector(request: Request, clock: Clock | None = None) -> Any:
-    """The collector of a thread, for five nodes."""
+    """The round of a thread, for five nodes."""
     nodes: Any = [Node(f"n{i}") for i in range(5)]
-    return ThreadCollector(nodes, request, TIMEOUT, clock=clock or Clock())
+    one = Round(nodes, request, TIMEOUT, clock=clock or Clock())
+    one.prompt = ()
+    return one
 
 
 def task(request: Request, clock: Clock | None = None) -> tuple[Any, list[Verdict]]:
-    """The collector of a task, and the verdicts that it tells of."""
+    """The round of a task, and the verdicts that it tells of."""
     nodes: Any = [Node(f"n{i}") for i in range(5)]
     told: list[Verdict] = []
-    made = TaskCollector(nodes, request, TIMEOUT, future(), noting(told), clock=clock or Clock())
+    made = Round(nodes, request, TIMEOUT, future(), clock=clock or Clock())
+    made.follow = lambda _, verdict: told.append(verdict)
     return made, told
 
 
@@ -133,16 +134,11 @@ def future(*, done: bool = False) -> Any:
     return SimpleNamespace(done=lambda: done)
 
 
-def noting(told: list[Verdict]) -> Any:
-    """What a collector tells of its verdicts."""
-    return SimpleNamespace(follow=lambda _, verdict: told.append(verdict))
-
-
 def asked(one: Any) -> None:
     """Tell that all five were asked, and owed nothing before."""
     one.unheard.update({place: Connection() for place in range(5)})
-    if isinstance(one, ThreadCollector):
-        one.prompt.update(range(5))
+    if one.prompt is not None:
+        one.prompt = tuple(range(5))
 
 
 def vote(one: Any, place: int, answer: Answer = Answer.YES) -> None:
@@ -212,7 +208,7 @@ def test_undoing_waits_for_prompt_nodes_only() -> None:
     """A node that owed an answer before may hang, and costs a release nothing."""
     one = collector(release())
     asked(one)
-    one.prompt.remove(4)
+    one.prompt = (0, 1, 2, 3)
     for place in range(3):
         vote(one, place)
     assert one.verdict() is LINGER
@@ -251,7 +247,8 @@ def test_a_task_that_waits_no_more_hears_nothing() -> None:
     """What comes after its end changes no vote."""
     nodes: Any = [Node(f"n{i}") for i in range(5)]
     told: list[Verdict] = []
-    one = TaskCollector(nodes, grant(), TIMEOUT, future(done=True), noting(told))
+    one = Round(nodes, grant(), TIMEOUT, future(done=True))
+    one.follow = lambda _, verdict: told.append(verdict)
     one.unheard[0] = Connection()  # type: ignore[assignment]
     one.hear(0, Vote("n0", Answer.YES))
     assert (one.votes, told) == ([None] * 5, [])
@@ -322,7 +319,7 @@ def test_who_may_not_vote_is_not_asked_to(request_, connection, duplicate, barre
     """Under the guard, or listed twice; but it undoes like any other."""
     one = collector(request_)
     one.nodes[0].says, one.nodes[0].duplicate_of = GUARD, duplicate
-    owed = one.owed({0: connection}, START)
+    owed = one.ask({0: connection}, START)
     assert (0 in owed) is not barred
     assert one.votes[0] == (
         Vote("n0", Answer.UNKNOWN, reason=GUARD, sent=False) if barred else None
@@ -370,7 +367,7 @@ def test_an_interruption_leaves_nothing_undone() -> None:
     vote(one, 1, Answer.UNKNOWN)
     one.keep_unanswered()
     assert [bool(node.kept) for node in one.nodes] == [False, True, True, True, True]
-    assert one.asker.over
+    assert one.over
 
 
 def test_only_some_nodes_are_asked() -> None:
@@ -393,7 +390,7 @@ def test_a_node_that_was_silent_is_told_so() -> None:
     found = one.result()
     assert [each.reason.code for each in found[1:]] == [ReasonCode.NO_ANSWER] * 4
     assert all(each.sent for each in found)
-    assert one.asker.over
+    assert one.over
 
 
 @pytest.mark.parametrize(("granted", "after"), [(3, 2.0), (1, 0.5)])
@@ -435,10 +432,10 @@ def test_a_node_that_was_given_up_may_vote_after_all() -> None:
 def test_all_nodes_owe_the_same() -> None:
     """One reply is expected of all, unless each is asked something else."""
     both = {0: Connection(), 1: Connection()}
-    owed = collector(grant()).owed(both, 5.0)
+    owed = collector(grant()).ask(both, 5.0)
     assert owed[0] is owed[1]
     assert owed[0].since == 5.0
-    owed = collector(grant(each={0: 7, 1: 8})).owed(both, 5.0)
+    owed = collector(grant(each={0: 7, 1: 8})).ask(both, 5.0)
     assert owed[0].packed != owed[1].packed
 
 
@@ -450,7 +447,7 @@ def test_a_node_is_asked_once() -> None:
     del one.unheard[2]
     every = {place: Connection(guarded=True) for place in range(5)}
     one.nodes[1].says = GUARD
-    assert list(one.owed(every, 5.0)) == [2]
+    assert list(one.ask(every, 5.0)) == [2]
     assert one.votes[1] is None
 
 
@@ -468,58 +465,61 @@ def test_the_clock_is_the_only_one() -> None:
     ("edit", "proof"),
     [
         (
-            Edit(VoteCollector, "verdict", "self.needed > 0 or ", ""),
+            Edit(Round, "verdict", "self.needed > 0 or ", ""),
             test_of_a_few_votes_nothing_is_asked,
         ),
         (
-            Edit(VoteCollector, "verdict", "worth = self._is_worth_more()", "worth = True"),
+            Edit(Round, "verdict", "worth = self._is_worth_more()", "worth = True"),
             test_a_majority_ends_the_listening,
         ),
         (
-            Edit(VoteCollector, "verdict", "LINGER if self._is_worth_more() else OVER", "LINGER"),
+            Edit(Round, "verdict", "LINGER if self._is_worth_more() else OVER", "LINGER"),
             test_undoing_waits_for_prompt_nodes_only,
         ),
         (
-            Edit(VoteCollector, "linger", "max(now - self.start, least)", "least"),
+            Edit(Round, "linger", "max(now - self.start, ", "max(0.0, "),
             test_what_the_asker_finds_worth_it_is_waited_for,
         ),
         (
-            Edit(ThreadCollector, "_prompt", "not self.prompt.isdisjoint(self.unheard)", "True"),
+            Edit(
+                Round,
+                "_is_prompt_one_missing",
+                "not self.unheard.keys().isdisjoint(self.prompt)",
+                "True",
+            ),
             test_undoing_waits_for_prompt_nodes_only,
         ),
         (
-            Edit(TaskCollector, "_prompt", "if silent <= patience:", "if True:"),
+            Edit(Round, "_is_prompt_one_missing", "if silent <= patience:", "if True:"),
             test_undoing_waits_for_nodes_that_answer_others,
         ),
         (
-            Edit(VoteCollector, "_is_worth_more", "if self.coming:", "if False:"),
+            Edit(Round, "_is_worth_more", "if self.coming:", "if False:"),
             test_a_node_that_is_being_connected_is_waited_for,
         ),
         (
-            Edit(
-                TaskCollector, "hear", "if len(self.unheard) >= self.majority:", "if self.unheard:"
-            ),
+            Edit(Round, "hear", "len(self.unheard) >= self.majority:", "self.unheard:"),
             test_undoing_waits_for_nodes_that_answer_others,
         ),
         (
-            Edit(TaskCollector, "hear", "if answered.done():", "if False:"),
+            Edit(Round, "hear", " and self.answered.done()", " and False"),
             test_a_task_that_waits_no_more_hears_nothing,
         ),
         (
-            Edit(VoteCollector, "awaits", "self.urgent or not node.down_reason", "True"),
+            Edit(Round, "awaits", "self.urgent or not node.down_reason", "True"),
             lambda: test_a_node_in_trouble_is_waited_for_only_if_it_is_needed(DOWN, False, False),
         ),
         (
-            Edit(VoteCollector, "handshake_left", "self.urgent and ", ""),
+            Edit(Round, "handshake_left", "self.urgent and ", ""),
             lambda: test_for_how_long_a_handshake_is_waited_for(False, None, 1.0, 0.0, 0.0),
         ),
         (
-            Edit(VoteCollector, "handshake_left", "and place in self._patient", ""),
+            Edit(Round, "handshake_left", "and place in self._patient", ""),
             lambda: test_for_how_long_a_handshake_is_waited_for(True, DOWN, 1.0, 0.0, 0.0),
         ),
         (
             Edit(
-                VoteCollector,
+                Round,
                 "handshake_left",
                 "min(patience, PATIENCE * self.timeout - waited)",
                 "patience",
@@ -529,37 +529,37 @@ def test_the_clock_is_the_only_one() -> None:
             ),
         ),
         (
-            Edit(VoteCollector, "owed", "and request.command in VOTING", ""),
+            Edit(Round, "_objection", "if self.command in VOTING else None", ""),
             lambda: test_who_may_not_vote_is_not_asked_to(
                 release(), Connection(guarded=True), "n1", False
             ),
         ),
         (
-            Edit(VoteCollector, "owed", " or place in self.unheard", ""),
+            Edit(Round, "ask", " or place in self.unheard", ""),
             test_a_node_is_asked_once,
         ),
         (
-            Edit(VoteCollector, "keep", "if place in self.touched:", "if True:"),
+            Edit(Round, "entrust", "if place in self.touched:", "if True:"),
             test_a_grant_is_entrusted_to_nobody,
         ),
         (
-            Edit(VoteCollector, "not_sent", "sent=bool(fault)", "sent=False"),
+            Edit(Round, "not_sent", "sent=bool(fault)", "sent=False"),
             test_what_a_broken_connection_took_may_have_arrived,
         ),
         (
-            Edit(VoteCollector, "is_unanswered", "vote is None or ", ""),
+            Edit(Round, "is_unanswered", "vote is None or ", ""),
             test_an_interruption_leaves_nothing_undone,
         ),
         (
-            Edit(VoteCollector, "result", "waited >= self.timeout and ", ""),
+            Edit(Round, "result", "waited >= self.timeout and ", ""),
             lambda: test_a_node_that_nobody_waited_for_is_not_accused(1, 0.5),
         ),
         (
-            Edit(VoteCollector, "is_short_of_votes", "not self.undoing and ", ""),
+            Edit(Round, "is_short_of_votes", "not self.undoing and ", ""),
             test_too_few_votes_are_too_few,
         ),
         (
-            Edit(VoteCollector, "reopen", "self.lingering = False", "pass"),
+            Edit(Round, "reopen", "self.lingering = False", "pass"),
             test_a_node_that_was_given_up_may_vote_after_all,
         ),
     ],

@@ -27,7 +27,7 @@ A world is a function of its profile and a seed, and one that fails prints how t
 `make test` plays more than 2,000 worlds, `make soak` 200,000.
 
 What is simulated is what surrounds the algorithm: time, connections, nodes, threads and queues.
-Production's `VoteCollector` decides when a request is over. In the worlds of `booting`,
+Production's `Round` decides when a request is over. In the worlds of `booting`,
 production's `admission` decides at each handshake whether a node may vote, by its uptime and its
 clock; in all others clocks go wrong only while connections are open. In the worlds of waiting,
 production's `core.wait` and `nodes.queue` run, over simulated places in a queue. In

@@ -25,7 +25,7 @@ from django_redlock.core.protocol import (
     Vote,
 )
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.nodes.round import LINGER, OVER, Hear, VoteCollector
+from django_redlock.nodes.round import LINGER, OVER, Round
 
 from . import places
 from .checker import Broken, Checker, Violation
@@ -46,13 +46,10 @@ TRYING: Final = frozenset({Command.GRANT, Command.RAISE})
 T = TypeVar("T")
 
 
-class SimulatedCollector(VoteCollector):
-    """Production's collector of votes, over simulated wires: all nodes are prompt."""
+class SimulatedRound(Round):
+    """Production's round, over simulated wires: all nodes are prompt."""
 
-    def _hear(self) -> Hear:
-        return self.votes.__setitem__
-
-    def _prompt(self) -> bool:
+    def _is_prompt_one_missing(self) -> bool:
         return bool(self.unheard)
 
 
@@ -64,7 +61,7 @@ class Driven:
     client: Client
     steps: Acts
     turn: int = 0  # grows with every step; what belongs to an earlier one comes too late
-    collector: SimulatedCollector | None = None  # while the nodes are asked
+    collector: SimulatedRound | None = None  # while the nodes are asked
     cancelling: bool = False
     place: Place | None = None  # in a queue
 
@@ -139,7 +136,7 @@ class Driven:
             self.resume(turn, votes)
             return
         nodes: Any = world.network.nodes  # only their labels are of interest
-        self.collector = SimulatedCollector(nodes, ask, NODE_TIMEOUT, clock=lambda: world.now)
+        self.collector = SimulatedRound(nodes, ask, NODE_TIMEOUT, clock=lambda: world.now)
         no_connection: Any = None
         self.collector.unheard.update(dict.fromkeys(self.collector.asked, no_connection))
         world.network.send(self.client.label, ask, Hearing(self, turn))

@@ -19,8 +19,9 @@ from django_redlock.locks.options import Options
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.address import from_url
 from django_redlock.nodes.connection import Connection
-from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.group import _ALL, NodeGroup
 from django_redlock.nodes.node import Node
+from django_redlock.nodes.sets import ConnectionSets
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 
 ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
@@ -68,16 +69,21 @@ def connections(node: EmbeddedNode) -> int:
 
 def idle(node: Node) -> list[Connection]:
     """The idle connections to a node, with those of the sets, which end."""
-    while in_sets(node):
-        node.spare()
+    if sets := _sets_of(node):
+        sets.close()
     return node._free
 
 
 def in_sets(node: Node) -> list[Connection]:
     """The connections to a node, and to others, that are in sets."""
-    sets = getattr(node.spare, "__self__", None)
+    sets = _sets_of(node)
     lent = (*sets._free, *sets._owing.values()) if sets else ()
     return [connection for each in lent for connection in each.connections.values()]
+
+
+def _sets_of(node: Node) -> ConnectionSets | None:
+    groups = [each for each in tuple(_ALL) if node in each.nodes]
+    return groups[0]._threads.sets if groups else None
 
 
 def owing(nodes: Sequence[Node]) -> list[int]:

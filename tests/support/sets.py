@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from django_redlock.core.commands import Acquire, Release
 from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import Request
 from django_redlock.core.quorum import counting, granted_or_not, heard
 from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.round import Round
 from django_redlock.nodes.sets import ConnectionSet, ConnectionSets
 from django_redlock.testing import EmbeddedNodes
 
@@ -31,6 +33,16 @@ def release(nonce: str = NONCE) -> Release:
 def sets_of(group: NodeGroup) -> ConnectionSets:
     """The sets of a group."""
     return group._threads.sets
+
+
+def asking(group: NodeGroup, request: Request) -> Round:
+    """A round of this request, as a thread begins it."""
+    return Round(group.nodes, request, LONG)
+
+
+def is_whole(lent: ConnectionSet) -> bool:
+    """Whether a set of three nodes has not been dissolved."""
+    return len(lent.connections) + len(lent.left_out) == 3
 
 
 def connected(group: NodeGroup, *, more: bool = False) -> ConnectionSet:
