@@ -125,7 +125,7 @@ def publish(
     """
     votes: Sequence[Vote] = ()
     for tries in range(SPLITS + 1):
-        nonce, touched = policy.nonce(), policy.everyone()
+        nonce, touched = policy.nonce(), policy.everyone
         begun(nonce)
         try:
             votes = yield Mark(
@@ -231,7 +231,7 @@ def _is_split(votes: Sequence[Vote], majority: int) -> bool:
 def split(grant: Grant) -> tuple[Grant, Grant]:
     """Return the grant of the private names, and that of the others; they share a nonce."""
     target = grant.target
-    kept, others = slice(target.private), slice(target.private, None)
+    kept, others = slice(target.private_count), slice(target.private_count, None)
     return (
         grant._replace(target=target.part(kept)),
         grant._replace(target=target.part(others)),

@@ -43,15 +43,10 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = Grant | LeaseLost | NodesUnavailable
 
-RESERVED: Final = 0.05  # seconds for which a released name is kept for the waiter that is woken
+RESERVED: Final = 50  # milliseconds for which a released name is kept for the woken waiter
 
 
 # -- undoing ----------------------------------------------------------------------------------
-
-
-def hand_over(policy: Policy, target: LockKeys, nonce: str, touched: frozenset[int]) -> Request:
-    """Return the request that frees the names, or reserves them for the waiter that it wakes."""
-    return undo(policy, target, nonce, policy.everyone(), touched=touched, reserve=RESERVED)
 
 
 def wake_next(policy: Policy, target: LockKeys, wakeup: str, which: int) -> Request:
@@ -59,7 +54,7 @@ def wake_next(policy: Policy, target: LockKeys, wakeup: str, which: int) -> Requ
 
     It goes into no other queue: the lease that it names has freed this name, and may have others.
     """
-    return undo(policy, target, wakeup, policy.everyone(), touched=frozenset(), wake=(which,))
+    return undo(policy, target, wakeup, policy.everyone, touched=frozenset(), wake=(which,))
 
 
 def give_back(
@@ -77,24 +72,24 @@ def undo(
     to: frozenset[int],
     *,
     touched: frozenset[int] | None = None,
-    reserve: float = 0.0,
+    reserve: int = 0,
     wake: Container[int] | None = None,
 ) -> Release:
     """Return the request that deletes the keys of ``nonce``, and wakes the next waiters.
 
     Args:
         touched: the nodes that may have these keys; None is all of ``to``.
-        reserve: seconds for which a name that has a waiter is kept for it; never a private one.
+        reserve: milliseconds for which a name that has a waiter is kept for it; never a private one.
         wake: the indices of the names whose waiter is woken; None is all of them.
     """
     return Release(
         nonce,
         counting(heard, policy.majority),
         target,
-        milliseconds(reserve),
+        reserve,
         wake,
         to=to,
-        first=target.queue_place(policy.size),
+        first=target.queue_nodes[0],
         touched=touched,
         lasts=policy.max_ttl,
     )
@@ -110,12 +105,13 @@ def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Seq
     Without, a name that has a waiter is reserved for a moment for the first one, and all nodes are
     asked, since any of them may have the wait queue.
     """
-    rest = milliseconds(grant.since + min_hold - policy.clock())
     target, touched = grant.target, grant.touched
-    request: Request = hand_over(policy, target, grant.nonce, touched)
-    if rest > 0:
+    if min_hold and (rest := milliseconds(grant.since + min_hold - policy.clock())) > 0:
         decided, lasts = counting(heard, policy.majority), policy.max_ttl
-        request = Rest(grant.nonce, decided, target, rest, to=touched, lasts=lasts)
+        request: Request = Rest(grant.nonce, decided, target, rest, to=touched, lasts=lasts)
+    else:
+        everyone = policy.everyone
+        request = undo(policy, target, grant.nonce, everyone, touched=touched, reserve=RESERVED)
     try:
         votes: Sequence[Vote] = yield request
         if votes[request.first].woken:  # the node of the queue has woken a waiter

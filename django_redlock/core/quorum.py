@@ -196,12 +196,6 @@ def sent_to(votes: Sequence[Vote]) -> frozenset[int]:
     return frozenset(i for i, vote in enumerate(votes) if vote.sent)
 
 
-def commonest(numbers: list[int]) -> tuple[int, int]:
-    """Return the most frequent number, and how often it is there; ten times faster than Counter."""
-    most = max(numbers, key=numbers.count)
-    return most, numbers.count(most)
-
-
 def heard(votes: Votes, majority: int) -> bool:
     """Tell whether a majority of the nodes has replied, with whatever vote."""
     return len(votes) - votes.count(None) >= majority

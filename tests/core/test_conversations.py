@@ -94,7 +94,7 @@ def vote(i: int, wakeup: object, command: Command = Command.GRANT) -> Vote:
         found: Any = wakeup.wakeup if isinstance(wakeup, Found) else None
         number = wakeup if isinstance(wakeup, int) else 0
         if command is Command.RELEASE:
-            number, found = 0, number or None
+            return Vote(label, Answer.YES, woken=number)
         return Vote(label, Answer.YES, number, left=told, result=found)
     if isinstance(wakeup, Held):
         return Vote(label, Answer.NO, left=wakeup.left, holder=wakeup.holder, owner=wakeup.owner)
@@ -147,7 +147,7 @@ class Table:
     def grant(self, **changes: Any) -> Grant:
         """A tenancy that began now, for ten seconds."""
         target = self.policy.target(["a"])
-        everyone = self.policy.everyone()
+        everyone = self.policy.everyone
         made = Grant(target, "f" * 32, 7, self.now + 9.898, self.now, 10.0, everyone)
         return made._replace(**changes)
 
@@ -192,9 +192,9 @@ class Table:
         """The ballot, filled from the first node on."""
         each = words if isinstance(words, list) else [words] * self.size
         ballot: list[Vote | None] = [None] * self.size
-        for i in set(range(self.size)) - (ask.to or self.policy.everyone()):
+        for i in set(range(self.size)) - (ask.to or self.policy.everyone):
             ballot[i] = Vote(f"node{i}", Answer.UNKNOWN, sent=False)
-        for i in sorted(ask.to or self.policy.everyone()):
+        for i in sorted(ask.to or self.policy.everyone):
             if not (self.hasty and ask.decided(ballot)):
                 ballot[i] = vote(i, each[i], ask.command)
         return [heard or vote(i, LOST) for i, heard in enumerate(ballot)]

@@ -51,7 +51,7 @@ def carried(ask: Acquire) -> str:
 
 def place(table: Table, name: str = "a") -> int:
     """The node at which those stand who wait for a name."""
-    return table.policy.target([name]).queue_place(table.size)
+    return table.policy.target([name]).queue_nodes[0]
 
 
 # -- where --------------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ def test_a_release_that_a_woken_waiter_overtook_is_no_loss(
     assert ask.command is Command.RELEASE
     with pytest.raises(StopIteration):
         steps.send(
-            [vote(i, wakeup)._replace(result=n or None) for i, (wakeup, n) in enumerate(said)]
+            [vote(i, wakeup)._replace(woken=n) for i, (wakeup, n) in enumerate(said)]
         )
     assert lease.lost is lost
 

@@ -368,7 +368,7 @@ def test_a_request_says_how_many_it_is_about():
 def extended_by(answer: list[object]) -> object:
     """What becomes of a lease that one of three nodes answers for, and no other node."""
     policy = Policy(size=3)
-    grant = Grant(TARGET, NONCE, 1, policy.clock() + 10, policy.clock(), 10, policy.everyone())
+    grant = Grant(TARGET, NONCE, 1, policy.clock() + 10, policy.clock(), 10, policy.everyone)
     steps = extend_many(policy, [Alone(policy, grant)], [10])
     ask = next(steps)
     assert isinstance(ask, Request)
@@ -555,7 +555,7 @@ def beside(oddity: Oddity, step: str, two: EmbeddedNodes) -> Iterator[LockTempla
 def names(redlock: LockTemplate) -> tuple[str, str]:
     """A name that waits at the odd node, and one that waits at another."""
     policy = redlock._source("default").policy
-    found = {policy.target([f"odd{i}"]).queue_place(3): f"odd{i}" for i in range(50)}
+    found = {policy.target([f"odd{i}"]).queue_nodes[0]: f"odd{i}" for i in range(50)}
     return found[2], found[0]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from django_redlock.core.hold import hand_over
+from django_redlock.core.hold import undo
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import Reason
@@ -77,7 +77,7 @@ def talk(spoken_to: Connection) -> list[Vote]:
     try:
         for number in range(QUESTIONS):
             eventually(lambda: spoken_to.fault or len(spoken_to.owed) < 50, within=PATIENCE)
-            ask = hand_over(policy, target, f"{number:032x}", frozenset())
+            ask = undo(policy, target, f"{number:032x}", policy.everyone, touched=frozenset())
             now = time.monotonic()
             spoken_to.send(Asker(ask, now).again(hear, now))
         eventually(lambda: spoken_to.fault or not spoken_to.owed, within=PATIENCE)
