@@ -5,7 +5,7 @@ A generator *yields* an effect and is *sent* its result:
     Request(…)      send a request to the nodes; sent back: one ``Vote`` per node, in order
     Sleep(seconds)  let time pass; sent back: anything, ignored
 
-``wait`` adds the effects of the wait queue. What runs a generator (``driver`` for threads and
+``wait`` adds the effects of the wait queue. What runs a generator (``Backend`` for threads and
 asyncio, the simulator in the tests) owns sockets, sleeping and interruption. Time, randomness and
 the size of the group come from ``Policy``.
 
@@ -42,6 +42,7 @@ from .quorum import (
     YES,
     adopted_or_not,
     adoption_is_over,
+    answer_of,
     count,
     counting,
     free_in,
@@ -51,9 +52,11 @@ from .quorum import (
     majority_reserves,
     not_yes,
     ours_to_wake,
+    reached,
     recorded_or_heard,
     sent_to,
     unheard,
+    was_sent,
 )
 from .reasons import ReasonCode, because
 
@@ -93,8 +96,7 @@ def acquire(
     """
     give_up = policy.clock() + wait
     wakeup, woken, splits, tries = "", 0, 0, 0
-    if wait > 0:
-        yield from waiting.head_start(policy, target, wait)
+    yield from waiting.head_start(policy, target, wait) if wait > 0 else ()
     while True:
         patient = policy.clock() < give_up
         grant, refusal = yield from attempt(
@@ -192,9 +194,7 @@ def attempt(
     """
     nonce = policy.nonce()
     touched = policy.everyone
-    rule = granted_or_not
-    if old or thorough:
-        rule = recorded_or_heard if thorough else adopted_or_not
+    usual = adopted_or_not if old else granted_or_not
     worth = counting(unheard, policy.majority, patient=patient)
     # Private names and the others are freed one after the other, and share a nonce: that one side
     # is over says nothing of the other.
@@ -203,7 +203,7 @@ def attempt(
         start = policy.clock()
         votes = yield Acquire(
             nonce,
-            counting(rule, policy.majority),
+            counting(recorded_or_heard if thorough else usual, policy.majority),
             target,
             wish=policy.wall(),
             slack=int(policy.slack * 1_000_000),
@@ -216,9 +216,8 @@ def attempt(
             worth=worth,
             thorough=thorough,
         )
-        for i, vote in enumerate(votes):
-            if vote.answer is NO or not vote.sent:
-                touched -= {i}
+        if NO in map(answer_of, votes) or not all(map(was_sent, votes)):
+            touched = reached(votes)
         fence, evidence = yield from _token(policy, target, nonce, votes)
         deadline = start + policy.validity(ttl)
         if fence is not None and policy.clock() < deadline:
@@ -263,13 +262,10 @@ def _token(
     largest is the token, and the nodes below are raised to it. A record allows no token.
     """
     numbers: dict[int, int] = {}
-    refused = False
-    for i, vote in enumerate(votes):
+    for i, vote in enumerate(votes):  # a comprehension costs more
         if vote.answer is YES:
             numbers[i] = vote.fence
-        elif vote.answer is NO:
-            refused = True
-    if len(numbers) < policy.majority or (refused and has_record(votes)):
+    if len(numbers) < policy.majority or (NO in map(answer_of, votes) and has_record(votes)):
         return None, votes
     given = list(numbers.values())
     token = max(given, key=given.count)  # ten times faster than a Counter

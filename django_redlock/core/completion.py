@@ -59,7 +59,7 @@ from .hold import insist
 from .names import shortened
 from .policy import Policy, milliseconds
 from .protocol import Grant, Sleep, Steps, Vote, Votes
-from .quorum import NO, count, counting, heard
+from .quorum import NO, count, counting, heard, reached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -139,7 +139,7 @@ def publish(
                 task_id=task_id,
                 worth=is_refused,
             )
-            touched = frozenset(i for i, vote in enumerate(votes) if _may_have(vote))
+            touched = reached(votes)
             if count(votes).yes >= policy.majority:
                 return Outcome(nonce, certain=True, votes=votes)
             other, naming = named(votes)
@@ -213,10 +213,6 @@ def named(votes: Votes) -> tuple[str, int]:
     for (other, _), naming in marks.items():
         ids[other] = max(ids.get(other, 0), naming + runs[other])
     return max(ids.items(), key=lambda each: each[1], default=("", 0))
-
-
-def _may_have(vote: Vote) -> bool:
-    return vote.sent and vote.answer is not NO
 
 
 def _is_split(votes: Sequence[Vote], majority: int) -> bool:

@@ -79,7 +79,7 @@ def undo(
 
     Args:
         touched: the nodes that may have these keys; None is all of ``to``.
-        reserve: milliseconds for which a name that has a waiter is kept for it; never a private one.
+        reserve: milliseconds for which a name is kept for its waiter; never a private one.
         wake: the indices of the names whose waiter is woken; None is all of them.
     """
     return Release(
@@ -159,47 +159,11 @@ class Holding(Protocol):
         """Tell whether time is left, and all names of ``grant`` are still to be held."""
 
 
-class Alone:
-    """A grant that no other thread can end: the plainest ``Holding``."""
-
-    def __init__(self, policy: Policy, grant: Grant) -> None:
-        self._policy = policy
-        self.grant = grant
-
-    def touch(self, places: frozenset[int]) -> Grant | None:
-        """Note that these nodes may have its keys from now on; see ``Holding``."""
-        self.grant = self.grant._replace(touched=self.grant.touched | places)
-        return self.grant if self.has(self.grant) else None
-
-    def has(self, _: Grant) -> bool:
-        """Tell whether time is left."""
-        return self._policy.clock() < self.grant.deadline
-
-    def extended(self, _: int, outcome: Outcome) -> None:
-        """Take in the outcome of an extension, before it is healed."""
-        if isinstance(outcome, Grant):
-            self.grant = outcome
-
-
-def extend(policy: Policy, grant: Grant, *, ttl: float) -> Steps[Grant]:
-    """Prolong a lease to ``ttl`` seconds from now; never shorten it, never revive it.
-
-    Raises:
-        LeaseLost: it is over, or a majority does not have it any more.
-        NodesUnavailable: unknown; the lease lasts until its old deadline.
-    """
-    lease = Alone(policy, grant)
-    (outcome,) = yield from extend_many(policy, (lease,), (ttl,), lease.extended)
-    if isinstance(outcome, Grant):
-        return outcome
-    raise outcome
-
-
 def extend_many(
     policy: Policy,
     leases: Sequence[Holding],
     ttls: Sequence[float],
-    notify: Callable[[int, Outcome], object] = lambda _, __: None,
+    notify: Callable[[int, Outcome], object],
     later: Callable[[int, frozenset[int]], object] | None = None,
 ) -> Steps[list[Outcome]]:
     """Prolong each lease to its ttl, in seconds from now; return the outcomes, in order.

@@ -10,11 +10,12 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from .protocol import LockKeys
 from .quorum import majority_of
 
+T = TypeVar("T")
 COUNTERS: Final = 1024  # counters per node; names share them, so their number is bounded
 FIELDS: Final = tuple(map(str, range(COUNTERS)))  # the counters' names
 LEAST_DRIFT: Final = 0.002  # seconds: the expiry's own granularity (redis.io's figure)
@@ -32,6 +33,7 @@ def _steady_clock() -> Callable[[], float]:
 
 
 boottime: Final = _steady_clock()
+new_nonce: Final = functools.partial(secrets.token_hex, 16)
 
 
 def microseconds() -> int:
@@ -45,6 +47,12 @@ def milliseconds(seconds: float) -> int:
     So a key ends less than 1 ms before it should, which ``LEAST_DRIFT`` allows for.
     """
     return int(seconds * 1000)
+
+
+@functools.lru_cache(maxsize=2048)  # those of single names
+def _shared(parts: tuple[T, ...]) -> tuple[T, ...]:
+    """Return an equal tuple that other locks have, for a lease is to be small."""
+    return parts
 
 
 class HandOver:
@@ -97,7 +105,7 @@ class Policy:
     prefix: str = "redlock:"
     clock: Callable[[], float] = boottime
     wall: Callable[[], int] = microseconds
-    nonce: Callable[[], str] = functools.partial(secrets.token_hex, 16)
+    nonce: Callable[[], str] = new_nonce
     uniform: Callable[[float, float], float] = random.uniform
     handed_over: HandOver = field(default_factory=HandOver, compare=False, repr=False)
     majority: int = field(init=False)
@@ -128,9 +136,9 @@ class Policy:
             unique,
             *self._shared,
             tuple([lock + name for name in unique]),
-            tuple([FIELDS[digest % COUNTERS] for digest in digests]),
+            _shared(tuple([FIELDS[digest % COUNTERS] for digest in digests])),
             private,
-            tuple([digest % self.size for digest in digests]),
+            _shared(tuple([digest % self.size for digest in digests])),
         )
 
 

@@ -370,9 +370,7 @@ def test_a_release_that_a_woken_waiter_overtook_is_no_loss(
     assert isinstance(ask, Request)
     assert ask.command is Command.RELEASE
     with pytest.raises(StopIteration):
-        steps.send(
-            [vote(i, wakeup)._replace(woken=n) for i, (wakeup, n) in enumerate(said)]
-        )
+        steps.send([vote(i, wakeup)._replace(woken=n) for i, (wakeup, n) in enumerate(said)])
     assert lease.lost is lost
 
 
@@ -689,11 +687,7 @@ def believing_no_break(real: Any) -> Any:
             test_a_head_start_is_short_after_a_short_lease,
         ),
         (
-            Patch(
-                waiting,
-                "head_start",
-                lambda real: lambda policy, target, wait: real(policy, target, wait or 9.0),
-            ),
+            Edit(acquire, "acquire", "wait) if wait > 0 else ()", "wait or 9.0)"),
             lambda: test_others_have_no_head_start(1, "a", 0.0),
         ),
         (

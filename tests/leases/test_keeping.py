@@ -305,9 +305,7 @@ def test_a_copy_that_the_freed_key_wakes_waits_for_the_run_name():
 def test_a_wake_up_that_opens_the_run_name_is_caught():
     """Broken: the nodes are not told which names are private. The copy runs before the record."""
     note_broken("the run name is opened")
-    edit = Edit(
-        acquire, "attempt", 'f"{target.private_count}:{wakeup}"', 'f"0:{wakeup}"'
-    )
+    edit = Edit(acquire, "attempt", 'f"{target.private_count}:{wakeup}"', 'f"0:{wakeup}"')
     with with_edits(edit):
         assert code_of_a_woken_copy() == ""
 
