@@ -1165,7 +1165,7 @@ def run(steps: Steps[Grant], perform: Callable[[Effect], Any]) -> Grant:
             return perform(effect)
 
     group: Any = None
-    return Driver("default", group, Policy(size=3)).run(steps)  # type: ignore[no-any-return]
+    return Driver("default", group, Policy(size=3)).run(steps)
 
 
 def test_the_driver_hands_exceptions_to_the_steps() -> None:
