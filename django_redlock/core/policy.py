@@ -10,14 +10,13 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 from .protocol import LockKeys
 from .quorum import majority_of
 
-T = TypeVar("T")
 COUNTERS: Final = 1024  # counters per node; names share them, so their number is bounded
-FIELDS: Final = tuple(map(str, range(COUNTERS)))  # the counters' names
+FIELDS: Final = tuple((str(each),) for each in range(COUNTERS))  # the name of each, in a tuple
 LEAST_DRIFT: Final = 0.002  # seconds: the expiry's own granularity (redis.io's figure)
 HEAD_START: Final = 0.001  # seconds at most that a woken waiter is left to itself, and …
 HEAD_START_PART: Final = 0.1  # … the part of the time that the name was held: it may be idle
@@ -47,12 +46,6 @@ def milliseconds(seconds: float) -> int:
     So a key ends less than 1 ms before it should, which ``LEAST_DRIFT`` allows for.
     """
     return int(seconds * 1000)
-
-
-@functools.lru_cache(maxsize=2048)  # those of single names
-def _shared(parts: tuple[T, ...]) -> tuple[T, ...]:
-    """Return an equal tuple that other locks have, for a lease is to be small."""
-    return parts
 
 
 class HandOver:
@@ -111,12 +104,14 @@ class Policy:
     majority: int = field(init=False)
     everyone: frozenset[int] = field(init=False, repr=False)
     _shared: tuple[str, str, str, str] = field(init=False, repr=False)
+    _nodes: tuple[tuple[int], ...] = field(init=False, repr=False)  # the index of each, in a tuple
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "majority", majority_of(self.size))
         object.__setattr__(self, "everyone", frozenset(range(self.size)))
         shared = tuple(f"{self.prefix}{key}" for key in ("fences", "held", "waits", "queue:"))
         object.__setattr__(self, "_shared", shared)
+        object.__setattr__(self, "_nodes", tuple((each,) for each in range(self.size)))
 
     @property
     def marks(self) -> str:
@@ -131,15 +126,15 @@ class Policy:
         """Return the keys and counters of ``names``; repeated names count once."""
         unique = tuple(names) if len(names) == 1 else tuple(dict.fromkeys(names))
         lock = f"{self.prefix}lock:"
-        digests = [zlib.crc32(name.encode()) for name in unique]
-        return LockKeys(
-            unique,
-            *self._shared,
-            tuple([lock + name for name in unique]),
-            _shared(tuple([FIELDS[digest % COUNTERS] for digest in digests])),
-            private,
-            _shared(tuple([digest % self.size for digest in digests])),
-        )
+        keys: tuple[str, ...] = ()
+        fields: tuple[str, ...] = ()
+        nodes: tuple[int, ...] = ()
+        for name in unique:  # locks of one name share the last two: leases are to be small
+            digest = zlib.crc32(name.encode())
+            keys += (lock + name,)
+            fields += FIELDS[digest % COUNTERS]
+            nodes += self._nodes[digest % self.size]
+        return LockKeys(unique, *self._shared, keys, fields, private, nodes)
 
 
 def looks_like_milliseconds(seconds: float) -> bool:
