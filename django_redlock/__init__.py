@@ -8,19 +8,16 @@ Importing this package imports no Django; settings are read at the first use.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 from django_redlock.locks.template import LockTemplate
 
+from .backend import Backend, backends
 from .core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
 from .leases.context import assert_locked, current_lease
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import ModuleType
-
-    from .backend import Backend
 
 __all__ = [
     "LeaseLost",
@@ -35,16 +32,13 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-@functools.cache
-def _settings() -> ModuleType:
-    from . import conf
-
-    return conf
-
-
 def _configured(alias: str) -> Backend:
-    made: Backend = _settings().backend(alias)
-    return made
+    try:
+        return backends[alias]
+    except (KeyError, TypeError):  # TypeError: no text, which ``conf`` says
+        from . import conf
+
+        return conf.backend(alias)
 
 
 class _Templates:

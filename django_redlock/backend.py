@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import os
 import socket
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from django_redlock.core.policy import check_seconds, meant_seconds
 from django_redlock.nodes.background import call_in_child, running_loop
 
-from .core.driver import arun, run
 from .core.errors import NodesUnavailable
 from .core.protocol import UNDO, Answer, LeaveQueue, Request, Sleep, Vote
 from .core.reasons import ReasonCode, because
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LABEL_BYTES = 200
+backends: Final[dict[str, Backend]] = {}  # by alias, those that ``conf`` has made
 
 
 class Group(Protocol):
@@ -156,12 +157,45 @@ class Backend:
         self.check_ttl(self.ttl)
 
     def run(self, steps: Steps[T]) -> T:
-        """Carry out steps of the algorithm on these nodes, by blocking calls."""
-        return run(steps, self._perform)
+        """Carry out steps of the algorithm on these nodes, by blocking calls.
 
-    def arun(self, steps: Steps[T]) -> Awaitable[T]:
-        """Carry out steps as ``run`` does, in a task."""
-        return arun(steps, self._aperform)
+        An exception that a signal handler raises, at whatever point, is thrown into the generator,
+        which yields what to undo; then it goes on to the caller. Hence the inner loop: its jump
+        back, where Python looks for signals, lies inside the ``try``.
+        """
+        step: Callable[[Any], Effect] = steps.send
+        value: Any = None
+        while True:
+            try:
+                while True:
+                    value = self._perform(step(value))
+                    step = steps.send
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            except BaseException as error:  # rule: undo on every interruption, see ``acquire``
+                if inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED:  # the generator's own
+                    raise
+                step, value = steps.throw, error
+
+    async def arun(self, steps: Steps[T]) -> T:
+        """Carry out steps as ``run`` does, in a task.
+
+        A cancellation is thrown into the generator, too. Each effect is sent before it is awaited,
+        so a request that undoes is on its way even if a second cancellation ends the waiting.
+        """
+        step: Callable[[Any], Effect] = steps.send
+        value: Any = None
+        while True:
+            try:
+                while True:
+                    value = await self._aperform(step(value))
+                    step = steps.send
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            except BaseException as error:  # rule: as in ``run``
+                if inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED:
+                    raise
+                step, value = steps.throw, error
 
     def _perform(self, effect: Effect) -> Any:
         if sys.is_finalizing():

@@ -24,7 +24,7 @@ from django_redlock.nodes.admission import skew_of
 from django_redlock.nodes.background import call_in_child
 from django_redlock.nodes.group import NodeGroup
 
-from .backend import Backend, Group
+from .backend import Backend, Group, backends
 from .core.names import check_alias, did_you_mean
 from .core.policy import Policy, check_seconds
 from .extras import needs
@@ -55,7 +55,6 @@ LONGEST_PREFIX: Final = 512  # bytes
 LONGEST_TIMEOUT: Final = 86_400
 NO_NODE: Final = "the cache {!r} {}: name one independent master, by its own URL"
 
-_backends: dict[str, Backend] = {}
 _making = threading.RLock()
 
 
@@ -66,23 +65,20 @@ def backend(alias: str) -> Backend:
         ImproperlyConfigured: the setting is missing or wrong; the text says where.
         TypeError: the alias is not a text.
     """
-    try:
-        return _backends[alias]
-    except (KeyError, TypeError):  # TypeError: no text, which ``check_alias`` says
-        check_alias(alias)
+    check_alias(alias)
     with _making:
-        found = _backends.get(alias)
+        found = backends.get(alias)
         if found is None:
             # A signal handler that locks may have made one meanwhile: then that is the one.
-            found = _backends.setdefault(alias, make(alias, _setting(alias)))
+            found = backends.setdefault(alias, make(alias, _setting(alias)))
         return found
 
 
 def forget() -> None:
     """Forget all backends; each is made anew at its next use. Leases keep their backend."""
     with _making:
-        old = list(_backends.values())
-        _backends.clear()
+        old = list(backends.values())
+        backends.clear()
     for each in old:
         each.group.close()
 

@@ -3,7 +3,7 @@
     subscribe(listener)    ``listener(event)`` for everything that happens to a lock
     watch_nodes(watcher)   ``watcher(timing)`` for every reply of a node, or the lack of one
     watch_tasks(watcher)   ``watcher(event)`` for every message of a task that does not run as sent
-    before_event(arrival)  ``arrival()`` before a lock tells an event: it may subscribe listeners
+    before_event(arrival)  ``arrival()`` now and then before an event: it may subscribe listeners
 
 The signals, the metrics and the log are such listeners. An event without a listener is never made:
 its source asks ``wanted`` first.
@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import enum
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -187,6 +189,8 @@ _task_watchers: Final[dict[TaskOutcome, dict[TaskWatcher, None]]] = {
     outcome: {} for outcome in TaskOutcome
 }
 _arrivals: Final[dict[Arrival, None]] = {}
+LOOK_EVERY: Final = 1.0  # seconds; an arrival may cost as much as a vote
+_look_at = -math.inf  # time.monotonic, when the arrivals are called next
 
 
 def subscribe(listener: Listener, kinds: Iterable[EventKind] = tuple(EventKind)) -> None:
@@ -226,8 +230,13 @@ def unwatch_tasks(
 
 
 def before_event(arrival: Arrival) -> None:
-    """Call ``arrival`` before a lock looks for listeners: it may subscribe. It must be quick."""
+    """Call ``arrival`` before the next lock looks for listeners, and then once in a second.
+
+    It may subscribe. It must be quick.
+    """
+    global _look_at  # noqa: PLW0603 - the state of this module
     _arrivals.setdefault(arrival)
+    _look_at = -math.inf
 
 
 def expect_no_more(arrival: Arrival) -> None:
@@ -240,19 +249,21 @@ def expect_no_more(arrival: Arrival) -> None:
 
 def wanted(kind: EventKind) -> bool:
     """Return True if an event of this kind has a listener, or is logged."""
-    if _arrivals:
+    if _arrivals and time.monotonic() >= _look_at:
         _arrive()
     return bool(_listeners[kind]) or logger.isEnabledFor(LEVELS[kind])
 
 
 def wanted_of_tasks(outcome: TaskOutcome) -> bool:
     """Return True if this outcome of a message has a watcher."""
-    if _arrivals:
+    if _arrivals and time.monotonic() >= _look_at:
         _arrive()
     return bool(_task_watchers[outcome])
 
 
 def _arrive() -> None:
+    global _look_at  # noqa: PLW0603 - the state of this module
+    _look_at = time.monotonic() + LOOK_EVERY
     for arrival in tuple(_arrivals):
         try:
             arrival()

@@ -11,7 +11,7 @@ The contract
 ============================  ===================================  ===============================
 the interruption comes        it is covered by                     and then
 ============================  ===================================  ===============================
-while the nodes are asked     ``core.driver``, which throws it     the attempt is rolled back
+while the nodes are asked     ``Backend.run``, which throws it     the attempt is rolled back
 for a grant                   into the steps of ``core.acquire``   before the exception goes on
 after the grant, before the   ``locks.lock.make_lease``, then      the lease is released before
 block's first statement       ``BlockExit.enter``                  the exception goes on

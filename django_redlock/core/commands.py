@@ -126,8 +126,7 @@ class NamesRequest(Request):
 class Acquire(NamesRequest):
     """Grant all names to the nonce, or none.
 
-    A YES has the ``fence``. A refusal has ``left``, ``holder``, ``owner`` and ``which``; its result
-    is True if that name is private.
+    A YES has the ``fence``. A refusal has ``left``, ``holder``, ``owner``, ``which``, ``private``.
 
     Attributes:
         wish: the caller's wall clock, for the grant number.
@@ -161,7 +160,7 @@ class Acquire(NamesRequest):
             self.old,
             self.opener,
             str(self.waits),
-            *[str(field) for field in target.fields],
+            *target.fields,
             *target.names,
         )
 
@@ -194,7 +193,7 @@ class Acquire(NamesRequest):
             owner=owner.decode("ascii"),
             which=which,
             reason=reason,
-            result=which < self.target.private or None,
+            private=which < self.target.private_count,
         )
 
 
@@ -218,10 +217,7 @@ class Raise(NamesRequest):
     token: int
 
     def wire(self) -> Wire:
-        return (self.target.fences, *self.target.keys), (
-            str(self.token),
-            *[str(field) for field in self.target.fields],
-        )
+        return (self.target.fences, *self.target.keys), (str(self.token), *self.target.fields)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         if reply[1] != self.done:
@@ -319,12 +315,11 @@ class Heal(NamesRequest):
 
     def wire(self) -> Wire:
         target = self.target
-        fields = [str(field) for field in target.fields]
-        return (self.target.fences, self.target.held, *self.target.keys), (
+        return (target.fences, target.held, *target.keys), (
             str(self.fence),
             str(self.ttl),
             self.label,
-            *fields,
+            *target.fields,
             *target.names,
         )
 
@@ -337,7 +332,7 @@ class Heal(NamesRequest):
 
 @message
 class Release(NamesRequest):
-    """Free each key that has this nonce, and wake the next waiters; the result is how many, if any.
+    """Free each key that has this nonce, and wake the next waiters; a vote has ``woken``.
 
     Attributes:
         reserve: for how long a name that has a waiter is kept for it; never a private one.
@@ -353,17 +348,18 @@ class Release(NamesRequest):
 
     def wire(self) -> Wire:
         target = self.target
+        wakes_all = self.wake is None and not target.private_count  # as nearly always
         return (target.held, target.waits, *target.keys, *target.queues), (
             str(self.reserve),
-            self.flags,
-            *self.target.names,
+            "1" * len(target.names) if wakes_all else self.flags,
+            *target.names,
         )
 
     @property
     def flags(self) -> str:
         """Return a digit for each name: 0 wake nobody, 1 wake, 2 wake and never reserve."""
         target, wake = self.target, self.wake
-        flags = "2" * target.private + "1" * (len(target.names) - target.private)
+        flags = "2" * target.private_count + "1" * (len(target.names) - target.private_count)
         if wake is None:
             return flags
         return "".join([flag if i in wake else "0" for i, flag in enumerate(flags)])
@@ -374,13 +370,13 @@ class Release(NamesRequest):
         _, outcome, woken = reply
         if outcome == self.done:
             return freed(node, woken)
-        return Vote(node, NO, reason=GONE, result=woken or None) if outcome == b"GONE" else None
+        return Vote(node, NO, reason=GONE, woken=woken) if outcome == b"GONE" else None
 
 
 @functools.lru_cache(maxsize=1024)  # one for many releases, as ``quorum.counting``
 def freed(node: str, woken: int) -> Vote:
     """Return the vote of a node that released, with for how many names it found a waiter."""
-    return Vote(node, YES, result=woken or None)
+    return Vote(node, YES, woken=woken)
 
 
 @message

@@ -59,7 +59,7 @@ from .hold import insist
 from .names import shortened
 from .policy import Policy, milliseconds
 from .protocol import Grant, Sleep, Steps, Vote, Votes
-from .quorum import NO, count, counting, heard
+from .quorum import NO, count, counting, heard, reached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,7 +125,7 @@ def publish(
     """
     votes: Sequence[Vote] = ()
     for tries in range(SPLITS + 1):
-        nonce, touched = policy.nonce(), policy.everyone()
+        nonce, touched = policy.nonce(), policy.everyone
         begun(nonce)
         try:
             votes = yield Mark(
@@ -139,7 +139,7 @@ def publish(
                 task_id=task_id,
                 worth=is_refused,
             )
-            touched = frozenset(i for i, vote in enumerate(votes) if _may_have(vote))
+            touched = reached(votes)
             if count(votes).yes >= policy.majority:
                 return Outcome(nonce, certain=True, votes=votes)
             other, naming = named(votes)
@@ -215,10 +215,6 @@ def named(votes: Votes) -> tuple[str, int]:
     return max(ids.items(), key=lambda each: each[1], default=("", 0))
 
 
-def _may_have(vote: Vote) -> bool:
-    return vote.sent and vote.answer is not NO
-
-
 def _is_split(votes: Sequence[Vote], majority: int) -> bool:
     """Tell whether publishers have split the nodes: a majority replied, and not one way."""
     yes, no, _ = count(votes)
@@ -231,7 +227,7 @@ def _is_split(votes: Sequence[Vote], majority: int) -> bool:
 def split(grant: Grant) -> tuple[Grant, Grant]:
     """Return the grant of the private names, and that of the others; they share a nonce."""
     target = grant.target
-    kept, others = slice(target.private), slice(target.private, None)
+    kept, others = slice(target.private_count), slice(target.private_count, None)
     return (
         grant._replace(target=target.part(kept)),
         grant._replace(target=target.part(others)),

@@ -43,15 +43,10 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = Grant | LeaseLost | NodesUnavailable
 
-RESERVED: Final = 0.05  # seconds for which a released name is kept for the waiter that is woken
+RESERVED: Final = 50  # milliseconds for which a released name is kept for the woken waiter
 
 
 # -- undoing ----------------------------------------------------------------------------------
-
-
-def hand_over(policy: Policy, target: LockKeys, nonce: str, touched: frozenset[int]) -> Request:
-    """Return the request that frees the names, or reserves them for the waiter that it wakes."""
-    return undo(policy, target, nonce, policy.everyone(), touched=touched, reserve=RESERVED)
 
 
 def wake_next(policy: Policy, target: LockKeys, wakeup: str, which: int) -> Request:
@@ -59,7 +54,7 @@ def wake_next(policy: Policy, target: LockKeys, wakeup: str, which: int) -> Requ
 
     It goes into no other queue: the lease that it names has freed this name, and may have others.
     """
-    return undo(policy, target, wakeup, policy.everyone(), touched=frozenset(), wake=(which,))
+    return undo(policy, target, wakeup, policy.everyone, touched=frozenset(), wake=(which,))
 
 
 def give_back(
@@ -77,24 +72,24 @@ def undo(
     to: frozenset[int],
     *,
     touched: frozenset[int] | None = None,
-    reserve: float = 0.0,
+    reserve: int = 0,
     wake: Container[int] | None = None,
 ) -> Release:
     """Return the request that deletes the keys of ``nonce``, and wakes the next waiters.
 
     Args:
         touched: the nodes that may have these keys; None is all of ``to``.
-        reserve: seconds for which a name that has a waiter is kept for it; never a private one.
+        reserve: milliseconds for which a name is kept for its waiter; never a private one.
         wake: the indices of the names whose waiter is woken; None is all of them.
     """
     return Release(
         nonce,
         counting(heard, policy.majority),
         target,
-        milliseconds(reserve),
+        reserve,
         wake,
         to=to,
-        first=target.queue_place(policy.size),
+        first=target.queue_nodes[0],
         touched=touched,
         lasts=policy.max_ttl,
     )
@@ -110,12 +105,13 @@ def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Seq
     Without, a name that has a waiter is reserved for a moment for the first one, and all nodes are
     asked, since any of them may have the wait queue.
     """
-    rest = milliseconds(grant.since + min_hold - policy.clock())
     target, touched = grant.target, grant.touched
-    request: Request = hand_over(policy, target, grant.nonce, touched)
-    if rest > 0:
+    if min_hold and (rest := milliseconds(grant.since + min_hold - policy.clock())) > 0:
         decided, lasts = counting(heard, policy.majority), policy.max_ttl
-        request = Rest(grant.nonce, decided, target, rest, to=touched, lasts=lasts)
+        request: Request = Rest(grant.nonce, decided, target, rest, to=touched, lasts=lasts)
+    else:
+        everyone = policy.everyone
+        request = undo(policy, target, grant.nonce, everyone, touched=touched, reserve=RESERVED)
     try:
         votes: Sequence[Vote] = yield request
         if votes[request.first].woken:  # the node of the queue has woken a waiter
@@ -163,47 +159,11 @@ class Holding(Protocol):
         """Tell whether time is left, and all names of ``grant`` are still to be held."""
 
 
-class Alone:
-    """A grant that no other thread can end: the plainest ``Holding``."""
-
-    def __init__(self, policy: Policy, grant: Grant) -> None:
-        self._policy = policy
-        self.grant = grant
-
-    def touch(self, places: frozenset[int]) -> Grant | None:
-        """Note that these nodes may have its keys from now on; see ``Holding``."""
-        self.grant = self.grant._replace(touched=self.grant.touched | places)
-        return self.grant if self.has(self.grant) else None
-
-    def has(self, _: Grant) -> bool:
-        """Tell whether time is left."""
-        return self._policy.clock() < self.grant.deadline
-
-    def extended(self, _: int, outcome: Outcome) -> None:
-        """Take in the outcome of an extension, before it is healed."""
-        if isinstance(outcome, Grant):
-            self.grant = outcome
-
-
-def extend(policy: Policy, grant: Grant, *, ttl: float) -> Steps[Grant]:
-    """Prolong a lease to ``ttl`` seconds from now; never shorten it, never revive it.
-
-    Raises:
-        LeaseLost: it is over, or a majority does not have it any more.
-        NodesUnavailable: unknown; the lease lasts until its old deadline.
-    """
-    lease = Alone(policy, grant)
-    (outcome,) = yield from extend_many(policy, (lease,), (ttl,), lease.extended)
-    if isinstance(outcome, Grant):
-        return outcome
-    raise outcome
-
-
 def extend_many(
     policy: Policy,
     leases: Sequence[Holding],
     ttls: Sequence[float],
-    notify: Callable[[int, Outcome], object] = lambda _, __: None,
+    notify: Callable[[int, Outcome], object],
     later: Callable[[int, frozenset[int]], object] | None = None,
 ) -> Steps[list[Outcome]]:
     """Prolong each lease to its ttl, in seconds from now; return the outcomes, in order.

@@ -16,6 +16,7 @@ from .protocol import LockKeys
 from .quorum import majority_of
 
 COUNTERS: Final = 1024  # counters per node; names share them, so their number is bounded
+FIELDS: Final = tuple((str(each),) for each in range(COUNTERS))  # the name of each, in a tuple
 LEAST_DRIFT: Final = 0.002  # seconds: the expiry's own granularity (redis.io's figure)
 HEAD_START: Final = 0.001  # seconds at most that a woken waiter is left to itself, and …
 HEAD_START_PART: Final = 0.1  # … the part of the time that the name was held: it may be idle
@@ -31,11 +32,7 @@ def _steady_clock() -> Callable[[], float]:
 
 
 boottime: Final = _steady_clock()
-
-
-@functools.cache
-def _everyone(size: int) -> frozenset[int]:
-    return frozenset(range(size))
+new_nonce: Final = functools.partial(secrets.token_hex, 16)
 
 
 def microseconds() -> int:
@@ -91,6 +88,7 @@ class Policy:
         uniform: a random number between two.
         handed_over: the last hand-over of this process.
         majority: how many of the nodes must agree.
+        everyone: the indices of all nodes.
     """
 
     size: int
@@ -100,20 +98,20 @@ class Policy:
     prefix: str = "redlock:"
     clock: Callable[[], float] = boottime
     wall: Callable[[], int] = microseconds
-    nonce: Callable[[], str] = lambda: secrets.token_hex(16)
+    nonce: Callable[[], str] = new_nonce
     uniform: Callable[[float, float], float] = random.uniform
     handed_over: HandOver = field(default_factory=HandOver, compare=False, repr=False)
     majority: int = field(init=False)
+    everyone: frozenset[int] = field(init=False, repr=False)
     _shared: tuple[str, str, str, str] = field(init=False, repr=False)
+    _nodes: tuple[tuple[int], ...] = field(init=False, repr=False)  # the index of each, in a tuple
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "majority", majority_of(self.size))
+        object.__setattr__(self, "everyone", frozenset(range(self.size)))
         shared = tuple(f"{self.prefix}{key}" for key in ("fences", "held", "waits", "queue:"))
         object.__setattr__(self, "_shared", shared)
-
-    def everyone(self) -> frozenset[int]:
-        """Return the indices of all nodes."""
-        return _everyone(self.size)
+        object.__setattr__(self, "_nodes", tuple((each,) for each in range(self.size)))
 
     @property
     def marks(self) -> str:
@@ -128,13 +126,15 @@ class Policy:
         """Return the keys and counters of ``names``; repeated names count once."""
         unique = tuple(names) if len(names) == 1 else tuple(dict.fromkeys(names))
         lock = f"{self.prefix}lock:"
-        return LockKeys(
-            unique,
-            *self._shared,
-            tuple([lock + name for name in unique]),
-            tuple([zlib.crc32(name.encode()) % COUNTERS for name in unique]),
-            private,
-        )
+        keys: tuple[str, ...] = ()
+        fields: tuple[str, ...] = ()
+        nodes: tuple[int, ...] = ()
+        for name in unique:  # locks of one name share the last two: leases are to be small
+            digest = zlib.crc32(name.encode())
+            keys += (lock + name,)
+            fields += FIELDS[digest % COUNTERS]
+            nodes += self._nodes[digest % self.size]
+        return LockKeys(unique, *self._shared, keys, fields, private, nodes)
 
 
 def looks_like_milliseconds(seconds: float) -> bool:

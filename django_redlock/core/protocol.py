@@ -8,7 +8,6 @@ from __future__ import annotations
 import enum
 import hashlib
 import re
-import zlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import (
@@ -49,7 +48,9 @@ class Vote(NamedTuple):
         which: the index of the refused name.
         reason: why it is not a YES, where more is known than that.
         sent: whether the node may have received the command at all.
-        result: what a node says besides; see the class of the request.
+        woken: for how many names a release found a waiter.
+        private: whether the refused name is one of the package's own.
+        result: what else was asked for; the class of the request says of which type it is.
     """
 
     node: str
@@ -61,17 +62,9 @@ class Vote(NamedTuple):
     which: int = 0
     reason: Reason | None = None
     sent: bool = True
+    woken: int = 0
+    private: bool = False
     result: Any = None
-
-    @property
-    def woken(self) -> int:
-        """Return for how many names a release found a waiter."""
-        return self.result if type(self.result) is int else 0
-
-    @property
-    def private(self) -> bool:
-        """Return True if the name for which the node refused is one of the package's own."""
-        return self.result is True
 
     @property
     def code(self) -> str:
@@ -282,38 +275,42 @@ class LeaveQueue(NamedTuple):
 class LockKeys(NamedTuple):
     """The names of one lock, with their keys and counters on the nodes.
 
-    The first ``private`` names are the package's own; errors, events and holders do not see them,
-    and no wake-up opens them.
+    The first ``private_count`` names are the package's own; errors, events and holders do not see
+    them, and no wake-up opens them.
+
+    Attributes:
+        queue: with which the key of each wait queue begins.
+        fields: the counters of the names.
+        queue_nodes: for each name, the index of the node on which its waiters queue.
     """
 
     names: tuple[str, ...]
     fences: str
     held: str
     waits: str
-    queue: str  # with which the key of each wait queue begins
+    queue: str
     keys: tuple[str, ...]
-    fields: tuple[int, ...]
-    private: int = 0
+    fields: tuple[str, ...]
+    private_count: int
+    queue_nodes: tuple[int, ...]
 
     @property
     def queues(self) -> tuple[str, ...]:
         """Return the keys of the wait queues; made when asked for, for a lease is to be small."""
-        return tuple([self.queue + name for name in self.names])
-
-    def queue_place(self, size: int, which: int = 0) -> int:
-        """Return which of so many nodes the waiters for a name queue on."""
-        return zlib.crc32(self.names[which].encode()) % size
+        return tuple(map(self.queue.__add__, self.names))
 
     @property
     def name(self) -> str | tuple[str, ...]:
         """Return the single name, or all of them; without private ones, if there are others."""
-        names = self.names[self.private :] or self.names
+        names = self.names[self.private_count :] or self.names
         return names[0] if len(names) == 1 else names
 
     def part(self, places: slice) -> LockKeys:
         """Return some of the names with their keys and counters."""
-        parts = {each: getattr(self, each)[places] for each in ("names", "keys", "fields")}
-        return self._replace(**parts, private=len(range(self.private)[places]))
+        parts = {
+            each: getattr(self, each)[places] for each in ("names", "keys", "fields", "queue_nodes")
+        }
+        return self._replace(**parts, private_count=len(range(self.private_count)[places]))
 
 
 class Grant(NamedTuple):

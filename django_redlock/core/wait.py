@@ -88,10 +88,9 @@ def wait_for_turn(policy: Policy, target: LockKeys, refusal: LockTaken, until: f
 
 def head_start(policy: Policy, target: LockKeys, wait: float) -> Steps[None]:
     """Leave the names to the waiter that this process has just woken, if it has woken one."""
-    if wait > 0:
-        seconds = policy.handed_over.head_start(target.names, policy.clock())
-        if seconds > 0:
-            yield Sleep(min(seconds, wait))
+    seconds = policy.handed_over.head_start(target.names, policy.clock())
+    if seconds > 0:
+        yield Sleep(min(seconds, wait))
 
 
 def claim(policy: Policy, target: LockKeys, refusal: LockTaken) -> Steps[str]:
@@ -185,7 +184,7 @@ def _look(
         target,
         which,
         milliseconds(NEWS),
-        to=policy.everyone(),
+        to=policy.everyone,
         worth=partial(_first_unheard, places=order),
         first=order[0] if order else 0,
     )
@@ -216,7 +215,7 @@ def _first_unheard(votes: Votes, places: list[int]) -> bool:
 
 def _order(policy: Policy, target: LockKeys, which: int, votes: tuple[Vote, ...]) -> list[int]:
     """Return the nodes to block on, in order: of those with the lock, the same for all waiters."""
-    first = target.queue_place(policy.size, which)
+    first = target.queue_nodes[which]
     places = [(first + i) % policy.size for i in range(policy.size)]
     having = [i for i in places if votes[i].sent and votes[i].answer is not Answer.YES]
     return having or places

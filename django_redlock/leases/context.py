@@ -61,6 +61,8 @@ def push(lease: Lease) -> None:
     before, expected = _stack.get(), None
     while True:
         stack = before
+        if stack and stack[-1]() is None:  # as nearly always: the last block is over
+            stack = stack[:-1]
         if stack and (not len(stack) & (len(stack) - 1) or _held(stack[-1]) is None):
             stack = tuple(filter(_held, stack))
         if _last.get()[0] != runner:

@@ -29,7 +29,7 @@ from django_redlock.core.completion import split
 from django_redlock.core.errors import LeaseLost, NodesUnavailable, RedlockError
 from django_redlock.core.names import check_names
 from django_redlock.core.protocol import NONCE, Answer, Grant, Steps, Vote
-from django_redlock.core.quorum import majority_denies
+from django_redlock.core.quorum import NO, answer_of, majority_denies
 from django_redlock.core.reasons import Reason, ReasonCode, because
 from django_redlock.events import Event, EventKind, VoteCount, log_fields
 from django_redlock.nodes.background import running_loop
@@ -469,17 +469,17 @@ class Lease:
         return change is EventKind.LOST
 
     def _releasing(self) -> Steps[None]:
-        over, denied = self.lost, False
+        policy, over, denied = self.backend.policy, self.lost, False
         votes: Sequence[Vote] | None = None
         try:
             if self.end(Phase.RELEASED):
-                votes = yield from self._give_back()
-                denied = self.denied(votes)
+                votes = yield from hold.release(policy, self.freed, min_hold=self._min_hold)
+                denied = NO in map(answer_of, votes) and self.denied(votes)
         except GeneratorExit:
             raise
         except BaseException:  # rule: interrupted after the lease ended, so the keys must go, too
             if self.phase is Phase.RELEASED:
-                votes = yield from self._give_back()
+                votes = yield from hold.release(policy, self.freed, min_hold=self._min_hold)
                 if not over and self.tell_once():
                     self.tell(EventKind.RELEASED, votes=votes)
             raise
@@ -489,9 +489,6 @@ class Lease:
                 self.tell_lost()
         elif votes is not None and self.tell_once():  # it may be lost while it is released
             self.tell(EventKind.RELEASED, votes=votes)
-
-    def _give_back(self) -> Steps[Sequence[Vote]]:
-        return hold.release(self.backend.policy, self.freed, min_hold=self._min_hold)
 
     # -- telling --------------------------------------------------------------------------------
 

@@ -43,13 +43,15 @@ Source: TypeAlias = "Callable[[str], Backend]"
 def _end(block: Block, lock: Lock, kind: type[BaseException] | None) -> None:
     lease: Lease = block.held
     lease.release()
-    lock.left(lease, kind)
+    if kind is None and lock.raises_loss:
+        lock.left(lease)
 
 
 async def _aend(block: Block, lock: Lock, kind: type[BaseException] | None) -> None:
     lease: Lease = block.held
     await lease.arelease()
-    lock.left(lease, kind)
+    if kind is None and lock.raises_loss:
+        lock.left(lease)
 
 
 # A second request to release does no harm.
@@ -78,6 +80,7 @@ class Lock(FromOtherClients):
         self._alias = alias
         self.names: Final = (*private, *check_names(name))
         self._options = options
+        self.raises_loss: Final = options.on_lost == "raise"
         self._private = len(private)  # the first names, which holders do not see
         self._filled = False  # whether braces in the names are text, or there are none
         self._keys: tuple[Policy, LockKeys] | None = None  # of the last policy
@@ -168,21 +171,18 @@ class Lock(FromOtherClients):
             raise TypeError(f"wait must be a number of seconds, not bool: {BLOCKING}")
         else:
             check_seconds("wait", wait, zero=True, endless=True)
+        policy, keys = backend.policy, self._keys
+        if keys is None or keys[0] is not policy:  # an alias may have other settings by now
+            self._keys = keys = policy, policy.target(self.names, self._private)
         steps = acquire.acquire(
-            backend.policy,
-            self._target(backend.policy),
+            policy,
+            keys[1],
             label=options.label or backend.label(),
             ttl=backend.ttl if options.ttl is None else backend.check_ttl(options.ttl),
             wait=wait,
             thorough=bool(options.thorough),
         )
         return make_lease(backend, steps, options, block)
-
-    def _target(self, policy: Policy) -> LockKeys:
-        keys = self._keys
-        if keys is None or keys[0] is not policy:  # an alias may have other settings by now
-            self._keys = keys = policy, policy.target(self.names, self._private)
-        return keys[1]
 
     def state(self) -> LockState:
         """Look up the holder of the lock, to show it. ``try_acquire`` works only if it is free.
@@ -224,9 +224,9 @@ class Lock(FromOtherClients):
         __exit__ = leave
         __aexit__ = aleave
 
-    def left(self, lease: Lease, kind: type[BaseException] | None) -> None:
-        """Raise LeaseLost for a lost lease, if ``on_lost`` is "raise" and the body succeeded."""
-        if kind is None and self._options.on_lost == "raise" and lease.lost:
+    def left(self, lease: Lease) -> None:
+        """Raise LeaseLost for a lost lease, if ``on_lost`` is "raise"; the body succeeded."""
+        if self.raises_loss and lease.lost:
             raise LeaseLost(because(ReasonCode.LOST_IN_BLOCK), name=lease.name)
 
     # -- with a transaction ---------------------------------------------------------------------

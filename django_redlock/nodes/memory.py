@@ -196,7 +196,7 @@ class MemoryNode:
                     self.waits[target.names[which]] = int(self.clock()) + request.waits
                 refused = "DONE" if DONE.fullmatch(value) else "HELD"
                 return [refused, self.pttl(key), label_in(value), owner_of(value), which]
-        now, fields = self.clock(), [str(field) for field in target.fields]
+        now, fields = self.clock(), target.fields
         number = max(
             min(request.wish, int(now * 1000) + request.slack),
             *(self.fences.get(field, 0) + 1 for field in fields),
@@ -214,7 +214,7 @@ class MemoryNode:
             self._mine(key, beginning) for key in request.target.keys
         ):
             return ["GONE"]
-        for field in map(str, request.target.fields):
+        for field in request.target.fields:
             self.fences[field] = max(self.fences.get(field, 0), request.token)
         return ["RAISED", str(request.token)]
 
@@ -244,7 +244,7 @@ class MemoryNode:
             return ["EMPTY"]
         if not self._free_or_mine(target.keys, request.nonce):
             return ["GONE"]
-        fields = map(str, target.fields)
+        fields = target.fields
         for key, field, name in zip(target.keys, fields, target.names, strict=True):
             self.fences[field] = max(self.fences.get(field, 0), request.fence)
             value = self.get(key)

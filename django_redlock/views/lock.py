@@ -182,7 +182,7 @@ class ViewLock:
 
         def until_lost(*args: Any, **kwargs: Any) -> Any:
             response = view(*args, **kwargs)
-            lock.left(lease, None)  # inside the transactions, which roll back if it raises
+            lock.left(lease)  # inside the transactions, which roll back if it raises
             return response
 
         try:
@@ -228,7 +228,7 @@ class ViewLock:
             return await view(request, *args, **kwargs)
         try:
             response = await view(request, *args, **kwargs)
-            lock.left(lease, None)
+            lock.left(lease)
             if not _keeps_lock(response, lease):
                 await lease.arelease()
         except BaseException:  # CancelledError, too: the client has gone

@@ -90,7 +90,7 @@ def rare_looks() -> Iterator[None]:
 def lasting_reservations() -> Iterator[None]:
     """A name is kept for the woken waiter for four seconds: one that has it sooner was woken."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("django_redlock.core.hold.RESERVED", 4.0)
+        patch.setattr("django_redlock.core.hold.RESERVED", 4_000)
         yield
 
 

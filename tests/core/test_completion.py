@@ -110,7 +110,8 @@ def test_a_wake_up_for_the_run_name_opens_nothing():
 
 def test_a_wake_up_that_opens_the_key_from_the_run_name_is_caught():
     """Broken: any wake-up is carried. The copy would take the key from a holder or a waiter."""
-    with with_edits(Edit(acquire, "attempt", "if wakeup and woken >= target.private", "if wakeup")):
+    carried = Edit(acquire, "attempt", "if wakeup and woken >= target.private_count", "if wakeup")
+    with with_edits(carried):
         woken, _ = woken_for(0, KEPT)
     assert woken.opener != ""
 

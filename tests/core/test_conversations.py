@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from django_redlock.backend import Backend
 from django_redlock.core import acquire, hold
 from django_redlock.core.commands import Extension, Kept
-from django_redlock.core.driver import run
 from django_redlock.core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import (
@@ -25,11 +25,13 @@ from django_redlock.core.protocol import (
     JoinQueue,
     Request,
     Sleep,
+    Steps,
     Vote,
     Wakeup,
 )
 from django_redlock.core.reasons import LOOK_FURTHER, ReasonCode, because
 from tests.simulation.mutants import Patch, with_edits
+from tests.support.alone import Alone, extend
 
 NO = "no"  # somebody has it, everywhere the same
 KEPT = "kept"  # it is reserved for whoever is woken next
@@ -93,9 +95,8 @@ def vote(i: int, wakeup: object, command: Command = Command.GRANT) -> Vote:
         told = wakeup.left if isinstance(wakeup, Seen) else None
         found: Any = wakeup.wakeup if isinstance(wakeup, Found) else None
         number = wakeup if isinstance(wakeup, int) else 0
-        if command is Command.RELEASE:
-            number, found = 0, number or None
-        return Vote(label, Answer.YES, number, left=told, result=found)
+        fence, woken = (0, number) if command is Command.RELEASE else (number, 0)
+        return Vote(label, Answer.YES, fence, left=told, woken=woken, result=found)
     if isinstance(wakeup, Held):
         return Vote(label, Answer.NO, left=wakeup.left, holder=wakeup.holder, owner=wakeup.owner)
     if isinstance(wakeup, Recorded):
@@ -109,6 +110,10 @@ def vote(i: int, wakeup: object, command: Command = Command.GRANT) -> Vote:
     if isinstance(wakeup, Guarded):
         reason, sent = because(ReasonCode.RESTART_GUARD, seconds=wakeup.seconds), False
     return Vote(label, Answer.UNKNOWN, reason=reason, sent=sent)
+
+
+def nobody(_: int, __: hold.Outcome) -> None:
+    """Hears an outcome and does nothing."""
 
 
 @dataclass
@@ -147,13 +152,13 @@ class Table:
     def grant(self, **changes: Any) -> Grant:
         """A tenancy that began now, for ten seconds."""
         target = self.policy.target(["a"])
-        everyone = self.policy.everyone()
+        everyone = self.policy.everyone
         made = Grant(target, "f" * 32, 7, self.now + 9.898, self.now, 10.0, everyone)
         return made._replace(**changes)
 
     def held(self, *grants: Grant) -> list[hold.Holding]:
         """These tenancies, which no other thread can end."""
-        return [hold.Alone(self.policy, grant) for grant in grants]
+        return [Alone(self.policy, grant) for grant in grants]
 
     def talk(self, steps: Generator[Any, Any, Any], *answers: object, late: float = 0.0) -> Any:
         """Answer every question, and all standing, with the next words.
@@ -192,9 +197,9 @@ class Table:
         """The ballot, filled from the first node on."""
         each = words if isinstance(words, list) else [words] * self.size
         ballot: list[Vote | None] = [None] * self.size
-        for i in set(range(self.size)) - (ask.to or self.policy.everyone()):
+        for i in set(range(self.size)) - (ask.to or self.policy.everyone):
             ballot[i] = Vote(f"node{i}", Answer.UNKNOWN, sent=False)
-        for i in sorted(ask.to or self.policy.everyone()):
+        for i in sorted(ask.to or self.policy.everyone):
             if not (self.hasty and ask.decided(ballot)):
                 ballot[i] = vote(i, each[i], ask.command)
         return [heard or vote(i, LOST) for i, heard in enumerate(ballot)]
@@ -267,7 +272,7 @@ def test_listening_stops_exactly_when_no_answer_can_change_the_outcome(
     table = Table(size)
     steps = table.acquire()
     if outcome is kept_lost_unknown:
-        steps = hold.extend(table.policy, table.grant(), ttl=5)
+        steps = extend(table.policy, table.grant(), ttl=5)
     ask = steps.send(None)
     words = [5, NO, LOST]
     for ballot in itertools.combinations_with_replacement([None, *words], size):
@@ -677,7 +682,7 @@ def test_the_last_refusal_is_told() -> None:
 def test_extend_counts_from_before_its_message() -> None:
     """The new deadline is the ttl from the question, less drift."""
     table = Table(3)
-    steps = hold.extend(table.policy, table.grant(), ttl=20)
+    steps = extend(table.policy, table.grant(), ttl=20)
     grant = table.talk(steps, [0, 0, LOST], late=3)
     assert grant.deadline == pytest.approx(100 + 20 - 0.2 - 0.002)
     assert (grant.nonce, grant.fence) == ("f" * 32, 7)
@@ -687,7 +692,7 @@ def test_extend_never_shortens() -> None:
     """A shorter ttl leaves the deadline where it is."""
     table = Table(3)
     held = table.grant()
-    grant = table.talk(hold.extend(table.policy, held, ttl=1), 0)
+    grant = table.talk(extend(table.policy, held, ttl=1), 0)
     assert grant.deadline == held.deadline
 
 
@@ -695,7 +700,7 @@ def test_extend_after_the_deadline_asks_nobody() -> None:
     """What is over is not revived."""
     table = Table(3)
     with pytest.raises(LeaseLost):
-        table.talk(hold.extend(table.policy, table.grant(deadline=100.0), ttl=20))
+        table.talk(extend(table.policy, table.grant(deadline=100.0), ttl=20))
     assert table.asked == []
 
 
@@ -703,7 +708,7 @@ def test_an_extension_heard_after_the_deadline_is_none() -> None:
     """A holder that had to stop does not start again, whatever the nodes said."""
     table = Table(3)
     with pytest.raises(LeaseLost):
-        table.talk(hold.extend(table.policy, table.grant(), ttl=20), 0, late=9.9)
+        table.talk(extend(table.policy, table.grant(), ttl=20), 0, late=9.9)
 
 
 @pytest.mark.parametrize("size", range(1, 8))
@@ -711,7 +716,7 @@ def test_a_majority_that_lost_it_ends_the_lease(size: int) -> None:
     """LeaseLost is what a majority says, in whatever order it answers."""
     table = Table(size, hasty=True)
     with pytest.raises(LeaseLost):
-        table.talk(hold.extend(table.policy, table.grant(), ttl=20), NO)
+        table.talk(extend(table.policy, table.grant(), ttl=20), NO)
 
 
 @pytest.mark.parametrize(
@@ -721,7 +726,7 @@ def test_an_extension_that_nobody_knows_of_is_unavailable(answers: list[object])
     """Neither a majority of yes nor of no: the old deadline stands."""
     table = Table(3)
     with pytest.raises(NodesUnavailable):
-        table.talk(hold.extend(table.policy, table.grant(), ttl=20), answers)
+        table.talk(extend(table.policy, table.grant(), ttl=20), answers)
     assert table.commands == ["extend"]
 
 
@@ -731,7 +736,7 @@ def test_one_question_prolongs_many_each_with_an_outcome_of_its_own() -> None:
     targets = [table.policy.target(names) for names in (["a"], ["b", "c"], ["d"], ["e"])]
     grants = [table.grant(target=target, nonce=str(i) * 32) for i, target in enumerate(targets)]
     grants[1] = grants[1]._replace(deadline=100.0)
-    steps = hold.extend_many(table.policy, table.held(*grants), [20, 20, 30, 20])
+    steps = hold.extend_many(table.policy, table.held(*grants), [20, 20, 30, 20], nobody)
     kept, over, lost, unknown = table.talk(steps, ["100", "101", LOST])
     (ask,) = table.asked
     assert ask.leases == [
@@ -772,7 +777,7 @@ def test_a_lease_grows_back_where_its_names_are_free(
     """What the nodes with free names acknowledge counts at once; the others are not asked."""
     table = Table(5)
     grant = table.grant(touched=frozenset({0, 1}), label="me")
-    steps = hold.extend(table.policy, grant, ttl=20)
+    steps = extend(table.policy, grant, ttl=20)
     if kept:
         extended = table.talk(steps, said, healed)
         assert extended.deadline == pytest.approx(100 + 20 - 0.2 - 0.002)
@@ -791,9 +796,7 @@ def test_a_lease_that_is_kept_grows_back_too() -> None:
     """The extension has its majority; the nodes without the keys get them all the same."""
     table = Table(5)
     grant = table.grant(touched=frozenset({0, 1, 2}))
-    extended = table.talk(
-        hold.extend(table.policy, grant, ttl=20), [ONES, ONES, ONES, FREE, FREE], LOST
-    )
+    extended = table.talk(extend(table.policy, grant, ttl=20), [ONES, ONES, ONES, FREE, FREE], LOST)
     assert table.commands == ["extend", "heal"]
     assert extended.touched == {0, 1, 2, 3, 4}
 
@@ -805,7 +808,7 @@ def test_a_majority_without_it_is_never_healed(said: list[object]) -> None:
     """A key that was deleted by hand on a majority stays deleted, and the lease is lost."""
     table = Table(5)
     with pytest.raises(LeaseLost):
-        table.talk(hold.extend(table.policy, table.grant(), ttl=20), said)
+        table.talk(extend(table.policy, table.grant(), ttl=20), said)
     assert table.commands == ["extend"]
 
 
@@ -822,10 +825,10 @@ def test_where_nothing_is_free_nothing_is_healed(said: list[object]) -> None:
     """A renewal is one message; a key of another, a reservation or a rest is not free."""
     table = Table(5)
     if said.count(ONES) >= 3:
-        table.talk(hold.extend(table.policy, table.grant(), ttl=20), said)
+        table.talk(extend(table.policy, table.grant(), ttl=20), said)
     else:
         with pytest.raises(NodesUnavailable):
-            table.talk(hold.extend(table.policy, table.grant(), ttl=20), said)
+            table.talk(extend(table.policy, table.grant(), ttl=20), said)
     assert table.commands == ["extend"]
 
 
@@ -834,7 +837,7 @@ def test_a_heal_heard_after_the_deadline_is_rolled_back() -> None:
     table = Table(5)
     with pytest.raises(LeaseLost):
         table.talk(
-            hold.extend(table.policy, table.grant(), ttl=20),
+            extend(table.policy, table.grant(), ttl=20),
             [ONES, ONES, FREE, FREE, LOST],
             0,
             late=5,
@@ -844,7 +847,7 @@ def test_a_heal_heard_after_the_deadline_is_rolled_back() -> None:
 
 
 @dataclass
-class Ending(hold.Alone):
+class Ending(Alone):
     """A lease that ends, or frees some names, while it is healed.
 
     Attributes:
@@ -869,7 +872,7 @@ def test_a_lease_that_ends_while_it_is_healed_leaves_nothing(before: bool) -> No
     """Its nodes are noted before the heal is sent, which is rolled back if the lease is over."""
     table = Table(5)
     lease = Ending(table.policy, table.grant(), before=before)
-    steps = hold.extend_many(table.policy, [lease], [20])
+    steps = hold.extend_many(table.policy, [lease], [20], nobody)
     (outcome,) = table.talk(steps, [ONES, ONES, FREE, FREE, LOST], 0)
     assert isinstance(outcome, NodesUnavailable)
     assert lease.touched == [frozenset({2, 3})]
@@ -883,8 +886,8 @@ def test_a_lease_that_ends_while_it_is_healed_leaves_nothing(before: bool) -> No
 def test_an_interrupted_heal_is_rolled_back_if_the_lease_is_over(over: bool) -> None:
     """Else the lease is held still, and its release goes to the nodes that may have been healed."""
     table = Table(3)
-    lease = (Ending if over else hold.Alone)(table.policy, table.grant())
-    steps: Any = hold.extend_many(table.policy, [lease], [20])
+    lease = (Ending if over else Alone)(table.policy, table.grant())
+    steps: Any = hold.extend_many(table.policy, [lease], [20], nobody)
     ask = next(steps)
     heal = steps.send([vote(i, each, ask.command) for i, each in enumerate([ONES, FREE, LOST])])
     assert heal.command is Command.HEAL
@@ -923,7 +926,9 @@ def test_no_lease_waits_until_others_are_healed() -> None:
 def test_listening_goes_on_until_every_tenancy_is_decided(size: int) -> None:
     """No tenancy's outcome is cut short because another's is clear, nor waited for."""
     table = Table(size)
-    steps: Any = hold.extend_many(table.policy, table.held(table.grant(), table.grant()), [5, 5])
+    steps: Any = hold.extend_many(
+        table.policy, table.held(table.grant(), table.grant()), [5, 5], nobody
+    )
     decided, words = next(steps).decided, ["11", "10", "01", "00", LOST]
     for ballot in itertools.combinations_with_replacement([None, *words], size):
         heard = [each for each in ballot if each is not None]
@@ -1138,7 +1143,7 @@ def test_an_interrupted_pause_has_nothing_to_undo() -> None:
 def test_an_interrupted_extension_has_nothing_to_undo() -> None:
     """The tenancy stands until its old deadline; its owner will release it."""
     table = Table(3)
-    steps: Any = hold.extend(table.policy, table.grant(), ttl=20)
+    steps: Any = extend(table.policy, table.grant(), ttl=20)
     steps.send(None)
     with pytest.raises(KeyboardInterrupt):
         steps.throw(KeyboardInterrupt())
@@ -1150,6 +1155,17 @@ def test_a_closed_generator_asks_nothing(reach: Callable[[Table], Any]) -> None:
     steps = reach(Table(3))
     steps.close()
     assert steps.gi_frame is None
+
+
+def run(steps: Steps[Grant], perform: Callable[[Effect], Any]) -> Grant:
+    """Let a backend carry out the steps, whose effects ``perform`` performs."""
+
+    class Driver(Backend):
+        def _perform(self, effect: Effect) -> Any:
+            return perform(effect)
+
+    group: Any = None
+    return Driver("default", group, Policy(size=3)).run(steps)
 
 
 def test_the_driver_hands_exceptions_to_the_steps() -> None:

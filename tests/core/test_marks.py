@@ -386,7 +386,9 @@ BROKEN = {
         completion, "publish", "len(touched) >= policy.majority", "len(touched) > policy.size"
     ),
     "an unanswered node counts as one that did not set it": Patch(
-        completion, "_may_have", lambda _: lambda vote: vote.answer is Answer.YES
+        completion,
+        "reached",
+        lambda _: lambda votes: frozenset(i for i, v in enumerate(votes) if v.answer is Answer.YES),
     ),
 }
 

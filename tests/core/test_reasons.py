@@ -40,6 +40,7 @@ from django_redlock.leases.renewal import RenewalBatch
 from django_redlock.nodes.faults import ERRORS, complaint, why_unreached
 from django_redlock.nodes.node import NodeStatus
 from tests.docs.pages import blocks
+from tests.support.alone import extend
 from tests.support.waiting import eventually
 
 from .test_conversations import GONE, LOST, NO, Held, Table
@@ -336,7 +337,7 @@ def test_why_an_adoption_fails():
 def test_why_a_lease_is_not_extended(answer, late, code):
     """A majority denies it, too few nodes answer, or they answer too late."""
     table = Table(3)
-    steps = hold.extend(table.policy, table.grant(), ttl=10)
+    steps = extend(table.policy, table.grant(), ttl=10)
     error = refused(table, steps, answer, late=late)
     assert error.code == code
     gone = because(ReasonCode.GONE) if answer == NO else None
@@ -348,7 +349,7 @@ def test_why_a_lease_that_is_over_is_not_extended():
     table = Table(3)
     grant = table.grant()
     table.now += 20
-    error = refused(table, hold.extend(table.policy, grant, ttl=10))
+    error = refused(table, extend(table.policy, grant, ttl=10))
     assert (error.code, table.asked) == (ReasonCode.OVER_BEFORE_ASKED, [])
 
 

@@ -51,7 +51,7 @@ def carried(ask: Acquire) -> str:
 
 def place(table: Table, name: str = "a") -> int:
     """The node at which those stand who wait for a name."""
-    return table.policy.target([name]).queue_place(table.size)
+    return table.policy.target([name]).queue_nodes[0]
 
 
 # -- where --------------------------------------------------------------------------------------
@@ -370,9 +370,7 @@ def test_a_release_that_a_woken_waiter_overtook_is_no_loss(
     assert isinstance(ask, Request)
     assert ask.command is Command.RELEASE
     with pytest.raises(StopIteration):
-        steps.send(
-            [vote(i, wakeup)._replace(result=n or None) for i, (wakeup, n) in enumerate(said)]
-        )
+        steps.send([vote(i, wakeup)._replace(woken=n) for i, (wakeup, n) in enumerate(said)])
     assert lease.lost is lost
 
 
@@ -689,11 +687,7 @@ def believing_no_break(real: Any) -> Any:
             test_a_head_start_is_short_after_a_short_lease,
         ),
         (
-            Patch(
-                waiting,
-                "head_start",
-                lambda real: lambda policy, target, wait: real(policy, target, wait or 9.0),
-            ),
+            Edit(acquire, "acquire", "wait) if wait > 0 else ()", "wait or 9.0)"),
             lambda: test_others_have_no_head_start(1, "a", 0.0),
         ),
         (

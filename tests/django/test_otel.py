@@ -298,7 +298,7 @@ def sdk_for(*kinds: str) -> Iterator[Telemetry]:
 @pytest.mark.parametrize("kinds", [("metrics",), ("trace",), ("trace", "metrics")])
 def test_nobody_listens_until_there_is_an_sdk(monkeypatch, kinds):
     """With the API alone an event is not even made; an SDK that comes later is found by a lock."""
-    monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(events, "LOOK_EVERY", 0.0)
     with redlock("name"):
         assert listening() == (False, False)
     with sdk_for(*kinds):
@@ -320,7 +320,7 @@ def test_the_first_lock_looks_however_soon_it_comes():
 
 def test_looking_for_an_sdk_harms_nobody(monkeypatch, caplog):
     """What cannot say whether there is one is logged, and the lock is had."""
-    monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(events, "LOOK_EVERY", 0.0)
     with monkeypatch.context() as patch:
         patch.setattr("opentelemetry.metrics.get_meter_provider", lambda: 1 / 0)
         with redlock("name") as lease:
@@ -334,7 +334,7 @@ def test_looking_for_an_sdk_harms_nobody(monkeypatch, caplog):
 
 def test_a_look_that_is_interrupted_is_made_again(monkeypatch):
     """Ctrl-C between finding an SDK and listening: the next lock listens, to all of it."""
-    monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(events, "LOOK_EVERY", 0.0)
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -350,7 +350,7 @@ def test_a_look_that_is_interrupted_is_made_again(monkeypatch):
 
 def test_a_look_of_another_thread_does_not_outlive_the_end(monkeypatch):
     """An instrument that is read while measuring ends listens no more."""
-    monkeypatch.setattr(otel, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(events, "LOOK_EVERY", 0.0)
     looking, ended = threading.Event(), threading.Event()
     with sdk_for("trace") as sdk, monkeypatch.context() as patch:
 

@@ -104,7 +104,7 @@ class Rig:
     @property
     def place(self) -> int:
         """The node with the queue."""
-        return conf.backend("default").policy.target([NAME]).queue_place(5)
+        return conf.backend("default").policy.target([NAME]).queue_nodes[0]
 
     def blocked(self) -> list[dict[str, Any]]:
         """The connections that stand in some queue."""
@@ -195,7 +195,7 @@ def test_processes_are_served_in_order_of_arrival(rig):
 @pytest.mark.slow
 def test_a_tight_loop_does_not_overtake(rig, monkeypatch):
     """Who releases and asks again at once, waiting or not, comes after those who wait already."""
-    monkeypatch.setattr("django_redlock.core.hold.RESERVED", 20.0)  # the process may be held up
+    monkeypatch.setattr("django_redlock.core.hold.RESERVED", 20_000)  # the process may be held up
     (person,) = rig.invite(1)
     for patience in (60, 0):
         held, fences = redlock(NAME, wait=60).acquire(), []

@@ -65,7 +65,7 @@ class Place:
 
         self.backend.group.ask = counting  # type: ignore[method-assign,assignment]
         try:
-            return list_tasks(self.backend, heard or self.backend.policy.everyone(), **options)
+            return list_tasks(self.backend, heard or self.backend.policy.everyone, **options)
         finally:
             del self.backend.group.ask
 
@@ -266,7 +266,7 @@ def test_real_nodes_tell_what_nodes_in_memory_tell(both, patient_nodes):
         lease = place.run("sync", "running", "id-2", "n-2")
         nonces.append(lease.grant.nonce)
         place.finish(place.run("sync", "ended", "id-3", "n-3"))
-        listed = list_tasks(place.backend, place.backend.policy.everyone(), finished=True)
+        listed = list_tasks(place.backend, place.backend.policy.everyone, finished=True)
         found.append([task._replace(lowest=0, highest=0) for task in listed.tasks])
         assert not any(nonce in repr(listed) for nonce in nonces)
     assert found[0] == found[1]
@@ -286,7 +286,7 @@ def test_real_nodes_with_strange_keys(both, patient_nodes):
             client.set(b"redlock:mark:\xff\x00", f"{'a' * 32}:id-2")
             names = {"list": due, "text": due, b"\xff\x00": due, "gone": due}
             client.zadd("redlock:marks", names)
-    listed = list_tasks(place.backend, place.backend.policy.everyone())
+    listed = list_tasks(place.backend, place.backend.policy.everyone)
     assert [(task.task, task.task_id) for task in listed.tasks] == [
         ("\\xff\x00", "id-2"),
         ("sync", "id-1"),

@@ -305,7 +305,7 @@ def test_a_copy_that_the_freed_key_wakes_waits_for_the_run_name():
 def test_a_wake_up_that_opens_the_run_name_is_caught():
     """Broken: the nodes are not told which names are private. The copy runs before the record."""
     note_broken("the run name is opened")
-    edit = Edit(acquire, "attempt", 'f"{target.private}:{wakeup}"', 'f"0:{wakeup}"')
+    edit = Edit(acquire, "attempt", 'f"{target.private_count}:{wakeup}"', 'f"0:{wakeup}"')
     with with_edits(edit):
         assert code_of_a_woken_copy() == ""
 
@@ -326,7 +326,7 @@ def test_a_run_name_that_is_freed_is_not_reserved():
     copy = threading.Thread(target=run_copy)
     copy.start()
     eventually(lambda: in_line("run"))
-    with with_edits(Edit(hold, "hand_over", "reserve=RESERVED", "reserve=50.0")):
+    with with_edits(Patch(hold, "RESERVED", lambda _: 50_000)):
         own.release()
     eventually(lambda: told == [("run", "key")])
     copy.join(60)

@@ -35,7 +35,7 @@ class Held:
             START + self.policy.validity(TTL),
             START,
             TTL,
-            self.policy.everyone(),
+            self.policy.everyone,
             votes(YES, YES, YES),
         )
         backend = Backend("default", MemoryNodes([]), self.policy)
@@ -52,7 +52,7 @@ class Held:
 
 def votes(*answers: Answer, waiters: int = 0) -> list[Vote]:
     """Votes of nodes that had so many waiters."""
-    return [Vote(f"node{i}", answer, result=waiters) for i, answer in enumerate(answers)]
+    return [Vote(f"node{i}", answer, woken=waiters) for i, answer in enumerate(answers)]
 
 
 def denied(*answers: Answer) -> LeaseLost:

@@ -53,7 +53,7 @@ def grant() -> Request:
 
 def release() -> Request:
     """A request that undoes."""
-    return hold.hand_over(POLICY, TARGET, POLICY.nonce(), POLICY.everyone())
+    return hold.undo(POLICY, TARGET, POLICY.nonce(), POLICY.everyone, reserve=50)
 
 
 def replies(nonce: str) -> list[bytes]:
@@ -291,7 +291,7 @@ def test_watchers_of_nodes_are_told_one_by_one(three, broken):
 def release_of(group: NodeGroup, nonce: str = "", to: frozenset[int] | None = None) -> Request:
     """A release of a name on the nodes of a group."""
     policy = Policy(size=len(group.nodes))
-    everyone = policy.everyone()
+    everyone = policy.everyone
     target = policy.target(["name"])
     return hold.undo(policy, target, nonce or policy.nonce(), everyone if to is None else to)
 

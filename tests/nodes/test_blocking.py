@@ -123,7 +123,7 @@ def heard_to_acquire(spread: Spread, ranks: list[int], late: float = LATE) -> tu
 
 def as_written(spread: Spread, ranks: list[T]) -> list[T]:
     """What is said in the order in which the nodes are written to, in the order of the nodes."""
-    first = spread.redlock._source("default").policy.target(["ranked"]).queue_place(5)
+    first = spread.redlock._source("default").policy.target(["ranked"]).queue_nodes[0]
     return ranks[-first:] + ranks[:-first]
 
 

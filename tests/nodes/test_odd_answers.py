@@ -37,7 +37,7 @@ from django_redlock.core.commands import (
     Survey,
     Tasks,
 )
-from django_redlock.core.hold import Alone, extend_many
+from django_redlock.core.hold import extend_many
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import (
     Answer,
@@ -61,6 +61,7 @@ from django_redlock.nodes.faults import CLOSED, Refused, why_unreached
 from django_redlock.nodes.handshake import open_connection
 from django_redlock.nodes.node import ConnectAttempt
 from django_redlock.testing import EmbeddedNodes
+from tests.support.alone import Alone
 from tests.support.loops import group_of, template, unguarded
 from tests.support.waiting import eventually
 from tests.support.wire import Heard
@@ -369,8 +370,8 @@ def test_a_request_says_how_many_it_is_about():
 def extended_by(answer: list[object]) -> object:
     """What becomes of a lease that one of three nodes answers for, and no other node."""
     policy = Policy(size=3)
-    grant = Grant(TARGET, NONCE, 1, policy.clock() + 10, policy.clock(), 10, policy.everyone())
-    steps = extend_many(policy, [Alone(policy, grant)], [10])
+    grant = Grant(TARGET, NONCE, 1, policy.clock() + 10, policy.clock(), 10, policy.everyone)
+    steps = extend_many(policy, [Alone(policy, grant)], [10], lambda *_: None)
     ask = next(steps)
     assert isinstance(ask, Request)
     nonce = ask.nonce.encode()
@@ -556,7 +557,7 @@ def beside(oddity: Oddity, step: str, two: EmbeddedNodes) -> Iterator[LockTempla
 def names(redlock: LockTemplate) -> tuple[str, str]:
     """A name that waits at the odd node, and one that waits at another."""
     policy = redlock._source("default").policy
-    found = {policy.target([f"odd{i}"]).queue_place(3): f"odd{i}" for i in range(50)}
+    found = {policy.target([f"odd{i}"]).queue_nodes[0]: f"odd{i}" for i in range(50)}
     return found[2], found[0]
 
 

@@ -42,7 +42,7 @@ def requests(prefix: str, names: list[str], label: str, old: str) -> list[Reques
     )
     grant = next(steps)
     assert isinstance(grant, Request)
-    return [grant, hold.hand_over(policy, target, grant.nonce, policy.everyone())]
+    return [grant, hold.undo(policy, target, grant.nonce, policy.everyone, reserve=50)]
 
 
 @pytest.mark.parametrize("old", ["", "0" * 32])

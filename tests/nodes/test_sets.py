@@ -163,7 +163,7 @@ def test_a_release_that_wakes_a_waiter_where_a_node_has_lost_the_key(three):
                 Round,
                 "result",
                 "return list(self.votes)",
-                "return [v._replace(result=None) for v in self.votes]",
+                "return [v._replace(woken=0) for v in self.votes]",
             ),
             False,
         ),

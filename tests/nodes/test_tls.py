@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from django_redlock.core.hold import hand_over
+from django_redlock.core.hold import undo
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Vote
 from django_redlock.core.reasons import Reason
@@ -78,7 +78,7 @@ def talk(spoken_to: Connection) -> list[Vote]:
     try:
         for number in range(QUESTIONS):
             eventually(lambda: spoken_to.fault or len(spoken_to.owed) < 50, within=PATIENCE)
-            ask = hand_over(policy, target, f"{number:032x}", frozenset())
+            ask = undo(policy, target, f"{number:032x}", policy.everyone, touched=frozenset())
             spoken_to.send(Heard(ask, hear))
         eventually(lambda: spoken_to.fault or not spoken_to.owed, within=PATIENCE)
     finally:

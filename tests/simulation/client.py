@@ -11,6 +11,7 @@ from django_redlock.core import acquire, hold
 from django_redlock.core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
 from django_redlock.core.policy import LEAST_DRIFT, Policy
 from django_redlock.core.protocol import Answer, Effect, Grant, LockKeys, Sleep, Vote
+from tests.support.alone import Alone
 
 from .patience import Wish
 from .profiles import MAX_TTL, SLACK
@@ -173,7 +174,7 @@ class Client:
         count = 2 if random.random() < profile.many and len(self.names) > 1 else 1
         names = random.sample(self.names, count)
         target = self.policy.target([*names, *names[: count - 1]])
-        fields = tuple(int(name.removeprefix("name")) // 2 for name in target.names)
+        fields = tuple(str(int(name.removeprefix("name")) // 2) for name in target.names)
         return target._replace(fields=fields)
 
     def _use(self, belief: Belief) -> Acts:
@@ -196,7 +197,7 @@ class Client:
                 return
             if random.random() >= profile.extend:
                 return
-            lease = hold.Alone(self.policy, belief.grant)
+            lease = Alone(self.policy, belief.grant)
             try:
                 (outcome,) = yield from hold.extend_many(
                     self.policy,
@@ -211,9 +212,7 @@ class Client:
             if isinstance(outcome, NodesUnavailable):
                 self.world.checker.unavailable(self.label)
 
-    def _extended(
-        self, belief: Belief, lease: hold.Alone, place: int, outcome: hold.Outcome
-    ) -> None:
+    def _extended(self, belief: Belief, lease: Alone, place: int, outcome: hold.Outcome) -> None:
         """Believe for longer from the moment when that is known; a heal may come after it."""
         lease.extended(place, outcome)
         if isinstance(outcome, Grant):

@@ -325,7 +325,7 @@ class World:
     def _misfortunes(self) -> None:
         profile = self.profile
         places = {
-            Policy(size=1).target([name]).queue_place(len(self.network.nodes))
+            Policy(size=len(self.network.nodes)).target([name]).queue_nodes[0]
             for name in self.clients[0].names
         }
         for place in sorted(places):

@@ -93,14 +93,14 @@ FENCES: Final = (
         "The largest number is the token without a majority that acknowledged it.",
         "wishless",
         50,
-        (acquire, "commonest", lambda _: lambda numbers: (max(numbers), len(numbers))),
+        (acquire, "_token", rules.asking_for_no_raise(max)),
     ),
     mutant(
         "any-number",
         "A number that one node gave is the token.",
         "wishless",
         40,
-        (acquire, "commonest", lambda real: lambda numbers: (real(numbers)[0], len(numbers))),
+        (acquire, "_token", rules.asking_for_no_raise(lambda given: max(given, key=given.count))),
     ),
     mutant(
         "smallest-number",

@@ -21,7 +21,7 @@ from django_redlock.core.protocol import (
     Vote,
     Votes,
 )
-from django_redlock.core.quorum import YES, commonest, count
+from django_redlock.core.quorum import YES, count
 from django_redlock.core.wait import LOOK_EVERY
 
 Attempt = Callable[..., Steps[Any]]
@@ -180,9 +180,14 @@ def releasing_a_majority(real: Attempt) -> Attempt:
     return release
 
 
-def handing_over(**changes: Any) -> Callable[[Callable[..., Release]], Callable[..., Release]]:
-    """Release with other fields."""
-    return lambda real: lambda *args: replace(real(*args), **changes)
+def handing_over(**changes: Any) -> Callable[[Callable[..., Steps[Any]]], Callable[..., Any]]:
+    """Release to a waiter with other fields."""
+
+    def changed(effect: Any, _: bool) -> Any:
+        reserves = isinstance(effect, Release) and effect.reserve
+        return replace(effect, **changes) if reserves else effect
+
+    return lambda real: lambda *args, **facts: driven(real(*args, **facts), effect=changed)
 
 
 def keeping_duplicates(real: Callable[..., LockKeys]) -> Callable[..., LockKeys]:
@@ -194,8 +199,10 @@ def keeping_duplicates(real: Callable[..., LockKeys]) -> Callable[..., LockKeys]
         def all_of(what: str) -> Iterator[Any]:
             return (getattr(one, what)[0] for one in each)
 
-        parts: dict[str, Any] = {what: tuple(all_of(what)) for what in ("names", "keys", "fields")}
-        return each[0]._replace(**parts, private=private)
+        parts: dict[str, Any] = {
+            what: tuple(all_of(what)) for what in ("names", "keys", "fields", "queue_nodes")
+        }
+        return each[0]._replace(**parts, private_count=private)
 
     return target
 
@@ -297,10 +304,25 @@ def taking_the_smallest(_: object) -> Callable[..., Steps[Any]]:
         numbers = [vote.fence for vote in votes if vote.answer is YES]
         if len(numbers) < policy.majority:
             return None, votes
-        most, agreeing = commonest(numbers)
-        return (most if agreeing >= policy.majority else min(numbers)), votes
+        most = max(numbers, key=numbers.count)
+        return (most if numbers.count(most) >= policy.majority else min(numbers)), votes
 
     return token
+
+
+def asking_for_no_raise(choose: Callable[[list[int]], int]) -> Callable[..., Any]:
+    """Take a number for the token, whether a majority has acknowledged it or not."""
+
+    def make(real: Callable[..., Steps[Any]]) -> Callable[..., Steps[Any]]:
+        def token(policy: Policy, *args: Any) -> Steps[Any]:
+            numbers = [vote.fence for vote in args[-1] if vote.answer is YES]
+            if len(numbers) < policy.majority:
+                return (yield from real(policy, *args))
+            return choose(numbers), args[-1]
+
+        return token
+
+    return make
 
 
 def raising_by_one(real: Callable[..., Steps[Any]]) -> Callable[..., Steps[Any]]:

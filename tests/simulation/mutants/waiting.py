@@ -21,7 +21,7 @@ WAITING: Final = (
         "A release wakes nobody.",
         "queued",
         10,
-        (hold, "hand_over", rules.handing_over(wake=())),
+        (hold, "release", rules.handing_over(wake=())),
     ),
     mutant(
         "wakes-if-it-was-ours",
@@ -61,7 +61,7 @@ WAITING: Final = (
         "A release does not keep the name for who is woken.",
         "queued",
         60,
-        (hold, "hand_over", rules.handing_over(reserve=0)),
+        (hold, "release", rules.handing_over(reserve=0)),
     ),
     mutant(
         "word-opens-all",
