@@ -22,8 +22,7 @@ from django_redlock.inspection import survey
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import keep, record
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
-from tests.simulation.mutants import with_edits
-from tests.simulation.mutants.edits import Edit, Patch
+from tests.simulation.mutants import Patch, rules, with_edits
 from tests.support.replays import note_broken
 from tests.support.waiting import eventually
 
@@ -161,8 +160,11 @@ def test_a_record_is_written_to_all_nodes(nodes):
 
 def test_a_record_on_a_majority_alone_is_caught(nodes):
     """Broken: the record goes to a majority. When these restart empty a copy runs."""
-    edit = Edit(completion, "complete", "grant.touched,", "frozenset(range(policy.majority)),")
-    with with_edits(edit):
+
+    def to_a_majority(real: Any) -> Any:
+        return lambda *fields, to, **named: real(*fields, to=frozenset(range(3)), **named)
+
+    with with_edits(Patch(completion, "Complete", to_a_majority)):
         record(run(), LIFE)
     for node in nodes.nodes[:3]:
         node.keys.clear()
@@ -305,8 +307,14 @@ def test_a_copy_that_the_freed_key_wakes_waits_for_the_run_name():
 def test_a_wake_up_that_opens_the_run_name_is_caught():
     """Broken: the nodes are not told which names are private. The copy runs before the record."""
     note_broken("the run name is opened")
-    edit = Edit(acquire, "attempt", 'f"{target.private}:{wakeup}"', 'f"0:{wakeup}"')
-    with with_edits(edit):
+
+    def opening_all(real: Any) -> Any:
+        def acquire_with(*fields: Any, opener: str, **named: Any) -> Any:
+            return real(*fields, opener=opener and f"0:{opener.partition(':')[2]}", **named)
+
+        return acquire_with
+
+    with with_edits(Patch(acquire, "Acquire", opening_all)):
         assert code_of_a_woken_copy() == ""
 
 
@@ -326,7 +334,7 @@ def test_a_run_name_that_is_freed_is_not_reserved():
     copy = threading.Thread(target=run_copy)
     copy.start()
     eventually(lambda: in_line("run"))
-    with with_edits(Edit(hold, "hand_over", "reserve=RESERVED", "reserve=50.0")):
+    with with_edits(Patch(hold, "hand_over", rules.handing_over(reserve=50_000))):
         own.release()
     eventually(lambda: told == [("run", "key")])
     copy.join(60)

@@ -38,7 +38,7 @@ from django_redlock.locks.atomic import AtomicLock
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from django_redlock.transactions import BEGUN, TransactionUnderLock, end_torn
-from tests.simulation.mutants import Edit, with_edits
+from tests.simulation.mutants import Patch, with_edits
 from tests.support.waiting import eventually
 
 NUMBERS = itertools.count()
@@ -188,8 +188,12 @@ def test_a_body_that_closes_the_connection_commits_nothing(rows):
 
 def test_the_order_of_commit_and_release_is_noticed(rows):
     """A release before the COMMIT would be seen."""
-    edit = Edit(atomic.leave, "_end", "        block.inside.commit()", "        lease.release()")
-    with with_edits(edit), pytest.raises(AssertionError):
+
+    def end(block: Any, *_: object) -> None:
+        block.held.release()
+        block.inside.commit()
+
+    with with_edits(Patch(atomic.leave, "_end", lambda _: end)), pytest.raises(AssertionError):
         test_the_block_is_a_transaction_under_the_lock(rows)
     connections[rows].in_atomic_block = False
     connections[rows].rollback()
@@ -235,8 +239,8 @@ def test_a_lease_that_is_over_commits_nothing(rows, end):
 
 def test_a_commit_without_a_lease_is_noticed(rows):
     """The test above fails where nothing looks at the lease before the COMMIT."""
-    edit = Edit(atomic.leave, "_end", "        _ensure(lease)\n", "")
-    with with_edits(edit), pytest.raises(pytest.fail.Exception):
+    careless = Patch(atomic, "_ensure", lambda _: lambda lease: None)
+    with with_edits(careless), pytest.raises(pytest.fail.Exception):
         test_a_lease_that_is_over_commits_nothing(rows, run_out)
     assert count(rows) == 1
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import threading
 import unittest
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,11 +25,10 @@ from django.urls import path
 from django_redlock import redlock, redlocks, transactions
 from django_redlock.celery import locked_task
 from django_redlock.errors import LockInTransactionWarning
-from django_redlock.locks import lock as lock_module
+from django_redlock.locks import atomic
 from django_redlock.locks.lock import Lock
 from django_redlock.transactions import in_transaction
 from django_redlock.views import single_flight
-from tests.simulation.mutants import Edit, with_edits
 
 NAME = "durable"
 
@@ -373,10 +374,15 @@ def test_a_line_is_told_once_whatever_it_locks():
 
 
 @pytest.mark.django_db
-def test_a_text_with_the_name_is_noticed():
+def test_a_text_with_the_name_is_noticed(monkeypatch):
     """The test above fails where each name makes a warning of its own."""
-    edit = Edit(lock_module, "refuse_or_warn", "        text,", '        f"{lock!r} " + text,')
-    with with_edits(edit), pytest.raises(AssertionError):
+    numbers = itertools.count()
+
+    def warn_explicit(text: str, *args: Any, **options: Any) -> None:
+        warnings.warn_explicit(f"name:{next(numbers)} {text}", *args, **options)
+
+    monkeypatch.setattr(atomic, "warnings", SimpleNamespace(warn_explicit=warn_explicit))
+    with pytest.raises(AssertionError):
         test_a_line_is_told_once_whatever_it_locks()
 
 

@@ -11,7 +11,7 @@ from tests.docs.test_promises_page import missing
 
 from .checker import Broken, Checker, Violation
 from .kinds import KINDS, play, quietly
-from .mutants import MUTANTS, Edit, Mutant, broken, hunt
+from .mutants import MUTANTS, Mutant, broken, hunt
 from .page import (
     MUTANT_HEAD,
     PAGE,
@@ -150,13 +150,6 @@ def test_code_that_fails_tells_how_to_see_it_again(monkeypatch) -> None:
     assert "--profile rough --worlds 1 --seed 7" in caught.value.__notes__[0]
     plan = Plan(worlds=CHUNK, state=Path("nowhere"))
     assert "--worlds 1 --seed 0" in chunk(plan, 0)[1]
-
-
-def test_a_mutant_that_fits_no_more_fails() -> None:
-    """An edit of code that has changed is an error, never a test of nothing."""
-    edit = Edit(World, "run", "a text that is not there", "")
-    with pytest.raises(LookupError), broken(Mutant("", "", "rough", 1, (edit,))):
-        pass
 
 
 def test_the_page_lists_every_mutant() -> None:
