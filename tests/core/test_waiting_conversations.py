@@ -559,15 +559,6 @@ def test_a_head_start_is_part_of_the_wait() -> None:
     assert table.waited == [pytest.approx(HEAD_START / 2)]
 
 
-def test_a_head_start_is_over_soon_after_the_release() -> None:
-    """What the process does between the two counts."""
-    table = Table(3)
-    handed_over(table)
-    table.now += HEAD_START / 4
-    table.talk(table.acquire(wait=5), 5)
-    assert table.waited == [pytest.approx(HEAD_START * 3 / 4)]
-
-
 def test_a_head_start_is_short_after_a_short_lease() -> None:
     """The name may be idle meanwhile; that is a small part of the time it was held."""
     for held, waited in ((0.004, [pytest.approx(0.0004)]), (0.001, [])):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import Context
 from typing import Any
 
@@ -17,7 +16,6 @@ from django_redlock.core import acquire, completion, hold
 from django_redlock.core.hold import insist, wake_next
 from django_redlock.core.protocol import LockKeys
 from django_redlock.core.reasons import ReasonCode
-from django_redlock.events import Event, EventKind, subscribe, unsubscribe
 from django_redlock.inspection import survey
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import keep, record
@@ -77,25 +75,6 @@ def code_of_a_copy() -> str:
     return ""
 
 
-def test_a_holder_sees_the_key_alone():
-    """The lease and the refusal name the key; both names are held."""
-    with lock() as lease:
-        assert (lease.name, lease.names) == ("key", ("run", "key"))
-        with pytest.raises(LockTaken) as refused:
-            Context().run(lock().acquire)
-        assert (refused.value.name, refused.value.code) == ("key", ReasonCode.HELD)
-        assert {vote.which for vote in refused.value.votes} == {0}
-        assert not is_free("run")
-
-
-def test_without_keep_all_names_are_released():
-    """A private name is like any other, until the body has ended."""
-    with lock():
-        pass
-    assert is_free("run")
-    assert is_free("key")
-
-
 def test_the_key_is_freed_and_the_run_name_stays():
     """After the block the key is free, and the other lease has the run name and its fence."""
     own = run()
@@ -115,28 +94,6 @@ def test_the_run_name_is_renewed():
     assert own.remaining() > 0
     assert not is_free("run")
     own.release()
-
-
-def test_events_name_the_key():
-    """Listeners hear that the key was acquired and released, as without a run name."""
-    told: list[Event] = []
-    with subscribed(told):
-        own = run()
-    assert [(event.kind, event.name) for event in told] == [
-        (EventKind.ACQUIRED, "key"),
-        (EventKind.RELEASED, "key"),
-    ]
-    own.release()
-
-
-@contextmanager
-def subscribed(told: list[Event]) -> Iterator[None]:
-    """Note all events of a block."""
-    subscribe(told.append)
-    try:
-        yield
-    finally:
-        unsubscribe(told.append)
 
 
 def test_a_record_ends_a_copy():

@@ -70,15 +70,6 @@ def unknown(*answers: Answer) -> NodesUnavailable:
 # -- held -----------------------------------------------------------------------------------------
 
 
-def test_a_lease_begins_held() -> None:
-    """It has its validity left, and is to be renewed at a third of its ttl."""
-    held = Held()
-    assert held.lease.held
-    assert held.lease.remaining() == held.policy.validity(TTL)
-    assert held.lease.renew_at == START + TTL / RENEWALS
-    assert held.lease.ending().code == ReasonCode.TIME_OVER  # the only way that is still open
-
-
 @pytest.mark.parametrize(
     ("renew", "max_hold", "renewed"),
     [(False, None, False), (True, None, True), (True, TTL, True), (True, TTL / RENEWALS, False)],
@@ -102,14 +93,6 @@ def test_a_renewal_moves_the_deadline() -> None:
     assert held.lease.grant.deadline == START + 16
     assert held.lease.remaining() == 11
     assert held.lease.renew_at == START + 4 + TTL / RENEWALS
-
-
-def test_an_extension_leaves_the_next_renewal_where_it_was() -> None:
-    """The holder prolonged the lease; the watchdog keeps its times."""
-    held = Held()
-    due = held.lease.renew_at
-    assert held.lease.extended(held.until(START + 30)) is EventKind.EXTENDED
-    assert held.lease.renew_at == due
 
 
 def test_a_deadline_never_moves_back() -> None:
@@ -136,13 +119,6 @@ def test_an_unknown_renewal_is_not_told_when_an_extension_succeeded_since() -> N
     held = Held()
     held.lease.extended(held.until(START + 30))
     assert held.lease.renewed(unknown(), asked=START + 4) is None
-
-
-def test_an_extension_by_the_holder_may_be_unknown_without_being_told() -> None:
-    """It is an error of the call."""
-    held = Held()
-    assert held.lease.extended(unknown(YES)) is None
-    assert held.lease.held
 
 
 def test_a_majority_that_denies_ends_the_lease() -> None:
@@ -223,15 +199,6 @@ def test_a_release_may_find_a_loss_but_a_lease_that_was_given_away_is_nobodys_lo
     assert held.lease.lose()
     assert not held.lease.lose()
     assert not given.lease.lose()
-    assert held.lease.ending().code == ReasonCode.LOST
-
-
-def test_a_lost_lease_can_be_released_and_stays_lost() -> None:
-    """Its keys may still be on some nodes."""
-    held = Held()
-    held.lease.lose()
-    assert held.lease.end(Phase.RELEASED)
-    assert held.lease.lost
     assert held.lease.ending().code == ReasonCode.LOST
 
 

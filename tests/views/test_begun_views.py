@@ -238,20 +238,6 @@ def test_a_view_that_calls_another_needs_no_middleware(view):
 
 
 @USES
-def test_nodes_that_go_away_in_the_middle_are_503(use, memory):
-    """And without `Retry-After` as well."""
-
-    def view(request: Any) -> HttpResponse:
-        with redlock("order"):
-            memory.down = {0, 1, 2}
-            return stock()
-
-    response = asking.ask((path("view/", view),), "/view/", OURS, use=use)
-    assert (response.status_code, "Retry-After" in response.headers) == (503, False)
-    assert TEXT in response.content.decode()
-
-
-@USES
 @pytest.mark.parametrize("view", ["stock", "inner"])
 def test_a_lock_that_a_middleware_left_is_not_the_views(view, use):
     """A view that is refused its first lock has not begun; nor has the next one of a thread."""
@@ -259,18 +245,6 @@ def test_a_lock_that_a_middleware_left_is_not_the_views(view, use):
         assert "Retry-After" not in ask("behind", LOCKING, OURS, use=use).headers
         response = ask(view, LOCKING, OURS, use=use)
         assert (response.status_code, response.headers.get("Retry-After")) == (409, "1")
-
-
-def test_without_our_middleware_a_first_single_flight_has_not_begun():
-    """What happened in the thread before, and in a middleware, does not count."""
-    with redlock("order"):
-        pass
-    holder = contextvars.Context().run(redlock("stock").acquire)
-    try:
-        response = ask("inner", LOCKING)
-    finally:
-        holder.release()
-    assert (response.status_code, response.headers["Retry-After"]) == (409, "1")
 
 
 @USES
