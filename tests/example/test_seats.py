@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -146,29 +145,6 @@ def test_a_bank_that_refuses(seat, monkeypatch):
             take(client, seat, "Ada")
     assert take(visitor(), seat, "Grace").status_code == 302
     assert as_told(seat) == ("Grace", ["Grace"], 1)
-
-
-def test_the_address_of_a_seat_tells_whose_it_is(seat, nodes):
-    """A reload, or a look by the page's script, buys nothing; others' names are not told."""
-    ada, grace, path = visitor(), visitor(), f"/seats/{seat.pk}/"
-
-    def now(client: Client) -> str:
-        page = client.get(path)
-        assert (page.status_code, page["Cache-Control"]) == (200, "no-store")
-        assert f'data-at="{path}"' in page.text
-        found = re.search(r'<div id="seat"[^>]*><p[^>]*>(.*?)</p></div>', page.text)
-        assert found
-        return found[1]
-
-    assert now(ada) == "Seat B3 is free."
-    with redlock.using(label="another")(seat.lock):
-        assert now(ada).startswith("Another customer is paying for seat B3 at this moment.")
-    nodes.down = {0, 1, 2}
-    assert now(ada).startswith("Nobody can tell right now")
-    nodes.down = set()
-    take(ada, seat, "Ada")
-    assert [now(each) for each in (ada, grace)] == ["Seat B3 is yours.", "Seat B3 is taken."]
-    assert as_told(seat) == ("Ada", ["Ada"], 1)
 
 
 # -- the plan, and the admin ----------------------------------------------------------------------

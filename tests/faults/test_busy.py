@@ -116,21 +116,6 @@ def test_time_in_which_a_thread_did_not_run_is_no_silence(late, silent, monkeypa
     assert listening.waited == pytest.approx(0.8)
 
 
-def test_silence_counts_from_the_last_sign(monkeypatch):
-    """Before there is one, none is expected."""
-    clock = Clock(monkeypatch)
-    listening = Listening(0.8)
-    for _ in range(8):
-        clock.listen(listening)
-    assert listening.silence(None) == 0.0
-    sign = clock.now
-    clock.now += 0.01
-    assert listening.silence(sign) == 0.0
-    clock.listen(listening)
-    assert listening.silence(sign) == pytest.approx(0.1)
-    assert listening.silence(clock.now) == 0.0
-
-
 class Socket:
     """Answers after so many waits that end in vain; each of them ends ``late`` seconds too late."""
 

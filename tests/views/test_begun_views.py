@@ -180,9 +180,6 @@ BEGIN: tuple[Callable[..., Any], ...] = (
 )
 
 
-ALONE = (calling, calling_within)  # these need no middleware
-
-
 urlpatterns: list[Any] = [path(f"{each.__name__}/", each) for each in (*BEGIN, inner)]
 
 
@@ -226,15 +223,6 @@ def test_a_view_that_has_begun_is_not_to_be_repeated(view, use, caplog):
     assert first.levelno == logging.WARNING
     assert (first.redlock_name, first.redlock_code) == ("stock", "held")
     assert redlock("order").try_acquire() is not None
-
-
-@pytest.mark.parametrize("view", [each.__name__ for each in ALONE])
-def test_a_view_that_calls_another_needs_no_middleware(view):
-    """The inner `single_flight` answers by itself, and knows what the outer view holds."""
-    with redlock("stock"):
-        response = ask(view)
-    assert (response.status_code, "Retry-After" in response.headers) == (409, False)
-    assert TEXT in response.content.decode()
 
 
 @USES

@@ -523,15 +523,6 @@ def test_a_lock_that_is_held_is_409(address, use):
 
 
 @USES
-@pytest.mark.parametrize("address", ["/plain/", "/awaited/", "/inside/"])
-def test_nodes_that_cannot_be_asked_are_503(address, use, memory):
-    """And never 409."""
-    memory.down = {0, 1, 2}
-    response = ask(address, OURS, use=use)
-    assert (response.status_code, response.headers["Retry-After"]) == (503, "5")
-
-
-@USES
 def test_answers_of_a_sites_own(use, memory):
     """A subclass changes them by attributes and methods; None is the usual answer."""
     mine = f"{__name__}.Mine"
