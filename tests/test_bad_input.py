@@ -35,7 +35,6 @@ from django_redlock import (
 from django_redlock.checks import check_deployment, check_settings
 
 from .support.addresses import explained
-from .support.waiting import release_under_a_waiter
 
 NUMBERS = itertools.count()
 HUGE = pytest.param(10**400, id="huge")  # an int that is no float
@@ -212,18 +211,6 @@ def test_settings_of_more_seconds_than_can_be_counted(key, seconds):
     """Of a setting that no timer and no node can count, the longest that will do is told."""
     limit = "86,400" if key == "NODE_TIMEOUT" else "1,000,000,000"
     assert f"REDLOCK['default']: {key} must be at most {limit} seconds" in refusal(**{key: seconds})
-
-
-@pytest.mark.parametrize("wait", [1e9, math.inf])
-def test_the_longest_waits(wait):
-    """What is allowed works: who would wait for so long has the name when it is free."""
-    longest = memory(MAX_TTL=1e9, TTL=1e9, WAIT=wait, MAX_HOLD=wait, CLOCK_SKEW=1e9)
-    with override_settings(REDLOCK={"default": longest}):
-        lease = redlock("name").acquire()
-        thread = release_under_a_waiter(lease, 0.01)
-        with redlock("name", max_hold=wait) as other:
-            assert other.remaining() > 1e8
-        thread.join()
 
 
 @pytest.mark.parametrize("character", ["y", "é", "\n", "\ud800"])

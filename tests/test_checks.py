@@ -54,12 +54,6 @@ def ids(deploy: bool = False, **settings: Any) -> list[str]:
     return [str(each.id).removeprefix("django_redlock.") for each in told(deploy, **settings)]
 
 
-def test_nothing_to_report():
-    """Three nodes in a private network, with everything else as it is by default."""
-    assert told() == []
-    assert told(deploy=True) == []
-
-
 def test_w012_two_nodes():
     """django_redlock.W012: with two nodes either one that fails stops every lock; not W002."""
     (message,) = told(NODES=THREE[:2])
@@ -280,13 +274,6 @@ def test_w023_milliseconds_as_seconds(case):
     settings, meant = MILLISECONDS[case]
     message = next(each for each in told(**settings) if each.id == checks.W023)
     assert f": {meant}. See " in (message.hint or "")
-
-
-def test_w014_does_not_raise_ttl_for_a_wrong_timeout():
-    """A NODE_TIMEOUT of 50 s is the mistake, not the TTL."""
-    found = {each.id: each.hint or "" for each in told(NODE_TIMEOUT=50)}
-    assert set(found) == {checks.W014, checks.W023}
-    assert "Raise TTL" not in found[checks.W014]
 
 
 @pytest.mark.parametrize(

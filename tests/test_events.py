@@ -12,7 +12,7 @@ from django_redlock import LeaseLost, LockTaken, NodesUnavailable, events, redlo
 from django_redlock.events import Event, EventKind, NodeTiming, VoteCount
 
 from .support.listening import memory, nobody
-from .support.waiting import eventually, release_under_a_waiter
+from .support.waiting import eventually
 
 __all__ = ["memory", "nobody"]
 
@@ -55,23 +55,6 @@ def test_a_block_is_acquired_extended_and_released(told):
     assert 0 < held < held_at_last < 10
 
 
-def test_a_task_is_told_the_same(told):
-    """Tasks tell the same events as threads."""
-
-    async def work() -> None:
-        async with redlock("name") as lease:
-            await lease.aextend()
-            assert await redlock("name").atry_acquire() is None
-
-    asyncio.run(work())
-    assert told.kinds() == [
-        EventKind.ACQUIRED,
-        EventKind.EXTENDED,
-        EventKind.REFUSED,
-        EventKind.RELEASED,
-    ]
-
-
 def test_a_refusal_is_told_with_its_error_and_the_wait(told):
     """A refusal counts the seconds from the first attempt to giving up, once."""
     with redlock("name"), pytest.raises(LockTaken) as caught:
@@ -81,15 +64,6 @@ def test_a_refusal_is_told_with_its_error_and_the_wait(told):
     assert refused.error is caught.value
     assert (refused.fence, refused.lease, refused.votes) == (None, None, VoteCount(0, 5, 0))
     assert 0.1 <= refused.seconds < 10
-
-
-def test_waiting_counts_from_the_first_attempt(told):
-    """The seconds of an acquisition are those that the caller waited, not its last attempt's."""
-    first = release_under_a_waiter(redlock("name", renew=False).acquire(), 0.1)
-    redlock("name").acquire(wait=20).release()
-    first.join()
-    acquired = [event for event in told if event.kind is EventKind.ACQUIRED]
-    assert acquired[1].seconds >= 0.1
 
 
 def test_unavailable_is_not_refused(told, memory):
@@ -227,29 +201,6 @@ def test_no_event_is_made_for_nobody(nobody, monkeypatch):
         lease.extend()
         assert redlock("name").try_acquire() is None
     redlock.adopt(redlock("name").acquire().handle()).release()
-
-
-def test_nobody_is_told_of_nodes_for_nobody(nobody, patient_nodes, monkeypatch):
-    """With nobody watching the nodes, their answers go where they went before."""
-    with redlock("name"):
-        pass
-    monkeypatch.delattr("django_redlock.nodes.round.tell")
-    with redlock("name"):
-        pass
-
-
-def test_a_listener_to_one_kind_costs_the_others_nothing(nobody):
-    """An event is wanted only where somebody listens to its kind."""
-    heard = Told()
-    events.subscribe(heard.append, [EventKind.LOST])
-    try:
-        assert [kind for kind in EventKind if events.wanted(kind)] == [EventKind.LOST]
-        with redlock("name"):
-            pass
-    finally:
-        events.unsubscribe(heard.append)
-    assert heard == []
-    assert not any(map(events.wanted, EventKind))
 
 
 # -- nodes ----------------------------------------------------------------------------------------

@@ -193,15 +193,6 @@ def test_a_sleeper_is_woken_after_any_interruption():
     assert interrupted_everywhere(wakeup.wake, then) > 2
 
 
-def test_a_latch_is_not_raised_when_the_time_is_up():
-    """Waiting ends with its time, and says that nobody raised the flag."""
-    latch = Latch()
-    assert not latch.wait(0.01)
-    assert not latch.is_set()
-    latch.set()
-    assert latch.wait(0)
-
-
 # -- lines ----------------------------------------------------------------------------------------
 
 
@@ -278,16 +269,6 @@ def test_the_job_is_done_at_once(in_a_cycle):
     del thing
     gc.collect()
     assert done == ["job"]
-
-
-def test_it_can_be_cancelled_once():
-    """Then nothing is done."""
-    done: list[str] = []
-    things = [Thing()]
-    finalizer = SafeFinalizer(things[0], lambda: done.append("job"))
-    assert (finalizer.cancel(), finalizer.cancel()) == (True, False)
-    things.clear()
-    assert done == []
 
 
 @pytest.mark.parametrize("function", ["settle", "do", "job"])

@@ -43,18 +43,6 @@ def test_two_values_have_one_canonical_form_exactly_if_they_are_one_value(first,
     assert canonical(json.loads(json.dumps(first))) == canonical(first)
 
 
-@pytest.mark.slow
-@patiently
-@given(st.dictionaries(st.text(), PLAIN, max_size=4), st.randoms())
-def test_the_order_of_a_dictionary_and_of_a_set_does_not_count(value, chance):
-    """Equal dictionaries and sets have one canonical form, whatever their history."""
-    items = list(value.items())
-    chance.shuffle(items)
-    assert canonical(dict(items)) == canonical(value)
-    names = [name for name, _ in items]
-    assert canonical(set(names)) == canonical(frozenset(sorted(names)))
-
-
 @dataclass
 class Order:
     """An argument of a task that pickles."""
@@ -116,16 +104,6 @@ def test_one_call_has_one_key_however_it_is_written(desk):
     assert len(set(different)) == len(different)
 
 
-def test_the_task_itself_is_no_argument(desk):
-    """With bind=True the task that the body is told does not count."""
-
-    def build(self, report):
-        return held_name()
-
-    bound = desk.task(locked_task(build), bind=True).apply((1,)).get()
-    assert bound == f"task:desk.build:{digest({'report': 1})}"
-
-
 def test_a_default_key_shows_no_argument(desk):
     """Arguments are digested, so neither a key nor a status page shows a password."""
 
@@ -134,25 +112,3 @@ def test_a_default_key_shows_no_argument(desk):
 
     name = desk.task(locked_task(login)).apply(("ada",), {"password": "hunter2"}).get()
     assert name == f"task:desk.login:{digest({'user': 'ada', 'password': 'hunter2'})}"
-
-
-def test_a_template_is_filled_from_the_arguments(desk):
-    """As in the core: fields are filled, defaults too, and braces in a value are text."""
-
-    @locked_task("report:{report_id}:{size}")
-    def build(report_id, size=3):
-        return held_name()
-
-    task = desk.task(build)
-    assert task.apply((7,)).get() == "report:7:3"
-    assert task.apply(("{x}", "y" * 600)).get().startswith("report:{x}:yyy")
-
-
-def test_several_names_are_locked_together(desk):
-    """A list of templates is a lock of several names, as in the core."""
-
-    @locked_task(["from:{source}", "to:{target}"])
-    def move(source, target):
-        return held_name()
-
-    assert desk.task(move).apply((1, 2)).get() == ("from:1", "to:2")

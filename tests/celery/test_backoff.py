@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from django_redlock.celery.backoff import LEAST, MOST, RECOVERY, RunWait, WaitBudget
+from django_redlock.celery.backoff import LEAST, MOST, RunWait, WaitBudget
 
 from .desk import Desk, hold, locked, memory, sent
 
@@ -56,23 +56,6 @@ def test_a_wait_that_was_worth_it_makes_the_next_longer(waited, seconds):
     assert told.budget.seconds == pytest.approx(seconds, abs=0.07)
 
 
-@pytest.mark.parametrize(
-    ("held", "seconds"), [(0.1, 0.4), (0.25, MOST), (0.3, LEAST), (60.0, LEAST), (0.0, LEAST)]
-)
-def test_where_bodies_are_short_waiting_is_worth_it_again(held, seconds):
-    """After waits in vain, one short body is enough to wait for the next; a long one is none."""
-    told = Told().exhausted()
-    told.budget.note_body(held)
-    assert told.budget.seconds == pytest.approx(seconds, abs=0.01)
-
-
-def test_patience_comes_back():
-    """What was waited in vain is forgotten after some seconds."""
-    told = Told().exhausted()
-    told.now += MOST / RECOVERY
-    assert told.budget.seconds == MOST
-
-
 def test_a_run_that_may_not_wait_learns_nothing():
     """Without patience, as for a direct call, the lock's own ``wait`` counts."""
     turn = RunWait(None)
@@ -104,15 +87,6 @@ def test_the_pause_is_half_of_the_time_waited(desk):
         assert 0.49 * most <= pause <= most + 0.1  # the attempts themselves take some time
         waited += pause
     assert waited > 5
-
-
-def test_the_pause_ends_with_the_holder(desk):
-    """A message does not stay away for longer than the holder has left."""
-    message = sent(desk, desk.task(locked("retry", wait=0)))
-    message.headers["redlock"] = {"deferred": 9, "again": False, "waited": 1000}
-    with hold("name", ttl=4):
-        (pause,) = pauses(desk, message, 1)
-    assert 1 < pause <= 4
 
 
 def test_without_a_majority_the_pause_doubles(desk):

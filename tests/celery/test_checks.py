@@ -79,16 +79,3 @@ def test_what_cannot_work_is_told_before_it_fails(
     desk.app.conf.update(settings)
     desk.task(locked_task("name", **lock)(nothing), **task)
     assert found_in(desk.app) == found
-
-
-def test_a_task_without_a_lock_is_not_looked_at(desk: Desk) -> None:
-    """It is Celery's own business."""
-    desk.task(nothing, acks_late=True)
-    assert found_in(desk.app) == []
-
-
-def test_wrong_settings_are_told_once(desk: Desk, settings: Any) -> None:
-    """E001 tells of an alias that makes no sense; its tasks are left alone."""
-    desk.task(locked_task("name", ttl=10, renew=False)(nothing), time_limit=60)
-    settings.REDLOCK = {"default": {"NODES": 7}}
-    assert found_in(desk.app) == []

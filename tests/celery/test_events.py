@@ -11,7 +11,6 @@ from django.db import transaction
 
 from django_redlock import (
     LockTaken,
-    NodesUnavailable,
     events,
     signals,
 )
@@ -160,14 +159,6 @@ def test_a_duplicate_is_told_the_other_id(desk):
     assert (arguments["task_id"], arguments["other_id"]) == ("second", first.id)
 
 
-def test_an_outage_is_told_by_the_error(desk):
-    """A message is deferred because nobody knows whether the key is held."""
-    with told() as got:
-        defer_in_an_outage(desk)
-    ((_, _, arguments),) = got
-    assert isinstance(arguments["error"], NodesUnavailable)
-
-
 def test_in_a_transaction_a_duplicate_is_told_after_the_commit(desk, transactional):
     """Until then nobody knows, and after a rollback nobody is told."""
     task = task_of(desk)
@@ -251,21 +242,6 @@ def test_errors_of_receivers_that_go_on_are_caught(desk, case, monkeypatch):
         assert case(desk) != expected
 
 
-def test_a_deferred_message_is_sent_before_it_is_told(desk):
-    """Before that the broker may still refuse the message."""
-    task = task_of(desk, "retry")
-    message = sent(desk, task, 7)
-    waiting: list[int] = []
-
-    def count() -> None:
-        found = desk.messages()
-        waiting.append(len(found))
-
-    with hold("account:7"), told(count):
-        desk.execute(message)
-    assert waiting == [1]
-
-
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_an_interrupted_receiver_leaves_no_lock(desk, case):
     """Ctrl-C in a receiver is meant for the program; the key is free and can be asked for."""
@@ -287,13 +263,6 @@ def test_a_sender_is_a_task_or_a_name(sender):
     """Anything else would never be called, so it is refused."""
     with pytest.raises(TypeError, match="sender must be a task or the name of one"):
         signals.task_skipped.connect(fail, sender=sender)
-
-
-def test_names_that_are_equal_are_one_sender(desk):
-    """Django compares senders by identity; a name that is made anew counts all the same."""
-    with told(sender=f"desk.{'sync'.lower()}") as got:
-        skip(desk)
-    assert len(got) == 1
 
 
 # -- real workers ------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import pytest
 from django.core.management import call_command
 
 from django_redlock.core.policy import Policy
-from tests.django.test_admin import browser, look, tasks
 from tests.support.waiting import eventually
 
 from . import marked, project
@@ -63,25 +62,6 @@ def test_a_queued_a_running_and_a_finished_task_are_listed(site: Site) -> None:
         site.end_run(other)
         assert waiting.get(timeout=GET) == "done"
     assert states(f"marked:{other}", waiting.id) == []
-
-
-@pytest.mark.django_db
-def test_the_page_shows_what_the_command_prints(site: Site) -> None:
-    """A queued task and a running one, in the admin."""
-    key, other, queue = new_key(), new_key(), new_key()
-    waiting = marked.once.apply_async((other,), queue=queue)
-    running = marked.once.delay(key)
-    site.begun(key)
-    eventually(lambda: not any(client.exists(mark(key)) for client in site.nodes))
-    rows = [row[:5] for row in tasks(look(browser("view_lock"), q="marked:"))]
-    assert rows == [
-        [marked.once.name, "running", "5 of 5", f"marked:{key}", running.id],
-        [marked.once.name, "queued", "5 of 5", f"marked:{other}", waiting.id],
-    ]
-    site.end_run(key)
-    assert running.get(timeout=GET) == "done"
-    site.client.delete(queue)
-    marked.once.unmark((other,))
 
 
 def mark(key: str) -> str:

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from celery import Celery, chain, chord, group, signals
+from celery import chain, chord, group, signals
 from celery.exceptions import Ignore
 from celery.worker.request import Request
 from django.db import transaction
@@ -262,22 +262,6 @@ def test_a_body_that_fails_removes_the_mark(desk):
     task.delay(7)
     assert desk.execute(desk.only()).info.state == "FAILURE"
     assert marked() == set()
-
-
-def test_a_run_of_a_task_that_has_no_modes_any_more_removes_the_mark(desk):
-    """A mark that a newer or older version of the code has set goes with its message."""
-    task = sync(desk)
-    task.delay(7)
-    message = desk.only()
-    other = Celery(set_as_current=False)
-
-    @locked_task("account:{account}")
-    def run(account):
-        return marked()
-
-    found = other.task(run, name="desk.sync", lazy=False, shared=False)
-    desk.app.tasks[found.name] = found
-    assert desk.execute(message).retval == set()
 
 
 # -- retries that Celery publishes by itself ---------------------------------------------------
@@ -550,20 +534,6 @@ def test_the_key_is_that_of_the_run(desk):
     assert publishing._as_delivered(task, [(1,)], None, {}) == (([1],), {})
 
 
-def test_several_names_are_one_mark(desk):
-    """In whatever order; a message for one of them is no duplicate."""
-
-    @locked_task(["a:{x}", "b:{y}"], mode="until_finished")
-    def work(x, y):
-        return None
-
-    task = desk.task(work, base=LockedTask)
-    assert task.delay(1, 2).duplicate is False
-    assert task.delay(1, 2).duplicate is True
-    assert task.delay(1, 3).duplicate is False
-    assert len(marked()) == 2
-
-
 class In(NamedTuple):
     """So many seconds from when a message is sent."""
 
@@ -655,19 +625,6 @@ def test_an_operator_removes_a_mark(desk):
 
 
 # -- transactions ------------------------------------------------------------------------------
-
-
-def test_in_a_transaction_nothing_is_marked_before_the_commit(desk, transactional):
-    """The result has the reserved id, and says after the COMMIT whether it is a duplicate."""
-    task = sync(desk)
-    with transaction.atomic():
-        first, second = task.delay(7), task.delay(7)
-        assert (first.duplicate, second.duplicate, marked()) == (None, None, set())
-        assert first.id != second.id
-        assert desk.messages() == []
-    assert (first.duplicate, second.duplicate) == (False, True)
-    message = desk.only()
-    assert message.headers["id"] == first.id == second.id
 
 
 def test_a_transaction_that_rolls_back_marks_and_sends_nothing(desk, transactional):

@@ -18,27 +18,11 @@ from django_redlock import LockTaken, NodesUnavailable, current_lease, redlock
 from django_redlock.celery import LockedTask, Skipped, locked_task, redelivery
 from django_redlock.celery import task as task_module
 from django_redlock.celery.publishing import HEADER
-from django_redlock.core.names import check_names
 from django_redlock.leases.renewal import record
 
 from .desk import Desk, Work, hold, is_free, is_ignored, label_of, locked, memory, sent
 
 # -- a message that is refused -----------------------------------------------------------------
-
-
-def test_a_duplicate_ends_as_a_success(desk):
-    """The result of a skipped message is SUCCESS and plain data without key or holder."""
-    task = desk.task(locked("skip"))
-    message = sent(desk, task)
-    with hold("name"):
-        done = desk.execute(message)
-    assert done.info is None
-    result = desk.app.AsyncResult(message.headers["id"])
-    assert (result.state, desk.messages()) == ("SUCCESS", [])
-    stored = result.get()
-    assert (stored["skipped"], stored["reason"]) == (True, "the key is held")
-    assert 20 < stored["retry_after"] <= 30
-    assert len(stored) == 3
 
 
 @pytest.mark.slow
@@ -101,17 +85,6 @@ def test_without_a_majority_on_unavailable_decides(desk, on_conflict):
     assert isinstance(desk.execute(failing).info.retval, NodesUnavailable)
     assert desk.execute(running).retval is None  # the name of the lock that it holds
     memory().down = set()
-    assert desk.messages() == []
-
-
-def test_raise_fails_the_message(desk):
-    """With "raise" a task fails with LockTaken, which survives pickle with all it knows."""
-    message = sent(desk, desk.task(locked("raise")))
-    with hold("name"):
-        failed = desk.execute(message).info.retval
-    assert isinstance(failed, LockTaken)
-    copy = pickle.loads(pickle.dumps(failed))  # noqa: S301 - our own
-    assert (copy.name, copy.holder, copy.votes) == ("name", failed.holder, failed.votes)
     assert desk.messages() == []
 
 
@@ -289,23 +262,6 @@ def test_any_task_id_makes_a_label_that_is_known_again(desk, task_id):
         assert desk.execute(message).retval["skipped"] is True
 
 
-def test_a_long_host_name_leaves_room_for_the_task_id(desk, monkeypatch):
-    """The host is cut, never the id by which a redelivered copy is known."""
-    monkeypatch.setattr(
-        "django_redlock.celery.redelivery.process_label", lambda: f"{'h' * 180}:12345"
-    )
-    found = []
-
-    @locked_task("name")
-    def work():
-        found.append(label_of("name"))
-
-    desk.task(work).apply(task_id="i" * 64)
-    ((label,),) = found
-    assert len(label) == 200
-    assert label.endswith(f":12345(desk.work):{'i' * 64}")
-
-
 # -- a copy, where Celery drops copies ---------------------------------------------------------
 
 
@@ -321,21 +277,6 @@ def twice(desk: Desk, body: Callable[..., Any], **options: Any) -> list[str]:
     return [info.state if info else "SUCCESS" for info in done]
 
 
-def test_a_copy_ends_where_celery_is_told_to_drop_copies_of_a_success(desk):
-    """With worker_deduplicate_successful_tasks, a copy that waited ends without its body."""
-    ran = []
-
-    @locked_task("name")
-    def work():
-        ran.append(1)
-        return "done"
-
-    desk.app.conf.worker_deduplicate_successful_tasks = True
-    assert twice(desk, work) == ["SUCCESS", "IGNORED"]
-    assert ran == [1]
-    assert is_free("name")
-
-
 @pytest.mark.parametrize(
     ("told", "options"),
     [(False, {}), (True, {"acks_late": False}), (True, {"ignore_result": True})],
@@ -345,14 +286,6 @@ def test_a_copy_runs_under_every_other_setting(desk, told, options):
     """Without the setting, late acknowledgement and a stored success, a copy runs."""
     desk.app.conf.worker_deduplicate_successful_tasks = told
     assert twice(desk, locked("skip"), **options) == ["SUCCESS", "SUCCESS"]
-
-
-def test_a_new_message_runs_whatever_the_results_say(desk):
-    """A message that never waited for its own run is none: its id may be used on purpose."""
-    desk.app.conf.worker_deduplicate_successful_tasks = True
-    task = desk.task(locked("skip"), acks_late=True)
-    for _ in range(2):
-        assert desk.execute(sent(desk, task, task_id="daily")).retval == "name"
 
 
 @pytest.mark.parametrize("state", ["RETRY", "FAILURE"])
@@ -571,17 +504,6 @@ def test_a_copy_that_would_store_started_is_caught(desk, monkeypatch):
     assert work.state == "STARTED"
 
 
-def test_a_copy_whose_key_is_held_by_another_waits_silently(desk):
-    """Its first run has died, and another message of the key runs: the state stays as it is."""
-    work = Work(desk, SystemExit(1), track_started=True)
-    work.run()
-    with hold("key"):
-        assert is_ignored(work.copy())
-    assert work.state == "STARTED"
-    work.run(desk.only())
-    assert (work.begun, work.state) == (2, "SUCCESS")
-
-
 # -- what is a copy ----------------------------------------------------------------------------
 
 
@@ -611,33 +533,11 @@ def test_a_retry_is_a_new_message(desk):
     assert is_ignored(work.run(retry, redelivered=True))
 
 
-def test_a_message_with_the_headers_of_another_is_a_new_one(desk):
-    """What a body sends with its own headers is not a copy of it."""
-    work = Work(desk)
-    work.run()
-    other = sent(desk, work.task, headers=dict(work.message.headers))
-    assert other.headers[HEADER]["message"] != work.number
-    work.run(other)
-    assert work.begun == 2
-
-
 @pytest.mark.parametrize("number", [None, 7, "", "a b", "x" * 65, "\x00", ["a"], {}])
 def test_a_message_without_a_number_is_as_it_was(desk, number):
     """What ``send_task`` sends, or anybody writes, has no run name; it runs and runs again."""
     work = Work(desk)
     work.message.headers[HEADER] = {"message": number}
-    for count in (1, 2):
-        assert work.copy().info is None
-        assert work.begun == count
-
-
-@pytest.mark.parametrize("options", [{"acks_late": False}, {"base": None}])
-def test_other_tasks_are_as_they_were(desk, options):
-    """Acknowledged early, or without the base class, a message has no run name."""
-    options = {key: value for key, value in options.items() if value is not None}
-    if not options:
-        options = {"base": desk.app.Task}
-    work = Work(desk, **options)
     for count in (1, 2):
         assert work.copy().info is None
         assert work.begun == count
@@ -663,47 +563,6 @@ def test_a_body_that_calls_itself_is_one_run(desk):
     assert is_free("a")
 
 
-def test_a_holder_sees_its_key(desk):
-    """The name of the lease is the key; the label of both names has the task id."""
-    seen: list[Any] = []
-
-    def look() -> None:
-        lease = current_lease()
-        assert lease is not None
-        seen.append(lease.name)
-        for name in ("key", work.name):
-            value = memory().nodes[0].get(f"redlock:lock:{name}")
-            assert value is not None
-            assert work.message.headers["id"] in value
-
-    work = Work(desk, look)
-    assert work.run().info is None
-    assert seen == ["key"]
-
-
-def test_a_run_name_is_a_name_whatever_the_task_is_called(desk):
-    """Long names, braces and control characters make no error of the run."""
-    work = Work(desk, name="{" + "\n" + "x" * 600)
-    assert work.run().info is None
-    assert is_ignored(work.copy())
-    (name,) = (key for key in memory().nodes[0].keys if "run:" in key)
-    assert check_names(name.removeprefix("redlock:lock:"))
-
-
-def test_as_many_names_as_a_lock_may_have(desk):
-    """A run name comes on top of them."""
-    names = [f"name-{number}" for number in range(128)]
-
-    @locked_task(names)
-    def work() -> None:
-        """Do nothing."""
-
-    task = desk.task(work, base=LockedTask, acks_late=True)
-    message = sent(desk, task)
-    assert desk.execute(message).info is None
-    assert is_ignored(desk.execute(message, redelivered=True))
-
-
 def test_a_record_lives_longer_than_the_broker_waits(desk):
     """It stays for the visibility timeout and a minute more, whatever MAX_TTL is."""
     desk.app.conf.broker_transport_options = {"visibility_timeout": 7200}
@@ -712,15 +571,6 @@ def test_a_record_lives_longer_than_the_broker_waits(desk):
     for node in memory().nodes:
         assert "done::" in str(node.get(f"redlock:lock:{work.name}"))
         assert 7250 < node.pttl(f"redlock:lock:{work.name}") / 1000 <= 7260
-
-
-def test_an_eager_call_leaves_no_record(desk):
-    """There is no message that could be delivered again."""
-    work = Work(desk)
-    desk.app.conf.task_always_eager = True
-    assert work.task.apply_async().get() == "done"
-    assert work.task.apply().get() == "done"
-    assert not [key for key in memory().nodes[0].keys if "run:" in key]
 
 
 def test_started_is_stored_after_the_grant(desk):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .soak.rules import RULES, History, figures, judge, keys_without_a_run, lost, stuck
+from .soak.rules import RULES, History, figures, judge
 
 Line = dict[str, Any]
 TTL = 3.0
@@ -108,68 +108,3 @@ def test_each_rule_finds_what_it_is_for(rule):
 def test_what_is_stuck_at_the_end(doctored):
     """A lock that is left, messages that nobody takes, and a key for which nothing runs."""
     assert broken(*doctored) == ["stuck for longer than a ttl"]
-
-
-def test_a_mark_on_a_minority_keeps_nothing_out():
-    """It is counted, and no complaint."""
-    left = line("left", 30.0, kind="mark", key="mark:x", id="id-1", nodes=2)
-    assert broken(left) == []
-    assert figures(History([*SOUND, left]))["marks left on a minority of the nodes"] == 1
-
-
-def test_a_body_whose_lease_is_lost_has_its_key_until_then():
-    """One that begins before that is beside it; one that begins afterwards is not."""
-    long = body(5, 10.0, 15.0, fence=100)
-    lost_ = line("lost", 12.5, pid=105, fence=100, until=12.0)
-    assert broken(*long, lost_, *body(6, 13.0, 13.5)) == []
-    assert broken(*long, lost_, *body(6, 11.0, 11.5)) == ["two bodies at once"]
-    of_another = line("lost", 12.5, pid=105, fence=99, until=12.0)
-    assert broken(*long, of_another, *body(6, 13.0, 13.5)) == ["two bodies at once"]
-    assert figures(History([*SOUND, lost_]))["leases lost"] == 1
-
-
-@pytest.mark.parametrize(
-    ("key", "asked", "is_lost"),
-    [
-        (STARTED, 0.9, False),
-        (STARTED, 1.1, True),  # the body had begun, and may have read what was there before
-        (KEY, 1.5, False),
-        (KEY, 2.05, False),  # the body has ended, and its key is not free
-        (KEY, 2.2, True),
-        (RUNNING, 0.9, True),  # the body of another message
-    ],
-)
-def test_which_body_counts_for_a_message(key, asked, is_lost):
-    """It depends on the mode of its key."""
-    message = sent(9, asked, key)
-    history = History([RIG, message, *body(1, 1.0, 2.0, key=key)])
-    assert (lost(history) == [message]) == is_lost
-    assert keys_without_a_run(history) == ([key] if is_lost else [])
-    own = History([RIG, message, *body(9, 3.0, 4.0, key=key)])
-    assert lost(own) == []
-
-
-def test_what_the_last_message_woke_does_not_count_for_those_before():
-    """A key that was stuck all the time is not healed by the message that is sent at the end."""
-    history = History([RIG, sent(1, 1.0), sent(2, 10.0, probe=True), *body(2, 10.5, 11.0)])
-    assert (len(lost(history)), len(stuck(history))) == (1, 0)
-    history = History([RIG, sent(1, 1.0), sent(2, 10.0, probe=True)])
-    assert (len(lost(history)), len(stuck(history))) == (1, 1)
-
-
-def test_what_no_worker_ever_had_is_no_fault_of_the_lock():
-    """A message that the transport lost, what was a duplicate of it, and its mark."""
-    never, mark = {"id": "never"}, {"kind": "mark", "key": "mark:x", "id": "never", "nodes": 5}
-    first, second = sent(5, 10.0, **never), sent(6, 11.0, duplicate=True, **never)
-    last = sent(7, 22.0, probe=True, duplicate=True, **never)
-    doctored = [first, second, last, line("left", 30.0, **mark)]
-    assert broken(*doctored) == []
-    taken, all_three = (
-        line("taken", 10.5, **never),
-        ["a mark that is left", "a message without effect", "stuck for longer than a ttl"],
-    )
-    assert broken(*doctored, taken) == all_three
-    put_off = line("put off", 10.6, times=1, **never)
-    assert broken(*doctored, taken, put_off) == []  # what was sent for later never came
-    came = line("taken", 10.7, times=1, **never)
-    assert broken(*doctored, taken, put_off, came) == all_three

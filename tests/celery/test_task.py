@@ -10,7 +10,7 @@ from celery import shared_task
 from celery.exceptions import SoftTimeLimitExceeded
 from celery.local import PromiseProxy, Proxy
 
-from django_redlock import LockTaken, NodesUnavailable, current_lease, redlocks
+from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.celery import LockedTask, locked_task
 from django_redlock.celery.arguments import digest
 from django_redlock.leases import context
@@ -116,19 +116,6 @@ def test_a_field_of_the_task_is_refused_whatever_it_is_called(desk):
         desk.task(build, bind=True).apply().get()
 
 
-def test_arguments_are_still_checked_where_the_task_is_sent(desk):
-    """The decorated function keeps its signature: a wrong call of delay is a TypeError there."""
-
-    def build(report_id):
-        return None
-
-    task = desk.task(locked_task(build))
-    with pytest.raises(TypeError, match="report_id"):
-        task.delay()
-    task.delay(7)
-    assert desk.only().decode()[0] == [7]
-
-
 # -- called, and eager -------------------------------------------------------------------------
 
 
@@ -155,17 +142,6 @@ def test_who_cannot_come_back_is_told(desk, on_conflict):
     assert task.apply().get() == "name"
 
 
-def test_an_eager_duplicate_is_a_success(desk):
-    """With task_always_eager a duplicate is skipped as it is in a worker."""
-    desk.app.conf.task_always_eager = True
-    task = desk.task(locked("skip"))
-    with hold("name"):
-        result = task.delay()
-    assert result.state == "SUCCESS"
-    assert result.get()["skipped"] is True
-    assert task.delay().get() == "name"
-
-
 @pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])
 def test_a_direct_call_without_nodes_is_an_error(desk, on_conflict):
     """Nobody knows whether the name is free: that is never a Skipped."""
@@ -185,21 +161,6 @@ def test_the_lock_is_free_after_a_body_that_failed(desk):
         with pytest.raises((ValueError, SoftTimeLimitExceeded)):
             desk.task(work).apply((number,)).get()
         assert is_free("name")
-
-
-def test_the_options_reach_the_lock(desk):
-    """alias, ttl, min_hold and renew are the lock's own."""
-
-    @locked_task("name", alias="other", ttl=20, min_hold=10, renew=False)
-    def work():
-        lease = current_lease()
-        return lease and lease.remaining()
-
-    assert 12 < desk.task(work).apply().get() < 20
-    assert is_free("name")
-    with pytest.raises(LockTaken) as resting:
-        redlocks["other"]("name").acquire()
-    assert 5 < (resting.value.retry_after or 0) <= 10
 
 
 # -- the base class ----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.core.protocol import Answer, Grant, LeaveQueue, Request, Steps, Votes, Wakeup
 from django_redlock.core.quorum import count
 from django_redlock.core.reasons import ReasonCode
-from tests.simulation.mutants import Edit, Patch, with_edits
+from tests.simulation.mutants import Patch, with_edits
 
 from .test_conversations import KEPT, LOST, NO, UNSENT, Held, Recorded, Table, to, vote
 
@@ -110,8 +110,14 @@ def test_a_wake_up_for_the_run_name_opens_nothing():
 
 def test_a_wake_up_that_opens_the_key_from_the_run_name_is_caught():
     """Broken: any wake-up is carried. The copy would take the key from a holder or a waiter."""
-    carried = Edit(acquire, "attempt", "if wakeup and woken >= target.private_count", "if wakeup")
-    with with_edits(carried):
+
+    def opening_any(real: Any) -> Any:
+        def attempt(policy: Any, target: Any, *, woken: int, **facts: Any) -> Any:
+            return real(policy, target, woken=max(woken, target.private_count), **facts)
+
+        return attempt
+
+    with with_edits(Patch(acquire, "attempt", opening_any)):
         woken, _ = woken_for(0, KEPT)
     assert woken.opener != ""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -1098,14 +1097,6 @@ def to_undo(table: Table) -> Any:
     return steps
 
 
-def to_undo_a_split(table: Table) -> Any:
-    """An attempt that met another's, and asked to undo."""
-    steps = to_grant(table)
-    ask = steps.send([vote(i, wakeup) for i, wakeup in enumerate(SPLIT)])
-    assert ask.command is Command.RELEASE
-    return steps
-
-
 def to_release(table: Table) -> Any:
     """A release under way."""
     steps: Any = hold.release(table.policy, table.grant())
@@ -1129,15 +1120,6 @@ def test_an_interruption_is_undone_and_goes_on(
     with pytest.raises(error) as caught:
         steps.send([vote(i, 0) for i in range(3)])
     assert caught.value is raised
-
-
-def test_an_interrupted_pause_has_nothing_to_undo() -> None:
-    """Between two attempts no node holds anything of ours."""
-    table = Table(3)
-    steps = to_undo_a_split(table)
-    assert isinstance(steps.send([vote(i, 0) for i in range(3)]), Sleep)
-    with pytest.raises(KeyboardInterrupt):
-        steps.throw(KeyboardInterrupt())
 
 
 def test_an_interrupted_extension_has_nothing_to_undo() -> None:
@@ -1215,24 +1197,3 @@ def test_the_driver_returns_the_result_and_sleeps_as_told() -> None:
 
 
 # -- errors -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        LockTaken("held", name="a", votes=[vote(0, NO)], retry_after=1.5, holder="you"),
-        NodesUnavailable("down", name=("a", "b"), votes=[vote(0, LOST), vote(1, UNSENT)]),
-        LeaseLost("over", name="a"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_errors_survive_pickling(error: RedlockError) -> None:
-    """With their votes, between processes."""
-    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
-    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
-
-
-def test_the_base_error_is_not_raised() -> None:
-    """Catch it, never make it: every failure is taken, unavailable or lost."""
-    with pytest.raises(TypeError):
-        RedlockError("", name="a")

@@ -71,12 +71,6 @@ def test_a_lease_grows_back():
 
 
 @pytest.mark.slow
-def test_a_lease_grows_back_beside_a_node_that_hangs():
-    """Of five nodes one hangs, and the others restart one after the other."""
-    assert search(ALONE._replace(restarts=5, hangs=True, size=5))[0] == ""
-
-
-@pytest.mark.slow
 def test_only_a_lease_that_heals_outlives_the_restarts_of_all_nodes():
     """However the renewals fall: without healing none is held after the last guard is over."""
     rules = Timed(restarts=3, rounds=3, rivals=False, goal=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import re
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.test import override_settings
 from hiredis import ReplyError
 from redis import exceptions
@@ -84,13 +82,6 @@ def test_each_code_has_a_sentence(code):
     assert describe(Reason(code, tuple(data.items())), brief=True).isprintable()
 
 
-def test_the_page_lists_each_code():
-    """Each once, with its sentence as it is."""
-    rows = re.findall(r"^\| `([a-z_]+)` \| (.+?) \|", PAGE.read_text(), re.MULTILINE)
-    plain = {code.value: re.sub(r"\{(\w+)[^}]*\}", r"*\1*", code.sentence) for code in ReasonCode}
-    assert sorted(rows) == sorted(plain.items())
-
-
 def test_the_example_of_the_page_runs(memory):
     """It returns the codes of the nodes that gave no vote."""
     (block,) = blocks(PAGE)[:1]
@@ -110,13 +101,6 @@ def test_what_others_say_is_escaped():
     assert said == r"answered with an error: \x1b[2J\n{seconds}\u202e"
 
 
-def test_an_empty_text_is_told():
-    """A sentence has no hole where nobody said anything."""
-    assert str(because(ReasonCode.ERROR, text="")) == "answered with an error: no text"
-    held = because(ReasonCode.HELD, holder="", nodes=3, size=5)
-    assert str(held) == "held by somebody on 3 of 5 nodes"
-
-
 @pytest.mark.parametrize(
     "kept",
     [
@@ -131,15 +115,6 @@ def test_what_has_a_reason_can_be_pickled(kept):
     read = pickle.loads(pickle.dumps(kept))  # noqa: S301 - our own
     assert read == kept
     assert (str(read), read.code) == (str(kept), kept.code)
-
-
-@pytest.mark.parametrize("made", [Vote, NodeStatus, NodeTiming])
-def test_a_fact_tells_its_code_and_its_sentence(made):
-    """For programs and for people; without a reason both are empty."""
-    more = (Answer.UNKNOWN,) if made is Vote else (False,) if made is NodeStatus else ("b", None)
-    fact = made("a", *more, reason=because(ReasonCode.NO_ANSWER, seconds=0.5))
-    assert (fact.code, fact.why) == ("no_answer", "no answer for 0.50 s")
-    assert (made("a", *more).code, made("a", *more).why) == ("", "")
 
 
 # -- errors ---------------------------------------------------------------------------------------
@@ -538,12 +513,3 @@ def test_who_answers_is_not_to_be_started(code, advice):
     told = ReasonCode.ADVICE_DOWN if advice.startswith("down") else ReasonCode.ADVICE_NODE
     assert [each.code for each in both.advice] == [told] * bool(advice)
     assert advice in "".join(map(str, both.advice))
-
-
-def test_the_command_prints_codes_and_sentences(memory, capsys):
-    """In the JSON the code stands beside the sentence; it is one of the page's."""
-    memory.down = {0}
-    with pytest.raises(SystemExit):
-        call_command("redlock_status", "--json")
-    nodes = json.loads(capsys.readouterr().out)["aliases"]["default"]["nodes"]
-    assert [(node["code"], node["why"]) for node in nodes] == [("down", "down"), ("", ""), ("", "")]

@@ -15,7 +15,6 @@ from django.db import connection
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from django_redlock import admin as page_of_locks
 from django_redlock import conf, redlock
 from django_redlock.admin import LockKeyAdmin
 from django_redlock.core.reasons import ReasonCode, because, printable
@@ -166,37 +165,12 @@ def test_every_url_was_tried():
         assert only.name == "django_redlock_lockkey_changelist"
 
 
-@pytest.mark.parametrize("path", ["add/", "x/change/", "x/delete/", "x/history/", "x/", "1/"])
-def test_no_other_page(memory, path):
-    """The addresses of Django's forms do not exist, not even for superusers."""
-    assert browser(is_superuser=True).get(f"{PAGE}{path}").status_code == 404
-    assert Client().get(f"{PAGE}{path}").status_code == 302
-    assert browser(is_superuser=True).post(f"{PAGE}{path}", {"post": "yes"}).status_code == 404
-
-
-def test_the_index_lists_the_page_for_those_who_may_see_it(memory):
-    """The admin's index links to the locks, to view, for a user who has view_lock."""
-    assert PAGE in browser("view_lock").get("/admin/").content.decode()
-    assert f"{PAGE}add/" not in browser(is_superuser=True).get("/admin/").content.decode()
-    assert PAGE not in browser("release_lock").get("/admin/").content.decode()
-    assert browser("view_lock").get("/admin/django_redlock/").status_code == 200
-
-
 def test_it_may_not_be_kept(memory, viewer):
     """What is held now is not for a cache."""
     assert "no-store" in viewer.get(PAGE)["Cache-Control"]
 
 
 # -- the model ------------------------------------------------------------------------------------
-
-
-def test_permissions():
-    """There are two permissions, and none of Django's four."""
-    found = Permission.objects.filter(content_type__app_label="django_redlock")
-    assert sorted((each.codename, each.name) for each in found) == [
-        ("release_lock", "Can release locks"),
-        ("view_lock", "Can view locks"),
-    ]
 
 
 def test_no_table(capsys):
@@ -258,14 +232,6 @@ def test_without_the_admin(tmp_path):
 
 
 # -- what it shows --------------------------------------------------------------------------------
-
-
-def test_nothing_is_held(memory, viewer):
-    """Five healthy nodes without a lock: the page says so."""
-    page = look(viewer)
-    assert "healthy (5 of 5 nodes vote, 3 are needed)" in page
-    assert "No lock is held." in page
-    assert [rows(page)[str(i)][1] for i in range(1, 6)] == ["up"] * 5
 
 
 def test_a_held_lock(memory, viewer):
@@ -340,17 +306,6 @@ def test_nodes_that_are_down(memory, viewer, down, words):
             assert [cell == "?" for cell in found["x"][5:]] == [i in down for i in range(5)]
 
 
-def test_another_language(memory, viewer):
-    """Numbers that the script reads are written the same in every language."""
-    stop_clocks(memory)
-    with (
-        redlock("x", ttl=30, renew=False),
-        override_settings(LANGUAGE_CODE="de", USE_THOUSAND_SEPARATOR=True),
-    ):
-        page = look(viewer)
-    assert 'data-redlock-left="30.0">30.0<' in page
-
-
 @pytest.mark.parametrize("setting", [None, {}, {"default": {"NODES": []}}, {"default": {"X": 1}}])
 def test_misconfigured(viewer, setting):
     """What is wrong with the settings stands on the page."""
@@ -405,19 +360,6 @@ def test_search(memory, viewer):
     assert "No held lock has “zzz” in its name" in look(viewer, q="zzz")
 
 
-def test_search_for_a_pattern(memory, viewer):
-    """A search finds what matches it as a pattern, and what has it in its name."""
-    for name in ("report:1", "Report:2", "other", "a report:*"):
-        put(memory, name, f"{A}:5:a", *range(5))
-    page = look(viewer, q="report:*")
-    assert {"report:1", "Report:2", "a report:*"} <= set(rows(page))
-    assert "other" not in rows(page)
-    assert "3 found" in page
-    assert "a report:*" in rows(look(viewer, q="t:\\*"))
-    assert "report:1" not in rows(look(viewer, q="t:\\*"))
-    assert "No held lock has “z*” in its name or matches it" in look(viewer, q="z*")
-
-
 def test_search_beyond_what_the_page_reads(memory, viewer, monkeypatch):
     """A search looks at all that is held, and says how many more match than it shows."""
     monkeypatch.setattr("django_redlock.admin.LIMIT", 3)
@@ -446,13 +388,6 @@ def test_search_for_a_whole_name(memory, viewer):
     found = rows(look(viewer, q="x"))
     assert found["x"][:3] == ["held", "5 of 5", "another client"]
     assert found["x:1"][0] == "held"
-
-
-def test_search_for_what_is_shown(memory, viewer):
-    """A name with invisible characters is found by the escapes that the page shows."""
-    put(memory, "a\u202eb", f"{A}:5:a", *range(5))
-    assert "a\\u202eb" in rows(look(viewer, q="\\u202e"))
-    assert "a\\u202eb" in rows(look(viewer, q="a\u202eb"))
 
 
 @pytest.mark.parametrize(("query", "why"), [("x" * 513, "longer than 512"), ("a\x1bb", "control")])
@@ -489,20 +424,6 @@ def test_pages(memory, viewer):
     assert "evil" not in page
     assert "120 locks" in page
     assert "n000" in rows(look(viewer, p="nonsense"))
-
-
-def test_truncated(memory, viewer, monkeypatch):
-    """Of more locks than the page reads, it says that there are more."""
-    monkeypatch.setattr("django_redlock.admin.LIMIT", 3)
-    for i in range(4):
-        put(memory, f"n{i}", f"{A}:5:a", *range(5))
-    page = look(viewer)
-    assert "More locks are held than these 3." in page
-    assert "n3" not in rows(page)
-    assert "n3" in rows(look(viewer, q="n3"))
-    del memory.nodes[0].held["n3"]
-    monkeypatch.setattr("django_redlock.admin.LIMIT", 4)
-    assert "More locks" not in look(viewer)
 
 
 def test_a_custom_site(memory):
@@ -545,22 +466,6 @@ def test_tasks_that_wait_and_run(memory, viewer):
     assert "?" in {each for each in Reader(page).links if "without" not in each}
 
 
-def test_no_task(memory, viewer):
-    """It is said, where Celery is installed."""
-    assert "No task is queued or running." in look(viewer)
-    assert "No task is queued or running, or has finished." in look(viewer, finished="on")
-    memory.down = {0, 1, 2}
-    assert "No task" not in look(viewer)
-
-
-def test_without_celery_nothing_is_said_of_tasks(memory, viewer, monkeypatch):
-    """Unless there are some: of workers on other machines."""
-    monkeypatch.setattr(page_of_locks, "find_spec", lambda _: None)
-    assert "<h2>Tasks" not in look(viewer)
-    some_tasks(memory)
-    assert "<h2>Tasks" in look(viewer)
-
-
 @pytest.mark.parametrize(
     ("q", "found"),
     [
@@ -576,46 +481,6 @@ def test_a_search_finds_tasks(memory, viewer, q, found):
     page = look(viewer, q=q)
     assert tasks(page) == found
     assert ("No such task is queued or running." in page) == (not found)
-
-
-def test_pages_of_tasks(memory, viewer):
-    """Fifty to a page; the locks have pages of their own."""
-    for number in range(120):
-        queue(memory, "sync", f"account:{number:03}", f"id-{number:03}", *range(5))
-        put(memory, f"lock:{number:03}", f"{A}:5:web-1", *range(5))
-    page = look(viewer)
-    assert len(tasks(page)) == 50
-    assert "120 tasks" in Reader(page).words
-    assert {"?t=2", "?p=2"} <= set(Reader(page).links)
-    last = look(viewer, t="3", p="2")
-    assert [row[4] for row in tasks(last)] == [f"id-{number:03}" for number in range(100, 120)]
-    assert {"?p=2&t=2", "?p=3&t=3"} <= set(Reader(last).links)
-
-
-def test_more_tasks_than_the_page_reads(memory, viewer, monkeypatch):
-    """It says so."""
-    some_tasks(memory)
-    monkeypatch.setattr("django_redlock.admin.LIMIT", 2)
-    assert "1 more tasks: search for less." in look(viewer)
-    monkeypatch.setattr("django_redlock.inspection.index.PAGE", 1)
-    assert "More names are kept than were looked at" in look(viewer)
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("where", ["task", "name"])
-def test_hostile_tasks_are_text(memory, viewer, text, where):
-    """The page has the elements that it has for a harmless task."""
-    stop_clocks(memory)
-    queue(memory, "task", "name", "id", *range(5))
-    elements = harmless(look(viewer))
-    for node in memory.nodes:
-        node.marks.clear()
-    task, name = (text.replace(":", ""), "name") if where == "task" else ("task", text)
-    queue(memory, task, name, "id", *range(5))
-    page = look(viewer)
-    assert harmless(page) == elements
-    (row,) = tasks(page)
-    assert (row[0], row[3]) == (printable(task).strip(), printable(name).strip())
 
 
 def test_the_number_of_requests_does_not_grow_with_tasks(memory, viewer, monkeypatch):
@@ -651,15 +516,6 @@ def harmless(page: str) -> list[tuple[str, tuple[str, ...]]]:
     return found
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, "x" * 1000, "\ufffd"])
-@pytest.mark.parametrize("more", ["", "\x00"])
-def test_hostile_searches(memory, viewer, text, more):
-    """A search, also one that a link brings, is text in the box and in sentences."""
-    long = "x" * 513 if len(text) > 512 else "harmless"
-    elements = harmless(look(viewer, q=long + more, alias="default", p="harmless"))
-    assert harmless(look(viewer, q=text + more, alias="default", p=text)) == elements
-
-
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_nodes(memory, viewer, monkeypatch, text):
     """What nodes say of themselves, and their errors, are text."""
@@ -690,20 +546,6 @@ def test_hostile_nodes(memory, viewer, monkeypatch, text):
     plain = printable(text)
     assert rows(page)["1"][:4] == [plain, f"down {plain}", plain, plain]
     assert rows(page)["2"][1] == f"no vote {plain}"
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_aliases_and_settings(memory, viewer, text):
-    """An error that quotes the address or the settings is text."""
-    elements = harmless(look(viewer, alias="harmless"))
-    page = look(viewer, alias=text)
-    assert harmless(page) == elements
-    assert "REDLOCK has no alias" in page
-    with override_settings(REDLOCK={"default": {text: 1}}):
-        page = look(viewer)
-    with override_settings(REDLOCK={"default": {"harmless": 1}}):
-        assert harmless(page) == harmless(look(viewer))
-    assert printable(f"REDLOCK['default'] has unknown keys [{text!r}]") in Reader(page).words
 
 
 # -- real nodes -----------------------------------------------------------------------------------
@@ -772,17 +614,6 @@ def test_a_node_that_may_evict_locks(patient_nodes, viewer):
     assert [found[str(i)][1] for i in range(1, 6)] == ["up", "up allkeys-lru", "up", "up", "up"]
     assert '<span class="redlock-badge redlock-odd">up</span> allkeys-lru' in page
     assert "a full node deletes locks that are held" in Reader(page).words
-
-
-def test_a_guarded_node(redlock_nodes, viewer):
-    """A node under the restart guard says so once, and its seconds stand where they count down."""
-    with override_settings(REDLOCK={"default": redlock_nodes.settings(NODE_TIMEOUT=10)}):
-        look(viewer)
-        redlock_nodes.restart(2)
-        label, state, *_, guard = rows(look(viewer))["3"]
-    assert label == f"127.0.0.1:{redlock_nodes[2].port}/0"
-    assert state == "no vote restart guard"
-    assert 0 < float(guard.removesuffix(" s")) <= 4
 
 
 def test_no_password_anywhere(patient_nodes, viewer):

@@ -5,7 +5,6 @@ refuses its database and we refuse our locks, rightly: they would block that loo
 are made before the browser starts, and locks are taken and released in another thread.
 """
 
-import re
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -120,26 +119,6 @@ def elsewhere(name: str, *, label: str = "", **options: Any) -> Iterator[Callabl
         yield release
 
 
-LINES = """each => {
-    const range = document.createRange();
-    range.selectNodeContents(each);
-    return new Set(Array.from(range.getClientRects(), rect => rect.top)).size;
-}"""
-
-
-def test_names_and_fences_are_in_one_line_on_a_desk(visit):
-    """Beside the admin's sidebar, in a window of 1280 pixels, however long the holders are."""
-    holder = "worker-1:25711(example_project.box_office.tasks.build_report):bdd26bd9-8265"
-    with elsewhere("order:12:9d2ddbe85dbd:pay", label=holder), elsewhere("report:2041"):
-        page = visit().page
-        page.wait_for_selector("#nav-sidebar")
-        for cell in ("tbody th div", ".redlock-fence"):
-            found = page.locator(f".redlock-locks {cell}").all()
-            assert len(found) >= 2
-            assert {each.evaluate(LINES) for each in found} == {1}
-        assert re.fullmatch(r"\d{16}", page.locator(".redlock-fence").first.inner_text())
-
-
 def test_a_lock_counts_down_and_disappears(visit, monkeypatch):
     """Seconds run down in the page; a released lock is gone when somebody looks again."""
     monkeypatch.setattr(page_of_locks, "REFRESH", NEVER)
@@ -162,17 +141,6 @@ def test_a_lock_counts_down_and_disappears(visit, monkeypatch):
         page.click("text=Look again")
         page.wait_for_selector("text=No lock is held.")
         assert visitor.names() == []
-
-
-def test_seconds_end_at_zero(visit, monkeypatch):
-    """What has run out stays at zero and fades."""
-    monkeypatch.setattr(page_of_locks, "REFRESH", NEVER)
-    stop_clocks(group("default"))  # however long it takes to log in, six seconds are left then
-    with elsewhere("short", ttl=6):
-        visitor = visit()
-        assert min(visitor.seconds()) > 0
-        visitor.page.wait_for_selector(".redlock-cell .redlock-over")
-        assert set(visitor.seconds()) == {0.0}
 
 
 def test_without_javascript(visit):

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ from tests.support.looked_at import check, clients, evicting
 from tests.support.passwords import SECRET, USER, with_passwords
 from tests.support.proxy import Proxy
 from tests.support.servers import redis_version
-from tests.support.waiting import eventually
 
 PATIENT = {"NODE_TIMEOUT": 10, "MAX_TTL": 2, "TTL": 2, "CLOCK_SKEW": 0.1}  # as redlock_nodes
 
@@ -102,20 +100,6 @@ def test_the_keys_of_the_document(redlock_nodes):
         "snapshots": False,
         "rights": True,
     }
-
-
-def test_the_page_lists_the_keys(redlock_nodes):
-    """Each key of the document has a row on the page, and nothing else has."""
-    page = Path("docs/how-to/deployment.md").read_text()
-    rows = re.findall(r"^\| (`[^|]*`) \| ", page.partition("(json-of-a-check)=")[2], re.MULTILINE)
-    listed = {name.rpartition(".")[2].removesuffix("[]") for row in rows for name in _names(row)}
-    found = document([redlock_nodes.urls[0], "redis://127.0.0.1:1"])
-    node = found["nodes"][1]
-    assert listed == {"health", "aliases", *found, *node, *node["findings"][0]}
-
-
-def _names(row: str) -> list[str]:
-    return re.findall("`([^`]+)`", row)
 
 
 def test_several_aliases(redlock_nodes):
@@ -259,23 +243,6 @@ def test_a_right_that_is_missing(single, command):
     assert found["rights"] is False
 
 
-@pytest.mark.parametrize("keys", ["~other:*", "~redlock:lock:*"])
-def test_keys_that_are_denied(single, keys):
-    """A user for another prefix, or for a part of the keys."""
-    allowed = [keys if each.startswith("~") else each for each in rules(single[0])]
-    with user(single[0], allowed) as node:
-        assert codes([node]) == ["keys_denied"]
-
-
-def test_what_is_tried_is_undone(single, monkeypatch):
-    """The check above that nothing is left can fail: without the undo, an entry stays."""
-    monkeypatch.setattr(probe, "UNDO", ("TIME",))
-    with closing(single[0].client()) as client:
-        assert codes(single.urls) == []
-        assert len(client.keys("redlock:queue:redlock_check-*")) == 1
-        client.flushall()
-
-
 def test_passwords(patient_nodes):
     """Wrong ones are told as that, and none is printed."""
     with with_passwords(patient_nodes):
@@ -289,17 +256,6 @@ def test_passwords(patient_nodes):
         assert code == 4
         assert SECRET not in out
         assert USER not in out
-
-
-def test_a_password_that_is_needed(single):
-    """A node that asks for one, and the settings have none."""
-    with closing(single[0].client()) as client:
-        client.config_set("requirepass", SECRET)
-        try:
-            assert codes(single.urls) == ["password_needed"]
-        finally:
-            client.execute_command("AUTH", SECRET)
-            client.config_set("requirepass", "")
 
 
 # -- another server -------------------------------------------------------------------------------
@@ -386,19 +342,6 @@ def test_a_name_service_that_hangs(redlock_nodes, monkeypatch):
     assert looked_up
     assert took < 3 * 0.3 + 3
     assert [node["reached"] for node in found["nodes"]] == [True, False]
-
-
-def test_a_large_node_timeout_is_no_bound(monkeypatch):
-    """A day for an answer is allowed, and the command does not wait for a day."""
-    given: list[float] = []
-
-    def probed(address: Any, expected: probe.Expected, timeout: float) -> probe.NodeReport:
-        given.append(timeout)
-        return probe.judge(address, probe.LATE, expected)
-
-    monkeypatch.setattr(examination, "probe", probed)
-    document(["redis://127.0.0.1:1"], NODE_TIMEOUT=86_400)
-    eventually(lambda: given == [examination.MOST])
 
 
 # -- the tests can fail ---------------------------------------------------------------------------

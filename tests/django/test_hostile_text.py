@@ -91,10 +91,3 @@ TEXTS = *HOSTILE, *INVISIBLE
 def test_names_and_holders_are_text(locked, place, text):
     """No markup, no turned writing, nothing that moves the cursor, nothing cut off."""
     place(locked, text)
-
-
-@pytest.mark.usefixtures("no_rich")
-@pytest.mark.parametrize("text", [text for text in TEXTS if len(text) < LABEL])
-def test_names_and_holders_are_text_without_rich(locked, text):
-    """What prints where the extra is not installed escapes the same."""
-    in_the_report(locked, text)

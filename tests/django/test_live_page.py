@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from django.core.exceptions import PermissionDenied
@@ -20,27 +19,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-Visit = Callable[..., Visitor]
 EVERY = 0.25  # seconds from an answer to the next request
 LEFT = ".redlock-left [data-redlock-left]"
 LONG = "b" * 512  # a name that scrolls in its cell
-# Notes each element that comes or goes, in `window.changes`, from now on.
-WATCH = """() => {
-  window.changes = [];
-  new MutationObserver((all) => all.forEach(({addedNodes, removedNodes}) => {
-    [...addedNodes, ...removedNodes].forEach((each) => changes.push(each.nodeName));
-  })).observe(document.getElementById("content-main"), {childList: true, subtree: true});
-}"""
-HIDE = """away => {
-  Object.defineProperty(document, "hidden", { value: away, configurable: true });
-  document.dispatchEvent(new Event("visibilitychange"));
-}"""
-
-
-@pytest.fixture
-def nodes_of_the_page(patient_nodes) -> Any:
-    """Real ones."""
-    return patient_nodes
 
 
 @pytest.fixture(autouse=True)
@@ -113,21 +94,6 @@ def test_locks_come_and_go_and_the_time_of_the_page_goes_on(visit):  # noqa: F81
     assert told(visitor) == f"every {EVERY} s"
 
 
-def test_only_what_has_changed_is_replaced(visit):  # noqa: F811
-    """While locks are held, no element comes or goes: nothing flickers."""
-    with elsewhere("a", ttl=60), elsewhere("b", ttl=60):
-        visitor = visit()
-        says(visitor, "every")  # the script has begun
-        asked = Asked(visitor)
-        visitor.page.evaluate(WATCH)
-        asked.again(3)
-        assert visitor.page.evaluate("changes") == []
-        with elsewhere("aa", ttl=60):
-            visitor.page.wait_for_selector(".redlock-locks th >> text=aa")
-        visitor.page.wait_for_function("() => changes.filter(each => each === 'TR').length === 2")
-        assert set(visitor.page.evaluate("changes")) == {"TR", "#text"}
-
-
 @pytest.mark.parametrize("size", [DESK, PHONE])
 def test_focus_selection_and_scrolling_outlive_a_refresh(visit, size):  # noqa: F811
     """A row above is added and goes; the reader stays where the reader is."""
@@ -158,38 +124,6 @@ def test_focus_selection_and_scrolling_outlive_a_refresh(visit, size):  # noqa: 
             "() => document.querySelectorAll('.redlock-locks tbody tr').length === 1"
         )
         assert page.evaluate(state) == before
-
-
-def test_a_half_typed_search_is_finished_after_a_refresh(visit):  # noqa: F811
-    """Caret and text of the search stay, and the search then finds."""
-    with elsewhere("invoice:42", ttl=60):
-        visitor = visit()
-        asked = Asked(visitor)
-        visitor.page.focus("#searchbar")
-        visitor.page.keyboard.type("invoce")
-        for _ in range(2):
-            visitor.page.keyboard.press("ArrowLeft")
-        asked.again(2)
-        visitor.page.keyboard.type("i")
-        visitor.page.keyboard.press("Enter")
-        visitor.page.wait_for_selector("text=1 found")
-        asked = Asked(visitor)
-        asked.again(2)
-        assert "q=invoice" in visitor.page.url
-        assert visitor.names() == ["invoice:42"]
-
-
-def test_a_hidden_page_asks_for_nothing(visit):  # noqa: F811
-    """Nobody sees a hidden tab, so it asks for nothing; when it is shown it asks at once."""
-    hidden, other = visit(), visit()
-    hidden.page.evaluate(HIDE, True)
-    Asked(other).again(2)  # what was on its way has arrived
-    asked = Asked(hidden)
-    Asked(other).again(4)
-    assert asked.count == 0
-    with hidden.page.expect_response(lambda answer: PAGE in answer.url):
-        hidden.page.evaluate(HIDE, False)
-    asked.again(2)
 
 
 def test_the_page_can_be_paused(visit):  # noqa: F811
@@ -261,14 +195,4 @@ def test_a_server_that_does_not_answer_is_told_and_asked_again(visit, monkeypatc
         refusing.setattr("django_redlock.admin.look", refuse)
         says(visitor, "You may not see the locks any more.")
     says(visitor, "every")
-    forgive(visitor)
-
-
-def test_what_is_told_fits_a_phone_in_the_dark(visit):  # noqa: F811
-    """The longest sentence sticks out nowhere, and is announced, once."""
-    visitor = visit(PHONE, color_scheme="dark")
-    assert visitor.page.locator("[role=status][data-redlock-told]").count() == 1
-    visitor.context.clear_cookies()
-    says(visitor, "Your session has ended")
-    assert visitor.page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
     forgive(visitor)

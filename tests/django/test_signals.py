@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from django.dispatch import Signal
 
-from django_redlock import LeaseLost, LockTaken, NodesUnavailable, events, redlock
+from django_redlock import LeaseLost, LockTaken, events, redlock
 from django_redlock.events import EventKind
 from django_redlock.locks.lock import Lock
 from django_redlock.signals import (
@@ -108,16 +107,6 @@ def test_a_loss_is_sent_at_the_deadline(received):
     assert len(received) == 2
 
 
-def test_unavailable_nodes_are_a_refusal_with_another_error(received, memory):
-    """lock_refused tells by its error whether the name is taken or nobody knows."""
-    memory.down = {0, 1, 2}
-    with pytest.raises(NodesUnavailable) as caught:
-        redlock("name").acquire()
-    ((called, told),) = received
-    assert called == "refused"
-    assert told["error"] is caught.value
-
-
 # -- async receivers ------------------------------------------------------------------------------
 
 
@@ -186,21 +175,6 @@ def test_an_error_of_a_receiver_is_harmless(signal, memory, caplog):
     assert "KeyError: 'receiver'" in caplog.text
 
 
-def test_an_error_of_an_async_receiver_is_harmless(caplog):
-    """The same in a task, where the receiver runs on its own."""
-
-    async def fail(**_: object) -> None:
-        raise KeyError("receiver")
-
-    async def work() -> None:
-        async with redlock("name"):
-            while "receiver" not in caplog.text:  # noqa: ASYNC110 - the deadline is pytest's
-                await asyncio.sleep(0)
-
-    with connected(lock_acquired, fail), caplog.at_level(logging.ERROR):
-        asyncio.run(work())
-
-
 def test_an_interrupted_receiver_leaves_nothing(memory):
     """Ctrl-C in a receiver of lock_acquired goes on, and the name is free."""
 
@@ -210,24 +184,6 @@ def test_an_interrupted_receiver_leaves_nothing(memory):
     with connected(lock_acquired, interrupt), pytest.raises(KeyboardInterrupt):
         redlock("name").acquire()
     assert all(not node.keys for node in memory.nodes)
-
-
-@pytest.mark.slow
-def test_a_receiver_that_fails_does_not_end_the_watchdog():
-    """After a receiver of lease_lost that failed the next lease is still told."""
-    told = threading.Event()
-
-    def fail(*, name: str, **_: object) -> None:
-        if name == "b":
-            told.set()
-        raise KeyError(name)
-
-    with connected(lease_lost, fail):
-        first = redlock("a", ttl=0.8, renew=False).acquire()
-        second = redlock("b", ttl=1, renew=False).acquire()
-        assert told.wait(20)
-        first.release()
-        second.release()
 
 
 # -- without receivers ----------------------------------------------------------------------------
@@ -251,15 +207,3 @@ def test_signals_listen_while_they_have_receivers(nobody):
             }
         assert events.wanted(EventKind.REFUSED)
     assert not any(map(events.wanted, EventKind))
-
-
-def test_receivers_of_other_senders_are_not_called():
-    """A receiver connected for another sender gets nothing."""
-    got: list[object] = []
-
-    def receive(**told: object) -> None:
-        got.append(told)
-
-    with connected(lock_acquired, receive, sender=object), redlock("name"):
-        pass
-    assert got == []

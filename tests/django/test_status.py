@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from django.test import override_settings
 
 from django_redlock import conf, redlock
 from django_redlock.inspection.rows import age
-from django_redlock.management import printing
 from tests.support.looked_at import (
     A,
     B,
@@ -22,7 +20,6 @@ from tests.support.looked_at import (
     evicting,
     group,
     in_memory,
-    new_to_a_dead_and_a_hung_node,
     put,
     some_tasks,
     stop_clocks,
@@ -44,15 +41,6 @@ def status(*args: str, **options) -> tuple[int, str]:
 def words(line: str) -> list[str]:
     """The cells of a table's line."""
     return re.split(r"\s{2,}", line.strip())
-
-
-def test_nothing_is_held(memory):
-    """Five healthy nodes without a lock: a sentence says so, the exit code is 0."""
-    code, out = status()
-    assert code == 0
-    assert "default: healthy (5 of 5 nodes vote, 3 are needed)" in out
-    assert "No lock is held." in out
-    assert len(re.findall(r"^memory://status-\d+ +up ", out, re.MULTILINE)) == 5
 
 
 def test_a_held_lock(memory):
@@ -118,21 +106,6 @@ def test_a_pattern_shows_what_matches(memory):
     found = json.loads(out)["aliases"]["default"]
     assert [lock["name"] for lock in found["locks"]] == ["report:1", "report:22"]
     assert not found["truncated"]
-
-
-def test_a_pattern_that_matches_nothing(memory):
-    """It is said of each pattern that no held lock matches it; there is no line "free"."""
-    put(memory, "other", f"{A}:5:a", *range(5))
-    code, out = status("report:*", "o*", "z[!a]")
-    assert code == 0
-    assert "No held lock matches 'report:*'." in out
-    assert "No held lock matches 'z[!a]'." in out
-    assert "No held lock matches 'o*'." not in out
-    assert "free" not in out
-    memory.down = {0, 1, 2}
-    _, out = status("report:*")
-    assert "Too few nodes answered to know what is held." in out
-    assert "No held lock" not in out
 
 
 @pytest.mark.parametrize("name", ["rep*rt", "a?", "cart[5]", "a\\b", "a\\*b", "*", "[", "a\\"])
@@ -316,30 +289,6 @@ def test_json_alone_on_stdout():
     assert "\x1b" not in run.stdout
 
 
-def test_colour(memory):
-    """Colour is for terminals, or by --force-color; --no-color is obeyed."""
-    assert "\x1b" not in status()[1]
-    assert "\x1b[32mup" in status(force_color=True)[1]
-    assert "\x1b" not in status(no_color=True)[1]
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    terminal = Terminal()
-    call_command("redlock_status", stdout=terminal, no_color=True)
-    assert "\x1b" not in terminal.getvalue()
-
-
-def test_output_that_knows_only_ascii(memory):
-    """Where the output cannot show a character, it is escaped instead of an error."""
-    out = io.TextIOWrapper(io.BytesIO(), "ascii")
-    with redlock("grün"):
-        call_command("redlock_status", stdout=out)
-    out.seek(0)
-    assert "\ngr\\xfcn " in out.read()
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.4, "0 s"), (59.9, "59 s"), (60, "1 min"), (3700, "1 h 1 min"), (90_000, "1 d 1 h")],
@@ -400,13 +349,6 @@ def test_tasks_are_asked_for_by_name_id_and_lock(memory, asked, found):
     assert tasks(*asked) == found
 
 
-def test_the_name_of_a_task_is_no_free_lock(memory):
-    """What is a task's name or id is not shown as a lock that nobody holds; other names are."""
-    some_tasks(memory)
-    out = status("reports.sync", "id-queued", "nobody")[1]
-    assert [line.split()[0] for line in out.splitlines() if line.endswith("free")] == ["nobody"]
-
-
 def test_more_tasks_than_the_limit(memory, monkeypatch):
     """What is left out is told."""
     some_tasks(memory)
@@ -415,28 +357,6 @@ def test_more_tasks_than_the_limit(memory, monkeypatch):
     monkeypatch.setattr("django_redlock.inspection.index.PAGE", 1)
     out = status("--limit", "1")[1]
     assert "More names are kept than were looked at: there may be more tasks." in out
-
-
-def test_tasks_in_json(memory):
-    """The keys are those of the documentation; finished ones if asked for."""
-    some_tasks(memory)
-    found = json.loads(status("--json")[1])["aliases"]["default"]
-    assert found["tasks_truncated"] is False
-    assert [task["state"] for task in found["tasks"]] == ["running", "queued", "partial"]
-    assert found["tasks"][1] == {
-        "task": "reports.sync",
-        "id": "id-queued",
-        "state": "queued",
-        "names": ["account:8"],
-        "on": 5,
-        "of": 5,
-        "lowest": 600,
-        "highest": 600,
-    }
-    found = json.loads(status("--json", "--finished", "--limit", "2")[1])["aliases"]["default"]
-    assert found["tasks_truncated"] is True
-    found = json.loads(status("--json", "--finished")[1])["aliases"]["default"]
-    assert [task["id"] for task in found["tasks"] if task["state"] == "finished"] == ["id-finished"]
 
 
 # -- real nodes -----------------------------------------------------------------------------------
@@ -483,23 +403,6 @@ def test_a_node_that_may_evict_locks_is_warned_of(patient_nodes, policy, limit, 
     assert found[1]["voting"]
 
 
-def test_evicted_keys_are_counted(patient_nodes):
-    """The status tells how many keys a node has evicted since its start."""
-    with closing(patient_nodes[2].client()) as client:
-        used = int(client.info("memory")["used_memory"])
-    with evicting(patient_nodes[2], "allkeys-random", str(used + 2 * 1024 * 1024)) as client:
-        for i in range(3000):
-            client.set(f"redlock:filler:{i}", "x" * 4096)
-        gone = int(client.info("stats")["evicted_keys"])
-        _, out = status()
-        found = json.loads(status("--json")[1])["aliases"]["default"]["nodes"][2]
-        most = int(client.info("stats")["evicted_keys"])
-    patient_nodes.restart(2)  # it may have lost its counters
-    told = re.search(r"\(keys deleted since its start: (\d+)\)", out)
-    assert told is not None
-    assert 0 < gone <= int(told[1]) <= found["evicted_keys"] <= most
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "reader", "down"),
@@ -534,41 +437,6 @@ def test_who_reads_only_the_beginning(patient_nodes, tmp_path, reader, options, 
     )
     assert run.stderr == ""
     assert run.stdout.split()[-1][-1] == ("3" if down else "0")
-
-
-@pytest.mark.slow
-def test_one_dead_and_one_hung_node(patient_nodes):
-    """A dead and a hung node are shown as down, and cost NODE_TIMEOUT twice at most."""
-    with (
-        redlock("invoice:42", renew=False),
-        new_to_a_dead_and_a_hung_node(patient_nodes),
-        waiting_for_silent_nodes(conf.backend("default").group, requests=2),
-    ):
-        code, out = status()
-    assert code == 3
-    assert "default: degraded (3 of 5 nodes vote, 3 are needed)" in out
-    assert re.search(rf"^127.0.0.1:{patient_nodes[0].port}/0 +down: ", out, re.MULTILINE)
-    hung = rf"^127.0.0.1:{patient_nodes[4].port}/0 +down: no (conn|answer while conn)"
-    assert re.search(hung, out, re.MULTILINE)
-    assert re.search(r"^invoice:42 .* 3 of 5 .* held", out, re.MULTILINE)
-
-
-def test_a_guarded_node(redlock_nodes, monkeypatch):
-    """A node under the restart guard is one line of a hundred columns, its seconds at the end."""
-    monkeypatch.setattr(printing, "WIDTH", 100)
-    alias = redlock_nodes.settings(NODE_TIMEOUT=10)
-    with override_settings(REDLOCK={"default": alias}):
-        status()
-        redlock_nodes.restart(2)
-        code, out = status()
-    label = f"127.0.0.1:{redlock_nodes[2].port}/0"
-    (line,) = [line for line in out.splitlines() if line.startswith(label)]
-    assert words(line)[1] == "no vote: restart guard"
-    assert re.fullmatch(r"[1-4] s", words(line)[-1])
-    assert code == 3
-    *table, advice = out.split("\n\n")[1].splitlines()
-    assert len(table) == 2 + 5  # no line is broken
-    assert advice.startswith("restart guard: started or emptied a short while ago; votes by itself")
 
 
 @pytest.mark.slow

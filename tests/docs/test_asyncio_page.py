@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import connection
 from django.test import override_settings
 
-from django_redlock import LeaseLost, LockTaken, redlock
+from django_redlock import redlock
 from django_redlock.leases.lease import Lease
 from tests.docs.pages import ROOT, blocks
 from tests.support.looked_at import group
@@ -49,63 +49,6 @@ async def is_free(name: str) -> bool:
     if lease is not None:
         await lease.arelease()
     return lease is not None
-
-
-async def nothing(*_: object) -> None:
-    """Work that is done at once."""
-
-
-def test_one_task_at_a_time(examples):
-    """The block, the decorator and `atry_acquire` hold the name, and a refusal is told as said."""
-
-    async def main() -> None:
-        fences: list[int] = []
-
-        async def send(fence: int) -> None:
-            assert not await is_free("newsletter")
-            fences.append(fence)
-
-        await asyncio.gather(*(examples["send_newsletter"](send) for _ in range(3)))
-        assert fences == sorted(set(fences))
-        assert len(fences) == 3
-        assert await examples["clean_up"](nothing) == "done"
-        assert await is_free("cleanup")
-        async with redlock("cleanup"), redlock("report:2026"):
-            assert await examples["clean_up"](nothing) == "another process cleans up"
-            assert await examples["build"](2027) == "the report of 2027"
-            with pytest.raises(LockTaken):
-                await examples["build"](2026)
-
-    in_a_loop(main)
-
-
-def test_work_that_is_handed_on_knows_the_lease(examples):
-    """Tasks and threads that a block starts are under its lock; elsewhere they are refused."""
-
-    async def main() -> None:
-        parts, fence = await examples["import_parts"]()
-        assert parts == 2
-        assert fence > 0
-        with pytest.raises(LeaseLost):
-            await examples["fetch"]("a")
-        assert await is_free("import")
-
-    in_a_loop(main)
-
-
-def test_a_timeout_around_everything(examples):
-    """TimeoutError, while waiting for the name and while working; afterwards the name is free."""
-
-    async def main() -> None:
-        with pytest.raises(TimeoutError):
-            await examples["within"](0.05, asyncio.Event().wait)
-        assert await is_free("import")
-        async with redlock("import"):
-            with pytest.raises(TimeoutError):
-                await examples["within"](0.05, nothing)
-        assert await is_free("import")
-
-    in_a_loop(main)
 
 
 def test_a_leader_that_lost_its_lease_steps_down(examples):

@@ -20,7 +20,7 @@ from django.test import override_settings
 
 from django_redlock import redlock
 from django_redlock.testing import EmbeddedNode
-from tests.docs.pages import ROOT, Block, Reader, blocks, codes, reader, table
+from tests.docs.pages import ROOT, Block, Reader, blocks, reader
 from tests.support.waiting import eventually
 
 PAGE = ROOT / "docs/how-to/celery.md"
@@ -129,47 +129,6 @@ assert nightly.apply().get()["skipped"]  # of the other beat, a moment later
 print("done")
 """)
     assert someone.seen.endswith("done\n")
-
-
-def test_what_one_wants_is_what_is_written(someone):
-    """Each row of the first table is a task that is accepted; what it is for is what happens."""
-    follow(someone, IN_MEMORY)
-    rows = table("docs/how-to/celery.md", "I want").rows
-    wishes = [[code for code in codes(row[1]) if code.startswith("@")] for row in rows]
-    someone.type(BEFORE)
-    someone.type(WISHES.replace("WISHES", repr(wishes)))
-    assert someone.seen.endswith("done\n")
-
-
-WISHES = """\
-import re
-from celery import shared_task
-from django_redlock.celery import LockedTask, locked_task
-
-made = []
-for number, written in enumerate(WISHES):
-    fields = re.findall(r"{(\\w+)}", written[-1])
-    lines = written if "shared_task" in written[0] else ["@shared_task", *written]
-    exec("\\n".join([*lines, f"def wish_{number}({', '.join(fields)}): return 'done'"]))
-    made.append(locals()[f"wish_{number}"])
-dropped, later, failing, once, again, nightly, kept, unlocked, hanging = made
-
-with held("report:3"):
-    assert dropped(3)["skipped"]
-    assert refused(lambda: later(3)) and refused(lambda: failing(3))
-for task in (once, again):
-    first = task.delay(3)
-    assert (first.duplicate, task.delay(3).duplicate, first.id) == (False, True, task.delay(3).id)
-with held("refresh:3"):
-    assert refused(lambda: again(3))
-assert nightly() == "done" and nightly()["skipped"]
-assert kept.acks_late and kept.reject_on_worker_lost and kept(3) == "done"
-from django_redlock.testing import unavailable
-with unavailable():
-    assert unlocked(3) == "done"
-assert hanging(3) == "done"
-print("done")
-"""
 
 
 # -- what is wrong with a task --------------------------------------------------------------------
@@ -297,21 +256,6 @@ def test_check_finds_tasks_wherever_a_worker_finds_them(someone, found_by):
         change(someone, "mysite/celery.py", '"mysite")', '"mysite", include=["reports.jobs"])')
     said = checked(someone).replace("reports.jobs", "reports.tasks")
     assert told(said) == FOUND | NO_RESULTS
-
-
-def test_check_names_what_keeps_the_tasks_from_being_imported(someone):
-    """One line in place of forty of Celery's, and what was imported before is checked."""
-    follow(someone, IN_MEMORY)
-    someone.write(Block("python", "reports/tasks.py", WRONG + "\nnot_there\n"))
-    (someone.home / "mysite/urls.py").write_text("urlpatterns = []\n")  # else Django's own error
-    said = " ".join(checked(someone).split())
-    assert re.search(
-        r"django_redlock\.E005\) The tasks of the project cannot be imported, so no worker starts: "
-        r"NameError in reports\.tasks, line \d+: name 'not_there' is not defined HINT: To see the "
-        r"whole traceback, import reports\.tasks in 'manage\.py shell'",
-        said,
-    )
-    assert "django_redlock.E002" in said
 
 
 def test_the_check_of_tasks_leaves_logging_alone(someone):

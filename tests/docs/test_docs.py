@@ -33,15 +33,12 @@ from tests.docs.pages import (
     INSTALL,
     LONG_JOBS,
     METRICS,
-    PROJECT,
     README,
     ROOT,
     SETTINGS,
     SIGNALS,
-    STATUS,
     TESTING,
     TUTORIAL,
-    Block,
     Reader,
     blocks,
     follow,
@@ -54,21 +51,6 @@ from tests.support.looked_at import group, in_memory
 from tests.support.waiting import eventually
 
 # -- README ---------------------------------------------------------------------------------------
-
-
-def test_the_readme_is_short():
-    """The README has at most 700 words, code and tables included."""
-    assert len(README.read_text().split()) <= 700
-
-
-def test_the_readme_tells_what_state_the_project_is_in():
-    """Version and state are those of the package, and nothing is on the index before a release."""
-    first = README.read_text().split("\n\n")[1]
-    released = re.search(r"^## \[\d", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    (state,) = [each for each in PROJECT["classifiers"] if each.startswith("Development Status")]
-    assert first.startswith(f"{PROJECT['version']}, {state.rpartition(' ')[2].lower()}")
-    for page in (README, INSTALL):
-        assert ("not yet on the package index" in page.read_text()) == (not released)
 
 
 def test_the_readme_runs(tmp_path):
@@ -84,19 +66,6 @@ def test_the_readme_runs(tmp_path):
                 someone.type(block.text)
         someone.type(USE_OF_THE_README)
         assert someone.seen.endswith("refused\n12\n")
-
-
-def test_the_commands_of_the_status_page_run(tmp_path):
-    """Each command in the table of the page runs in a new project, beside a lock that is held."""
-    rows = re.findall(r"^\| `manage\.py (redlock_status.*?)` \|", STATUS.read_text(), re.MULTILINE)
-    assert len(rows) == 8
-    with reader(tmp_path, "mysite.test_settings") as someone:
-        follow(someone, INSTALL)
-        follow(someone, TESTING)
-        someone.write(Block("python", "mysite/test_settings.py", PAYMENTS))
-        for row in rows:
-            said = someone.run(f"python manage.py {row}")
-            assert "payments" in said or "--alias" not in row
 
 
 def test_the_installation_runs(tmp_path):
@@ -178,10 +147,6 @@ def test_a_row_refuses_as_the_page_says(tmp_path):
         someone.type(USE_OF_FENCING)
         assert someone.seen.endswith(SEEN_OF_FENCING)
 
-
-PAYMENTS = """\
-REDLOCK["payments"] = {"NODES": ["memory://d"]}
-"""
 
 USE_OF_THE_README = """\
 from billing.models import Invoice
@@ -353,17 +318,6 @@ def test_links_of_the_readme_work_on_the_package_index():
         found = (ROOT / file).is_file() if file != link else not leads_nowhere(link)
         assert found, link
         assert link.startswith("https://"), link
-
-
-@pytest.mark.parametrize(
-    "page", ["CONTRIBUTING.md", "docs/explanation/architecture.md", "docs/explanation/design.md"]
-)
-def test_the_files_that_a_page_names_exist(page):
-    """A path in code style is that of a file or folder, in the repository or the package."""
-    named = re.findall(r"`([a-z_.]+/[\w./-]*|\w+\.(?:py|md|toml))`", (ROOT / page).read_text())
-    assert named
-    for path in named:
-        assert (ROOT / path).exists() or (ROOT / "django_redlock" / path).exists(), path
 
 
 # -- tutorial -------------------------------------------------------------------------------------

@@ -204,15 +204,6 @@ def allow(nodes: EmbeddedNodes) -> None:
             admin.execute_command(*command.split())
 
 
-def test_the_settings_of_the_next_prefix():
-    """The page's settings file takes those of the project, with another prefix."""
-    begin, _, text = examples(OPERATE)["mysite/next_settings.py"].partition("import REDLOCK\n")
-    assert begin.endswith("from mysite.settings import *\nfrom mysite.settings ")
-    names: dict[str, Any] = {"REDLOCK": {"default": {"NODES": ["memory://a"]}}}
-    exec(text, names)  # noqa: S102 - our own page
-    assert conf.make("default", names["REDLOCK"]["default"]).policy.prefix == PREFIX
-
-
 # -- MAX_TTL --------------------------------------------------------------------------------------
 
 
@@ -231,18 +222,3 @@ def test_a_process_with_the_smaller_max_ttl_grants_a_longer_lock_again():
 
 
 # -- a lock that is stuck -------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("often")
-def test_the_holder_is_told_of_a_deleted_key_by_its_renewal(patient_nodes):
-    """Where all nodes lost it; on a minority the renewal puts it back."""
-    told: list[Lease] = []
-    with redlock("kept") as kept:
-        delete(patient_nodes, "kept", 0, 1)
-        eventually(lambda: has(patient_nodes, 0, "kept") and has(patient_nodes, 1, "kept"))
-        kept.ensure()
-    lease = redlock("stuck", on_lost=told.append).acquire()
-    for place in range(len(patient_nodes)):  # another holder has it before the next renewal
-        with closing(patient_nodes[place].client()) as admin:
-            admin.set("redlock:lock:stuck", "foreign", px=60_000)
-    eventually(lambda: lease.lost and told == [lease])

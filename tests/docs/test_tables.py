@@ -10,45 +10,30 @@ import logging
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management import CommandError, call_command, load_command_class
-from django.core.management.base import BaseCommand
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import Histogram, InMemoryMetricReader, Metric
+from django.core.management import CommandError, call_command
 
 from django_redlock import (
-    LeaseLost,
     LockTaken,
-    NodesUnavailable,
-    checks,
     conf,
-    errors,
     events,
-    otel,
     redlock,
-    signals,
 )
-from django_redlock.celery import DuplicateTask, locked_task
-from django_redlock.celery import checks as task_checks
+from django_redlock.celery import locked_task
 from django_redlock.celery.plan import CHOICES, UNTIL_FINISHED, plan_of
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.events import LEVELS, Event, EventKind, NodeTiming, TaskEvent, TaskOutcome
-from django_redlock.fencing import FencedRows, StaleFence, fenced
-from django_redlock.fencing import field as fence_field
+from django_redlock.events import Event, EventKind, TaskEvent
+from django_redlock.fencing import fenced
 from django_redlock.inspection.rows import EXIT
-from django_redlock.inspection.state import LockState
-from django_redlock.inspection.survey import Health, LockStatus
-from django_redlock.inspection.tasks import TaskState
+from django_redlock.inspection.survey import Health
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
 from django_redlock.signals import RobustSignal
-from django_redlock.views import checks as view_checks
 from django_redlock.views import single_flight
-from tests.docs.pages import METRICS, ROOT, SETTINGS, blocks, codes, first_codes, table, tables
+from tests.docs.pages import METRICS, SETTINGS, blocks, codes, first_codes, table
 from tests.support.looked_at import A, finish, put, queue
 
 OF_SIGNALS, OF_METRICS = "docs/reference/signals.md", "docs/reference/metrics.md"
@@ -101,16 +86,6 @@ def test_every_setting_is_described():
     assert {key: ast.literal_eval(default) for key, default in rows} == conf.DEFAULTS
     sections = re.findall(r"^### ([A-Z_]+)$", page, re.MULTILINE)
     assert sections == list(conf.DEFAULTS)
-
-
-def test_every_check_is_described():
-    """Each id of a system check has a section."""
-    every = vars(checks) | vars(task_checks) | vars(fence_field)
-    every |= vars(view_checks)
-    ids = {value for name, value in every.items() if re.fullmatch(r"[EW]\d+", name)}
-    assert (
-        set(re.findall(r"^### (django_redlock\.\w+)$", SETTINGS.read_text(), re.MULTILINE)) == ids
-    )
 
 
 # -- options --------------------------------------------------------------------------------------
@@ -186,152 +161,13 @@ def test_the_choices_of_a_task(option, values):
 # -- errors and calls -----------------------------------------------------------------------------
 
 
-ERRORS = {each.__name__ for each in errors.RedlockError.__subclasses__()} & set(errors.__all__)
-
-
-def test_the_tables_of_errors():
-    """Each error has a row in the reference; those of a lock have one in "Errors", in its order."""
-    assert set(first_codes(table("docs/reference/api.md", "Error"))) == {*ERRORS, "StaleFence"}
-    assert issubclass(StaleFence, errors.LeaseLost)
-    page = table("docs/how-to/errors.md", "Error")
-    of_locks = ERRORS - {DuplicateTask.__name__}
-    assert set(first_codes(page)) == of_locks
-    answers = table("docs/how-to/errors.md", "", "`LockTaken`")
-    assert [codes(each)[0] for each in answers.header[1:]] == first_codes(page)
-    for name in ERRORS:
-        assert issubclass(getattr(errors, name), errors.RedlockError)
-
-
-def test_the_calls_of_threads_and_tasks():
-    """Each call in a thread is, with an "a" before its name, a coroutine function for tasks."""
-    page = table("docs/how-to/asyncio.md", "In a thread", "In a task")
-    owners: dict[str, Any] = {"lock": Lock, "lease": Lease, "redlock": type(redlock)}
-    pairs = 0
-    for blocking, awaiting in page.rows:
-        calls = re.findall(r"`(\w+)\.(\w+)\(", blocking)
-        assert re.findall(r"`await (\w+)\.a(\w+)\(", awaiting) == calls
-        for owner, method in calls:
-            pairs += 1
-            assert inspect.iscoroutinefunction(getattr(owners[owner], f"a{method}"))
-            assert not inspect.iscoroutinefunction(getattr(owners[owner], method))
-    every = [
-        f"a{name}" for owner in owners.values() for name in vars(owner) if f"a{name}" in vars(owner)
-    ]
-    assert pairs == len(every)
-
-
-def test_the_methods_of_claimed_rows():
-    """The table has each method of claimed rows, and the text those for tasks."""
-    page = ROOT / "docs/how-to/fencing.md"
-    rows = first_codes(table("docs/how-to/fencing.md", "", "statement"))
-    assert rows[0] == f"fenced({', '.join(list(inspect.signature(fenced).parameters)[:2])})"
-    named = [code.partition("(")[0] for code in rows[1:]]
-    methods = [name for name, each in vars(FencedRows).items() if inspect.isfunction(each)]
-    public = {name for name in methods if not name.startswith("_")}
-    of_tasks = {name for name in public if inspect.iscoroutinefunction(getattr(FencedRows, name))}
-    assert set(named) == public - of_tasks
-    (line,) = re.findall(r"^There are (`a.*)\.$", page.read_text(), re.MULTILINE)
-    assert set(codes(line)) == of_tasks
-
-
 # -- signals, metrics and the log -----------------------------------------------------------------
-
-
-LOST = LeaseLost(because(ReasonCode.RAN_OUT), name="name")
-
-
-def every_signal() -> dict[str, RobustSignal]:
-    """The signals of the module, by name."""
-    found = vars(signals).items()
-    return {name: signal for name, signal in found if isinstance(signal, RobustSignal)}
 
 
 def told(signal: RobustSignal, event: Event | TaskEvent) -> tuple[Any, list[str]]:
     """The sender of a signal and the names of its arguments."""
     sender, arguments = signal._told(event)
     return sender, list(arguments)
-
-
-def test_the_tables_of_signals():
-    """Each signal is in one of the two tables; a table's arguments are those of its signals."""
-    of_locks, of_lock_arguments, of_tasks, of_task_arguments = tables(OF_SIGNALS)
-    assert {*first_codes(of_locks), *first_codes(of_tasks)} == every_signal().keys()
-    event = Event(EventKind.LOST, "default", "name", 1.0, error=LOST)
-    for name in first_codes(of_locks):
-        assert told(every_signal()[name], event) == (Lock, first_codes(of_lock_arguments))
-    task_event = TaskEvent(TaskOutcome.SKIPPED, "default", "name", "reports.sync", "id")
-    for name in first_codes(of_tasks):
-        sender, arguments = told(every_signal()[name], task_event)
-        assert (sender, arguments) == ("reports.sync", first_codes(of_task_arguments))
-
-
-def each_event() -> Iterator[Event]:
-    """An event of each kind."""
-    refusals = {EventKind.REFUSED: LockTaken, EventKind.UNAVAILABLE: NodesUnavailable}
-    for kind in EventKind:
-        reason = because(ReasonCode.RAN_OUT)
-        error = refusals[kind](reason, name="name") if kind in refusals else None
-        yield Event(kind, "default", "name", 1.0, error=error)
-
-
-@pytest.fixture
-def measured() -> Iterator[dict[str, Metric]]:
-    """What an SDK has when each kind of event was told once, by the metric's name."""
-    reader = InMemoryMetricReader()
-    meters = MeterProvider([reader], shutdown_on_exit=False)
-    instruments = otel.Instruments(meters, None)
-    for event in each_event():
-        instruments._on_event(event)
-    for outcome in TaskOutcome:
-        instruments._on_task(TaskEvent(outcome, "default", "name", "reports.sync", "id"))
-    instruments._on_timing(NodeTiming("default", "10.0.0.1:6379/0", 0.001))
-    instruments._on_timing(NodeTiming("default", "n", None, because(ReasonCode.DOWN)))
-    data = reader.get_metrics_data()
-    assert data is not None
-    (resource,) = data.resource_metrics
-    (scope,) = resource.scope_metrics
-    yield {metric.name: metric for metric in scope.metrics}
-    meters.shutdown()
-
-
-def attributes(cell: str) -> dict[str, set[str]]:
-    """The attributes that a cell names, each with the values that follow it."""
-    found: dict[str, set[str]] = {}
-    for code in codes(cell):
-        if "." in code:
-            found[code] = set()
-        else:
-            found[list(found)[-1]].add(code)
-    return found
-
-
-def test_the_table_of_metrics(measured):
-    """Name, kind, unit, attributes and outcomes of each metric are those of its row."""
-    page = table(OF_METRICS, "Metric")
-    assert sorted(first_codes(page)) == sorted(measured)
-    for head, kind, _, cell in page.rows:
-        (name,) = codes(head)
-        metric = measured[name]
-        unit = f"histogram, {metric.unit}" if isinstance(metric.data, Histogram) else "counter"
-        assert kind == unit
-        points: list[Any] = list(metric.data.data_points)
-        shown = attributes(cell)
-        assert {key for point in points for key in point.attributes} == shown.keys(), name
-        for key, values in shown.items():
-            if values:
-                assert {str(point.attributes[key]) for point in points} == values
-
-
-def test_the_fields_of_the_log(caplog):
-    """A record has the fields of the table and no others; a line is as the page shows it."""
-    page = table(OF_METRICS, "Field")
-    caplog.set_level(logging.DEBUG, logger="django_redlock")
-    for event in each_event():
-        events.tell(event)
-    assert len(caplog.records) == len(EventKind)
-    for record in caplog.records:
-        fields = [name for name in vars(record) if name.startswith("redlock_")]
-        assert sorted(fields) == sorted(first_codes(page))
 
 
 def test_a_line_of_the_log_is_as_the_page_shows_it(caplog):
@@ -345,28 +181,10 @@ def test_a_line_of_the_log_is_as_the_page_shows_it(caplog):
     assert [record.getMessage() for record in caplog.records] == [shown.strip()]
 
 
-def test_the_levels_of_the_page_are_those_of_the_log():
-    """The table of levels names each event once, at its level."""
-    rows = re.findall(r"^\| `(WARNING|INFO|DEBUG)` \| (.*) \|$", METRICS.read_text(), re.MULTILINE)
-    told = {kind: level for level, text in rows for kind in re.findall(r"`([a-z ]+)`", text)}
-    assert told == {str(kind): logging.getLevelName(level) for kind, level in LEVELS.items()}
-
-
 # -- the status command ---------------------------------------------------------------------------
 
 
 OWN = [each for each in Health if each is not Health.NOT_YET]  # that one is of redlock_check
-
-
-def test_the_options_of_the_command():
-    """The table uses each option of the command, and no other."""
-    parser = load_command_class("django_redlock", "redlock_status").create_parser("manage.py", "x")
-    everywhere = BaseCommand().create_parser("manage.py", "x")
-    own = set(parser._option_string_actions) - set(everywhere._option_string_actions)
-    commands = [codes(row[0])[0] for row in table(OF_STATUS, "Command").rows]
-    assert {word for command in commands for word in command.split() if word[0] == "-"} == own
-    for command in commands:
-        parser.parse_args(command.replace("'", "").split()[2:])
 
 
 def test_the_exit_status(memory):
@@ -423,20 +241,3 @@ def test_the_keys_of_the_document(memory):
     shown = set(shown_keys()) - {"null"}
     # Cells name `null` in their text, and these two are told by the rows below them.
     assert {key for key in shown if not key.endswith(".null")} == found
-
-
-def test_the_values_of_the_document():
-    """Health, kinds of locks and states of tasks are those of the code."""
-    rows = {row[0]: row[1] for row in table(OF_STATUS, "Key", "Value").rows}
-    for key, values in (("`health`", OWN), ("`….kind`", LockStatus), ("`….state`", TaskState)):
-        assert [json.loads(code) for code in codes(rows[key])] == [each.value for each in values]
-
-
-OF_A_STATE = {each.name for each in fields(LockState)} | {"held", "known"}
-
-
-def test_the_attributes_of_a_state():
-    """The table has each attribute of what ``Lock.state`` returns, but the name."""
-    (shown,) = tables("docs/how-to/locks.md")
-    assert set(first_codes(shown)) == OF_A_STATE - {"name"}
-    assert isinstance(vars(LockState)["held"], property)

@@ -37,27 +37,6 @@ def test_what_the_page_types_runs(someone):
     someone.type(f"import warnings\n{typed.text}")
 
 
-@pytest.mark.parametrize(
-    ("file", "right", "wrong", "failing"),
-    [
-        ("billing/reports.py", "except LockTaken", "except ZeroDivisionError", "being_built"),
-        ("billing/reports.py", "except NodesUnavailable", "except ZeroDivisionError", "in_an_out"),
-        ("billing/reports.py", "assert_locked(f", "str(f", "under_its_lock"),
-        ("billing/reports.py", "lease.ensure()", "lease.remaining()", "late_holder"),
-        ("billing/reports.py", "wait=10", "wait=0", "waited_for"),
-        ("billing/exports.py", '@locked_task("export:{number}")', "", "export_that_runs"),
-    ],
-)
-def test_the_tests_of_the_page_fail_for_wrong_code(someone, file, right, wrong, failing):
-    """Each of them tests something."""
-    path = someone.home / file
-    source = path.read_text()
-    assert source.count(right) == 1
-    path.write_text(source.replace(right, wrong))
-    said = someone.run("pytest tests --deselect tests/test_invoices.py", codes=(1,))
-    assert re.search(rf"^FAILED .*{failing}", said, re.MULTILINE), said
-
-
 def test_a_lock_that_is_left_behind(someone):
     """Without the clean-up of the page, each of its tests fails, with the message of the page."""
     path = someone.home / "billing/tests.py"

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tests.docs.pages import ROOT, SETTINGS, codes, tables
+from tests.docs.pages import ROOT, codes, tables
 
 PAGE = "docs/how-to/troubleshooting.md"
 PACKAGE = ROOT / "django_redlock"
@@ -41,12 +41,3 @@ def test_each_text_of_the_page_is_one_of_the_package():
     assert len(quoted()) > 30
     parts = [part.strip() for text in set(quoted()) - COMPOSED for part in text.split("…")]
     assert [part for part in parts if part not in said] == []
-
-
-def test_the_page_has_each_check():
-    """With a link to its section."""
-    ids = re.findall(r"^### (django_redlock\.\w+)$", SETTINGS.read_text(), re.MULTILINE)
-    rows = [row for each in tables(PAGE) for row in each.rows if "`django_redlock." in row[0]]
-    assert [codes(row[0])[0] for row in rows] == ids
-    for name, row in zip(ids, rows, strict=True):
-        assert f"../reference/settings.md#{name.rpartition('.')[2].lower()})" in row[1]

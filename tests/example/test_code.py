@@ -38,20 +38,6 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_button_has_its_code(pages):
-    """The buttons that do something, and what they do: one to open for each."""
-    for path, page in pages.items():
-        opened = re.findall(r"<summary>(.*?)</summary>", page)
-        assert len(opened) == PAGES[path]
-        without_code = page.partition("The code behind the buttons")[0]
-        pressed = set(re.findall(r"<button(?! disabled)[^>]*>([^<]*)</button>", without_code))
-        links = set(re.findall(r'<a class="button[^>]*>([^<]*)</a>', without_code))
-        wanted = {each for each in pressed | links if not each.isdigit()}
-        wanted = {"Order with the lock" if each == "Order" else each for each in wanted}
-        assert wanted == set(opened) - {"A seat"}
-        assert ("A seat" in opened) == bool(re.search(r">8</button>", without_code))
-
-
 def test_the_code_is_what_stands_in_the_files(pages):
     """Line by line, from the line that is named; no function ends too early."""
     blocks = [block for page in pages.values() for block in BLOCK.findall(page)]
@@ -75,21 +61,3 @@ def test_the_code_of_a_lock_shows_the_lock():
         ("hang_node", "self._nodes.pause(place)"),
     ]:
         assert any(words in part.text for part in code._shown(name)["parts"])
-
-
-def test_the_links_lead_to_pages_of_the_documentation(pages):
-    """Each button has one, and its page is in this repository."""
-    for page in pages.values():
-        links = re.findall(rf'<a href="{code.DOCS}([\w/-]+)\.html"', page)
-        assert len(links) == len(re.findall("<summary>", page))
-        for link in links:
-            assert (ROOT / f"docs/{link}.md").exists()
-
-
-def test_a_site_without_the_demo_has_the_code_of_its_own_buttons(show):
-    """There are no buttons for nodes, and no code of any."""
-    page = visitor().get("/").text
-    assert re.findall(r"<summary>(.*?)</summary>", page) == [
-        "Order with the lock",
-        "Order without the lock",
-    ]

@@ -14,7 +14,7 @@ import redis
 
 from example_project.box_office.tasks import REHEARSAL_TTL
 from example_project.demo.browser import Browser
-from tests.support.waiting import eventually, slowness
+from tests.support.waiting import slowness
 
 from .running_demo import (
     SECONDS,
@@ -24,7 +24,6 @@ from .running_demo import (
     left_running,
     processes,
     started,
-    web_log,
 )
 
 pytestmark = pytest.mark.slow
@@ -156,28 +155,6 @@ def orders(line: str) -> int:
     return int(found[1])
 
 
-def test_the_terminal_tells_what_people_do(home, start):
-    """A press of a button with tasks or nodes is a line in the terminal, a take-over too."""
-    demo = start()
-    browser = Browser(await_line(demo, "Site").split()[1])
-    await_line(demo, "Log in")
-    path = "/shows/1/tasks/"
-    assert browser.ask("GET", path) == 200
-    assert browser.ask("POST", f"{path}copies/", {}) == 302
-    await_line(demo, "a task is called 20 times: 1 sent, 19 duplicates")
-    eventually(lambda: runs(home) == 1, within=SECONDS)
-    assert browser.ask("POST", f"{path}rehearsal/", {}) == 302
-    eventually(lambda: runs(home) == 2, within=SECONDS)
-    assert browser.ask("POST", f"{path}kill/", {}) == 302
-    killed = await_line(demo, "of the worker is killed (SIGKILL)").split()
-    taken_over = await_line(demo, "takes the task over after").split()
-    assert killed[killed.index("process") + 1] != taken_over[taken_over.index("process") + 1]
-    assert browser.ask("POST", "/nodes/kill/", {}) == 302
-    await_line(demo, "a visitor kills node")
-    assert browser.ask("POST", "/nodes/bring-back/", {}) == 302
-    await_line(demo, "a visitor brings node")
-
-
 def runs(home: Path) -> int:
     """How many bodies of the two tasks have begun, as the demo's database says."""
     (database,) = home.glob("redlock-demo-*/box_office.sqlite3")
@@ -201,26 +178,6 @@ def test_ctrl_c_in_a_terminal(home):
     assert "Traceback" not in terminal.seen
     assert left_running(home) == []
     assert list(home.iterdir()) == []
-
-
-def test_the_addresses_stay_in_a_small_terminal(home):
-    """In a terminal of 80 × 24 the site's address and the login stay on the screen."""
-    terminal = Terminal(home, sys.executable, "-m", "example_project.demo", size=(80, 24))
-    try:
-        terminal.await_text("node 2 is killed")
-        shown = eventually(lambda: terminal.screen_with("node 2 is killed"), within=SECONDS)
-    finally:
-        terminal.close()
-    eventually(lambda: left_running(home) == [], within=SECONDS)
-
-    assert len(shown) <= 24
-    assert max(map(len, shown)) <= 80
-    picture = "\n".join(shown)
-    assert re.search(r"^  Site    http://127\.0\.0\.1:\d+/", picture, re.MULTILINE), picture
-    assert re.search(r"^  Locks   http://\S+/lockkey/$", picture, re.MULTILINE), picture
-    assert re.search(r"^  Log in  admin / demo$", picture, re.MULTILINE), picture
-    assert "reports (@locked_task)" in picture
-    assert "held now" in picture
 
 
 # -- before anything goes wrong -------------------------------------------------------------------
@@ -263,17 +220,6 @@ def test_nobody_meets_a_node_before_it_votes(home, start):
     assert (met_early, voting) == (0, 5)
 
 
-@pytest.mark.parametrize("loops", [0, 4])
-def test_the_first_customers_are_served(home, start, loops):
-    """However busy the machine is, no request is answered with 503 before a node is lost."""
-    with busy_machine(loops):
-        demo = start()
-        await_line(demo, "node 2 is killed")
-        line = await_line(demo, "double clicks")
-        assert without_a_lost_node(line) == 0, web_log(home)
-        assert orders(line) > 0
-
-
 def test_on_a_busy_machine_all_acts_hold(start):
     """On a busy machine the run with an end holds, and no 503 comes but after a node's loss."""
     with busy_machine(4):
@@ -302,23 +248,3 @@ def test_a_web_server_that_ends_is_told_of_with_its_log(home, start, arguments):
     assert "The log of the web server ends with:" in output
     assert left_running(home) == []
     assert list(home.iterdir()) == []
-
-
-@pytest.mark.parametrize("arguments", [[], ["--once"]])
-def test_a_request_that_fails_is_told_of_with_its_log(home, start, arguments):
-    """When a page of the site is a 500, the demo shows the log's traceback in the end."""
-    demo = start(*arguments)
-    address = await_line(demo, "Site").split()[1] if not arguments else ""
-    await_line(demo, "Act 4: the site" if arguments else "Log in")
-    (database,) = home.glob("redlock-demo-*/box_office.sqlite3")
-    with closing(sqlite3.connect(database, timeout=SECONDS)) as connection:
-        connection.execute("ALTER TABLE django_session RENAME TO gone")
-    if address:
-        assert Browser(address).ask("GET", "/shows/1/") == 500
-        eventually(lambda: "Internal Server Error" in web_log(home))
-        await_line(demo, "double clicks")
-        demo.send_signal(signal.SIGINT)
-    output, complaints = demo.communicate()
-    assert (demo.returncode, complaints) == (1 if arguments else 0, "")
-    assert "Internal Server Error: /shows/" in output
-    assert "no such table: django_session" in output

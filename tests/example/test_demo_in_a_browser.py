@@ -67,54 +67,6 @@ def test_a_customer_presses_every_button(come, staff):
     assert staff.refused == []
 
 
-def test_a_skipped_report_is_told_to_who_asked_for_it(come, staff):
-    """By the page itself, which is not loaded anew; another visitor is told of none."""
-    ada, grace = come(), come()
-    for person in (grace, ada):
-        person.open(TITLE)
-    wanted = "skipped: another one was being built"
-
-    def skipped() -> bool:
-        for _ in range(2):
-            ada.press("Build the report")
-        ada.page.wait_for_selector("#reports li:nth-child(2)")
-        newest = ada.page.locator("#reports li strong").first
-        eventually(lambda: newest.inner_text() != "not built yet", within=PATIENCE)
-        return bool(newest.inner_text() == wanted)
-
-    eventually(skipped, within=PATIENCE)  # the worker may have been late
-    assert grace.page.inner_text("#reports") == ""
-    assert ada.refused == grace.refused == []
-
-
-def test_without_scripts_the_page_of_a_show_works_as_well(come, staff):
-    """A report is asked for, and a link shows what became of it; the code can be opened."""
-    ada = come(java_script_enabled=False)
-    ada.open(TITLE)
-    ada.press("Build the report")
-    ada.page.get_by_role("link", name="Refresh").click()
-    assert "Your report of" in ada.page.inner_text("#reports")
-    ada.page.locator("summary", has_text="Build the report").click()
-    assert "@locked_task" in ada.page.locator("details[open] pre").last.inner_text()
-    assert ada.refused == []
-
-
-def test_the_code_behind_a_button_is_opened_by_the_keyboard(come):
-    """It stays open, and keeps the focus, while the page refreshes."""
-    ada = come()
-    ada.page.goto("/")
-    ada.page.get_by_text("Hang a node", exact=True).last.focus()
-    ada.page.keyboard.press("Enter")
-    code = ada.page.locator("details[open] pre")
-    assert "self._nodes.pause(place)" in code.inner_text()
-    before = ada.page.inner_text("#outlook")
-    eventually(lambda: ada.page.inner_text("#outlook") != before, within=PATIENCE)
-    assert code.is_visible()
-    assert ada.page.evaluate("document.activeElement.innerText") == "Hang a node"
-    link = ada.page.get_by_role("link", name="Hang a node: what the documentation says")
-    assert link.is_visible()
-
-
 def reported(person: Person) -> str:
     """What the last report of the show on the page counted."""
     person.page.reload()

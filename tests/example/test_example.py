@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 import socket
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
-from django.contrib.staticfiles import finders
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import Client
@@ -27,7 +24,6 @@ from .visitors import BROWSER, visitor
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nodes")]
 FORM = {"name": "Ada", "seats": "2"}
-ROOT = Path(__file__).parents[2]
 LONG = 20.0  # seconds that nothing takes
 
 
@@ -166,25 +162,6 @@ def test_without_a_majority_nothing_is_sold(show, nodes):
     assert as_told(show) == (0, 0)
 
 
-@pytest.mark.parametrize("form", [{}, {"name": "Ada", "seats": "9"}, {"name": "", "seats": "1"}])
-def test_a_form_that_is_wrong(show, form):
-    """What cannot be ordered is shown again, with what is wrong."""
-    page = visitor().post(f"/shows/{show.pk}/order-unlocked/", form)
-    assert page.status_code == 422
-    assert 'class="error"' in page.text
-    assert as_told(show) == (0, 0)
-
-
-def test_a_show_that_does_not_exist(show):
-    """Nothing is sold for it, and its pages are not there."""
-    client, path = visitor(), f"/shows/{show.pk + 1}/"
-    page = client.get(path)
-    assert (page.status_code, "All shows" in page.text) == (404, True)
-    assert client.post(f"{path}order/", FORM).status_code == 404
-    assert client.get(f"{path}orders.csv").status_code == 404
-    assert as_told(show) == (0, 0)
-
-
 def test_an_order_needs_the_form_of_the_site(show):
     """A POST without the CSRF token is refused, and so is a GET."""
     strict = Client(enforce_csrf_checks=True)
@@ -194,16 +171,6 @@ def test_an_order_needs_the_form_of_the_site(show):
 
 
 # -- export ---------------------------------------------------------------------------------------
-
-
-def test_the_export_has_every_order(show):
-    """One line for each order, under one of headings."""
-    for seats in (1, 2):
-        Order.objects.create(show=show, name='Ada, "the first"', seats=seats)
-    response = visitor().get(f"/shows/{show.pk}/orders.csv")
-    lines = list(csv.reader(response.getvalue().decode().splitlines()))
-    assert lines[0] == ["order", "name", "seats", "at"]
-    assert [line[1:3] for line in lines[1:]] == [['Ada, "the first"', str(n)] for n in (1, 2)]
 
 
 def test_the_export_runs_once_at_a_time(show):
@@ -217,18 +184,6 @@ def test_the_export_runs_once_at_a_time(show):
     again = visitor().get(path)
     assert again.status_code == 200
     again.close()
-
-
-def test_the_refusal_of_an_export_speaks_of_no_click_of_this_visitor(show):
-    """Who is refused because somebody else exports is not told of a click of their own."""
-    path = f"/shows/{show.pk}/orders.csv"
-    sending = visitor().get(path)
-    refused = visitor().get(path)
-    sending.close()
-    assert refused.status_code == 409
-    assert "perhaps for somebody else" in refused.text
-    for words in ("click", "Your", "not taken twice"):
-        assert words not in refused.text
 
 
 # -- report ---------------------------------------------------------------------------------------
@@ -272,26 +227,6 @@ def test_who_holds_a_lock_is_for_staff(show):
         assert socket.gethostname() not in refused.text
 
 
-def test_the_newest_report_has_the_highest_fence(show):
-    """Which report is the last one is decided by the lock, not by the clock."""
-    for _ in range(2):
-        tasks.build_report(show.pk)
-    first, second = Report.objects.order_by("pk")
-    assert first.fence < second.fence
-    assert show.last_report() == second
-
-
-def test_the_button_sends_a_message(show, queue, results, django_capture_on_commit_callbacks):
-    """The report is asked for when the transaction of the request is committed."""
-    with django_capture_on_commit_callbacks(execute=True):
-        response = visitor().post(f"/shows/{show.pk}/report/", follow=True)
-        assert queue.qsize() == 0
-    message = queue.get(timeout=LONG)
-    assert message.headers["task"] == tasks.build_report.name
-    assert message.payload[0] == [show.pk]
-    assert "A report was asked for." in response.text
-
-
 def test_who_asked_for_a_report_is_told_what_became_of_it(show, queue, results):
     """Also that it was skipped, and by the part of the page that changes; nobody else is."""
     ada, path = visitor(), show.get_absolute_url()
@@ -325,34 +260,7 @@ def as_asked(client: Client, path: str) -> list[str]:
 # -- pages ----------------------------------------------------------------------------------------
 
 
-def test_pages_when_nobody_can_tell(show, nodes):
-    """Without a majority the pages are there, and say what is not known."""
-    nodes.down = {0, 1, 2}
-    for path in ("/", show.get_absolute_url()):
-        page = visitor().get(path)
-        assert page.status_code == 200
-        assert "Nobody can tell whether the report is being built" in page.text
-        assert "Nobody can tell whether the orders are being exported" in page.text
-
-
 def test_names_are_text(show):
     """What somebody calls himself is no markup."""
     Order.objects.create(show=show, name="<b>Ada</b>")
     assert "&lt;b&gt;Ada&lt;/b&gt;" in visitor().get(show.get_absolute_url()).text
-
-
-def test_the_start_page_lists_the_shows(show):
-    """Each with its seats; and a word where there is none."""
-    Show.objects.filter(pk=show.pk).update(sold=7)
-    page = visitor().get("/").text
-    assert f'href="{show.get_absolute_url()}">The Seagull</a>' in page
-    assert "<strong>7</strong> seats sold" in page
-    show.delete()
-    assert "make demo" in visitor().get("/").text
-
-
-def test_an_icon_is_there_where_browsers_look_for_one():
-    """/favicon.ico, which pages without an icon of their own make a browser ask for."""
-    answer = Client().get("/favicon.ico")
-    assert answer.status_code == 302
-    assert finders.find(answer["Location"].removeprefix("/static/")) is not None

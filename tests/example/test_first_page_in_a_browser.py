@@ -9,11 +9,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.django.test_browser import PHONE
 from tests.support.waiting import eventually
 
 from .test_seats_in_a_browser import strictly
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-Scheme = Literal["light", "dark"]
-SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 Guest = Callable[..., Person]
 REFUSED = "One moment, please"
 TRIES = 8  # a second click may come when the next page is there
@@ -159,41 +156,6 @@ def test_what_is_half_typed_outlives_what_changes(demo, guest):
     assert person.refused == []
 
 
-def test_a_page_that_nobody_sees_does_not_look(guest):
-    """While a tab is hidden it asks for nothing; when it is shown, it looks at once."""
-    hidden, other = guest(), guest()
-    looks: dict[Person, int] = {hidden: 0, other: 0}
-
-    def count(person: Person) -> None:
-        def note(request: object) -> None:
-            looks[person] += str(getattr(request, "url", "")).endswith("/now/")
-
-        person.page.on("request", note)
-
-    def turn(*, away: bool) -> None:
-        hidden.page.evaluate(
-            """away => {
-                Object.defineProperty(document, "hidden", { value: away, configurable: true });
-                document.dispatchEvent(new Event("visibilitychange"));
-            }""",
-            away,
-        )
-
-    for person in looks:
-        count(person)
-    turn(away=True)
-    with other.page.expect_response("**/now/"):  # what was on its way has arrived
-        pass
-    looks = dict.fromkeys(looks, 0)
-    for _ in range(3):
-        with other.page.expect_response("**/now/"):
-            pass
-    assert looks[hidden] == 0
-    assert looks[other] >= 3
-    with hidden.page.expect_response("**/now/"):
-        turn(away=False)
-
-
 def bring_all_back(person: Person) -> None:
     """Press the button until all nodes run, and wait until all vote."""
     for _ in range(6):
@@ -221,23 +183,6 @@ def test_a_node_is_killed_and_comes_back_through_the_guard(guest):
             break
     else:
         pytest.fail(f"no node has been seen to wait: {seen}")
-    assert person.refused == []
-
-
-def test_a_node_hangs_and_goes_on(demo, guest):
-    """The strip tells a node that hangs from one that is dead; orders go on, and then it votes."""
-    person = guest()
-    bring_all_back(person)
-    (number,) = re.findall(r"Node (\d) hangs:", press(person, "Hang a node"))
-    eventually(lambda: f"Node {number} hangs" in text(person, "nodes"), within=PATIENCE)
-    assert "A node that hangs keeps its connections" in text(person, "meaning")
-    name = fill_in(person, "with")
-    person.press("Order with the lock")
-    assert person.page.inner_text(".message") == f"Ordered for {name}: 2 seats."
-    eventually(lambda: "If nobody presses a button for" in text(person, "outlook"), within=PATIENCE)
-    assert press(person, "Bring one back") == f"Node {number} hung, and goes on."
-    bring_all_back(person)
-    eventually(lambda: "A button was pressed" in text(person, "outlook"), within=PATIENCE)
     assert person.refused == []
 
 
@@ -273,35 +218,3 @@ def test_without_a_majority_orders_are_refused_until_nodes_are_back(demo, guest)
     assert [status for status, _ in person.refused] == [503]
     page.goto("/")
     assert "Yours among them: 0 and 1." in text(person, "all-with")
-
-
-def test_without_scripts_everything_can_be_ordered(demo, guest):
-    """A refused customer is led to the order; the first page has a link to look again."""
-    person, name = refused(guest, java_script_enabled=False)
-    person.page.wait_for_selector(f"#wish >> text=Your order: 2 seats for {name}")
-    assert len(orders(demo, name)) == 1
-    person.page.get_by_role("link", name="Back to the box office").click()
-    person.page.wait_for_selector(f"#mine-with >> text=2 seats for {name}")
-    fill_in(person, "without")
-    person.press("Order without the lock")
-    person.page.get_by_role("link", name="Refresh").click()
-    person.page.wait_for_selector("#mine-without >> text=ordered once")
-    assert person.page.get_by_role("button", name="Kill a node").is_visible()
-
-
-def test_all_pages_fit_a_phone_light_and_dark(guest):
-    """Nothing is cut off at 390 pixels or at 200 %, fields have labels, and it has its colours."""
-    person, _ = refused(guest)
-    page = person.page
-    page.wait_for_selector("#wish >> text=Your order")
-    grounds = set()
-    for where in ("", "/"):
-        if where:
-            page.goto(where)
-            assert page.get_by_label("Name").count() == page.get_by_label("Seats").count() == 2
-        for scheme, width in itertools.product(SCHEMES, (PHONE[0], 640)):
-            page.emulate_media(color_scheme=scheme)
-            page.set_viewport_size({"width": width, "height": PHONE[1]})
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-            grounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-    assert len(grounds) == 2

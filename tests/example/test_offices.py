@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from django_redlock.nodes.memory import MemoryNodes
 from example_project.box_office.models import Show
-from example_project.demo import office, summary
-from example_project.demo.facts import Act, Acts, Sale, Traffic, office_failures
+from example_project.demo import office
+from example_project.demo.facts import Act, Acts, Sale, office_failures
 
 from .test_seats import MINUTE, let_leases_expire
 
@@ -118,19 +116,3 @@ def all_well() -> Acts:
         act.counts["frozen"] = 1
     fenced.refused = [Sale(1, 5, fenced.began + 6, fenced.began + 7)]
     return Acts(fenced, locked, neither)
-
-
-def test_the_summary_fits_and_has_a_column_for_each_act():
-    """80 columns are enough; the figures of the three acts are next to each other."""
-    acts = all_well()
-    console = Console(file=io.StringIO(), record=True, width=80)
-    console.print(summary.offices(acts))
-    console.print(summary.site(Traffic(), [("calls of one task", "20")]))
-    console.print(summary.verdict(acts, Traffic()))
-    lines = console.export_text().splitlines()
-    assert max(map(len, lines)) <= 80
-    shown = {line[:34].strip(): line[34:].split() for line in lines}
-    assert shown["sales, counted by the offices"] == ["4", "4", "4"]
-    assert shown["seats sold, says the row"] == ["4", "3", "3"]
-    assert shown["lost updates: seats sold twice"] == ["0", "1", "1"]
-    assert shown["stale writes refused by the row"] == ["1", "0", "-"]

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.auth.models import User
 
-from django_redlock import LeaseLost, redlock
-from example_project.box_office import outside, seat_views, trials
-from example_project.box_office.models import Order, Report, Run, Seat, Sending, Show
+from django_redlock import redlock
+from example_project.box_office.models import Order, Report, Seat, Show
 from tests.django.test_readable_pages import cookies_of
 from tests.support.hostile import HOSTILE
-from tests.support.looked_at import stop_clocks
 from tests.support.pages.faults import Fault
-
-from .test_seats import take, while_it_sleeps
-from .visitors import visitor
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -78,7 +73,6 @@ def press(page: Page, name: str, *, field: str = "#id_name", text: str = "Ada") 
         page.get_by_role("button", name=name).first.click()
 
 
-order = partial(press, name="Order")
 pick = partial(press, name="Row B, seat 3,", field="#seat_name")
 
 
@@ -114,146 +108,4 @@ def test_the_page_of_a_show(look, nodes, seat, state):
         assert look(path, cookies=cookies, **act) == []
 
 
-@pytest.mark.parametrize("act", [order, pick])
-def test_a_form_that_is_filled_in_wrongly(look, seat, act):
-    """What is wrong is told beside the field."""
-    wrongly = partial(act, text=" ")
-    assert look(seat.show.get_absolute_url(), act=wrongly, status=422) == []
-
-
-def rehearse(show: Show) -> None:
-    """Both trials under way: the process of a rehearsal was killed, and relieved."""
-    trials.send_copies(show)
-    trials.start_rehearsal(show)
-    sending = Sending.objects.filter(sent=1).last()
-    assert sending is not None
-    sending.at = NOON
-    sending.save()
-    common = {"show": show, "task_id": sending.task_ids[0], "worker": "celery@host"}
-    at = [NOON + timedelta(seconds=each) for each in (0.1, 1.5, 4.0, 12.0)]
-    Run.objects.create(pid=11, fence=3, began=at[0], killed=at[1], **common)
-    Run.objects.create(pid=12, fence=4, began=at[2], ended=at[3], **common)
-
-
-@pytest.mark.parametrize("state", ["idle", "busy", "nobody can tell"])
-def test_the_page_with_tasks(look, nodes, seat, state):
-    """Before, while and after tasks run, and while nobody can tell."""
-    if state != "idle":
-        rehearse(seat.show)
-    nodes.down = {0, 1, 2} if state == "nobody can tell" else set()
-    assert look(f"{seat.show.get_absolute_url()}tasks/") == []
-
-
-def open_the_code(page: Page) -> None:
-    """Show the code behind each button."""
-    page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
-    assert page.locator("pre").first.is_visible()
-
-
-@pytest.mark.parametrize("path", ["/", "/shows/{}/", "/shows/{}/tasks/"])
-def test_the_code_behind_the_buttons(look, show, path):
-    """When all of it is shown."""
-    assert look(path.format(show.pk), act=open_the_code) == []
-
-
-@pytest.mark.parametrize("state", ["free", "busy", "nobody can tell"])
-def test_the_page_of_a_seat(look, nodes, seat, state):
-    """Whose it is, if anybody's."""
-    nodes.down = {0, 1, 2} if state == "nobody can tell" else set()
-    with redlock(seat.lock) if state == "busy" else nullcontext():
-        assert look(f"/seats/{seat.pk}/") == []
-
-
-def test_the_reports_that_a_visitor_has_asked_for(look, seat, queue, results):
-    """One that is not built yet, one that was skipped, and one that failed."""
-
-    def ask(page: Page) -> None:
-        for _ in range(3):
-            with page.expect_navigation():
-                page.get_by_role("button", name="Build the report").click()
-        for result, state in [({"skipped": True}, "SUCCESS"), (ValueError("no"), "FAILURE")]:
-            results.store_result(queue.get(timeout=20).headers["id"], result, state)
-        page.wait_for_selector("#reports .odd >> text=failed")
-        assert "skipped" in page.inner_text("#reports li:nth-child(3)")
-
-    assert look(seat.show.get_absolute_url(), act=ask) == []
-
-
 # -- refusals -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("path", ["/shows/0/", "/nothing/here/"])
-def test_what_is_not_there(look, path):
-    """The page says so."""
-    assert look(path, status=404) == []
-
-
-def test_an_order_that_is_refused(look, nodes, seat):
-    """The second click, and a click while nobody can tell."""
-    stop_clocks(nodes)
-    path = seat.show.get_absolute_url()
-
-    def twice(page: Page) -> None:
-        order(page)
-        order(page)
-
-    assert look(path, act=twice, status=409) == []
-    nodes.down = {0, 1, 2}
-    assert look(path, act=order, status=503) == []
-
-
-def test_an_export_that_is_refused(look, seat):
-    """While the orders are exported for somebody else."""
-    with redlock(seat.show.export_lock):
-        assert look(f"{seat.show.get_absolute_url()}orders.csv", status=409) == []
-
-
-def after_grace(page: Page) -> None:
-    """Press the button of a seat that Grace has bought since the page was last refreshed."""
-    stand_still(page)
-    browser = page.context.browser
-    assert browser is not None
-    other = browser.new_context()
-    grace = other.new_page()
-    grace.goto(page.url)
-    pick(grace, text="Grace")
-    other.close()
-    pick(page)
-
-
-def lose(*_: object) -> None:
-    """The lease is over before the row is claimed."""
-    raise LeaseLost("the lease is over")
-
-
-REFUSALS = {
-    "Seat B3 is taken": 409,
-    "Seat B3 was not sold to you": 409,
-    "is paying": 409,
-    "too slow": 503,
-    "Nobody can tell": 503,
-}
-
-
-@pytest.mark.parametrize("words", REFUSALS)
-def test_a_seat_that_is_refused(look, nodes, seat, monkeypatch, words):
-    """For each reason that there is."""
-    grace = visitor()
-    held: AbstractContextManager[Any] = nullcontext()
-    if words == "Seat B3 was not sold to you":
-        bank = while_it_sleeps(nodes, lambda: take(grace, seat, "Grace"))
-        monkeypatch.setattr(outside, "authorise_card", bank)
-    elif words == "is paying":
-        monkeypatch.setattr(seat_views, "WAIT", 0)
-        held = redlock.using(label="another")(seat.lock)
-    elif words == "too slow":
-        monkeypatch.setattr(seat_views, "fenced", lose)
-    elif words == "Nobody can tell":
-        nodes.down = {0, 1, 2}
-
-    def act(page: Page) -> None:
-        (after_grace if words == "Seat B3 is taken" else pick)(page)
-        assert words in page.inner_text("main")
-
-    with held:
-        assert look(seat.show.get_absolute_url(), act=act, status=REFUSALS[words]) == []

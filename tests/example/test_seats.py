@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import IntegrityError, transaction
 from django.test import Client
 
 from django_redlock import redlock
-from django_redlock.locks.lock import Lock
 from django_redlock.nodes.memory import MemoryNodes
 from example_project.box_office import outside, seat_views
-from example_project.box_office.models import PRICES, SEATS_IN_A_ROW, Order, Seat, Show
+from example_project.box_office.models import Order, Seat, Show
 
-from .visitors import BROWSER, visitor
+from .visitors import visitor
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nodes")]
 MINUTE = 60_000  # in milliseconds, as the nodes count
@@ -90,14 +87,6 @@ def test_a_taken_seat(seat):
     assert as_told(seat) == ("Ada", ["Ada"], 1)
 
 
-def test_a_seat_that_staff_has_given_away_is_nobodys_click(seat):
-    """A seat without a visitor is taken for every visitor, also for one without a session."""
-    Seat.objects.filter(pk=seat.pk).update(taken_by="The critic")
-    for client in (visitor(), Client(headers={"accept": BROWSER})):
-        assert take(client, seat, "Ada").status_code == 409
-    assert as_told(seat) == ("The critic", [], 0)
-
-
 STALE = "the seat refused it"
 
 
@@ -158,75 +147,7 @@ def test_a_bank_that_refuses(seat, monkeypatch):
     assert as_told(seat) == ("Grace", ["Grace"], 1)
 
 
-def test_what_is_no_request_for_a_seat(seat):
-    """No name, a seat that is not there, another method, a form of another site."""
-    client = visitor()
-    page = take(client, seat, " ")
-    assert (page.status_code, 'class="error"' in page.text) == (422, True)
-    assert client.post(f"/seats/{seat.pk + 1000}/", {"name": "Ada"}).status_code == 404
-    assert client.put(f"/seats/{seat.pk}/").status_code == 405
-    assert client.get(f"/seats/{seat.pk + 1000}/").status_code == 404
-    assert take(Client(enforce_csrf_checks=True), seat, "Ada").status_code == 403
-    assert as_told(seat) == ("", [], 0)
-
-
-def test_the_address_of_a_seat_tells_whose_it_is(seat, nodes):
-    """A reload, or a look by the page's script, buys nothing; others' names are not told."""
-    ada, grace, path = visitor(), visitor(), f"/seats/{seat.pk}/"
-
-    def now(client: Client) -> str:
-        page = client.get(path)
-        assert (page.status_code, page["Cache-Control"]) == (200, "no-store")
-        assert f'data-at="{path}"' in page.text
-        found = re.search(r'<div id="seat"[^>]*><p[^>]*>(.*?)</p></div>', page.text)
-        assert found
-        return found[1]
-
-    assert now(ada) == "Seat B3 is free."
-    with redlock.using(label="another")(seat.lock):
-        assert now(ada).startswith("Another customer is paying for seat B3 at this moment.")
-    nodes.down = {0, 1, 2}
-    assert now(ada).startswith("Nobody can tell right now")
-    nodes.down = set()
-    take(ada, seat, "Ada")
-    assert [now(each) for each in (ada, grace)] == ["Seat B3 is yours.", "Seat B3 is taken."]
-    assert as_told(seat) == ("Ada", ["Ada"], 1)
-
-
-def test_a_seat_that_goes_while_its_button_is_pressed(seat, monkeypatch):
-    """Staff deletes the show between the click and the claim: the page is not there."""
-
-    def then_gone(name: str, wait: float) -> Lock:
-        seat.show.delete()
-        return redlock(name, wait=wait)
-
-    client = visitor()
-    monkeypatch.setattr(seat_views, "redlock", then_gone)
-    assert take(client, seat, "Ada").status_code == 404
-
-
 # -- the plan, and the admin ----------------------------------------------------------------------
-
-
-def test_the_plan_has_a_button_for_each_seat(seat):
-    """Each says its row, number and price; the first button of the form does nothing."""
-    page = visitor().get(seat.show.get_absolute_url()).text
-    for row, price in PRICES.items():
-        for number in range(1, SEATS_IN_A_ROW + 1):
-            assert f'aria-label="Row {row}, seat {number}, {price} €"' in page
-    form = page[page.index("Pick a seat") :]
-    assert form.index("<button disabled hidden>") == form.index("<button")
-
-
-def test_a_show_without_numbered_seats_has_no_plan(show):
-    """Its page is there."""
-    assert "Pick a seat" not in visitor().get(show.get_absolute_url()).text
-
-
-def test_a_number_is_one_seat(seat):
-    """The database refuses a second B3 of the show."""
-    with pytest.raises(IntegrityError), transaction.atomic():
-        Seat.objects.create(show=seat.show, row="B", number=3, price=1)
 
 
 def test_staff_sees_the_fence_and_cannot_set_it_back(seat):

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from tests.django.test_admin import PAGE as LOCKS
-from tests.django.test_readable_pages import ours
 from tests.support.waiting import eventually
 
 from . import visitors
@@ -115,36 +113,6 @@ def test_a_seat_is_refused_to_the_second_customer(come, staff):
     assert staff.page.locator("[name=fence]").count() == 0
 
 
-def test_the_plan_shows_what_others_buy_and_keeps_the_focus(come, staff):
-    """Without a reload; who was at the seat that is sold is at the next one, and types on."""
-    ada, grace = customer(come, "Ada"), customer(come, "Gra")
-    plan(grace, "B6").focus()
-    ada.press("Row B, seat 6, 28 €")
-    eventually(lambda: plan(grace, "B6").is_disabled(), within=PATIENCE)
-    label = "document.activeElement.getAttribute('aria-label')"
-    assert grace.page.evaluate(label) == "Row B, seat 7, 28 €"
-    eventually(
-        lambda: grace.page.inner_text(".plan caption") == "1 of 32 seats is taken", within=PATIENCE
-    )
-    assert grace.page.input_value("#seat_name") == "Gra"
-    assert (ada.refused, grace.refused) == ([], [])
-
-
-def test_the_page_of_a_seat_looks_again(come, staff):
-    """Its address may be opened and reloaded; it says when the seat is sold, and buys nothing."""
-    ada, grace = customer(come, "Ada"), come()
-    number = key(ada, "D2")
-    grace.page.goto(f"/seats/{number}/")
-    assert grace.page.inner_text("#seat") == "Seat D2 is free."
-    ada.press("Row D, seat 2, 18 €")
-    grace.page.wait_for_selector("#seat >> text=Seat D2 is taken.")
-    grace.page.reload()
-    assert (heading(grace), grace.page.inner_text("#seat")) == ("Seat D2", "Seat D2 is taken.")
-    ada.page.goto(f"/seats/{number}/")
-    assert ada.page.inner_text("#seat") == "Seat D2 is yours."
-    assert grace.refused == []
-
-
 # -- a frozen process -----------------------------------------------------------------------------
 
 
@@ -236,25 +204,3 @@ def test_a_frozen_process_does_not_sell_the_seat_again(come, staff):
     grace.open(TITLE)
     assert plan(grace, seat).get_attribute("aria-label").endswith("yours")
     assert grace.orders("Grace") == ["with"]
-
-
-def test_the_plan_fits_any_screen(come, staff):
-    """On a phone, in both colour schemes, nothing is cut off, and a seat is large enough."""
-    ada = customer(come, "Ada")
-    ada.press("Row D, seat 8, 18 €")
-    page, backgrounds = ada.page, set()
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        page.set_viewport_size({"width": 390, "height": 844})
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        box = plan(ada, "D7").bounding_box()
-        assert min(box["width"], box["height"]) >= 24
-        backgrounds.add(plan(ada, "D8").evaluate("each => getComputedStyle(each).backgroundColor"))
-    assert len(backgrounds) == 2
-
-
-def test_the_first_page_and_the_locks_can_be_read_while_the_demo_runs(auditor, demo, staff):
-    """With customers about and nodes that die, nobody is kept from reading either."""
-    assert auditor.audit(demo.site) == []
-    cookies = {each["name"]: each["value"] for each in staff.context.cookies()}
-    assert ours(auditor.audit(demo.site.rstrip("/") + LOCKS, cookies=cookies)) == []

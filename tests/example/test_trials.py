@@ -58,38 +58,7 @@ def test_without_a_majority_the_page_tells_of_each_message(show, queue, nodes):
     assert queue.qsize() == 20
 
 
-def test_messages_of_others_are_not_counted(show):
-    """What another task sends meanwhile, or another thread, is not a message of the trial."""
-    with trials._published("another task") as sent:
-        trials.send_copies(show, 2)
-    assert sent == []
-
-
-def test_the_page_shows_the_result_and_then_looks_less_often(show, results):
-    """The result is that of the result backend; while there is none, the page is busy."""
-    client = visitor()
-    path = f"/shows/{show.pk}/tasks/copies/"
-    assert 'http-equiv="refresh"' in client.post(path, follow=True).text
-    results.store_result(
-        Sending.objects.get().task_ids[0], "posters printed by process 7", "SUCCESS"
-    )
-    page = client.get(f"/shows/{show.pk}/tasks/").text
-    assert "<strong>posters printed by process 7</strong>" in page
-    assert 'http-equiv="refresh"' not in page
-
-
 # -- a killed process -----------------------------------------------------------------------------
-
-
-def test_a_rehearsal_is_under_way_once(show, queue):
-    """A second press sends nothing, and the timeline is still that of the first."""
-    client = visitor()
-    path = f"/shows/{show.pk}/tasks/rehearsal/"
-    assert "A rehearsal was sent." in client.post(path, follow=True).text
-    page = client.post(path, follow=True).text
-    assert "A rehearsal is under way already." in page
-    assert queue.qsize() == 1
-    assert page.count(f"sent as {Sending.objects.latest('pk').task_ids[0]}") == 1
 
 
 def test_the_timeline_has_the_kill_and_the_take_over(show):
@@ -122,22 +91,6 @@ def test_the_timeline_has_the_kill_and_the_take_over(show):
     assert "2.5 s after the kill; ttl 3.0 s" in page
     assert "celery@host" not in page
     assert "The lock is free." in page
-
-
-def test_nothing_is_killed_when_nothing_runs(show, monkeypatch):
-    """Before a rehearsal has begun, and when its process was killed, no worker is asked."""
-    client = visitor()
-    path = f"/shows/{show.pk}/tasks/kill/"
-    monkeypatch.setattr(trials, "kill", lambda _: pytest.fail("a worker was asked"))
-    told = "No rehearsal is running. Nothing was killed."
-    assert told in client.post(path, follow=True).text
-    sending = trials.start_rehearsal(show)
-    assert told in client.post(path, follow=True).text
-    Run.objects.create(
-        show=show, task_id=sending.task_ids[0], worker="w", pid=11, fence=3, killed=NOON
-    )
-    assert told in client.post(path, follow=True).text
-    assert client.get(path).status_code == 405
 
 
 @pytest.fixture

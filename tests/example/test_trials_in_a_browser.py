@@ -153,31 +153,3 @@ def test_a_killed_process_is_relieved_within_one_ttl(demo, person):
     gone = set(before) - set(processes(demo.home))
     assert {each for each in gone if "celery" in before[each]} == {int(pid)}
     eventually(lambda: person.page.inner_text("#lock") == "The lock is free.", within=PATIENCE)
-
-
-def test_changes_are_announced_and_fit_any_screen(person):
-    """Live regions tell the changes; on a phone, in both colour schemes, nothing is cut off."""
-    page = person.page
-    for region in ("copies", "timeline"):
-        assert page.get_attribute(f"#{region}", "aria-live") == "polite"
-    assert page.get_attribute("#messages", "role") == "status"
-    press(person, "Send it 20 times")
-    backgrounds = set()
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        page.set_viewport_size({"width": 390, "height": 844})
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        backgrounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-    assert len(backgrounds) == 2
-
-
-def test_without_scripts_the_page_works_as_well(person, come):
-    """Without JavaScript the buttons load the page anew, and it reloads while something runs."""
-    browser = person.context.browser
-    assert browser is not None
-    with browser.new_context(base_url=person.demo.site, java_script_enabled=False) as context:
-        page = context.new_page()
-        page.goto(person.page.url)
-        page.get_by_role("button", name="Send it 20 times").click()
-        page.wait_for_selector("text=Called 20 times: 1 sent, 19 duplicates.")
-        page.wait_for_selector("#copies >> text=posters printed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import signal
@@ -87,22 +86,6 @@ def test_a_clock_alone_calls_such_nodes_silent(three, take, monkeypatch):
         take(template(group_of(three.urls, NODE_TIMEOUT)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("take", [by_a_thread, by_a_task])
-def test_threads_that_have_not_begun_make_no_node_silent(three, take, monkeypatch):
-    """No node is known to be down because nobody has asked it yet."""
-    group = group_of(three.urls, NODE_TIMEOUT)
-    for each in group.nodes:
-        run = each._open
-
-        def late(attempt: Any, run: Callable[[Any], None] = run) -> None:
-            time.sleep(6 * NODE_TIMEOUT)
-            run(attempt)
-
-        monkeypatch.setattr(each, "_open", late)
-    take(template(group))
-
-
 # -- threads that do not run --------------------------------------------------------------------
 
 
@@ -131,29 +114,6 @@ def test_time_in_which_a_thread_did_not_run_is_no_silence(late, silent, monkeypa
         clock.listen(listening)
     assert listening.silence(sign) == pytest.approx(silent)
     assert listening.waited == pytest.approx(0.8)
-
-
-def test_silence_counts_from_the_last_sign(monkeypatch):
-    """Before there is one, none is expected."""
-    clock = Clock(monkeypatch)
-    listening = Listening(0.8)
-    for _ in range(8):
-        clock.listen(listening)
-    assert listening.silence(None) == 0.0
-    sign = clock.now
-    clock.now += 0.01
-    assert listening.silence(sign) == 0.0
-    clock.listen(listening)
-    assert listening.silence(sign) == pytest.approx(0.1)
-    assert listening.silence(clock.now) == 0.0
-
-
-def test_a_sign_in_the_middle_of_a_part_counts(monkeypatch):
-    """No node is silent for longer than since its sign, however long the part was."""
-    clock = Clock(monkeypatch)
-    listening, sign = Listening(0.8), clock.now + 0.07
-    clock.listen(listening)
-    assert listening.silence(sign) == pytest.approx(0.03)
 
 
 class Socket:
@@ -243,15 +203,6 @@ def test_who_asks_no_further_node_is_refused(three, halting, monkeypatch):
             pass
     finally:
         three.resume(1)
-
-
-@pytest.mark.slow
-def test_the_soak_of_a_busy_machine_runs():
-    """What it says depends on what else the machine does, so it says it to who asks."""
-    command = [sys.executable, "-m", "tests.faults.busy", "--runs", "2"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    said = json.loads(done.stdout.splitlines()[-1])
-    assert (said["runs"], done.returncode) == (2, int(said["failed"] > 0)), done.stderr
 
 
 STANDS = 2.2  # seconds; more than two node timeouts, of which each is long for a busy machine

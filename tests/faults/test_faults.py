@@ -7,8 +7,6 @@ import json
 import logging
 import re
 import select
-import shutil
-import ssl
 import statistics
 import subprocess
 import sys
@@ -16,7 +14,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +29,6 @@ from django_redlock.nodes.connection import Connection
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 from tests.support.loops import ENDED, idle, owing, shows
 from tests.support.proxy import Fault, Proxy
-from tests.support.servers import redis_version
 from tests.support.waiting import eventually, waiting_for_silent_nodes
 
 SECRET = "s3cr3t"
@@ -157,20 +153,6 @@ def test_a_dead_minority_is_not_noticed(dead):
         assert holders(nodes) == []
         assert sum(seconds_of(20)) < PATIENCE
         assert holders(nodes) == []
-
-
-def test_nodes_that_were_never_there_are_not_noticed():
-    """A minority that was dead before the first use is no error either."""
-    with EmbeddedNodes(5) as nodes:
-        alias = nodes.settings(RESTART_GUARD=False, NODE_TIMEOUT=PATIENCE)
-        nodes.kill(0)
-        nodes.kill(3)
-        with override_settings(REDLOCK={"default": alias}):
-            start = time.monotonic()
-            with redlock("name"):
-                assert holders(nodes) == [1, 2, 4]
-            assert time.monotonic() - start < PATIENCE
-            assert holders(nodes) == []
 
 
 def test_a_dead_majority_is_told_for_each_node():
@@ -392,27 +374,6 @@ def test_a_frozen_node_that_resumes_keeps_no_zombie(moment, traffic):
         assert not has_key(nodes[0], "redlock:lock:other")
 
 
-@pytest.mark.slow
-def test_a_node_frozen_for_longer_than_reconnecting_takes_keeps_no_zombie():
-    """New connections are tried and given up meanwhile; the old one carries the release."""
-    with laboratory(3) as nodes:
-        warm()
-        silent_after(0, 0.1)
-        for _ in range(5):
-            warm()
-            nodes.pause(0)
-            lease = redlock("name", ttl=10, renew=False).acquire()
-            lease.release()
-            end = time.monotonic() + 1.5
-            while time.monotonic() < end:
-                with redlock("other", renew=False):
-                    time.sleep(0.005)
-            nodes.resume(0)
-            wakes_up_clean(nodes[0])
-            assert holders(nodes) == []
-            assert not has_key(nodes[0], "redlock:lock:other")
-
-
 def test_answers_that_come_too_late_grant_nothing():
     """A majority that says yes after the ttl is no grant, and its keys are taken back."""
     with laboratory(3) as nodes:
@@ -567,37 +528,6 @@ def test_a_connection_that_was_closed_while_idle_costs_no_vote():
         assert holders(nodes) == []
 
 
-def test_many_connections_that_were_closed_while_idle_cost_no_vote():
-    """The same, with several idle connections to each node: none of them is worth a vote."""
-    with laboratory(2) as nodes:
-
-        def use(number: int) -> None:
-            begin.wait(60)
-            for _ in range(10):
-                with redlock(f"thread:{number}", renew=False):
-                    pass
-
-        def connections(node: EmbeddedNode) -> int:
-            with asking(node) as client:
-                return len(client.client_list(_type="normal")) - 1
-
-        def opened() -> bool:
-            threads = [threading.Thread(target=use, args=(number,)) for number in range(6)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            return all(connections(node) >= 3 for node in nodes)
-
-        begin = threading.Barrier(6)
-        eventually(opened)
-        for node in nodes:
-            hang_up(node)
-        eventually(lambda: all(map(shows, known_nodes())))
-        with redlock("name", renew=False):
-            assert holders(nodes) == [0, 1]
-
-
 # -- nodes that lost their data ---------------------------------------------------------------
 
 
@@ -697,14 +627,6 @@ def test_a_single_node_under_the_guard_says_for_how_long_and_what_to_set(asynchr
             pass
 
 
-def test_of_several_nodes_none_says_to_switch_the_guard_off():
-    """Where a majority is under the guard, the error advises nothing that costs exclusion."""
-    with laboratory(3) as nodes, in_force(nodes.urls, RESTART_GUARD=True):
-        error = str(unavailable("name"))
-    assert "; 3 of 3 nodes: restart guard: started or emptied a short while ago, " in error
-    assert "RESTART_GUARD" not in error
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_wait_that_the_guard_outlasts_ends_at_once(asynchronous):
     """A caller does not wait for nodes that cannot vote before the wait is over."""
@@ -719,25 +641,6 @@ def test_a_wait_that_the_guard_outlasts_ends_at_once(asynchronous):
         with pytest.raises(NodesUnavailable, match="restart guard"):
             wait(60)
         assert time.monotonic() - began < PATIENCE
-
-
-@pytest.mark.slow
-def test_a_wait_outlasts_a_short_guard():
-    """A wait that is longer than the guard ends with the lock."""
-    with laboratory(1) as nodes, in_force(nodes.urls, TTL=1, **GUARDED):
-        unavailable("name")
-        with redlock("name", wait=60) as lease:
-            assert lease.remaining() > 0
-
-
-def test_without_the_guard_a_restarted_node_votes_at_once():
-    """RESTART_GUARD False is for those who know that nodes keep their data."""
-    with laboratory(2) as nodes:
-        warm()
-        nodes.restart(0)
-        lease = eventually(lambda: attempt("name"), every=0.02)  # the guard would be 66 s
-        assert holders(nodes) == [0, 1]
-        lease.release()
 
 
 # -- nodes that are not what they should be ---------------------------------------------------
@@ -830,20 +733,6 @@ def test_a_server_listed_under_two_addresses_counts_once():
             assert holders(nodes) == [0, 1]
 
 
-@pytest.mark.slow
-def test_a_server_whose_second_address_answers_late_counts_once():
-    """A twin whose connection was not ready in time is found out all the same."""
-    with laboratory(2) as nodes, Proxy(nodes[0].port) as proxy:
-        proxy.delay = 0.3
-        with in_force([nodes.urls[0], proxy.url], NODE_TIMEOUT=0.1):
-            unavailable()
-            proxy.delay = 0.0
-            eventually(lambda: why(1) and known_nodes()[1].facts is not None)
-            for _ in range(3):
-                assert "same server" in why(1)
-            conf.forget()
-
-
 # -- rights -----------------------------------------------------------------------------------
 
 
@@ -880,25 +769,6 @@ def test_a_node_that_refuses_us(user, password, pattern, caplog):
             assert not has_key(nodes[1])
 
 
-def test_the_right_password_is_accepted(caplog):
-    """Passwords in the URL and beside it open the node, for the default user and another."""
-    caplog.set_level(logging.DEBUG)
-    with laboratory(2) as nodes:
-        for node in nodes:
-            with asking(node) as client:
-                client.execute_command("ACL", "SETUSER", "us", "on", f">{SECRET}", "~*", "+@all")
-                client.config_set("requirepass", SECRET)
-        given = [
-            {"URL": nodes.urls[0], "USERNAME": "us", "PASSWORD": SECRET},
-            nodes.urls[1].replace("redis://", f"redis://:{SECRET}@"),
-        ]
-        with in_force(given), redlock("name") as lease:
-            lease.extend()
-            with asking(nodes[1], password=SECRET) as client:
-                assert client.exists(KEY)
-        assert "s3cr3t" not in caplog.text
-
-
 def test_rights_taken_away_later_are_no_vote():
     """NOPERM on an open connection is no vote and says what to look up."""
     with laboratory(2) as nodes:
@@ -914,43 +784,6 @@ def test_rights_taken_away_later_are_no_vote():
 
 
 # -- nodes in trouble -------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_loading_node_has_no_vote():
-    """LOADING is no vote, not retried, and over when the data are there."""
-    with laboratory(1) as nodes, EmbeddedNodes(1, config=with_debug(nodes[0])) as slow:
-        slow.settings(RESTART_GUARD=False)
-        with asking(slow[0]) as client, in_force([slow.urls[0], nodes.urls[0]]):
-            warm()
-            pipeline = client.pipeline(transaction=False)
-            for number in range(50):
-                pipeline.set(f"filler:{number}", "x" * 400_000)
-            pipeline.execute()
-            client.config_set("rdbcompression", "no")
-            client.config_set("key-load-delay", 100_000)  # 5 s; it answers every 2 MB
-            reloading = threading.Thread(target=reload_data, args=(slow[0],))
-            reloading.start()
-            try:
-                eventually(lambda: "loading" in complaint().lower(), every=0.02)
-            finally:
-                client.config_set("key-load-delay", 0)
-                reloading.join(60)
-            assert not reloading.is_alive()
-            lease = eventually(lambda: attempt("name"), every=0.02)
-            lease.release()
-            assert not has_key(slow[0])
-
-
-def with_debug(same: EmbeddedNode) -> dict[str, str]:
-    """The configuration that allows DEBUG; before 7.0 it was allowed, with no such directive."""
-    return {"enable-debug-command": "yes"} if redis_version(same) >= (7,) else {}
-
-
-def reload_data(node: EmbeddedNode) -> None:
-    """Let the node write and read all its data, as a start with data does."""
-    with asking(node, socket_timeout=60) as client:
-        client.execute_command("DEBUG", "RELOAD")
 
 
 def test_a_node_out_of_memory_has_no_vote():
@@ -975,17 +808,6 @@ def test_release_works_out_of_memory():
             lease.release()
             assert holders(nodes) == []
             assert not lease.lost
-
-
-def test_a_name_kept_by_min_hold_survives_out_of_memory():
-    """Out of memory a release with min_hold leaves the name taken, not for ever."""
-    with laboratory(1) as nodes:
-        lease = redlock("name", min_hold=MAX_TTL / 2, renew=False).acquire()
-        with asking(nodes[0]) as client:
-            client.config_set("maxmemory", 1)
-            lease.release()
-            assert 0 < client.pttl(KEY) <= MAX_TTL * 1000
-            client.config_set("maxmemory", 0)
 
 
 def test_a_node_that_runs_an_endless_script_has_no_vote():
@@ -1021,23 +843,6 @@ def is_busy(client: redis.Redis) -> bool:
     except redis.ResponseError:
         return True
     return False
-
-
-def test_a_release_that_met_an_endless_script_ends_with_the_ttl():
-    """A release answered with BUSY raises nothing; the key ends with its ttl."""
-    with laboratory(2) as nodes:
-        lease = redlock("name", ttl=0.8, renew=False).acquire()
-        with asking(nodes[0]) as client:
-            client.config_set("lua-time-limit", 10)  # the name that every version knows
-            endless = threading.Thread(target=run_endless_script, args=(nodes[0],))
-            endless.start()
-            try:
-                eventually(lambda: is_busy(client))
-                lease.release()
-            finally:
-                client.script_kill()
-                endless.join()
-        leave_nothing(nodes)
 
 
 @pytest.mark.parametrize(
@@ -1147,46 +952,6 @@ def test_a_node_that_grants_after_the_name_was_given_away_keeps_no_key():
 # -- TLS --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that nobody but itself vouches for, and its key."""
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl to make a certificate with")
-    crt, key = tmp_path / "node.crt", tmp_path / "node.key"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"]
-    command += ["-subj", "/CN=node", "-addext", "subjectAltName=IP:127.0.0.1"]
-    command += ["-keyout", str(key), "-out", str(crt)]
-    subprocess.run(command, check=True, capture_output=True)
-    return crt, key
-
-
-@pytest.mark.slow
-def test_a_node_with_tls(certificate):
-    """Locks work over rediss://; unknown CA, wrong host, and TLS on one side only are no vote."""
-    crt, key = certificate
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(crt, key)
-    trusted = {"ssl_ca_certs": str(crt)}
-    with laboratory(1) as nodes, Proxy(nodes[0].port, context) as proxy:
-        place = f"127.0.0.1:{proxy.port}/0"
-        with in_force([f"rediss://{place}"], OPTIONS=trusted):
-            for name in ("name", "n" * 500):
-                with redlock(name, renew=False) as lease:
-                    lease.extend()
-                    assert holders(nodes, f"redlock:lock:{name}") == [0]
-                    assert redlock(name).try_acquire() is None
-                assert holders(nodes, f"redlock:lock:{name}") == []
-        for url, options, pattern in (
-            (f"rediss://{place}", {}, r"certificate \(self-signed.*name its CA"),
-            (f"rediss://localhost:{proxy.port}/0", trusted, "another host .*'localhost'"),
-            (f"redis://{place}", {}, "."),
-            (f"rediss://127.0.0.1:{nodes[0].port}/0", {}, "."),
-        ):
-            with in_force([url], OPTIONS=options, NODE_TIMEOUT=2):
-                assert re.search(pattern, why())
-        assert holders(nodes) == []
-
-
 # -- fork -------------------------------------------------------------------------------------
 
 FORK = """
@@ -1283,21 +1048,6 @@ def test_a_forked_child_owns_nothing_of_its_parent(request, real):
     assert parent == {"held": True, "lost": False, "left": 1, "kept": True, "free": True}
 
 
-def test_exiting_with_a_lease_held_is_silent():
-    """A process that ends while it holds a renewed lease writes nothing to stderr."""
-    script = (
-        "from django.conf import settings\n"
-        "settings.configure(REDLOCK={'default': {'NODES': ['memory://exit']}})\n"
-        "from django_redlock import redlock\n"
-        "lease = redlock('name', ttl=0.3, renew=True).acquire()\n"
-        "lock = redlock('other'); lock.__enter__()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stderr == ""
-
-
 # -- taken or unavailable ---------------------------------------------------------------------
 
 
@@ -1326,19 +1076,4 @@ def test_a_name_held_by_a_majority_is_taken_also_when_one_answer_is_slow(count, 
             with pytest.raises(LockTaken):
                 redlock("name").acquire()
         assert redlock("name").try_acquire() is None
-        proxies[0].delay = 0.0
-
-
-def test_a_lease_that_a_majority_denies_is_lost_also_when_one_answer_is_slow():
-    """With a minority dead `extend` says "lost" when all others deny it."""
-    with behind_proxies(3, 1) as (nodes, proxies):
-        lease = redlock("name", renew=False).acquire()
-        nodes.kill(1)
-        for node in (nodes[0], nodes[2]):
-            with asking(node) as client:
-                client.delete(KEY)
-        proxies[0].delay = 0.03
-        with pytest.raises(LeaseLost):
-            lease.extend()
-        assert lease.lost
         proxies[0].delay = 0.0

@@ -15,12 +15,13 @@ from django.test import override_settings
 
 from django_redlock import LockTaken, NodesUnavailable, conf, redlock
 from django_redlock.core import hold
+from django_redlock.core.commands import Heal
+from django_redlock.core.protocol import Answer
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.node import Node
-from django_redlock.nodes.threads import PollDriver
 from django_redlock.testing import EmbeddedNodes
-from tests.simulation.mutants.edits import Edit, with_edits
+from tests.simulation.mutants import Patch, rules, with_edits
 from tests.support.replays import note_broken
 from tests.support.waiting import eventually
 
@@ -138,9 +139,16 @@ def test_a_healed_node_counts_at_once(nodes, extend):
 
 def test_a_heal_whose_replies_nobody_hears_is_noticed(nodes):
     """The check can fail: the nodes have the lease, and the extension does not know it."""
-    unheard = Edit(PollDriver, "write", "votes[place] is None and ours:", "not heals and ours:")
-    note_broken("unheard")
-    with with_edits(unheard):
+
+    def unheard(effect: Any, votes: Any) -> Any:
+        if not isinstance(effect, Heal):
+            return votes
+        return [vote._replace(answer=Answer.UNKNOWN) for vote in votes]
+
+    def extend_many(real: Any) -> Any:
+        return lambda *args: rules.driven(real(*args), votes=unheard)
+
+    with with_edits(Patch(hold, "extend_many", extend_many)):
         assert not extended_by_a_heal(nodes, Lease.extend)
 
 

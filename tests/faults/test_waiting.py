@@ -249,20 +249,6 @@ def test_the_head_of_the_line_may_go(rig, how):
     eventually(lambda: rig.keys() == [])
 
 
-@pytest.mark.slow
-def test_a_holder_that_is_killed_is_outlived(rig):
-    """A waiter gets the name when the ttl of a dead holder is over, and not much later."""
-    rig.alias["TTL"] = 2.0
-    first, second = rig.invite(2)
-    first.tell(f"take {NAME} 0 60")
-    first.hear("in")
-    rig.queue_up(second)
-    first.signal(signal.SIGKILL)
-    start = time.monotonic()
-    assert second.hear("in") - start < 2.0 + 5
-    check([first, second], dead=(0,))
-
-
 # -- nodes ----------------------------------------------------------------------------------------
 
 
@@ -353,25 +339,6 @@ def test_ctrl_c_while_waiting_leaves_nothing(rig):
         eventually(lambda: rig.blocked() == [])
         eventually(lambda: rig.keys() == [])
         person.lines.clear()
-
-
-@pytest.mark.slow
-def test_one_of_a_process_goes_to_the_nodes(rig):
-    """However many of its threads wait for a name, one connection stands in its queue."""
-    (person,) = rig.invite(1)
-    held = redlock(NAME).acquire()
-    for _ in range(10):
-        person.tell(f"thread take {NAME} 60 0.001")
-    person.tell("thread take other 0 0")
-    person.hear("out")  # of the other name
-    person.hear("asking", 11)
-    eventually(lambda: len(rig.blocked()) == 1)
-    for _ in range(20):
-        assert len(rig.blocked()) <= 1
-    held.release()
-    person.hear("out", 11)
-    check([person])
-    eventually(lambda: rig.blocked() == [])
 
 
 @pytest.mark.slow

@@ -50,15 +50,3 @@ def test_databases_without_fenced_models_are_not_looked_at():
     """A router says where the tables are."""
     with override_settings(DATABASE_ROUTERS=[ELSEWHERE]):
         assert found({"client_flag": 0}) == []
-
-
-def test_other_engines_have_no_such_option():
-    """They count matched rows."""
-    assert found({"client_flag": 0}, "sqlite") == []
-
-
-def test_the_flag_is_that_of_the_driver():
-    """Whose constant is not imported, because the driver may be another."""
-    from pymysql.constants import CLIENT
-
-    assert field.FOUND_ROWS == CLIENT.FOUND_ROWS == FOUND_ROWS

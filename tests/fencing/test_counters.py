@@ -11,7 +11,7 @@ import pytest
 from django_redlock.testing import EmbeddedNodes
 from tests.support.databases import KINDS
 
-from .counters import MAX_TTL, Outcome, Play, perform
+from .counters import Outcome, Play, perform
 
 Played = Callable[[Play], Outcome]
 BEFALLS = ("stops", "kills", "stale", "renewed")
@@ -61,14 +61,3 @@ def test_additions_are_lost_without_a_claim(played, kind):
         if lost:
             break
     assert lost > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite"])
-def test_nothing_is_lost_where_nobody_is_stopped(played, kind):
-    """A lock alone is enough then: what the other test finds comes from the stops.
-
-    Its ttl is longer than this machine stops anybody by itself.
-    """
-    calm = Play(additions=300, hot=2, fenced=False, faults=False, ttl=MAX_TTL, long=0.0)
-    assert played(calm).wrong == []

@@ -58,15 +58,6 @@ def found(*nodes: Replies, **more: Any) -> list[tuple[Level, ReasonCode]]:
     return [(each.level, each.reason.code) for each in examined(*nodes, **more).nodes[-1].findings]
 
 
-def test_healthy_nodes():
-    """There is nothing to say of them, and all can vote."""
-    result = examined(*map(told, range(3)))
-    assert [node.findings for node in result.nodes] == [()] * 3
-    assert result.health is Health.OK
-    assert result.summary.code is ReasonCode.READY
-    assert result.summary.data == {"votes": 3, "size": 3, "needed": 2}
-
-
 @pytest.mark.parametrize(
     ("broken", "health", "code"),
     [
@@ -115,13 +106,6 @@ def test_the_worst_alias_is_one_that_no_time_heals():
     assert Health.worst([Health.NOT_YET, Health.NO_MAJORITY, Health.OK]) is Health.NO_MAJORITY
     assert Health.worst([Health.DEGRADED, Health.NOT_YET]) is Health.NOT_YET
     assert EXIT == {"ok": 0, "degraded": 3, "no_majority": 4, "not_yet": 5}
-
-
-def test_a_warning_is_something_to_do():
-    """Notes are not."""
-    warned = told(info={"maxmemory": "5", "maxmemory_policy": "allkeys-lru"})
-    assert examined(warned).health is Health.DEGRADED
-    assert examined(told(config={"save": "60 1"})).health is Health.OK
 
 
 @pytest.mark.parametrize(
@@ -245,25 +229,3 @@ def test_without_the_guard_no_clock_is_compared():
 def test_a_node_that_lets_everybody_in(url, noted):
     """On another machine, without a password: a note, because a network may be closed."""
     assert found(told(), url=url) == ([(Level.NOTE, ReasonCode.EVERYBODY)] if noted else [])
-
-
-def test_the_worst_is_said_first():
-    """And everything is said, of a node that is reached."""
-    node = told(guard_left=70.0, round_trip=0.01, denied=("set",))
-    assert [level for level, _ in found(node)] == [Level.ERROR, Level.WARNING, Level.NOTE]
-
-
-def test_nodes_in_memory():
-    """They are no deployment: a warning, of all of them."""
-    expected = Expected("default", (), 3, 2, timeout=1, guard=1, skew=1, prefix="")
-    result = compare(expected, [])
-    assert [each.reason.code for each in result.findings] == [ReasonCode.IN_MEMORY]
-    assert (result.health, result.usable) == (Health.DEGRADED, 3)
-
-
-def test_a_timeout_that_is_enough():
-    """What SLOW and TOO_SLOW advise is in order."""
-    for trip in (0.0051, 0.0123, 0.05, 0.7, 3.0):
-        (finding,) = examined(told(round_trip=trip)).nodes[0].findings
-        enough = float(finding.reason.data["enough"])  # type: ignore[arg-type]
-        assert found(told(round_trip=trip), timeout=enough) == []

@@ -1,6 +1,4 @@
 import enum
-import subprocess
-import sys
 import time
 from contextlib import ExitStack, closing, contextmanager
 
@@ -337,12 +335,6 @@ def test_numbers_that_cannot_be_ours(nodes, value, number):
     assert nodes.only().fence == number
 
 
-def test_a_label_is_cut(nodes):
-    """The writer of a key may write a long label; it is cut."""
-    nodes.put("x", f"{A}:5:{'y' * 10_000}", 0, 1, 2)
-    assert nodes.only().holder == "y" * 200
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -356,12 +348,6 @@ def test_a_label_is_cut(nodes):
 def test_text_for_people_hides_nothing(text, expected):
     """What is invisible, moves the cursor or turns the writing is escaped."""
     assert printable(text) == expected
-
-
-def test_no_django_needed():
-    """The core looks at its nodes without Django."""
-    code = "import sys; sys.modules['django'] = None; import django_redlock.inspection"
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
 # -- real nodes -----------------------------------------------------------------------------------

@@ -90,15 +90,6 @@ def nodes_of(place: Place) -> tuple[MemoryNode, ...]:
     return place.backend.group.nodes
 
 
-def test_nothing_waits_or_runs(place):
-    """Locks that are not of tasks are none; it takes one request for each index."""
-    LockTemplate(lambda _: place.backend)("name", renew=False).acquire()
-    assert place.list(finished=True) == TaskList()
-    assert place.asked == 3
-    place.list()
-    assert place.asked == 2
-
-
 def test_a_task_from_the_queue_to_its_end(place):
     """Queued, running beside its mark, running without its key, finished."""
     nonce = place.publish("reports.sync", "account:7", "id-1")
@@ -196,13 +187,6 @@ def test_what_is_gone_meanwhile_is_not_listed(place):
         del node.keys["redlock:mark:sync:gone"]
         node.keys["redlock:mark:sync:foreign"] = ("foreign", None)
     assert place.list().tasks == ()
-
-
-def test_without_a_node_nothing_is_listed(place):
-    """And nothing is asked."""
-    place.publish("sync", "account:7", "id-1")
-    ask = list_tasks(place.backend, frozenset(), finished=True)
-    assert ask == TaskList()
 
 
 # -- many ---------------------------------------------------------------------------------------

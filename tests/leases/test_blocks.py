@@ -272,20 +272,6 @@ def test_a_task_that_is_cancelled_at_its_end_releases(lock: Lock, redlock: LockT
     asyncio.run(main())
 
 
-def test_a_refused_attempt_leaves_no_block(lock: Lock, redlock: LockTemplate) -> None:
-    """Where the lock is not had, nothing is kept for the block."""
-    with redlock("name"):
-        for _ in range(3):
-            with pytest.raises(LockTaken), lock:
-                pass
-        with pytest.raises(LockTaken):
-            lock.__enter__()
-    assert blocks_by_hand(lock) == []
-    given = leave._given.blocks
-    assert not any(block.held for block in given)
-    assert not given or given[-1].function() is None  # type: ignore[misc]
-
-
 @pytest.mark.usefixtures("frozen")
 def test_a_lease_that_a_program_forgets_is_renewed_no_more(redlock: LockTemplate) -> None:
     """Whether it was acquired or entered by hand: no schedule keeps it."""
@@ -539,18 +525,6 @@ def test_a_block_ends_in_another_thread_than_it_began(lock: Lock, redlock: LockT
         assert not other.ended
 
 
-def test_a_block_in_a_block_of_the_same_lock(redlock: LockTemplate, backend: Any) -> None:
-    """Two tenancies by one ``Lock`` end in turn, the inner one first."""
-    lock = redlock("name")
-    with lock as outer:
-        backend.group.nodes[0].keys.clear()
-        backend.group.nodes[1].keys.clear()
-        with lock as inner:
-            pass
-        assert (inner.ended, outer.ended) == (True, False)
-    assert outer.ended
-
-
 def test_stacks_and_test_cases_enter_a_lock(lock: Lock, redlock: LockTemplate) -> None:
     """What asks the class for ``__exit__`` and passes the lock releases it, too."""
     with ExitStack() as stack:
@@ -615,12 +589,6 @@ def test_a_lock_is_entered_and_left_by_hand(lock: Lock, redlock: LockTemplate) -
     lock.__enter__()
     end(None, None, None)
     assert is_free(redlock)
-
-
-def test_an_end_that_was_never_begun_is_told(lock: Lock) -> None:
-    """Leaving a lock that nobody entered is a RuntimeError that names it."""
-    with pytest.raises(RuntimeError, match=r"<Lock 'name' .*> is left, but nothing entered it"):
-        lock.__exit__(None, None, None)
 
 
 def test_who_replaces_the_end_keeps_the_old_one(

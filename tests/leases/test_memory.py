@@ -146,11 +146,6 @@ from django_redlock.leases.renewal import Chunk
 Chunk.forget = lambda self, lease: None
 Chunk.tidy_up = lambda self: None
 """
-BROKEN_FOR_THE_RENEWED = """
-from django_redlock.leases.renewal import Chunk
-forget = Chunk.forget
-Chunk.forget = lambda self, lease: forget(self, lease) if lease.grant.ttl > 60 else None
-"""
 
 
 @functools.cache
@@ -190,13 +185,3 @@ def test_a_schedule_that_remembers_is_noticed():
     assert found["thread"] >= LOCKS / 2
     assert found["task"] >= LOCKS / 2
     assert found["after"] > 50
-
-
-@pytest.mark.slow
-def test_a_schedule_that_remembers_who_was_renewed_is_noticed():
-    """The same."""
-    found = measured(BROKEN_FOR_THE_RENEWED)
-    assert abs(found["thread"]) < 50
-    for where in ("renewed by the thread", "renewed in a loop"):
-        assert found[where]["places"] >= 0.9 * RENEWED
-        assert found[where]["objects"] >= 0.9 * RENEWED

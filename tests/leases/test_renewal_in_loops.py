@@ -17,7 +17,7 @@ import pytest
 
 from django_redlock.core.protocol import Command, Request, Vote
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.renewal import LoopWatchdog, RenewalBatch, batches, watchdog
+from django_redlock.leases.renewal import LoopWatchdog, RenewalBatch, batches
 from django_redlock.nodes.group import NodeGroup
 from tests.support.loops import soon
 from tests.support.waiting import eventually
@@ -139,30 +139,6 @@ def test_many_leases_of_a_loop_share_a_message(nodes):
 
     with closing(group_of(nodes)) as group:
         asyncio.run(work(group))
-
-
-@pytest.mark.slow
-def test_on_lost_is_called_in_the_loop_in_time(monkeypatch):
-    """A task's lease is told lost in its loop, at the local deadline, once."""
-    # The thread, the second line, is to leave it to the loop also where that is a little late.
-    monkeypatch.setattr(watchdog._of_loops, "_grace", 60.0)
-    told: list[tuple[float, threading.Thread]] = []
-
-    async def work() -> None:
-        def note(lease: Lease) -> None:
-            late = lease.backend.policy.clock() - lease.grant.deadline
-            told.append((late, threading.current_thread()))
-
-        group = Memory()
-        lease = await made(group, ttl=0.4, renew=False)("name", on_lost=note).aacquire()
-        await soon(lambda: told)
-        await asyncio.sleep(0.4)
-        assert lease.lost
-        assert len(told) == 1
-        assert 0 <= told[0][0] < 5
-        assert told[0][1] is threading.current_thread()
-
-    asyncio.run(work())
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 import threading
@@ -20,7 +19,6 @@ from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import MOST_TOLD
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.background import WorkerThreads
-from tests.support.loops import soon
 from tests.support.waiting import eventually
 
 from .test_renewal import Memory, made
@@ -112,28 +110,6 @@ def test_the_log_tells_of_a_loss_that_nobody_asked_to_be_told_of(redlock, caplog
     assert [record.redlock_event for record in caplog.records] == ["lost"]
 
 
-async def lose(redlock: LockTemplate, told: list[events.Event]) -> Lease:
-    """Take a lease that ends, and wait until somebody is told."""
-    lease = await redlock("name", ttl=1, renew=False).aacquire()
-    await soon(lambda: told)
-    return lease
-
-
-@pytest.mark.slow
-def test_who_subscribes_after_the_acquisition_is_told_too(redlock):
-    """Of a loss in a thread, and in a task."""
-    logging.getLogger("django_redlock").setLevel(logging.CRITICAL)
-    try:
-        lease = redlock("early", ttl=1, renew=False).acquire()
-        with heard(events.EventKind.LOST) as told:
-            eventually(lambda: told)
-            assert told[0].lease is lease
-        with heard(events.EventKind.LOST) as told:
-            assert asyncio.run(lose(redlock, told)) is told[0].lease
-    finally:
-        logging.getLogger("django_redlock").setLevel(logging.NOTSET)
-
-
 class Awaited:
     """Called like a function, but to be awaited."""
 
@@ -201,21 +177,6 @@ def test_a_renewal_that_fails_is_told_once_for_each_outage(caplog):
                 pass
     events_ = [getattr(record, "redlock_event", None) for record in caplog.records]
     assert events_.count("not renewed") == 2
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("often")
-def test_a_renewal_that_fails_in_a_loop_is_told_once_for_each_outage():
-    """The same for the timer of an event loop."""
-
-    async def main() -> None:
-        steps = fails_and_recovers(soon)
-        async with next(steps) as lease:
-            await steps.send(lease)
-            for waiting in steps:
-                await waiting
-
-    asyncio.run(main())
 
 
 def test_what_another_has_prolonged_since_is_not_unknown(redlock):

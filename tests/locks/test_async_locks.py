@@ -20,8 +20,7 @@ from django_redlock.core.policy import boottime
 from django_redlock.interruption import blocks_by_hand
 from django_redlock.leases.lease import Lease
 from django_redlock.testing import EmbeddedNodes
-from tests.support.loops import soon
-from tests.support.waiting import eventually, waiters
+from tests.support.waiting import eventually
 
 NUMBERS = itertools.count()
 
@@ -240,43 +239,6 @@ def test_of_many_tasks_one_gets_the_name():
         (lease,) = [each for each in tries if each is not None]
         lease.ensure()
         await lease.arelease()
-
-    asyncio.run(main())
-
-
-def test_a_lease_goes_from_task_to_task_and_thread():
-    """What one task has taken another extends, a thread releases, and another loop adopts."""
-
-    async def take() -> Lease:
-        return await redlock("name").aacquire()
-
-    async def main() -> None:
-        lease = await asyncio.create_task(take())
-        await asyncio.create_task(lease.aextend())
-        await asyncio.to_thread(lease.release)
-        assert await is_free("name")
-
-    asyncio.run(main())
-    handle = asyncio.run(take()).handle()
-    adopted = asyncio.run(redlock.aadopt(handle))
-    adopted.ensure()
-    asyncio.run(adopted.arelease())
-    assert asyncio.run(is_free("name"))
-
-
-def test_the_loop_goes_on_while_a_task_waits():
-    """Waiting for a name suspends the task, never the loop."""
-
-    async def main() -> None:
-        async with redlock("name") as lease:
-            waiting = asyncio.create_task(redlock("name", wait=30).aacquire())
-            await soon(lambda: waiters(lease) == 1)
-            start = time.monotonic()
-            for _ in range(100):
-                await asyncio.sleep(0.001)
-            assert time.monotonic() - start < 10  # and not 100 times the half second of a look
-            assert not waiting.done()
-        await (await waiting).arelease()
 
     asyncio.run(main())
 

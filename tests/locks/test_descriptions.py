@@ -78,11 +78,3 @@ def test_a_lock_that_is_kept_follows_its_alias(alias):
     alias.backend = alias.make("two:")
     with lock as lease:
         assert lease.grant.target.keys == ("two:lock:name",)
-
-
-def test_a_name_with_braces_is_refused_each_time(alias):
-    """A lock that was refused once is refused again."""
-    lock = alias.redlock("a{b}")
-    for _ in range(2):
-        with pytest.raises(ValueError, match="has braces"):
-            lock.acquire()

@@ -17,17 +17,15 @@ from celery import Celery
 from django.db import connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import HttpResponse
-from django.test import Client, TestCase, override_settings
+from django.test import Client, override_settings
 from django.urls import path
 
 from django_redlock import redlock, redlocks, transactions
 from django_redlock.celery import locked_task
 from django_redlock.errors import LockInTransactionWarning
-from django_redlock.locks import lock as lock_module
 from django_redlock.locks.lock import Lock
 from django_redlock.transactions import in_transaction
 from django_redlock.views import single_flight
-from tests.simulation.mutants import Edit, with_edits
 
 NAME = "durable"
 
@@ -201,18 +199,6 @@ def test_a_transaction_is_seen_where_it_is_open(monkeypatch, asked):
         assert others == [outside]
 
 
-class TestCases(TestCase):
-    """Django's own test case, with transactions for the class and for each test."""
-
-    def test_a_lock_is_taken(self) -> None:
-        """Neither refused nor warned of; in a transaction of the test's it is refused."""
-        for way in WAYS:
-            way(redlock(NAME, durable=True))
-            way(redlock(NAME))
-        with transaction.atomic(), pytest.raises(RuntimeError):
-            redlock(NAME, durable=True).acquire()
-
-
 # -- warned of ------------------------------------------------------------------------------------
 
 
@@ -372,14 +358,6 @@ def test_a_line_is_told_once_whatever_it_locks():
         assert way_out in said
 
 
-@pytest.mark.django_db
-def test_a_text_with_the_name_is_noticed():
-    """The test above fails where each name makes a warning of its own."""
-    edit = Edit(lock_module, "refuse_or_warn", "        text,", '        f"{lock!r} " + text,')
-    with with_edits(edit), pytest.raises(AssertionError):
-        test_a_line_is_told_once_whatever_it_locks()
-
-
 @every_way
 @pytest.mark.django_db
 def test_a_lock_that_may_be_inside_is_taken_silently(way):
@@ -412,9 +390,3 @@ def test_the_views_decorator_is_silent(monkeypatch):
 
     with override_settings(ROOT_URLCONF=type("Urls", (), {"urlpatterns": [path("", view)]})):
         assert Client().post("/").content == b"ran"
-
-
-def test_the_category_is_found_by_its_name():
-    """A filter of Python or pytest names `django_redlock.errors.LockInTransactionWarning`."""
-    assert issubclass(LockInTransactionWarning, RuntimeWarning)
-    assert LockInTransactionWarning.__module__ == "django_redlock.errors"

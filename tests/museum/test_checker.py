@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from museum import history
-from museum.checker import Break, Findings, Hold, Overlap, judge
+from museum.checker import Break, judge
 from museum.history import Event
 
 from .histories import CLIENTS, believes, event, histories, moments
@@ -84,33 +84,3 @@ def test_a_client_that_three_have_overtaken_is_starved():
     assert judge([*turns, event(11, "W", history.REFUSED)]).breaks(9) == {Break.TWO, Break.STARVED}
     assert judge([*turns[:-3], event(11, "W", history.REFUSED)]).breaks(9) == {Break.TWO}
     assert judge([*turns, event(11, "W", history.HOLDS)]).breaks(9) == {Break.TWO}
-
-
-def test_a_hold_that_was_over_when_it_was_told_overlaps_nothing():
-    """Its client knows that it has no lock."""
-    late = [event(0, "A", history.HOLDS), event(1, "B", history.HOLDS, until=0.5)]
-    found = judge([*late, event(2, "museum", history.FINAL, value=0)])
-    assert found.overlaps == []
-    assert found.holds == [Hold("A", 0, 2), Hold("B", 1, 1)]
-
-
-def test_a_hold_that_is_prolonged_is_one_hold():
-    """From its beginning to its last end, with the holder who overlaps it."""
-    events = [
-        event(0, "A", history.HOLDS, until=5.5),
-        event(5, "A", history.HOLDS, until=9.5),
-        event(7, "B", history.HOLDS),
-        event(12, "museum", history.FINAL, value=0),
-    ]
-    found = judge(events)
-    assert found.holds == [Hold("A", 0, 9.5), Hold("B", 7, 12)]
-    assert found.overlaps == [Overlap("A", "B", 7, 9.5)]
-
-
-def test_nobody_is_stuck_for_as_long_as_patience_lasts():
-    """Stuck begins beyond it; an empty history breaks nothing."""
-    assert Findings().breaks(0) == judge([]).breaks(0) == set()
-    asked = [event(0, "A", history.ASKS), event(3, "museum", history.FINAL, value=0)]
-    assert judge(asked).stuck == 3
-    assert judge(asked).breaks(3) == set()
-    assert judge(asked).breaks(2.9) == {Break.STUCK}

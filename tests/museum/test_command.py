@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import dataclasses
 from xml.etree import ElementTree as ET
 
-import pytest
-
 from museum.__main__ import main
-from museum.cells import CELLS, Cell
+from museum.cells import Cell
 from museum.cells.cell import breaks, holds
 from museum.checker import Break
 from museum.exhibits import Exhibit
@@ -32,9 +29,6 @@ AS_IT_IS = breaks(SETNX, EMPTIED, Break.TWO, why="The key is gone.")
 WRONG = next(iter(holds(SETNX, EMPTIED)))
 HEADS = ["Lock", "What happens", "Two holders at once", "Stuck, s", "Lost updates"]
 HEADS += ["Fences out of order", "Overtaken", "As expected"]
-NOT_THERE = dataclasses.replace(AS_IT_IS, exhibit=dataclasses.replace(SETNX, package="no-such"))
-
-
 # -- what it prints -------------------------------------------------------------------------------
 
 
@@ -69,35 +63,6 @@ def test_what_is_not_as_expected_fails(capsys):
     assert "Every lock" not in out
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--only", "nosuch"], "--only nosuch: there is no such recipe, fault or cell."),
-        (["--only", "setnx-del", "paused/x"], "--only paused/x: there is no such"),
-        (["--short", "--only", "setnx-del"], "--short has cells of its own"),
-        (["--only", "setnx-del/turns", "--breaking"], "no lock breaks in setnx-del/turns"),
-        (["--runs", "0"], "--runs"),
-        (["--runs", "many"], "--runs"),
-        (["--seed", "x"], "--seed"),
-        (["--pictures", "/no/such/folder/there"], "there is no folder /no/such/folder"),
-        (["--markdown", "/no/such/page.md"], "there is no folder /no/such"),
-        (["--no-such-option"], "--no-such-option"),
-    ],
-)
-def test_a_wrong_argument_is_refused(capsys, words, said):
-    """Before anything is played, with what is wrong and what there is."""
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert ended.value.code == 2
-    error = capsys.readouterr().err
-    assert said in error
-    if "--only" in said:
-        for each in CELLS:
-            assert {each.key, each.exhibit.key, each.run.fault} <= set(
-                error.replace(",", " ").split()
-            )
-
-
 # -- several plays --------------------------------------------------------------------------------
 
 
@@ -125,12 +90,3 @@ def test_a_break_is_seen_in_nineteen_of_twenty_plays():
     assert sentence == f"setnx-del/emptied: {expected}"
     (row,) = table([plays(AS_IT_IS, 19, 1)]).rows
     assert [span.text for span in row][2:] == ["0 to 1", "-", "-", "-", "-", "19 of 20"]
-
-
-def test_a_lock_that_cannot_be_installed_is_no_failure(capsys, monkeypatch):
-    """It is listed with its reason; there is no figure."""
-    monkeypatch.setattr("museum.exhibits.node", lambda: None)
-    assert main([], [NOT_THERE]) == 0
-    out = capsys.readouterr().out
-    assert "setnx-del/emptied was not played: there is no node and npm" in out
-    assert "not played" in next(line for line in out.splitlines() if "/emptied " in line)

@@ -48,9 +48,6 @@ SKEWED: Final = replace(
     wall=10 * SKEW,
 )
 PAUSED: Final = replace(HELD, clients=(2, 4), pause=0.15, wait=(0.5,), give=0.0)
-SLIPPING: Final = replace(
-    profile("slipping"), nodes=(1,), loss=0.2, slip=0.4, latency=0.003, slow=0.04, pause=0.04
-)
 AWAY: Final = replace(profile("minority"), name="majority-away", reachable=False)
 
 LIMITS: Final = (

@@ -126,9 +126,12 @@ class Client:
                 self.world.network.over(nonce)
             self.nonces.clear()
 
+    def _ttl(self) -> float:
+        return self.world.random.choice(self.world.profile.ttls)
+
     def _turn(self) -> Acts:
         random, profile = self.world.random, self.world.profile
-        ttl = random.choice(profile.ttls)
+        ttl = self._ttl()
         if self.world.offers and random.random() < 0.7:
             target, nonce = self.world.offers.pop(0)
             try:

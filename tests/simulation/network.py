@@ -194,8 +194,13 @@ class Network:
         for channel in channels:
             if not channel.silent(now) and channel.epoch is not None:
                 return channel
-        channels.append(Connection(client, node.life, node.memory.fences.get("epoch")))
-        return channels[-1]
+        return self._opened(client, i)
+
+    def _opened(self, client: str, i: int) -> Connection:
+        node = self.nodes[i]
+        opened = Connection(client, node.life, node.memory.fences.get("epoch"))
+        self._channels[client, i].append(opened)
+        return opened
 
     def _owing(self, client: str, i: int, nonce: str) -> Connection | None:
         """The connection of the client's process that owes the answer to a grant or a heal."""
@@ -216,8 +221,7 @@ class Network:
         channel.owed.append(owed)
         number = next(self._sent)
         if self.nodes[i].hangs or world.chance(profile.loss):
-            self._lose("request", channel, i, ask)
-            self._excuse(ask)
+            self._drop(channel, i, ask, hearer)
             return
         arrive = partial(self._reach, number, i, channel, owed, ask, hearer)
         self._flying[ask.nonce] += 1
@@ -227,6 +231,11 @@ class Network:
             self._flying[ask.nonce] += 1
             world.note("comes again", ask.nonce, ask.command.value, i)
             world.at(channel.inbound + world.random.uniform(0, 0.06), arrive)
+
+    def _drop(self, channel: Connection, i: int, ask: Request, _: Hearer) -> None:
+        """A question is lost on its way, and nobody sends it again."""
+        self._lose("request", channel, i, ask)
+        self._excuse(ask)
 
     def _lose(self, what: str, channel: Connection, i: int, ask: Request) -> None:
         self.world.note(f"lost {what}", ask.nonce, ask.command.value, i)

@@ -9,8 +9,7 @@ from typing import TypeAlias
 
 import pytest
 
-from .beyond import LIMITS, Limit, cross, limit
-from .page import LIMIT_HEAD, rows_below
+from .beyond import cross, limit
 from .world import World
 
 Holds: TypeAlias = Callable[[str], Counter[str]]
@@ -167,13 +166,3 @@ def test_a_majority_away_stops_everybody() -> None:
 def test_a_minority_away_stops_nobody(holds: Holds) -> None:
     """Promised: while a minority hangs or is down, nobody is told of an outage."""
     assert holds("majority-away")["NodesUnavailable"] == 0
-
-
-@pytest.mark.parametrize("each", LIMITS, ids=lambda each: each.name)
-def test_the_page_lists_every_limit(each: Limit) -> None:
-    """The docs name each line, what is seen beyond it, and within how many worlds."""
-    sides = [each.outside.about, each.inside.about]
-    told = [row for row in rows_below(LIMIT_HEAD) if [row[0], row[3]] == sides]
-    assert [row[1] for row in told] == [each.breaks.value], "run make docs-tables"
-    after, _, most = told[0][2].partition(" of ")
-    assert int(after) <= int(most) == each.worlds, "run make docs-tables"

@@ -1,15 +1,11 @@
 """Soaking: many worlds on all cores, in as many sittings as it takes."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from tests.support.waiting import eventually
 
 from . import soak as soaking
 from .mutants import MUTANTS, broken
@@ -33,14 +29,6 @@ def _command(plan: Plan, *more: str) -> list[str]:
 
 def _chunks(plan: Plan) -> list[int]:
     return json.loads(plan.state.read_text())["chunks"] if plan.state.exists() else []
-
-
-def test_a_soak_plays_all_worlds(tmp_path, capsys) -> None:
-    """All chunks are played, the result is told, and the exit status is 0."""
-    plan = _plan(tmp_path)
-    assert soak(plan) == 0
-    assert _chunks(plan) == [0, 1]
-    assert f"{2 * CHUNK} worlds in" in capsys.readouterr().out
 
 
 def test_a_soak_goes_on_where_it_stopped(tmp_path, capsys, monkeypatch) -> None:
@@ -72,27 +60,3 @@ def test_a_soak_finds_a_mutant(tmp_path) -> None:
         World(int(told), profile(mutant.profile)).run()
     assert str(caught.value) in ended.stderr
     assert int(told) // CHUNK not in _chunks(plan)
-
-
-def test_ctrl_c_ends_a_soak_and_loses_nothing(tmp_path) -> None:
-    """Ctrl-C: status 130, no traceback, no process left; the next run has what was played."""
-    plan = _plan(tmp_path, worlds=1000 * CHUNK)
-    with subprocess.Popen(
-        _command(plan),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            eventually(lambda: _chunks(plan), within=60, what="a chunk was played")
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-            out, err = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert process.returncode == 130
-    assert "goes on from here" in out
-    assert err == ""
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
-    assert Progress(plan).done == set(_chunks(plan)) != set()

@@ -15,10 +15,9 @@ from .checker import Broken, Violation
 from .kinds import play
 from .mutants import Mutant, broken
 from .mutants.waiting import WAITING as MUTANTS
-from .places import Place, Process
+from .places import Place
 from .profiles import LATE, SOON, Profile
 from .queued import WAITING
-from .world import World
 
 WORLDS = 34  # of each profile
 SAMPLE = 12  # of them, in `make test`
@@ -72,19 +71,6 @@ def test_after_a_holder_with_a_short_ttl_only_a_look_is_promised() -> None:
     with pytest.raises(Violation) as found:
         list(map(partial(play, profile=hasty), range(300)))
     assert found.value.promise is Broken.WAITING
-
-
-def test_worlds_of_waiting_are_of_all_sizes() -> None:
-    """One to seven nodes, two to eight clients, alone in their process or not."""
-    worlds = [World(seed, profile) for seed in range(WORLDS) for profile in WAITING]
-    assert {len(world.network.nodes) for world in worlds} == set(range(1, 8))
-    assert {len(world.clients) for world in worlds} == set(range(2, 9))
-    shares = {len(world.clients) / len(_processes(world)) for world in worlds}
-    assert {1.0, 2.0} <= shares
-
-
-def _processes(world: World) -> set[Process]:
-    return {client.process for client in world.clients}
 
 
 def test_a_place_that_is_forgotten_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,28 +2,23 @@
 
 import os
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from django_redlock.nodes import replies as answers
 from tests.docs.test_promises_page import missing
 
 from .checker import Broken, Checker, Violation
 from .kinds import KINDS, play, quietly
-from .mutants import MUTANTS, Edit, Mutant, broken, hunt
+from .mutants import MUTANTS, Mutant, broken, hunt
 from .page import (
     MUTANT_HEAD,
     PAGE,
-    PROFILE_HEAD,
     REAL_HEAD,
     edited,
-    profiles,
     reals,
     rows_below,
 )
 from .profiles import PROFILES, Profile, profile
-from .soak import Plan, chunk
 from .world import World
 
 WORLDS = 136  # of each profile
@@ -65,32 +60,6 @@ def test_no_world_breaks_a_promise(where: Profile, start: int) -> None:
     for seed in range(start, start + CHUNK):
         met += play(seed, where).met
     assert MISFORTUNES[where.name] | {"granted"} <= met.keys()
-
-
-def test_worlds_are_of_all_sizes() -> None:
-    """One to seven nodes and two to eight clients occur, in the worlds that `make test` plays."""
-    worlds = [World(seed, profile("rough")) for seed in range(FIRST, FIRST + CHUNK)]
-    assert {len(world.network.nodes) for world in worlds} == set(range(1, 8))
-    assert {len(world.clients) for world in worlds} == set(range(2, 9))
-
-
-def test_clocks_are_as_wrong_as_they_may_be() -> None:
-    """Rates of clients' and nodes' clocks are wrong by up to 0.4 %, and often by just that."""
-    worlds = [World(seed, profile("expiring")) for seed in range(30)]
-    rates = [client.clock() for world in worlds for client in world.clients]
-    for world in worlds:
-        world.now = 1.0
-    later = [client.clock() for world in worlds for client in world.clients]
-    errors = [after - before - 1 for before, after in zip(rates, later, strict=True)]
-    assert max(errors) == pytest.approx(0.004)
-    assert min(errors) == pytest.approx(-0.004)
-    assert sum(abs(error) > 0.0039 for error in errors) > len(errors) / 5
-
-
-@pytest.mark.slow
-def test_messages_overtake_each_other_on_different_connections() -> None:
-    """Of two questions of one client to one node, the later one may arrive first."""
-    assert sum(play(seed, profile("rough")).met["overtaken"] for seed in range(20)) > 0
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -142,23 +111,6 @@ def test_a_violation_tells_how_to_see_it_again() -> None:
     assert str(caught.value) == story
 
 
-def test_code_that_fails_tells_how_to_see_it_again(monkeypatch) -> None:
-    """An exception that nobody expected carries the seed and the last events, too."""
-    monkeypatch.setattr(answers, "vote", lambda *_: int("no number"))
-    with pytest.raises(ValueError, match="no number") as caught:
-        play(7, profile("rough"))
-    assert "--profile rough --worlds 1 --seed 7" in caught.value.__notes__[0]
-    plan = Plan(worlds=CHUNK, state=Path("nowhere"))
-    assert "--worlds 1 --seed 0" in chunk(plan, 0)[1]
-
-
-def test_a_mutant_that_fits_no_more_fails() -> None:
-    """An edit of code that has changed is an error, never a test of nothing."""
-    edit = Edit(World, "run", "a text that is not there", "")
-    with pytest.raises(LookupError), broken(Mutant("", "", "rough", 1, (edit,))):
-        pass
-
-
 def test_the_page_lists_every_mutant() -> None:
     """The docs name each broken variant with its bound, and that it is caught within it."""
     rows = rows_below(MUTANT_HEAD)
@@ -174,8 +126,3 @@ def test_what_only_the_simulation_breaks_is_tested_elsewhere() -> None:
     assert REAL_HEAD + reals() in PAGE.read_text(), "run make docs-tables"
     assert missing(reals()) == []
     assert sum(not each.edited for each in MUTANTS) < 10
-
-
-def test_the_page_lists_every_profile() -> None:
-    """The docs describe each kind of worlds."""
-    assert PROFILE_HEAD + profiles() in PAGE.read_text(), "run make docs-tables"

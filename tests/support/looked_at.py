@@ -151,14 +151,3 @@ def evicting(node, policy: str, limit: str = "200mb"):
         finally:
             client.config_set("maxmemory", "0")
             client.config_set("maxmemory-policy", "noeviction")
-
-
-@contextmanager
-def new_to_a_dead_and_a_hung_node(nodes):
-    """Nobody is connected, and a node has 0.8 s; the first one is dead, the last one hangs."""
-    alias = nodes.settings(NODE_TIMEOUT=0.8, RESTART_GUARD=False)
-    nodes.kill(0)
-    nodes.pause(4)
-    with override_settings(REDLOCK={"default": alias}):
-        yield
-    nodes.resume(4)

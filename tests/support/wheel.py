@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,12 +18,3 @@ def build(folder: Path) -> Path:
     assert ended.returncode == 0, ended.stderr
     (wheel,) = folder.glob("*.whl")
     return wheel
-
-
-def untouched(python: Path) -> dict[str, str]:
-    """The environment of somebody who has nothing but a Python, as `python3`, and this machine."""
-    ours = str(Path(sys.executable).parent)
-    theirs = ("DJANGO", "PYTEST", "PYTHON", "REDLOCK", "VIRTUAL_ENV", "COV")
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(theirs)}
-    folders = [each for each in os.environ["PATH"].split(os.pathsep) if each != ours]
-    return kept | {"PATH": os.pathsep.join([str(python.resolve().parent), *folders])}

@@ -55,15 +55,6 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-def test_five_nodes_answer(shared):
-    """The default is five nodes, each a server of its own on a port of its own."""
-    assert len(shared) == 5
-    assert len({node.port for node in shared}) == 5
-    assert len({run_id(node) for node in shared}) == 5
-    assert len({node.pid for node in shared} - {os.getpid()}) == 5
-    assert shared.urls == [f"redis://127.0.0.1:{node.port}/0" for node in shared]
-
-
 def test_a_paused_node_hangs_until_it_is_resumed(shared):
     """A paused node accepts connections and answers none; resumed it answers again."""
     with closing(shared[2].client(single_connection_client=True)) as client:
@@ -254,20 +245,6 @@ def test_a_port_taken_before_the_start_is_replaced(monkeypatch):
             assert len({run_id(node) for node in nodes}) == 2
 
 
-@pytest.mark.slow
-def test_a_dead_nodes_port_is_kept_for_it():
-    """A restart never moves to another port; when its own is taken, it says so."""
-    with EmbeddedNodes(1) as nodes:
-        nodes.kill(0)
-        with (
-            socket.create_server(("127.0.0.1", nodes[0].port)),
-            pytest.raises(RuntimeError, match=f"port {nodes[0].port} is in use"),
-        ):
-            nodes.restart(0)
-        nodes.restart(0)
-        assert run_id(nodes[0])
-
-
 @pytest.fixture
 def elsewhere(shared: EmbeddedNodes, tmp_path: Path) -> Path:
     """Another path of the server that the suite runs on."""
@@ -311,24 +288,6 @@ def test_settings_are_ready_to_vote_under(shared):
     }
     assert min(node.uptime() for node in shared) >= 1.6
     assert all(epoch(node) for node in shared)
-
-
-@pytest.mark.slow
-def test_settings_pass_over_dead_and_paused_nodes():
-    """Nodes that cannot answer keep their place in the alias and are not waited for."""
-    with EmbeddedNodes(3) as nodes:
-        nodes.pause(0)
-        nodes.kill(1)
-        assert nodes.settings(**GUARD)["NODES"] == nodes.urls
-
-
-def test_a_restarted_node_is_vouched_for_on_demand_only(shared):
-    """After a restart a node has no epoch until settings() is called again."""
-    shared.settings(RESTART_GUARD=False)
-    shared.restart(1)
-    assert epoch(shared[1]) is None
-    shared.settings(RESTART_GUARD=False)
-    assert epoch(shared[1])
 
 
 def test_an_emptied_node_is_never_vouched_for(shared):

@@ -220,20 +220,6 @@ def test_what_leaves_nothing_behind_is_well(aliases, act):
 
 
 @pytest.mark.slow
-def test_two_locks_of_two_aliases(aliases):
-    """Each is told, in the order in which they were acquired."""
-
-    def act() -> None:
-        KEPT.append(redlock(["a", "b"]).acquire())
-        KEPT.append(redlock.using("other")("c").acquire())
-
-    text = found(act)
-    assert re.search(r"left 2 locks behind:\n  'a' and 'b' of 'default'.*\n  'c' of 'other'", text)
-    assert_free("a", "b")
-    assert_free("c", alias="other")
-
-
-@pytest.mark.slow
 def test_what_others_hold_is_theirs(aliases):
     """What was acquired before the test is neither told nor freed."""
     with redlock("before") as lease:
@@ -241,17 +227,6 @@ def test_what_others_hold_is_theirs(aliases):
         assert "'before'" not in found(acquires)
         lease.extend()
         assert_taken("before")
-
-
-def test_locks_of_a_dead_alias(memory):
-    """The settings of the test are gone, as are those of a fixture that it used."""
-    from django.test import override_settings
-
-    def act() -> None:
-        with override_settings(REDLOCK={"default": {"NODES": ["memory://gone"]}}):
-            acquires()
-
-    assert "'report:7' of 'default'" in found(act)
 
 
 def test_names_that_are_kept_are_free_for_the_next_test(memory):
@@ -264,16 +239,6 @@ def test_names_that_are_kept_are_free_for_the_next_test(memory):
 
     assert found(act) == ""
     assert_free("report:7")
-
-
-def test_nobody_listens_afterwards(memory):
-    """A watch that is over notes nothing."""
-    with Watch() as watch:
-        pass
-    acquires()
-    assert watch.free() == []
-    assert leaks._watches == []
-    KEPT[-1].release()
 
 
 @pytest.mark.parametrize(

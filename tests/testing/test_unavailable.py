@@ -6,7 +6,6 @@ import asyncio
 import gc
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,8 +26,8 @@ from django_redlock.testing import assert_free, outages, taken, unavailable
 from django_redlock.testing.outages import Outage, _outages
 from tests.faults.afterwards import in_blocks
 from tests.faults.injected import Injector, Interruption
-from tests.support.loops import in_sets, loop_connections, open_files, soon, threads
-from tests.support.waiting import eventually, waiters
+from tests.support.loops import in_sets, open_files, threads
+from tests.support.waiting import eventually
 
 ATTEMPT = """
 from django.conf import settings
@@ -108,13 +107,6 @@ def test_other_processes_notice_nothing(patient_nodes):
     assert done.stdout == "acquired\n"
 
 
-def test_other_aliases_go_on(aliases):
-    """The outage is that of one alias."""
-    with unavailable("other"):
-        failed(alias="other")
-        redlock("report:7").acquire().release()
-
-
 def test_an_attempt_that_waits_gets_the_lock_afterwards(aliases):
     """It tries again, as in an outage of real nodes."""
     with ThreadPoolExecutor(1) as others:
@@ -125,27 +117,6 @@ def test_an_attempt_that_waits_gets_the_lock_afterwards(aliases):
         waiter.result(20).release()
 
 
-def test_a_waiter_in_the_queue_outlasts_the_outage(aliases):
-    """One that waits for a holder gets the lock when it is released after the outage."""
-    with ThreadPoolExecutor(1) as others:
-        holder = redlock("report:7").acquire()
-        waiter = others.submit(redlock("report:7").acquire, 60)
-        eventually(lambda: waiters(holder))
-        with unavailable():
-            failed("other")
-        holder.release()
-        waiter.result(30).release()
-
-
-def test_a_lease_is_not_extended_and_lasts(aliases):
-    """``extend`` raises NodesUnavailable; the lease is held until its deadline, and goes on."""
-    with redlock("report:7") as lease:
-        with unavailable(), pytest.raises(NodesUnavailable):
-            lease.extend()
-        lease.ensure()
-        lease.extend()
-
-
 def test_renewals_fail_and_go_on(aliases, often):
     """It is told once that a lease is not renewed, and that it is again."""
     with told(EventKind.UNKNOWN, EventKind.EXTENDED) as heard, redlock("report:7") as lease:
@@ -154,21 +125,6 @@ def test_renewals_fail_and_go_on(aliases, often):
             lease.ensure()
         heard.clear()
         eventually(lambda: EventKind.EXTENDED in heard)
-
-
-def test_renewals_in_a_loop_fail_and_go_on(aliases, often):
-    """The same of a lease that a loop renews."""
-
-    async def main() -> None:
-        with told(EventKind.UNKNOWN, EventKind.EXTENDED) as heard:
-            async with redlock("report:7") as lease:
-                async with unavailable():
-                    await soon(lambda: EventKind.UNKNOWN in heard)
-                    lease.ensure()
-                heard.clear()
-                await soon(lambda: EventKind.EXTENDED in heard)
-
-    asyncio.run(main())
 
 
 @pytest.mark.slow
@@ -280,44 +236,6 @@ def test_connections_are_as_before(aliases):
     assert _state(group) == before
     redlock("report:7").acquire().release()
     assert _outages == {}
-
-
-def test_the_connections_of_a_loop_are_as_before(patient_nodes):
-    """A loop goes on with the connections that it had."""
-
-    async def main() -> None:
-        await (await redlock("report:7").aacquire()).arelease()
-        group: Any = conf.backend("default").group
-        before = [each.connection for each in loop_connections(group)]
-        async with unavailable():
-            await afailed()
-        assert [each.connection for each in loop_connections(group)] == before
-        assert None not in before
-        await (await redlock("report:7").aacquire()).arelease()
-
-    asyncio.run(main())
-
-
-def test_many_threads_come_and_go(aliases):
-    """Blocks begin and end in several threads; in the end the nodes can be asked."""
-    problems: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            for _ in range(50):
-                with unavailable(), pytest.raises(NodesUnavailable):
-                    redlock("mine").acquire()
-        except BaseException as error:  # noqa: BLE001 - told by the test
-            problems.append(error)
-
-    crowd = [threading.Thread(target=work) for _ in range(4)]
-    for each in crowd:
-        each.start()
-    for each in crowd:
-        each.join()
-    assert problems == []
-    assert _outages == {}
-    redlock("mine").acquire().release()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
@@ -465,18 +383,3 @@ def test_a_broken_variant_is_noticed(memory, name):
         for outage in tuple(_outages.values()):
             outage.end()
         _outages.clear()
-
-
-@pytest.mark.parametrize(
-    ("cut", "check"),
-    [
-        (("aask", "queue", "aqueue", "states"), test_attempts_fail_at_once_in_every_thread),
-        (("ask", "queue", "aqueue", "states"), test_attempts_fail_at_once_in_every_task),
-        (("ask", "aask", "queue", "aqueue"), test_a_status_page_says_so),
-    ],
-)
-def test_what_is_not_cut_is_noticed(patient_nodes, cut, check, monkeypatch):
-    """An outage for threads alone, for event loops alone, and one that no page shows."""
-    monkeypatch.setattr(outages, "CUT", cut)
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
-        check("real")

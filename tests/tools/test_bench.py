@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -20,10 +18,9 @@ from benchmarks import answers, goals, report
 from benchmarks.__main__ import PARTS
 from benchmarks.parts.healthy import SHORT
 from benchmarks.programs import sockets, waiting_sockets
-from benchmarks.programs.sockets import PlainSockets, Sockets
-from benchmarks.programs.task_sockets import TaskSockets
+from benchmarks.programs.sockets import Sockets
 from benchmarks.programs.waiting_sockets import WaitingSockets
-from benchmarks.revisions import checkout, compare, verdict
+from benchmarks.revisions import compare, verdict
 from benchmarks.stage import TINY
 from benchmarks.turns import Spread
 from django_redlock.testing import EmbeddedNodes
@@ -31,7 +28,6 @@ from tests.support.loops import group_of, keys_on, template
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-FIGURES = ROOT / "docs/explanation/performance-figures.md"
 SECONDS = 900.0  # for what hangs
 
 
@@ -117,25 +113,6 @@ def every_form_of_the_report_has_every_part(measured: Path, parts: dict[str, Any
     assert re.search(r"^\| threads ÷ sockets \| .* \| (met|MISSED) \|$", page, re.MULTILINE)
 
 
-def test_the_plain_yardstick_locks():
-    """A majority sets the key for a ttl, nobody else gets the name, and only its nonce deletes."""
-    with EmbeddedNodes(3) as nodes:
-        by_hand, other = PlainSockets(nodes.urls, 30), PlainSockets(nodes.urls, 30)
-        name, nonce = lease = by_hand.acquire("name")
-        with ExitStack() as stack:
-            clients = [stack.enter_context(closing(node.client())) for node in nodes]
-            assert [each.get("plain:name") for each in clients] == [nonce.encode()] * 3
-            assert all(25_000 < each.pttl("plain:name") <= 30_000 for each in clients)
-            with pytest.raises(RuntimeError):
-                other.acquire(name)
-            with pytest.raises(RuntimeError):
-                other.release((name, "not its nonce"))
-            by_hand.release(lease)
-            assert [each.get("plain:name") for each in clients] == [None] * 3
-        by_hand.close()
-        other.close()
-
-
 def test_the_yardstick_does_the_same_work_on_the_wire():
     """The sockets lock and free what our threads do: the same keys, scripts and (nearly) bytes."""
     with EmbeddedNodes(3) as nodes:
@@ -180,14 +157,6 @@ def short_table(readme: str) -> str:
     return readme.split(report.BEGIN)[1].split(report.END, maxsplit=1)[0].strip()
 
 
-def test_the_readme_repeats_the_page():
-    """The figures of the README and those of the page "Performance" are of one run."""
-    rows = [row for row in short_table((ROOT / "README.md").read_text()).splitlines() if "|" in row]
-    assert len(rows) > 4
-    page = FIGURES.read_text().splitlines()
-    assert [row for row in rows if row not in page] == []
-
-
 # -- yardsticks of waiting and of many tasks ------------------------------------------------------
 
 
@@ -216,26 +185,6 @@ def by_hand(nodes, monkeypatch) -> Iterator[Callable[[], WaitingSockets]]:
         yield make
 
 
-def test_the_yardstick_of_waiting_sends_what_ours_do(nodes, by_hand):
-    """Five to be refused, one to join the queue, five to acquire and five to release."""
-    holder, waiter = by_hand(), by_hand()
-    lease = holder.wait("other", 0)
-    assert lease
-    before_it = sum(sent(nodes).values())
-
-    def turn() -> None:
-        taken = waiter.wait("other", 20)
-        assert taken
-        waiter.free(taken)
-
-    with ThreadPoolExecutor(1) as pool:
-        work = pool.submit(turn)
-        eventually(lambda: waiting(nodes) == 1)
-        holder.free(lease)
-        work.result(20)
-    eventually(lambda: sum(sent(nodes).values()) - before_it == 16 + 5)
-
-
 def waiting(nodes: EmbeddedNodes) -> int:
     """How many connections are blocked on a list of any node."""
     return sum(info["blocked_clients"] for info in infos(nodes, "clients"))
@@ -255,22 +204,6 @@ def infos(nodes: EmbeddedNodes, section: str) -> list[dict[str, Any]]:
     with ExitStack() as stack:
         clients = [stack.enter_context(closing(node.client())) for node in nodes]
         return [client.info(section) for client in clients]
-
-
-def test_the_yardstick_of_tasks_locks(nodes):
-    """A majority has the name, nobody else gets it, and the release frees it on all nodes."""
-
-    async def check() -> None:
-        with closing(TaskSockets(nodes.urls, "redlock:", 30)) as sockets:
-            leases = await asyncio.gather(*(sockets.acquire(f"task:{i}") for i in range(100)))
-            held = {f"redlock:lock:task:{i}" for i in range(100)}
-            assert [held - set(keys) for keys in keys_on(nodes)] == [set()] * len(nodes.urls)
-            with pytest.raises(RuntimeError, match="0 nodes said GRANTED"):
-                await sockets.acquire("task:7")
-            await asyncio.gather(*map(sockets.release, leases))
-            assert [held & set(keys) for keys in keys_on(nodes)] == [set()] * len(nodes.urls)
-
-    asyncio.run(check())
 
 
 # -- two revisions --------------------------------------------------------------------------------
@@ -311,41 +244,6 @@ type(redlock).__call__ = _slowly
 def test_slower_is_what_the_quartiles_leave_no_doubt_of(ratio, turns, said):
     """More than 3 % beyond the noise is slower, all below is not, and noise is said to be noise."""
     assert verdict.speed(ratio, turns) == said
-
-
-@pytest.fixture
-def repository(tmp_path) -> Path:
-    """A repository with one commit of something that has the package's name."""
-    package: Path = tmp_path / "repository/django_redlock"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("one")
-    git(tmp_path / "repository", "init", "-q")
-    git(tmp_path / "repository", "add", ".")
-    git(tmp_path / "repository", "commit", "-qm", "one")
-    return package.parent
-
-
-def git(where: Path, *arguments: str) -> str:
-    """Run git as somebody, whatever the machine's settings are."""
-    who = ["-c", "user.name=one", "-c", "user.email=one@example.com", "-c", "commit.gpgsign=false"]
-    ended = subprocess.run(
-        ["git", *who, *arguments], cwd=where, capture_output=True, text=True, check=True
-    )
-    return ended.stdout.strip()
-
-
-def test_a_revision_is_copied_as_it_was_committed(repository, tmp_path):
-    """Changes since do not show in a revision; they do in the working tree, and in its name."""
-    head = git(repository, "rev-parse", "HEAD")
-    assert checkout.commit(repository) == (head, False)
-    (repository / "django_redlock/__init__.py").write_text("two")
-    (repository / "README.md").write_text("not measured")
-    old = checkout.checkout("HEAD", tmp_path / "old", repository)
-    new = checkout.working_tree(tmp_path / "new", repository)
-    assert (old.label, new.label) == (head[:7], f"working tree, {head[:7]} and changes")
-    texts = [(each.home / "django_redlock/__init__.py").read_text() for each in (old, new)]
-    assert texts == ["one", "two"]
-    assert checkout.commit(repository) == (head, True)
 
 
 @pytest.mark.slow

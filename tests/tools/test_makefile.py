@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -87,50 +86,3 @@ def test_an_older_python_is_refused_before_anything_is_made(newcomer, target):
         f"Write: make {target} PYTHON=python3.12"
     )
     assert not (newcomer.clone / ".venv").exists()
-
-
-def test_where_no_newer_python_is_the_line_says_to_install_one(newcomer):
-    """A program with such a name that does not run, as a stand-in of pyenv's, is none."""
-    newcomer.install("python3", "3, 10")
-    (newcomer.path / "python3.13").write_text("#!/bin/sh\nexit 127\n")
-    (newcomer.path / "python3.13").chmod(0o755)
-    assert said(newcomer.make("demo")).endswith(
-        "is needed. Install it, then write: make demo PYTHON=python3.12"
-    )
-
-
-def test_without_any_python_it_says_so(newcomer):
-    """Nor is the shell's complaint about it another line."""
-    assert said(newcomer.make("test")) == (
-        "python3 is no Python that runs, and Python 3.11 or later is needed. "
-        "Install it, then write: make test PYTHON=python3.12"
-    )
-
-
-def test_an_environment_of_an_older_python_is_refused_as_well(newcomer):
-    """As one that an earlier try has left."""
-    newcomer.install("python3", "3, 10")
-    folder = newcomer.clone / ".venv/bin"
-    folder.mkdir(parents=True)
-    shutil.copy(newcomer.path / "python3", folder / "python")
-    (newcomer.clone / ".venv/.created").touch()
-    newcomer.install("python3.11", "3, 11")
-    assert said(newcomer.make("demo")) == (
-        ".venv/bin/python is Python 3.10.9, and Python 3.11 or later is needed. "
-        "Write: make clean && make demo PYTHON=python3.11"
-    )
-
-
-def test_what_takes_long_is_said_before_it_begins(newcomer):
-    """What is made, what is installed and for how long; pip is not told to be quiet."""
-    newcomer.install("python3", "3, 11")
-    done = newcomer.make("demo")
-    assert (done.returncode, done.stderr) == (0, "")
-    made, installing, command, pip, *demo = done.stdout.splitlines()
-    assert made == "Making an environment for Python in .venv. That takes some seconds ..."
-    assert re.fullmatch(r"Installing .* what 'demo' needs .* about a minute \.\.\.", installing)
-    assert command == pip.replace("python -m", ".venv/bin/python -m").replace(
-        ".[demo]", "'.[demo]'"
-    )
-    assert "-q" not in pip.split()
-    assert demo[-1] == "python -m example_project.demo"

@@ -180,9 +180,6 @@ BEGIN: tuple[Callable[..., Any], ...] = (
 )
 
 
-ALONE = (calling, calling_within)  # these need no middleware
-
-
 urlpatterns: list[Any] = [path(f"{each.__name__}/", each) for each in (*BEGIN, inner)]
 
 
@@ -228,29 +225,6 @@ def test_a_view_that_has_begun_is_not_to_be_repeated(view, use, caplog):
     assert redlock("order").try_acquire() is not None
 
 
-@pytest.mark.parametrize("view", [each.__name__ for each in ALONE])
-def test_a_view_that_calls_another_needs_no_middleware(view):
-    """The inner `single_flight` answers by itself, and knows what the outer view holds."""
-    with redlock("stock"):
-        response = ask(view)
-    assert (response.status_code, "Retry-After" in response.headers) == (409, False)
-    assert TEXT in response.content.decode()
-
-
-@USES
-def test_nodes_that_go_away_in_the_middle_are_503(use, memory):
-    """And without `Retry-After` as well."""
-
-    def view(request: Any) -> HttpResponse:
-        with redlock("order"):
-            memory.down = {0, 1, 2}
-            return stock()
-
-    response = asking.ask((path("view/", view),), "/view/", OURS, use=use)
-    assert (response.status_code, "Retry-After" in response.headers) == (503, False)
-    assert TEXT in response.content.decode()
-
-
 @USES
 @pytest.mark.parametrize("view", ["stock", "inner"])
 def test_a_lock_that_a_middleware_left_is_not_the_views(view, use):
@@ -259,18 +233,6 @@ def test_a_lock_that_a_middleware_left_is_not_the_views(view, use):
         assert "Retry-After" not in ask("behind", LOCKING, OURS, use=use).headers
         response = ask(view, LOCKING, OURS, use=use)
         assert (response.status_code, response.headers.get("Retry-After")) == (409, "1")
-
-
-def test_without_our_middleware_a_first_single_flight_has_not_begun():
-    """What happened in the thread before, and in a middleware, does not count."""
-    with redlock("order"):
-        pass
-    holder = contextvars.Context().run(redlock("stock").acquire)
-    try:
-        response = ask("inner", LOCKING)
-    finally:
-        holder.release()
-    assert (response.status_code, response.headers["Retry-After"]) == (409, "1")
 
 
 @USES

@@ -129,24 +129,6 @@ def test_a_stored_page_holds_no_lock(address, middleware):
 
 
 @pytest.mark.parametrize(
-    ("address", "middleware"), [("/above/", ()), ("/above-template/", ()), *PER_SITE]
-)
-def test_a_stored_page_is_given_while_another_holds_the_lock(address, middleware):
-    """A cache above the lock answers without it."""
-    ask(address, *middleware)
-    with redlock("key"):
-        assert ask(address, *middleware).content == b"run 1"
-
-
-@pytest.mark.parametrize("address", ["/below/", "/below-template/"])
-def test_a_stored_page_below_the_lock_needs_it(address):
-    """A cache below the lock is not asked by who is refused."""
-    ask(address)
-    with redlock("key"):
-        assert ask(address).status_code == 409
-
-
-@pytest.mark.parametrize(
     ("address", "middleware"), [("/friendly/", ()), ("/plain-friendly/", SITE)]
 )
 def test_an_answer_of_a_sites_own_is_not_stored(address, middleware):

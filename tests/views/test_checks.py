@@ -362,13 +362,6 @@ def test_the_command_tells_one_of_each_sort(tmp_path):
 # -- options and templates -------------------------------------------------------------------------
 
 
-def test_nothing_to_report():
-    """Options that the alias allows, and a template that is there."""
-    kept = [single_flight("a", ttl=60, min_hold=60, on_refused="admin/index.html")(plain)]
-    assert told() == []
-    assert kept
-
-
 @pytest.mark.parametrize(
     ("given", "problem"),
     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
 from typing import Any
 
 import pytest
@@ -17,10 +16,8 @@ from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views.generic import View
 
-from django_redlock import redlock
 from django_redlock.views import client, single_flight
 from django_redlock.views import keys as keys_module
-from django_redlock.views.decorator import Options
 
 from .asking import asked, urls
 from .test_views import examples
@@ -82,12 +79,6 @@ def test_kinds_and_parts_cannot_run_into_each_other():
     assert len(set(names)) == len(names)
 
 
-def test_a_user_without_a_key_is_told_apart_by_session():
-    """Authenticated users that have no primary key do not share one lock."""
-    assert User(username="a").pk is None
-    assert name_of(asked(user=User(username="a"))).startswith("view:address:")
-
-
 @pytest.mark.parametrize(
     "odd", ["x" * 5000, "\N{SNOWMAN}" * 400, "\r\nSET a b", "\x00", "{who}{0}{"]
 )
@@ -143,19 +134,6 @@ def test_a_key_knows_what_the_url_gives():
         assert Client().post("/function/3").content == b"order:3"
         assert Client().post("/anything/4").content == b"order:4"
         assert Client().post("/class/5").content == b"order:5:none"
-
-
-def test_several_keys_are_all_or_none():
-    """A list of keys is one lock of several names."""
-
-    @single_flight(["from:{a}", "to:{b}"])
-    def view(request, a, b):
-        assert request.lease.names == ("from:1", "to:2")
-        return HttpResponse("ran")
-
-    with redlock("to:2"):
-        assert view(asked(), a=1, b=2).status_code == 409
-    assert view(asked(), a=1, b=2).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -252,11 +230,6 @@ def test_a_function_makes_the_key_of_a_request():
 
     assert view(asked(user=User(pk=5)), 7, slug="a").status_code == 200
     assert found == ["pay:5:(7,):{'slug': 'a'}", "pay:6:(7,):{'slug': 'a'}"]
-
-
-def test_braces_in_what_a_function_returns_are_text():
-    """A visitor who chooses the text cannot make a field of it."""
-    assert names_of(lambda request: "{request.META}{0}{", asked()) == ("{request.META}{0}{",)
 
 
 def test_a_function_may_return_several_names():
@@ -373,17 +346,6 @@ def test_client_tells_anonymous_visitors_apart():
     assert names_of("pay:{client}", visitors()[0]) == ("pay:user:1",)
 
 
-def test_an_argument_named_client_is_the_views_own():
-    """A view that has such an argument means that one, also behind `**kwargs`."""
-
-    @single_flight("{client}")
-    def view(request: Any, client: str) -> HttpResponse:
-        return HttpResponse(request.lease.name)
-
-    assert view(asked(), "mine").content == b"mine"
-    assert names_of("{client}", asked(), client="yours") == ("yours",)
-
-
 FORGED = {"x-forwarded-for": "10.9.9.9", "x-real-ip": "10.9.9.9", "forwarded": "for=10.9.9.9"}
 
 
@@ -406,12 +368,6 @@ def test_a_client_that_believes_the_header_is_noticed(monkeypatch):
 
     monkeypatch.setattr(keys_module, "client", believing)
     assert len(names_of_a_forger()) > 1
-
-
-def test_type_checkers_know_every_option():
-    """The options for type checkers are those of the function."""
-    options = set(inspect.signature(single_flight).parameters) - {"first", "key"}
-    assert set(Options.__annotations__) == options
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,12 @@ from django.urls import path
 from django.utils import translation
 from django.utils.decorators import decorator_from_middleware, sync_and_async_middleware
 
-from django_redlock import LeaseLost, LockTaken, NodesUnavailable, events, redlock
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, redlock
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.views import (
     IgnoreRefusals,
     RedlockMiddleware,
     Refusal,
-    refusal_of,
     refusals,
     single_flight,
 )
@@ -86,34 +85,6 @@ def arefused(**options: Any) -> Any:
 
     with redlock("key"):
         return asyncio.run(view(AsyncRequestFactory().post("/pay/")))
-
-
-def test_what_is_a_refusal():
-    """A lock that is held is 409, nodes that cannot be asked are 503; the rest is no refusal."""
-    taken, away = LockTaken("held", name="n", retry_after=20.0), NodesUnavailable("down", name="n")
-    assert refusal_of(taken, client_of()) == Refusal(409, 1, taken)
-    assert refusal_of(taken, client_of(), status=423, retry_after=2.1) == Refusal(423, 3, taken)
-    assert refusal_of(away, client_of(), retry_after=60) == Refusal(503, 5, away)
-    for error in (LeaseLost("lost"), ValueError(), KeyboardInterrupt()):
-        assert refusal_of(error, client_of()) is None
-
-
-@pytest.mark.parametrize("code", [ReasonCode.NOT_EXTENDED, ReasonCode.NOT_ASKED])
-def test_a_lease_that_was_not_extended_is_no_refusal(code):
-    """The work is under way: no answer says that it did not begin."""
-    assert refusal_of(NodesUnavailable(because(code, votes=1, size=3)), client_of()) is None
-
-
-def test_another_framework_can_answer_with_it():
-    """Body and headers of a refusal are those of the response, for an exception handler."""
-    with redlock("key"), pytest.raises(LockTaken) as raised:
-        redlock("key").acquire()
-    refusal = refusal_of(raised.value, client_of())
-    assert refusal is not None
-    response = refused(client_of("application/json"))
-    assert json.loads(response.content) == refusal.problem
-    assert refusal.headers == {"Retry-After": "1", "Cache-Control": "no-store"}
-    assert refusal.headers.items() <= dict(response.headers).items()
 
 
 @pytest.mark.parametrize(
@@ -226,34 +197,6 @@ def test_a_function_answers():
     assert response.headers["Cache-Control"] == "no-store"
     record = logging.makeLogRecord({"request": request, "status_code": 425})
     assert not IgnoreRefusals().filter(record)
-
-
-def test_the_headers_of_a_function_stay():
-    """A function that sets them itself is not overruled."""
-
-    def answer(request: Any, refusal: Refusal) -> HttpResponse:
-        headers = {"Retry-After": "99", "Cache-Control": "private"}
-        return HttpResponse(status=409, headers=headers)
-
-    response = refused(on_refused=answer)
-    assert response.headers["Retry-After"] == "99"
-    assert response.headers["Cache-Control"] == "private"
-
-
-def test_a_function_may_leave_it_to_the_package():
-    """None is the usual answer."""
-    assert refused(on_refused=lambda *_: None).content == refused().content
-
-
-@override_settings(TEMPLATES=TEMPLATES)
-def test_a_template_answers():
-    """Clients that want a page get the template, others the problem."""
-    response = refused(on_refused="refused.html", retry_after=4)
-    assert (response.status_code, response.content) == (409, f"/pay/ 409 4 {TAKEN}".encode())
-    assert response.headers["Retry-After"] == "4"
-    assert response.headers["Cache-Control"] == "no-store"
-    problem = refused(client_of("application/json"), on_refused="refused.html")
-    assert problem.headers["Content-Type"] == "application/problem+json"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -473,19 +416,6 @@ def record(name: str = "django.request", **more: Any) -> logging.LogRecord:
     return logging.makeLogRecord({"name": name, "levelname": "ERROR", **more})
 
 
-def test_what_the_filter_leaves_out():
-    """It leaves out the line about the refusal itself; not an error after it, nor other lines."""
-    keep = IgnoreRefusals().filter
-    request = client_of()
-    refused(request)
-    assert not keep(record(request=request, status_code=409))
-    assert keep(record(request=request, status_code=500))
-    assert keep(record(request=request, status_code=409, exc_info=(None, None, None)))
-    assert keep(record(request=request))
-    assert keep(record(request=client_of(), status_code=409))
-    assert keep(record(status_code=409))
-
-
 def test_the_line_says_how_many_were_left_out(memory, caplog, monkeypatch):
     """After a minute the line comes again, for each view by itself, and tells the count."""
     now = [1000.0]
@@ -502,20 +432,6 @@ def test_the_line_says_how_many_were_left_out(memory, caplog, monkeypatch):
     assert (line.redlock_left_out, line.redlock_code) == (2, "no_majority")
     assert line.message.endswith("(and 2 more since the last such line)")
     assert (line.redlock_alias, line.redlock_name) == ("default", "one")
-
-
-def test_who_listens_is_told_of_each(memory):
-    """Signals and metrics count every refusal, whatever the log leaves out."""
-    told: list[Any] = []
-    view = single_flight("key")(lambda request: HttpResponse())
-    memory.down = {0, 1, 2}
-    events.subscribe(told.append, [events.EventKind.UNAVAILABLE])
-    try:
-        for _ in range(3):
-            view(client_of())
-    finally:
-        events.unsubscribe(told.append, [events.EventKind.UNAVAILABLE])
-    assert len([event for event in told if event.name == "key"]) == 3
 
 
 # -- locks that a view takes itself: RedlockMiddleware ---------------------------------------------
@@ -607,15 +523,6 @@ def test_a_lock_that_is_held_is_409(address, use):
 
 
 @USES
-@pytest.mark.parametrize("address", ["/plain/", "/awaited/", "/inside/"])
-def test_nodes_that_cannot_be_asked_are_503(address, use, memory):
-    """And never 409."""
-    memory.down = {0, 1, 2}
-    response = ask(address, OURS, use=use)
-    assert (response.status_code, response.headers["Retry-After"]) == (503, "5")
-
-
-@USES
 def test_answers_of_a_sites_own(use, memory):
     """A subclass changes them by attributes and methods; None is the usual answer."""
     mine = f"{__name__}.Mine"
@@ -660,15 +567,6 @@ def test_an_answer_that_invites_to_repeat_half_the_work_is_noticed(monkeypatch):
     """Where every NodesUnavailable is a refusal, the view that was not extended is a 503."""
     monkeypatch.setattr(refusals, "_OF_A_HOLDER", frozenset())
     assert raising(NOT_EXTENDED) == 503
-
-
-def test_the_filter_leaves_out_its_answers(caplog):
-    """`IgnoreRefusals` knows them as well."""
-    with redlock("stock"), caplog.at_level(logging.WARNING, logger="django.request"):
-        ask("/plain/", OURS)
-    (record,) = [each for each in caplog.records if each.name == "django.request"]
-    assert record.status_code == 409
-    assert not IgnoreRefusals().filter(record)
 
 
 # -- in a browser ----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import transaction
 from django.test import Client
 from django.urls import include, path
 from django.utils.decorators import method_decorator
@@ -183,19 +182,6 @@ def test_a_subclass_is_locked_and_may_say_how(orders):
         assert ask(address="/own/").json() == "own"
 
 
-class Unchecked(Pay):
-    def initial(self, request: Any, *args: Any, **kwargs: Any) -> None:
-        """Check nothing, as ``super().initial()`` would."""
-
-
-def test_a_subclass_that_calls_no_super_is_locked(orders):
-    """What it makes of ``initial()`` changes nothing: the view runs in its lock and transaction."""
-    with urls(path("", Unchecked.as_view())):
-        assert ask().json() == {"held": True, "in": {"orders": True}}
-        with redlock("pay:user:5"):
-            assert ask().status_code == 409
-
-
 def test_a_lock_that_a_subclass_can_lose_is_noticed(monkeypatch):
     """The check can fail: a lock in ``initial()`` of the class is gone with it."""
 
@@ -212,38 +198,6 @@ def test_a_lock_that_a_subclass_can_lose_is_noticed(monkeypatch):
     with urls(path("a/", locked.as_view()), path("b/", child.as_view())), redlock("order"):
         assert ask(address="/a/").status_code == 409
         assert ask(address="/b/").status_code == 200
-
-
-def test_databases_that_the_project_marks_get_no_transaction(orders):
-    """By ``transaction.non_atomic_requests``, as for other views."""
-
-    @method_decorator(transaction.non_atomic_requests(using="orders"), name="dispatch")
-    class View(Base):
-        def post(self, request: Any) -> Response:
-            return Response(in_transaction())
-
-    drf.single_flight("order")(View)
-    with urls(path("", View.as_view())):
-        assert ask().json() == {"orders": False}
-
-
-def test_on_refused_and_the_other_options(orders):
-    """They are those of every view."""
-
-    def busy(request: Any, refusal: Any) -> Any:
-        from django.http import JsonResponse
-
-        return JsonResponse({"busy": refusal.status}, status=refusal.status)
-
-    @drf.single_flight("order", on_refused=busy, status=423, retry_after=7)
-    class View(Base):
-        def post(self, request: Any) -> Response:
-            return Response()
-
-    with urls(path("", View.as_view())), redlock("order"):
-        refused = ask()
-    assert (refused.status_code, refused.json()) == (423, {"busy": 423})
-    assert refused.headers["Retry-After"] == "7"
 
 
 def test_a_transaction_around_the_lock_is_noticed(orders, monkeypatch):
@@ -301,17 +255,6 @@ def test_a_key_that_the_handler_does_not_fill_is_refused(decorated):
     with pytest.raises(TypeError, match=r"takes \(request\), and is called with \(request, pk\)"):
         decorated(drf.single_flight(key=lambda request: "x"))
     decorated(drf.single_flight("pay:{client}:{request.data[order]|none}"))
-
-
-def test_a_key_is_for_the_handlers_that_are_locked():
-    """Those of other methods and actions may have other arguments."""
-    locked = type("Sales", (Orders,), {"destroy": lambda self, request, pk: Response()})
-    drf.single_flight("x:{pk}", actions=["pay"])(locked)
-    drf.single_flight("x:{pk}", methods=["DELETE"])(type("Other", (locked,), {}))
-    first: Any = drf.single_flight("create", actions=["create"])(type("Both", (locked,), {}))
-    drf.single_flight("x:{pk}", methods=["POST"])(first)
-    with pytest.raises(ValueError, match=r"uses \{pk\}"):  # create(request) is a POST
-        drf.single_flight("x:{pk}", methods=["POST"])(type("Third", (locked,), {}))
 
 
 async def awaited(*_: Any) -> None:
@@ -433,15 +376,3 @@ def test_a_request_that_lacks_a_field_is_answered_in_json(orders, caplog):
             refused = ask(data=body, **told)
             assert (refused.status_code, refused.json()) == (400, {"detail": "Malformed request."})
     assert "{request.data[order]}" in caplog.text
-
-
-def test_a_head_request_is_locked_with_get(orders):
-    """REST framework runs the handler of GET for it."""
-
-    @drf.single_flight("list", methods=["GET"])
-    class View(Base):
-        def get(self, request: Any) -> Response:
-            return Response(request.lease.name)
-
-    with urls(path("", View.as_view())), redlock("list"):
-        assert [ask(method).status_code for method in ("get", "head")] == [409, 409]

@@ -19,7 +19,6 @@ from django.test import override_settings
 from django_redlock import redlock
 from django_redlock.testing import EmbeddedNodes
 from tests.support.inherited import children, shared, to_nodes
-from tests.support.pages.chromium import CHROMIUM, QUIETLY, need, why_not
 from tests.support.waiting import eventually
 
 from . import soak
@@ -60,36 +59,6 @@ def test_duplicates_and_shared_names_are_noticed(redlock_embedded, tmp_path):
     assert told[0].startswith("4 customers made 2 orders at the same time")
     assert told[2].endswith("had locks of one name, checkout")
     assert told[3].startswith("without the decorator, 2 double submits made 2 orders")
-
-
-def test_who_double_clicks_a_form_is_told_to_look_at_the_result(redlock_embedded, tmp_path):
-    """A browser shows the answer to the second click: it sends nobody to order once more."""
-    need("a double click", why_not())
-    from playwright.sync_api import sync_playwright
-
-    nodes = redlock_embedded.settings(**soak.PATIENTLY)
-    with served(THREADED, tmp_path, nodes) as shop, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIETLY)
-        context = browser.new_context(
-            base_url=f"http://127.0.0.1:{shop.port}", extra_http_headers={"Basket": "form"}
-        )
-        context.request.get("/enter/7")
-        page = context.new_page()
-        page.goto("/form/")
-        box = page.get_by_role("button", name="Order").bounding_box()
-        assert box is not None
-        place = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-        page.mouse.click(*place)
-        # A second click may keep the browser from sending the first form.
-        eventually(lambda: any(tmp_path.rglob("met-form/*")), what="the first form is sent")
-        page.mouse.click(*place)  # the view holds the first until the second is refused
-        page.wait_for_selector("h1:has-text('One moment, please')")
-        shown = page.inner_text("main")
-        browser.close()
-        eventually(lambda: shop.orders() == 1, within=60)
-    assert "is being done" in shown
-    assert "the first request goes on: please look at its result" in shown
-    assert "again" not in shown
 
 
 @pytest.mark.parametrize(

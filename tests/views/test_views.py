@@ -20,7 +20,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import User
 from django.core.handlers.asgi import ASGIHandler
 from django.db import connections, transaction
-from django.http import FileResponse, HttpResponse, StreamingHttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from django.template.response import SimpleTemplateResponse
 from django.test import AsyncClient, AsyncRequestFactory, Client
 from django.urls import path
@@ -86,36 +86,6 @@ def test_min_hold_keeps_the_door_shut(memory):
         assert view(asked()).status_code == status
 
 
-def test_a_request_may_wait_for_its_turn():
-    """With `wait` the second request runs after the first, within the seconds given."""
-    entered, leave = threading.Event(), threading.Event()
-
-    @single_flight(wait=10)
-    def view(request):
-        if not entered.is_set():
-            entered.set()
-            assert leave.wait(10)
-        return HttpResponse("ran")
-
-    answers: list[HttpResponse] = []
-    threads = [threading.Thread(target=lambda: answers.append(view(asked()))) for _ in range(2)]
-    threads[0].start()
-    assert entered.wait(10)
-    threads[1].start()
-    eventually(somebody_waits)
-    assert answers == []
-    leave.set()
-    for thread in threads:
-        thread.join()
-    assert [answer.status_code for answer in answers] == [200, 200]
-
-
-def somebody_waits() -> bool:
-    """Whether a request stands in line."""
-    group: Any = conf.backend("default").group
-    return bool(group.queue.__self__.local.queues)
-
-
 def test_the_body_is_constant(memory):
     """No key, holder or node in an answer: it is the same for every name, taken or unknown."""
     host = conf.backend("default").label().split(":")[0].encode()
@@ -130,20 +100,6 @@ def test_the_body_is_constant(memory):
     for body in bodies:
         for secret in (b"secret-key", b"script", b"memory", b"down", host):
             assert secret not in body
-
-
-def test_nodes_that_are_down_are_503(memory, caplog):
-    """No majority is 503 with `Retry-After`, never 409; the reason is in the log."""
-    memory.down = {0, 1, 2}
-    calls: list[Any] = []
-    view: Any = calls.append
-    answer = single_flight(view)(asked(headers={"accept": "application/json"}))
-    assert answer.status_code == 503
-    assert int(answer.headers["Retry-After"]) >= 1
-    assert answer.headers["Cache-Control"] == "no-store"
-    assert json.loads(answer.content)["title"] == "Service Unavailable"
-    assert calls == []
-    assert "down" in caplog.text
 
 
 def test_on_unavailable_run_runs_without_the_lock(memory, caplog):
@@ -314,22 +270,6 @@ def test_a_stream_keeps_the_lock_until_it_is_closed():
     response.close()
 
 
-def test_a_file_keeps_the_lock_until_it_is_closed(tmp_path):
-    """A file that is sent keeps the name until the server closes it."""
-    file = tmp_path / "export.csv"
-    file.write_bytes(b"a,b")
-
-    @single_flight("export")
-    def view(request):
-        return FileResponse(file.open("rb"))
-
-    with urls(path("", view)):
-        response = Client().post("/")
-        assert not is_free("export")
-        assert b"".join(response.streaming_content) == b"a,b"  # type: ignore[attr-defined]
-    assert is_free("export")
-
-
 def test_a_stream_that_is_dropped_is_renewed_no_more():
     """Its name is free after the ttl, where nobody closes it, such as a middleware's."""
 
@@ -422,30 +362,6 @@ def test_a_template_may_be_rendered_by_a_coroutine():
     assert is_free("page")
 
 
-def test_a_template_that_is_dropped_is_renewed_no_more():
-    """The name of a page that nobody renders is free after the ttl, though the request lives on."""
-
-    @single_flight("page", ttl=0.2)
-    def view(request):
-        return Page(lambda: None)
-
-    request = asked()
-    view(request)
-    assert request.lease.torn
-    eventually(lambda: is_free("page"))
-
-
-def test_a_rendered_template_does_not_keep_the_lock():
-    """A template that the view has rendered itself is an ordinary response."""
-
-    @single_flight("page")
-    def view(request):
-        return Page(lambda: None).render()
-
-    view(asked())
-    assert is_free("page")
-
-
 class Page(SimpleTemplateResponse):
     """A template whose rendering does something."""
 
@@ -510,24 +426,6 @@ def test_who_waited_sees_what_was_committed(orders):
             thread.join()
     assert sorted(answers) == [b"new"] + [b"old"] * 7
     assert count() == 1
-
-
-@pytest.mark.parametrize("how", ["an exception", "set_rollback"])
-def test_a_view_that_fails_leaves_no_row(orders, how):
-    """As under the transaction of Django's own."""
-
-    @single_flight("order")
-    def view(request):
-        insert()
-        if how == "an exception":
-            raise ValueError
-        transaction.set_rollback(True, using="orders")
-        return HttpResponse("ran")
-
-    with urls(path("", view)):
-        Client(raise_request_exception=False).post("/")
-    assert count() == 0
-    assert is_free("order")
 
 
 def test_what_is_not_locked_keeps_its_transaction(orders, memory):
@@ -610,15 +508,6 @@ def test_a_lock_inside_a_transaction_is_refused(orders):
     for view in (transaction.atomic(using="orders")(single_flight(answer)), Wrong.as_view()):
         with urls(path("", view)), pytest.raises(RuntimeError, match="inside a transaction"):
             Client().post("/")
-
-
-@pytest.mark.django_db
-def test_a_testcase_is_no_transaction_around_the_lock():
-    """The transaction that Django's TestCase opens around a test does not count."""
-    assert connections["default"].in_atomic_block
-    assert single_flight(answer)(asked()).status_code == 200
-    with transaction.atomic(), pytest.raises(RuntimeError, match="inside a transaction"):
-        single_flight(answer)(asked())
 
 
 def test_a_stream_is_committed_before_it_is_sent(orders):
@@ -747,25 +636,6 @@ def test_of_two_equal_requests_to_an_async_view_one_runs():
     assert answers[0].status_code == 409
     assert first.lease.ended
     assert is_free("/checkout/:1")
-
-
-def test_requests_that_wait_on_one_loop_all_have_a_turn():
-    """Those who wait suspend their task, not the loop in which the holder is to release."""
-    inside = 0
-
-    @single_flight("one", wait=30)
-    async def view(request):
-        nonlocal inside
-        inside += 1
-        assert inside == 1
-        await asyncio.sleep(0)
-        inside -= 1
-        return HttpResponse("ran")
-
-    async def main() -> Any:
-        return await asyncio.gather(*(view(aasked()) for _ in range(20)))
-
-    assert {answer.status_code for answer in asyncio.run(main())} == {200}
 
 
 def test_nodes_down_and_other_methods_of_an_async_view(memory):

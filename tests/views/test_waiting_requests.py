@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from django.test import AsyncRequestFactory, override_settings
 
 from django_redlock import conf, redlock
 from django_redlock.views import single_flight
-from django_redlock.views.lock import Wait, WaitingRequests, waiting
+from django_redlock.views.lock import WaitingRequests, waiting
 from tests.support.loops import soon
 from tests.support.replays import note_broken
 from tests.support.waiting import eventually
@@ -94,42 +93,6 @@ def test_a_limit_that_is_not_kept_is_noticed(monkeypatch):
     with crowd(MOST + 1) as requests:
         assert queued() == MOST + 1
     assert {each.result().status_code for each in requests} == {200}
-
-
-def hold_both(names: tuple[str, ...] = ("/a/", "/b/")) -> int:
-    """The status of a request that may wait while two others run."""
-
-    @single_flight("{request.path}", wait=60)
-    def holder(request: Any) -> HttpResponse:
-        entered.append(request.path)
-        assert leave.wait(60)
-        return HttpResponse()
-
-    entered: list[str] = []
-    leave = threading.Event()
-    with ThreadPoolExecutor(3) as pool:
-        try:
-            running = [pool.submit(holder, asked(name)) for name in names]
-            eventually(lambda: len(entered) == len(names))
-            with redlock("/name/"):
-                last: Any = pool.submit(view, asked("/name/"))
-                eventually(lambda: queued() or last.done())
-        finally:
-            leave.set()
-        assert {each.result().status_code for each in running} == {200}
-        return int(last.result().status_code)
-
-
-def test_a_request_that_runs_does_not_wait():
-    """Views that have their lock are not counted."""
-    assert hold_both() == 200
-
-
-def test_a_wait_that_does_not_end_is_noticed(monkeypatch):
-    """Where running requests are counted, the next one is refused."""
-    monkeypatch.setattr(Wait, "over", property(lambda _: False, lambda *_: None))
-    note_broken("over")
-    assert hold_both() == 503
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])

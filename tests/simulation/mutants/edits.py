@@ -54,7 +54,7 @@ class Mutant:
     does: str
     profile: str
     worlds: int
-    edits: tuple[Edit | Patch, ...]
+    edits: tuple[Patch, ...]
     real: str = ""
 
     @property
@@ -69,9 +69,8 @@ class Mutant:
 def mutant(
     name: str, does: str, where: str, worlds: int, *edits: tuple[Any, ...], real: str = ""
 ) -> Mutant:
-    """A mutant, with its edits and patches as plain tuples."""
-    changes = tuple(Edit(*each) if len(each) > 3 else Patch(*each) for each in edits)
-    return Mutant(name, does, where, worlds, changes, real)
+    """A mutant, with its patches as plain tuples."""
+    return Mutant(name, does, where, worlds, tuple(Patch(*each) for each in edits), real)
 
 
 def broken(mutant: Mutant) -> AbstractContextManager[None]:

@@ -47,7 +47,7 @@ GUARD: Final = (
         "A node that boots with a slow clock is admitted by it.",
         "booting",
         200,
-        (admission, "_off", "if look.clock < first - skew:", "if False:"),
+        (admission, "_off", lambda real: lambda look, skew: max(0.0, real(look, skew))),
     ),
     mutant(
         "believes-the-uptime",
@@ -61,7 +61,7 @@ GUARD: Final = (
         "A lock asks for a ttl beyond the one that the guard counts on.",
         "restarts",
         200,
-        (Client, "_turn", "ttl = random.choice(profile.ttls)", "ttl = 3.0"),
+        (Client, "_ttl", lambda _: lambda self: 3.0),
         real="tests/test_bad_input.py::test_a_ttl_that_the_alias_does_not_allow",
     ),
     mutant(

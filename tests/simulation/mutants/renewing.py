@@ -2,24 +2,109 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+from unittest import mock
 
 from django_redlock.core import hold
+from django_redlock.core.hold import Outcome
+from django_redlock.core.protocol import Grant, Steps
+from django_redlock.events import EventKind
 from django_redlock.leases import lease as leases
-from django_redlock.leases.lease import Lease
-from django_redlock.leases.renewal import RenewalSchedule
+from django_redlock.leases.lease import Lease, Phase
+from django_redlock.leases.renewal import Chunk, Found, Place, RenewalSchedule
 
 from .edits import mutant
 
-ENDS_FIRST: Final = """\
-        if self.end(Phase.RELEASED):
-            votes = yield from self._give_back()
-"""
-ENDS_LAST: Final = """\
+
+def losing_with_any_failure(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Lose the lease with any extension that failed."""
+
+    def extended(self: Lease, outcome: Outcome) -> EventKind | None:
+        told = real(self, outcome)
+        if self.held and not isinstance(outcome, Grant):
+            return EventKind.LOST if self.lose() else None
+        return told  # type: ignore[no-any-return]
+
+    return extended
+
+
+def forgetting_who_was_put_off(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Watch no lease any more that was looked at before there was something to do."""
+
+    def take(self: RenewalSchedule, now: float) -> tuple[list[Lease], list[Lease]]:
+        looked = [
+            (chunk, reference)
+            for chunk in self._chunks.values()
+            for reference, place in chunk.places.items()
+            if place[1] <= now
+        ]
+        over, due = real(self, now)
+        for chunk, reference in looked:
+            if reference() not in due:
+                chunk.places.pop(reference, None)
+        return over, due
+
+    return take
+
+
+def adding_silently(real: Callable[..., float]) -> Callable[..., float]:
+    """Add a lease, and do not note its time."""
+
+    def add(self: RenewalSchedule, lease: Lease) -> float:
+        with mock.patch.object(Chunk, "note"):
+            return real(self, lease)
+
+    return add
+
+
+def looking_at_the_first_deadline(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Take the deadline of the grant for that of the lease."""
+
+    def look(self: RenewalSchedule, chunk: Chunk, now: float) -> Iterator[Found]:
+        for found in real(self, chunk, now):
+            grant = found.lease.grant
+            yield found._replace(deadline=grant.since + grant.ttl + self._grace)
+
+    return look
+
+
+def renewing_once(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a lease that was renewed no next turn."""
+
+    def renewed(self: Lease, outcome: Outcome, asked: float) -> EventKind | None:
+        told: EventKind | None = real(self, outcome, asked)
+        if isinstance(outcome, Grant):
+            self._renew_at = math.inf
+        return told
+
+    return renewed
+
+
+def unwatched_while_renewed(real: Callable[..., Place]) -> Callable[..., Place]:
+    """Give a lease that is being renewed no time."""
+
+    def place(self: RenewalSchedule, lease: Lease, *, renews: bool = True) -> Place:
+        if renews or math.isinf(lease.renew_at):
+            return real(self, lease, renews=renews)
+        return math.inf, math.inf, False, None
+
+    return place
+
+
+def ending_last(real: Callable[..., Steps[None]]) -> Callable[..., Steps[None]]:
+    """End the lease when its release is answered."""
+
+    def releasing(self: Lease) -> Steps[None]:
         if self.phase is Phase.HELD:
-            votes = yield from self._give_back()
+            yield from hold.release(self.backend.policy, self.freed)
             self.end(Phase.RELEASED)
-"""
+        else:
+            yield from real(self)
+
+    return releasing
+
 
 RENEWAL: Final = (
     mutant(
@@ -27,79 +112,64 @@ RENEWAL: Final = (
         "A renewal that failed ends the lease.",
         "cut",
         10,
-        (Lease, "extended", "denied and self.lose()", "self.lose()"),
+        (Lease, "extended", losing_with_any_failure),
     ),
     mutant(
         "minority-is-lost",
         "One node's denial ends the lease.",
         "forgotten",
         10,
-        (leases, "majority_denies", ">= majority", ">= 1"),
+        (leases, "majority_denies", lambda real: lambda votes, _: real(votes, 1)),
     ),
     mutant(
         "forgets-deadlines",
         "A deadline that was put off once is watched no more.",
         "cut",
         10,
-        (
-            RenewalSchedule,
-            "take",
-            "each.chunk.put(each.lease, each.place)",
-            "each.chunk.places.pop(weakref.ref(each.lease))",
-        ),
+        (RenewalSchedule, "take", forgetting_who_was_put_off),
     ),
     mutant(
         "forgets-the-young",
         "Nobody wakes for a new lease.",
         "kept",
         10,
-        (RenewalSchedule, "add", "chunk.note(place)", "pass"),
+        (RenewalSchedule, "add", adding_silently),
     ),
     mutant(
         "trusts-the-first-deadline",
         "A loss is told at the first deadline, whatever was renewed since.",
         "kept",
         10,
-        (RenewalSchedule, "_look", "lease.grant.deadline", "lease.grant.since + lease.grant.ttl"),
-        (Lease, "run_out", "self.remaining() <= 0 and ", ""),
+        (RenewalSchedule, "_look", looking_at_the_first_deadline),
+        (Lease, "run_out", lambda _: lambda self: self.held and self.lose()),
     ),
     mutant(
         "renews-once",
         "What was renewed has no next turn.",
         "kept",
         10,
-        (Lease, "renewed", "asked + self.grant.ttl / RENEWALS", "math.inf"),
+        (Lease, "renewed", renewing_once),
     ),
     mutant(
         "waits-for-the-nodes",
         "The time of a lease that is being renewed is not watched.",
         "cut",
         10,
-        (
-            RenewalSchedule,
-            "take",
-            "self._place(each.lease, renews=False)",
-            "(math.inf, math.inf, False, None)",
-        ),
+        (RenewalSchedule, "_place", unwatched_while_renewed),
     ),
     mutant(
         "forgets-max-hold",
         "A lease is renewed although its `max_hold` is over.",
         "kept",
         20,
-        (
-            Lease,
-            "renew_at",
-            "self._renew_at < self.renew_until and ",
-            "",
-        ),
+        (Lease, "renew_at", lambda _: property(lambda self: self._renew_at)),
     ),
     mutant(
         "believes-while-releasing",
         "The holder believes until its release is answered.",
         "cut",
         80,
-        (Lease, "_releasing", ENDS_FIRST, ENDS_LAST),
+        (Lease, "_releasing", ending_last),
     ),
     mutant(
         "renewal-counts-from-the-answer",
@@ -131,6 +201,6 @@ RENEWAL: Final = (
         "A heal is not rolled back where the lease has ended meanwhile.",
         "cut-and-paused",
         1500,
-        (Lease, "has", "return self.remaining() > 0 and", "return True or"),
+        (Lease, "has", lambda _: lambda self, grant: True),
     ),
 )

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from django_redlock.core import acquire, hold
 from django_redlock.core import wait as waiting
+from django_redlock.core.protocol import LeaveQueue
 from django_redlock.nodes import memory
 from django_redlock.nodes.memory import NEXT, MemoryNode
 from django_redlock.nodes.queue import LocalQueue
 from tests.simulation import places
+from tests.simulation.world import Driven
 
 from . import nodes, rules
 from .edits import mutant
+
+
+def leaving_the_line_only(real: Callable[..., None]) -> Callable[..., None]:
+    """Leave the line of the process, and stay in the queue of the node."""
+
+    def leave(driven: Driven, effect: LeaveQueue) -> None:
+        driven.place = None
+        real(driven, effect)
+
+    return leave
+
 
 WAITING: Final = (
     mutant(
@@ -160,7 +174,7 @@ WAITING: Final = (
         "Who gives up does not leave the queue.",
         "queued-giving-up",
         10,
-        (places, "_leave", "_leave_node(driven, place, left)", 'left("")'),
+        (places, "_leave", leaving_the_line_only),
         real="tests/nodes/test_waiters.py::test_a_cancelled_waiter_gives_its_connection_back",
     ),
     mutant(
@@ -168,7 +182,11 @@ WAITING: Final = (
         "Who gives up closes its connection and does not look whether it was its turn.",
         "queued-giving-up",
         1200,
-        (places, "_leave_node", 'place.came.wakeup if place.came else ""', '""'),
+        (
+            places,
+            "_leave_node",
+            lambda real: lambda driven, place, then: real(driven, place, lambda _: then("")),
+        ),
         real="tests/nodes/test_waiters.py::test_a_word_that_came_before_we_left_is_taken_along",
     ),
     mutant(
@@ -176,6 +194,6 @@ WAITING: Final = (
         "Who leaves the line of its process does not call the next.",
         "queued",
         60,
-        (LocalQueue, "_remove", "self._call_first(queue)", "pass"),
+        (LocalQueue, "_call_first", lambda _: lambda self, queue: None),
     ),
 )
