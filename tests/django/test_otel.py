@@ -266,6 +266,7 @@ def sdk_for(*kinds: str) -> Iterator[Telemetry]:
 def test_nobody_listens_until_there_is_an_sdk(monkeypatch, kinds):
     """With the API alone an event is not even made; an SDK that comes later is found by a lock."""
     monkeypatch.setattr(events, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(events, "_look_at", 0.0)
     with redlock("name"):
         assert listening() == (False, False)
     with sdk_for(*kinds):
@@ -281,6 +282,7 @@ def test_nobody_listens_until_there_is_an_sdk(monkeypatch, kinds):
 def test_looking_for_an_sdk_harms_nobody(monkeypatch, caplog):
     """What cannot say whether there is one is logged, and the lock is had."""
     monkeypatch.setattr(events, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(events, "_look_at", 0.0)
     with monkeypatch.context() as patch:
         patch.setattr("opentelemetry.metrics.get_meter_provider", lambda: 1 / 0)
         with redlock("name") as lease:
@@ -295,6 +297,7 @@ def test_looking_for_an_sdk_harms_nobody(monkeypatch, caplog):
 def test_a_look_that_is_interrupted_is_made_again(monkeypatch):
     """Ctrl-C between finding an SDK and listening: the next lock listens, to all of it."""
     monkeypatch.setattr(events, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(events, "_look_at", 0.0)
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

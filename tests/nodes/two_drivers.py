@@ -17,8 +17,10 @@ import asyncio
 import json
 import logging
 import math
+import os
 import random
 import sys
+import traceback
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -174,7 +176,7 @@ def request_of(kind: str, nonce: str, name: str, policy: Policy, rng: random.Ran
         return undo_of(nonce, name, policy, rng, some)
     if kind == "grant":
         decided = quorum.counting(quorum.granted_or_not, most)
-        first = target.queue_place(size)
+        first = target.queue_nodes[0]
         return c.Acquire(nonce, decided, target, 1, 10**9, 30_000, "label", first=first)
     if kind == "mark":
         decided = quorum.counting(marked_or_not, most)
@@ -198,7 +200,7 @@ def undo_of(
     if rng.random() < 0.2:
         recorded = quorum.counting(recorded_or_not, policy.majority)
         return c.Complete(nonce, recorded, target, 9000, touched=touched, lasts=60.0)
-    to = rng.choice([policy.everyone(), some])
+    to = rng.choice([policy.everyone, some])
     return hold.undo(policy, target, nonce, to, touched=to & some if touched else None)
 
 
@@ -281,7 +283,7 @@ def play(seed: int, driver: type[Driver], folder: str) -> dict[str, Any]:
         if step.stop < math.inf:
             replies.sure.add(request.nonce)
         if request.command in UNDO:
-            to = policy.everyone() if request.to is None else request.to
+            to = policy.everyone if request.to is None else request.to
             undone[request.nonce] |= to if request.touched is None else request.touched
         try:
             callers.append(
@@ -353,4 +355,8 @@ def hastens(driver: LoopDriver, request: Request) -> Asked:
 VARIANTS: Final = {each.__name__: each for each in (overtakes, hastens)}
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
+    try:
+        main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
+    except Exception:  # noqa: BLE001 - printed
+        traceback.print_exc()
+        os._exit(1)  # in virtual time nothing ends that waits for a thread
