@@ -140,12 +140,12 @@ class ConnectionSet:
     def write(self, asking: Round) -> None:
         """Write the request to each connection."""
         packed, nonce = asking.packed, asking.nonce
-        size, prompt = len(packed), []
+        size, prompt, extends = len(packed), [], asking.command is EXTEND
         head = packed[: -len(NO_EPOCH)] if asking.command is GRANT else b""
         for place, connection, send, epoch in self._in_order(asking.request.first):
             owed = connection.owed
-            if not owed or (len(owed) == 1 and owed[0].nonce == nonce):
-                prompt.append(place)
+            if not owed or extends or (len(owed) == 1 and owed[0].nonce == nonce):
+                prompt.append(place)  # an extension waits for each that may say that names are free
             owed.append(asking)  # first: a reply to what was not noted would count for another
             connection.backlog += size
             data = head + epoch if head else packed

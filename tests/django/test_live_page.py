@@ -12,7 +12,7 @@ from django_redlock.admin import LockKeyAdmin
 from tests.support.waiting import eventually
 
 from .test_admin import PAGE
-from .test_browser import DESK, PHONE, Visitor, elsewhere, visit  # noqa: F401 - a fixture
+from .test_browser import DESK, PHONE, Visitor, elsewhere, nodes_of_the_page, visit  # noqa: F401
 
 if TYPE_CHECKING:
     from playwright.sync_api import Request

@@ -41,16 +41,16 @@ def same(what: str, threads: list[Any], loops: list[Any]) -> bool:
 
 
 def _same_votes(thread: Any, task: Any) -> bool:
-    """Whether the votes of a request are the same, but for how long an undo waits.
+    """Whether the votes of a request are the same, but for how long it waits when it is decided.
 
     Threads and tasks call other nodes prompt, and a task begins to wait before a node is connected.
     Behind late replies a task waits for as long as a node goes on replying; a thread does not.
     """
     if isinstance(thread, str) or isinstance(task, str):
         return bool(thread == task)
-    (behind, undoes, *votes), (_, _, *others) = thread, task
+    (behind, lingers, *votes), (_, _, *others) = thread, task
     return behind or all(
-        one == other or (undoes and "not_waited_for" in (*one, *other))
+        one == other or (lingers and "not_waited_for" in (*one, *other))
         for one, other in zip(votes, others, strict=True)
     )
 

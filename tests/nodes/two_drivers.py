@@ -5,7 +5,7 @@
 One line of JSON for each seed, with by each driver:
 
 * the votes of each request, after whether it undoes a grant to which replies may be late, and
-  whether it undoes anything;
+  whether it waits a moment for more when it is decided;
 * which requests each node received, however often: a thread that was interrupted sends an undo more
   than once, which does no harm;
 * which nonces each node has in the end that were to be undone there.
@@ -36,7 +36,7 @@ from django_redlock.core import commands as c  # noqa: E402 - not before the tim
 from django_redlock.core import hold, quorum  # noqa: E402 - as above
 from django_redlock.core.completion import marked_or_not, recorded_or_not  # noqa: E402 - as above
 from django_redlock.core.policy import Policy  # noqa: E402 - as above
-from django_redlock.core.protocol import UNDO, Request, Vote  # noqa: E402 - as above
+from django_redlock.core.protocol import UNDO, Command, Request, Vote  # noqa: E402 - as above
 from django_redlock.nodes import scripts  # noqa: E402 - as above
 from django_redlock.nodes.address import from_url  # noqa: E402 - as above
 from django_redlock.nodes.group import NodeGroup  # noqa: E402 - as above
@@ -45,6 +45,7 @@ from tests.nodes.odd_node import ERRORS, RAW, bulk  # noqa: E402 - as above
 Asked: TypeAlias = "asyncio.Future[list[Vote]]"
 
 TIMEOUT: Final = 1.0
+LINGERING: Final = UNDO | {Command.EXTEND}
 REST: Final = 9.0  # seconds between two requests, after which no reply is late
 DONE: Final = {
     "release": b"FREED",
@@ -183,7 +184,9 @@ def request_of(kind: str, nonce: str, name: str, policy: Policy, rng: random.Ran
         return c.Mark(nonce, decided, "m", "m:t", (), ttl=9000, task="t", task_id="1")
     if kind == "extend":
         leases = [c.Extension(nonce, policy.target([each]), 9000) for each in "abc"]
-        return c.Extend(nonce, quorum.all_heard, leases[: rng.choice([1, 3])])
+        decided = quorum.counting(quorum.kept_or_not, policy.majority)
+        some_of = leases[: rng.choice([1, 3])]
+        return c.Extend(nonce, decided, some_of, worth=quorum.some_unheard)
     if kind == "raise":
         return c.Raise(nonce, quorum.all_heard, target, 9, to=some, each=dict.fromkeys(some, 5))
     return c.Look(nonce, quorum.all_heard, target, 0, 500, to=some)
@@ -287,7 +290,7 @@ def play(seed: int, driver: type[Driver], folder: str) -> dict[str, Any]:
             undone[request.nonce] |= to if request.touched is None else request.touched
         try:
             callers.append(
-                [behind, request.command in UNDO, *[seen(vote) for vote in asking.ask(step)]]
+                [behind, request.command in LINGERING, *[seen(vote) for vote in asking.ask(step)]]
             )
         except Interruption:
             callers.append("interrupted")
