@@ -579,7 +579,7 @@ class Batch:
         while self.rounds:
             asking = self.rounds[0]
             try:
-                if not asking.gone:
+                if asking.is_open:
                     Batch(self._connections, asking.start, self._loop).ask(asking)
             except BaseException:
                 self.rounds.pop(0)
@@ -660,13 +660,13 @@ class Batch:
         What is over by now is asked no more; but undoing is never over.
         """
         asking.coming -= {place}
-        if not asking.gone or asking.undoing:
+        if asking.is_open or asking.undoing:
             if connection is None:
                 asking.unreachable(place)
             else:
                 asking.votes[place] = None
                 self._put(asking, {place: connection}, time.monotonic())
-        if not asking.gone:
+        if asking.is_open:
             self.follow(asking, asking.verdict())
 
     # -- hearing --------------------------------------------------------------------------------
@@ -696,7 +696,7 @@ class Batch:
     def _tidy(self) -> None:
         """Forget the rounds that nobody waits for."""
         if not self._unwritten:
-            self.rounds = [each for each in self.rounds if not each.gone]
+            self.rounds = [each for each in self.rounds if each.is_open]
             self._open = len(self.rounds)
             if not self.rounds:
                 cancel(self._timer)
@@ -720,7 +720,7 @@ class Batch:
         silence: dict[Connection, float] = {}
         due = math.inf
         for asking in tuple(self.rounds):
-            if not asking.gone:
+            if asking.is_open:
                 due = min(due, self._look(asking, now, silence))
         self._tidy()
         if self.rounds:
@@ -736,7 +736,7 @@ class Batch:
             left = 0.0
             if now < asking.start + PATIENCE * timeout + self._late:
                 left = max(self._handshake_left(asking), self._reply_left(asking, now, silence))
-            if asking.gone:  # ended by what was read
+            if not asking.is_open:  # ended by what was read
                 return math.inf
             if left > 0:
                 return now + left

@@ -161,6 +161,11 @@ class Round(OnWire):
     def gone(self) -> bool:  # type: ignore[override] # as above
         return self.over or (self.answered is not None and self.answered.done())
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a task waits for the votes."""
+        return self.answered is not None and not self.answered.done()
+
     def vote_in(self, label: str, reply: object) -> Vote | None:
         return replies.vote(self.request, label, self.nonce, reply)
 
@@ -295,6 +300,7 @@ class Round(OnWire):
             return
         if self.answered is not None and self.answered.done():
             self.forget()
+            self.answered = None
             return
         self.votes[place] = vote
         self.unheard.pop(place, None)
@@ -393,9 +399,9 @@ class Round(OnWire):
         self.lingering = False
 
     def forget(self) -> None:
-        """Refer to no connection or caller any more, so that no cycle is left as garbage."""
+        """Refer to no connection or batch any more, so that no cycle is left as garbage."""
         self.unheard.clear()
-        self.over, self.follow, self.answered = True, None, None
+        self.over, self.follow = True, None
 
     def result(self) -> list[Vote]:
         """Return the votes, with an unknown one for each node that was not heard."""
@@ -413,11 +419,11 @@ class Round(OnWire):
         return list(self.votes)  # type: ignore[arg-type] # none is None
 
     def end(self) -> None:
-        """Give a task's future the votes."""
-        answered = self.answered
+        """Give a task's future the votes; what still refers to the round keeps no event loop."""
         votes = self.result()
-        if answered is not None and not answered.done():
-            answered.set_result(votes)
+        if self.answered is not None and not self.answered.done():
+            self.answered.set_result(votes)
+        self.answered = None  # last: after an interruption before that the timer ends it once more
 
 
 @functools.cache

@@ -73,9 +73,9 @@ BROKEN = """
 from django_redlock.nodes.loops import Batch, cancel
 from django_redlock.nodes.round import Round
 def forget(self):
-    self.over, self.answered = True, None
+    self.over = True
 def tidy(self):
-    if all(each.gone for each in self.rounds):
+    if not any(each.is_open for each in self.rounds):
         cancel(self._timer)
 Round.forget, Batch._tidy = forget, tidy
 """
