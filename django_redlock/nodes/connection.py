@@ -113,12 +113,8 @@ class SentAgain(OnWire):
     """
 
     def __init__(self, first: OnWire, packed: bytes, since: float, *, mute: bool = False) -> None:
-        self.command, self.nonce, self.count, self.until = (
-            first.command,
-            first.nonce,
-            first.count,
-            first.until,
-        )
+        self.command, self.nonce = first.command, first.nonce
+        self.count, self.until = first.count, first.until
         self.packed, self.since = packed, since
         self._first, self._mute = first, mute
 

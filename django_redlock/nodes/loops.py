@@ -34,7 +34,7 @@ from django_redlock.core.reasons import ReasonCode, because
 from .background import Listening, PerLoop
 from .connection import close_as_silent, parts, silence
 from .faults import GUARD_OVER, INTERRUPTED, TAKES_NO_MORE, no_answer
-from .node import Undo
+from .node import SentUndo, Undo
 from .round import OVER, PATIENCE, Round
 
 if TYPE_CHECKING:
@@ -628,7 +628,7 @@ class Batch:
                 other = node.elsewhere(nonce, own)
             if other is not None:
                 usable.pop(place, None)
-                again = node.undos.again(Undo(asking.request, asking.start), time.monotonic())
+                again = SentUndo(Undo(asking.request, asking.start), node, time.monotonic())
                 if not other.send(again) and not other.fault:
                     asking.keep(place)
                 asking.lose(place, because(ReasonCode.GRANT_UNANSWERED), sent=True)

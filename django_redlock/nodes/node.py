@@ -436,7 +436,7 @@ class Node:
         nonce = undo.request.nonce
         connection = self.unanswered.pop(nonce, None)
         if connection is not None and not connection.fault and _owes(connection, nonce):
-            sent = connection.send(self.undos.again(undo, time.monotonic()))
+            sent = connection.send(SentUndo(undo, self, time.monotonic()))
             if connection.spoiled:
                 connection.close(INTERRUPTED)
             elif sent:
@@ -656,11 +656,8 @@ class SentUndo(OnWire):
 
     def __init__(self, undo: Undo, node: Node, now: float) -> None:
         request = undo.request.later(now - undo.start)
-        self.command, self.nonce, self.count = (
-            request.command,
-            request.nonce.encode(),
-            request.count,
-        )
+        self.command, self.count = request.command, request.count
+        self.nonce = request.nonce.encode()
         self.since, self.until, self.packed = now, undo.until, pack(request, 0)
         self._undo, self._node, self._request = undo, node, request
 
@@ -709,10 +706,6 @@ class UndoQueue:
                         extra={"redlock_node": self._node.label},
                     )
 
-    def again(self, undo: Undo, now: float) -> SentUndo:
-        """Return what is sent of an undo now."""
-        return SentUndo(undo, self._node, now)
-
     def send(self, put: Callable[[OnWire], bool], now: float, *, most: float = math.inf) -> None:
         """Send what a connection takes; the rest is kept for the next one.
 
@@ -724,7 +717,7 @@ class UndoQueue:
         """
         while most > 0 and now >= self._from and (undo := self._oldest()) is not None:
             if now < undo.until:
-                owed = self.again(undo, now)
+                owed = SentUndo(undo, self._node, now)
                 if not put(owed):
                     return
                 most -= len(owed.packed)

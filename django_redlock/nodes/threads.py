@@ -251,7 +251,7 @@ class PollDriver:
         """Write the request to every connection at once; nothing waits between two of them."""
         asking, now = self.asking, time.monotonic()
         votes, connections = asking.votes, self.mine
-        heals = asking.request.command is Command.HEAL
+        heals = asking.command is Command.HEAL
         if self.shared:
             connections = {**self.mine, **self.shared}
         asking.prompt = asking.prompt or ()
@@ -339,14 +339,8 @@ class PollDriver:
         if fileno in self._unsent and not (connection.unsent or connection.fault):
             self._unsent.discard(fileno)
             self.poll.modify(fileno, select.POLLIN)
-        self._noted(place)
-
-    def _noted(self, place: int) -> None:
-        """Look what has become of a connection that was read."""
-        if self.mine[place].fault:
+        if connection.fault:
             self._drop(place)
-        if self.asking.votes[place] is not None:
-            self.asking.unheard.pop(place, None)
 
     # -- afterwards -----------------------------------------------------------------------------
 
@@ -376,7 +370,7 @@ class PollDriver:
             self.mine = {}
             return
         now, asking = time.monotonic(), self.asking
-        takes, nonce = asking.request.command in TAKING, asking.request.nonce
+        takes, nonce = asking.command in TAKING, asking.request.nonce
         while self.mine:
             place, connection = self.mine.popitem()
             behind = takes or (self._spoiled and asking.is_unanswered(place))
