@@ -128,4 +128,4 @@ $(VENV)/.has-%: pyproject.toml | $(VENV)/.created
 	$(call check-python,$(BIN)/python,make clean && )
 	@echo "Installing django-redlock and what '$*' needs into $(VENV). That takes about a minute ..."
 	$(BIN)/python -m pip install --disable-pip-version-check -e '.[$*]'
-	@touch $@
+	@touch $@ $(if $(filter dev,$*),$(VENV)/.has-demo) # "dev" includes "demo"

@@ -62,6 +62,12 @@ class Visitor:
         self.page.fill("#id_password", "sesame")
         self.page.click("[type=submit]")
         self.page.wait_for_selector("text=healthy (5 of 5 nodes vote")
+        self.page.wait_for_load_state()
+
+    def follow(self, selector: str) -> None:
+        """Click on what leads to a page; wait until its scripts have run: one opens the sidebar."""
+        with self.page.expect_navigation():
+            self.page.click(selector)
 
     def names(self) -> list[str]:
         """The locks on the page."""
@@ -138,7 +144,7 @@ def test_a_lock_counts_down_and_disappears(visit, monkeypatch):
         release()
         assert visitor.names() == ["invoice:42"]
         assert page.evaluate("window.notReloaded")
-        page.click("text=Look again")
+        visitor.follow("text=Look again")
         page.wait_for_selector("text=No lock is held.")
         assert visitor.names() == []
 
@@ -155,7 +161,7 @@ def test_without_javascript(visit):
         assert visitor.seconds() == before
         assert not visitor.page.locator("[data-redlock-pause]").is_visible()
         release()
-        visitor.page.click("text=Look again")
+        visitor.follow("text=Look again")
         visitor.page.wait_for_selector("text=No lock is held.")
 
 
@@ -168,7 +174,7 @@ def test_hostile_names(visit):
     assert sorted(visitor.names()) == sorted(shown)
     for name in HOSTILE:
         visitor.page.fill("#searchbar", name)
-        visitor.page.click("#toolbar [type=submit]")
+        visitor.follow("#toolbar [type=submit]")
         found = sum(name in each for each in HOSTILE)  # a part of a name is found, too
         visitor.page.wait_for_selector(f"text={found} found")
         assert len(visitor.names()) == found
@@ -195,7 +201,7 @@ def test_light_and_dark_wide_and_narrow(visit, tmp_path: Path, size, scheme):
     with elsewhere("invoice:42", ttl=30):
         visitor = visit(size, color_scheme=scheme)
         page = visitor.page
-        page.click("text=finished, too")
+        visitor.follow("text=finished, too")
         sidebar = page.locator("#nav-sidebar").bounding_box()
         assert (sidebar is not None and sidebar["x"] >= 0) == (size != PHONE)
         page.screenshot(path=tmp_path / f"locks-{scheme}-{size[0]}.png", full_page=True)

@@ -26,6 +26,7 @@ from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.threads import PollDriver
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import group_of, idle, template, unguarded
+from tests.support.replays import note_broken
 
 ROOT = Path(__file__).parents[2]
 NODE_TIMEOUT = 0.2
@@ -196,6 +197,7 @@ def test_who_is_connected_late_is_asked_where_another_is_silent(three, halting):
 
 def test_who_asks_no_further_node_is_refused(three, halting, monkeypatch):
     """The check can fail."""
+    note_broken("more")  # a busy machine may pause node 1 when it has voted
     monkeypatch.setattr(PollDriver, "more", lambda _: False)
     redlock = halting()
     try:
