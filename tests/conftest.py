@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from django_redlock.leases import context
+from django_redlock.leases.renewal import watchdog
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.testing.plugin import lent
 from django_redlock.views import lock as views_lock
@@ -52,8 +53,17 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def no_leases() -> None:
-    """A test begins without a lease: one of an earlier test may await the garbage collector."""
+    """A test begins without a lease: one of an earlier test may await the garbage collector.
+
+    Nor is it told of one that was torn there, which the log tells at its deadline.
+    """
     context._stack.set(())
+    for schedule in (watchdog._own, watchdog._of_loops):
+        for chunk in list(schedule._chunks.values()):
+            for reference in list(chunk.places):
+                lease = reference()
+                if lease is not None and lease.torn:
+                    lease.tell_once()
 
 
 @pytest.fixture(autouse=True)
