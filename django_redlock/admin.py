@@ -32,6 +32,7 @@ from .backend import Backend
 from .core.names import check_names
 from .core.reasons import describe, printable
 from .inspection import LIMIT, Report, Task, list_tasks, patterns, rows, survey
+from .inspection.survey import oldest_first
 from .models import LockKey
 
 if TYPE_CHECKING:
@@ -40,6 +41,14 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 SAFE: Final = ("GET", "HEAD")
+AGES: Final = {
+    "": "any time",
+    "0": "any time, oldest first",
+    "60": "a minute",
+    "600": "10 minutes",
+    "3600": "an hour",
+    "86400": "a day",
+}
 REFRESH: Final = 3  # seconds after which the page's script asks for it again
 
 
@@ -107,6 +116,7 @@ class PageQuery(NamedTuple):
     p: str = ""
     t: str = ""
     finished: str = ""
+    older: str = ""
 
     @classmethod
     def of(cls, request: HttpRequest) -> PageQuery:
@@ -141,6 +151,10 @@ def look(asked: PageQuery, per_page: int) -> dict[str, Any]:
         "now": timezone.now(),
         "refresh": REFRESH,
         "everything": asked.link(q="", p="", t=""),
+        "ages": [
+            {"text": text, "link": asked.link(older=value, p=""), "chosen": asked.older == value}
+            for value, text in AGES.items()
+        ],
         "finished_on": asked.link(finished="on", t=""),
         "finished_off": asked.link(finished="", t=""),
         "reload": asked.link(),
@@ -168,6 +182,8 @@ def look(asked: PageQuery, per_page: int) -> dict[str, Any]:
         locks = [lock for lock in searched.locks if lock.on]
         context |= {"beyond": searched.beyond, "unsearched": searched.unsearched}
         context["refused"] = search.refused
+    if asked.older in AGES and asked.older:
+        locks = oldest_first(locks, float(asked.older))
     tasks = list_tasks(
         backend,
         found.heard,

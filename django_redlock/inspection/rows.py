@@ -104,7 +104,7 @@ STATUS_COLUMNS: Final = ("node", "state", "version", "uptime", "role", "round_tr
 CHECK_COLUMNS: Final = (
     *("node", "is", "version", "role", "round_trip", "clock", "full_memory", "keeps", "rights"),
 )
-LOCK_COLUMNS: Final = ("lock", "holder", "on", "seconds_left", "is")
+LOCK_COLUMNS: Final = ("lock", "holder", "held_for", "on", "seconds_left", "is")
 TASK_COLUMNS: Final = ("task", "locks", "id", "on", "seconds_left", "is")
 
 
@@ -156,6 +156,8 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> dict[str
             for each in owners
         ],
         "fence": "" if lock.fence is None else str(lock.fence),
+        "held_for": "" if lock.age is None else age(lock.age),
+        "since": lock.since if lock.age is not None else None,
         "is": lock.kind.value,
         "is_mood": MOODS[lock.kind],
         **_left(lock),
@@ -341,6 +343,7 @@ def _lock_values(lock: HeldLock, nodes: Sequence[NodeReport]) -> dict[str, Any]:
         "kind": lock.kind.value,
         "holder": lock.holder,
         "fence": lock.fence,
+        "since": lock.since.isoformat() if lock.age is not None and lock.since else None,
         **_left_values(lock),
         "cells": [
             {

@@ -31,6 +31,7 @@ from django_redlock.core.commands import (
     seconds_left,
 )
 from django_redlock.core.names import check_names
+from django_redlock.core.policy import check_seconds
 from django_redlock.core.protocol import Answer, Request, Steps, Vote
 from django_redlock.core.quorum import all_heard, majority_of
 from django_redlock.core.reasons import Reason, ReasonCode, action, because, is_silent
@@ -168,6 +169,22 @@ class HeldLock(NamedTuple):
         numbers = [cell.number for cell in self.own if cell.number is not None]
         lowest = min(numbers, default=MOST_NUMBER)
         return EPOCH + timedelta(microseconds=lowest) if lowest < MOST_NUMBER else None
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the holder asked for the name; None if it has none, or another client has.
+
+        Both clocks are set by people, that of the holder's machine and ours, so it is to be shown.
+        """
+        if self.kind is not LockStatus.HELD or self.since is None:
+            return None
+        return max(0.0, (datetime.now(UTC) - self.since).total_seconds())
+
+
+def oldest_first(locks: Iterable[HeldLock], older_than: float = 0.0) -> list[HeldLock]:
+    """Return the locks that are held for so many seconds, the oldest first."""
+    ages = [(age, lock) for lock in locks if (age := lock.age) is not None and age >= older_than]
+    return [lock for _, lock in sorted(ages, key=lambda pair: -pair[0])]
 
 
 def judge(
@@ -494,13 +511,22 @@ class Wanted:
 
     Args:
         finished: whether finished tasks are asked for as well.
+        older_than: seconds; only locks that are held for so long, the oldest first. None: all.
 
     Raises:
-        ValueError: a text is too long.
+        ValueError: a text is too long, or the seconds are negative.
     """
 
-    def __init__(self, texts: Sequence[str] = (), *, finished: bool = False) -> None:
-        self.finished = finished
+    def __init__(
+        self,
+        texts: Sequence[str] = (),
+        *,
+        finished: bool = False,
+        older_than: float | None = None,
+    ) -> None:
+        if older_than is not None:
+            check_seconds("--older-than", older_than, zero=True)
+        self.finished, self.older_than = finished, older_than
         self.texts: list[Parsed] = [parse(text) for text in texts]
         self.patterns = [each for each in self.texts if each.is_pattern]
 
@@ -523,6 +549,8 @@ class Wanted:
         shown_free = {each.name for each in self.texts if not each.is_pattern}
         shown_free -= {text for task in tasks.tasks for text in (task.task, task.task_id)}
         locks = [lock for lock in found.locks if lock.on or lock.name in shown_free]
+        if self.older_than is not None:
+            locks = oldest_first(locks, self.older_than)
         return replace(found, locks=tuple(locks), tasks=tasks)
 
     def unmet(self, found: Report) -> Iterator[str]:
@@ -530,6 +558,10 @@ class Wanted:
 
         A name that is free has a row.
         """
+        if self.older_than is not None:
+            if not found.locks:
+                yield f"No lock is held for {self.older_than:g} s or longer."
+            return
         if not (self.texts or found.locks):
             yield "No lock is held."
         names = [lock.name for lock in found.locks]

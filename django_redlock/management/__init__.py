@@ -1,1 +1,66 @@
-"""Where Django looks for commands."""
+"""The management commands of the package, and a mixin that locks those of a project."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
+
+from django_redlock import redlock
+from django_redlock.core.errors import LeaseLost, LockTaken, NodesUnavailable
+from django_redlock.leases.lease import Lease
+
+__all__ = ["LockedCommand"]
+UNKNOWN, LOST = 69, 70  # EX_UNAVAILABLE and EX_SOFTWARE of sysexits.h, as in redlock_run
+
+
+class LockedCommand(BaseCommand):
+    """A management command that runs on one server at a time.
+
+    Where it runs already, it prints one line and exits with 0: to cron that is no failure.
+
+        class Command(LockedCommand):
+            lock_name = "import:{source}"
+            lock_options = {"max_hold": 3600}
+
+    Attributes:
+        lock_name: the name to lock; fields are filled from the options of the command. None:
+            ``command:`` and the name of the module.
+        lock_alias: the alias whose nodes decide.
+        lock_options: options of the lock; see ``LockTemplate.__call__``.
+        lease: the lease, while the command runs: write ``self.lease.fence`` with your data, and
+            call ``self.lease.ensure()`` before each step that must not be done twice.
+    """
+
+    lock_name: str | None = None
+    lock_alias: str = "default"
+    lock_options: ClassVar[dict[str, Any]] = {}
+    lease: Lease
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        """Run the command under its lock; nothing of it, its checks included, runs without.
+
+        Raises:
+            CommandError: no majority of the nodes could be asked (exit status 69), or the lease
+                was lost while the command ran (70).
+        """
+        name = self.lock_name or f"command:{type(self).__module__.rpartition('.')[2]}"
+        template = redlock.using(self.lock_alias, on_lost="raise")
+        lock, began = template(name, **self.lock_options).filled(options), False
+        try:
+            with lock as self.lease:
+                began = True
+                return super().execute(*args, **options)
+        except LockTaken as error:
+            if began:  # another lock, which the command takes itself
+                raise
+            # As ``execute`` does it, which was not called.
+            out = OutputWrapper(given) if (given := options.get("stdout")) else self.stdout
+            out.write(f"{error}: nothing is done here")
+            return None
+        except NodesUnavailable as error:
+            if began:
+                raise
+            raise CommandError(str(error), returncode=UNKNOWN) from error
+        except LeaseLost as error:
+            raise CommandError(str(error), returncode=LOST) from error

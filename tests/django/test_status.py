@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -49,10 +50,11 @@ def test_a_held_lock(memory):
     with redlock("invoice:42", ttl=30):
         _, out = status()
     (line,) = [line for line in out.splitlines() if line.startswith("invoice:42")]
-    name, holder, on, left, kind = words(line)
+    name, holder, held_for, on, left, kind = words(line)
     assert (name, on, kind) == ("invoice:42", "5 of 5", "held")
     assert holder.endswith(f":{os.getpid()}")
     assert left == "30.0"
+    assert held_for.endswith(" s")
 
 
 def test_partial_and_split(memory):
@@ -64,8 +66,8 @@ def test_partial_and_split(memory):
     _, out = status()
     lines = [words(line) for line in out.splitlines()]
     partial, split = (next(line for line in lines if line[0] == name) for name in "ps")
-    assert [partial[i] for i in (1, 2, 4)] == ["web-1", "2 of 5", "partial"]
-    assert [split[i] for i in (1, 2, 4)] == [
+    assert [partial[i] for i in (1, 3, 5)] == ["web-1", "2 of 5", "partial"]
+    assert [split[i] for i in (1, 3, 5)] == [
         "web-1 on 2, web-2 on 2, another client on 1",
         "2 of 5",
         "split",
@@ -79,7 +81,7 @@ def test_names_as_arguments(memory):
     assert code == 0
     lines = [words(line) for line in out.splitlines()]
     assert [line[-1] for line in lines if line[0] == "held"] == ["held"]
-    assert ["nobody", "-", "0 of 5", "-", "free"] in lines
+    assert ["nobody", "-", "-", "0 of 5", "-", "free"] in lines
     assert "other" not in out
 
 
@@ -228,6 +230,27 @@ def test_limit(memory):
         assert "More locks" not in out
 
 
+def test_locks_that_are_held_for_long(memory):
+    """--older-than shows them, the oldest first; what nobody holds is none of them."""
+    now = int(time.time() * 1e6)
+    for name, seconds in {"a": 90, "b": 5000, "c": 30}.items():
+        put(memory, name, f"{A}:{now - seconds * 1_000_000}:web-1", *range(5))
+    put(memory, "partial", f"{A}:123:web-1", 0, 1)
+    put(memory, "another", "no fence", *range(5))
+    assert locks(status("--older-than", "0")[1]) == ["b", "a", "c"]
+    _, out = status("--older-than", "60")
+    assert locks(out) == ["b", "a"]
+    assert re.search(r"b +web-1 +1 h 23 min +5 of 5", out)
+    assert "No lock is held for 6000 s or longer." in status("--older-than", "6000")[1]
+    (found,) = json.loads(status("--older-than", "4000", "--json")[1])["aliases"].values()
+    (lock,) = found["locks"]
+    assert time.time() - datetime.fromisoformat(lock["since"]).timestamp() == pytest.approx(
+        5000, abs=60
+    )
+    with pytest.raises(CommandError, match="--older-than"):
+        status("--older-than", "-1")
+
+
 def test_json(memory):
     """--json prints one document whose keys are those of the documentation."""
     stop_clocks(memory)
@@ -271,6 +294,7 @@ def test_json(memory):
         "kind": "held",
         "holder": "web-1",
         "fence": 123,
+        "since": "1970-01-01T00:00:00.000123+00:00",
         "on": 3,
         "of": 5,
     }

@@ -10,6 +10,7 @@ import io
 import json
 import re
 import shlex
+import time
 import tomllib
 from collections import defaultdict
 from contextlib import closing, suppress
@@ -74,6 +75,9 @@ RUN_BY: dict[str, dict[str, str]] = {
         "python": "tests/docs/test_operate_page.py"
         "::test_another_prefix_excludes_nobody_and_both_locks_do"
     },
+    "docs/how-to/one-server.md": {
+        "python": f"{HERE}::test_the_command_of_the_page_runs_under_its_lock"
+    },
     "docs/how-to/other-clients.md": {
         "python": "tests/interop/test_other_clients_page.py::test_an_example_of_the_page",
         "js": "tests/interop/test_other_clients_page.py::test_an_example_of_the_page",
@@ -81,7 +85,8 @@ RUN_BY: dict[str, dict[str, str]] = {
     },
     "docs/how-to/recipes.md": {"python": "tests/docs/test_recipes_page.py::test_the_recipes_run"},
     "docs/how-to/status.md": {
-        "text": f"{HERE}::test_the_tables_of_the_status_page_are_what_is_printed"
+        "python": f"{HERE}::test_the_view_for_a_load_balancer",
+        "text": f"{HERE}::test_the_tables_of_the_status_page_are_what_is_printed",
     },
     "docs/how-to/testing.md": {
         "python": "tests/docs/test_testing_page.py::test_the_tests_of_the_page_pass",
@@ -124,6 +129,7 @@ RUN_BY: dict[str, dict[str, str]] = {
 NOT_RUN = {  # (page, language): why
     ("docs/how-to/deployment.md", "text"): "five nodes with faults; test_check.py makes each fault",
     ("docs/explanation/redlock.md", "text"): "a drawing of counters",
+    ("docs/how-to/one-server.md", "text"): "a line of a crontab",
 }
 
 
@@ -197,6 +203,8 @@ def _wrong_for_django(words: list[str]) -> str:
     if not words or words[0] not in get_commands():
         return "" if not words or words[0] in {"check", "shell"} else f"no command {words[0]}"
     app = get_commands()[words[0]]
+    if "--" in words:
+        words = words[: words.index("--")]  # what follows is a command of its own
     command = app if isinstance(app, BaseCommand) else load_command_class(app, words[0])
     try:
         command.create_parser("manage.py", words[0]).parse_args(words[1:])
@@ -263,6 +271,33 @@ def test_the_answers_of_the_views_page_are_given(memory):
     assert f"<h1>{heading}</h1>" in answer.content.decode()
 
 
+def test_the_command_of_the_page_runs_under_its_lock(memory):
+    """Its name is filled in; where it runs already it says so."""
+    (text,) = texts(ROOT / "docs/how-to/one-server.md", "python")
+    names: dict[str, Any] = {"__name__": "shop.management.commands.nightly"}
+    exec(text, names)  # noqa: S102 - our own page
+    said = []
+    for _ in range(2):  # min_hold keeps the name taken
+        out = io.StringIO()
+        call_command(names["Command"](), "north", stdout=out, skip_checks=True)
+        said.append(out.getvalue())
+    assert re.match(r"north: step 0, fence \d+\n", said[0])
+    assert said[1].startswith("'nightly:north': ")
+
+
+def test_the_view_for_a_load_balancer(memory):
+    """200 while locks can be taken, 503 when none can."""
+    (text,) = texts(STATUS, "python")
+    names: dict[str, Any] = {}
+    exec(text, names)  # noqa: S102 - our own page
+    answers = []
+    for down in (set(), {0, 1}, {0, 1, 2}):
+        memory.down = down
+        answers.append(names["healthz"](RequestFactory().get("/healthz")))
+    assert [each.status_code for each in answers] == [200, 200, 503]
+    assert json.loads(answers[1].content) == {"locks": "degraded"}
+
+
 def test_the_toml_of_the_pages_is_read():
     """It is TOML, and asks pytest for fixtures that the plugin has."""
     (shown,) = [
@@ -292,7 +327,8 @@ def test_the_tables_of_the_status_page_are_what_is_printed(memory):
     first, second, _ = [
         each.text for each in blocks(STATUS, nested=True) if each.language == "text"
     ]
-    put(memory, "invoice:42", f"{A}:1:web-1:2114", *range(5), seconds=29)
+    some_minutes_ago = int((time.time() - 12 * 60) * 1e6)
+    put(memory, "invoice:42", f"{A}:{some_minutes_ago}:web-1:2114", *range(5), seconds=29)
     put(memory, "import:7", f"{A}:1:worker-1:640", 0, 1)
     put(memory, "stock:A-113", f"{A}:1:web-1:2114", 0, 1)
     put(memory, "report:2026-03", "rest::worker-2:871", *range(5))

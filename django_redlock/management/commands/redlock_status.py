@@ -39,7 +39,12 @@ class Command(NodesCommand):
             help="show at most N locks and N tasks of each alias, besides locks that are named "
             "(default: %(default)s)",
         )
-
+        parser.add_argument(
+            "--older-than",
+            type=float,
+            metavar="SECONDS",
+            help="show only locks that are held for so long, the oldest first",
+        )
         parser.add_argument(
             "--finished",
             action="store_true",
@@ -50,7 +55,8 @@ class Command(NodesCommand):
         """Survey the aliases, print them, and exit with the status of the worst."""
         backends = self.backends(options["aliases"])
         try:
-            wanted = Wanted(options["names"], finished=options["finished"])
+            names, finished = options["names"], options["finished"]
+            wanted = Wanted(names, finished=finished, older_than=options["older_than"])
             found = [wanted.survey(backend, options["limit"]) for backend in backends]
         except ValueError as error:
             raise CommandError(str(error)) from None

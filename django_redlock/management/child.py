@@ -1,0 +1,172 @@
+"""A command that runs only while a lease lasts.
+
+    this process   holds the lease, has it renewed, and says how long it lasts
+    guardian       starts the command, and ends it before the last deadline it has heard of
+    the command    in the guardian's process group, with what it starts itself
+
+A command that makes a process group of its own (``setsid``, a daemon) is out of reach. So is a
+whole machine that stands still and goes on later: there the fencing token protects the data.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, Final
+
+from django_redlock.leases.lease import Lease
+
+from . import guardian
+
+GUARDIAN: Final = (sys.executable, "-I", "-S", guardian.__file__)
+LOOKS: Final = 20  # at the lease, in each ttl
+LONGEST_LOOK: Final = 0.5  # seconds
+MARGIN: Final = 20  # the part of a ttl, of at most half a second, before the deadline for SIGKILL
+EMPTY: Final = 2.0  # seconds for killed processes to disappear
+FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+NOT_FOUND, NOT_RUN, LOST = 127, 126, 70  # exit statuses: those of a shell, and EX_SOFTWARE
+
+
+class Signals:
+    """What a signal does to this process: it ends the waiting, or goes to the command."""
+
+    def __init__(self) -> None:
+        self.group: int | None = None
+
+    @contextmanager
+    def caught(self) -> Iterator[Signals]:
+        """Catch SIGTERM, SIGINT and SIGHUP, unless they are ignored, as under ``nohup``."""
+        before = {each: signal.getsignal(each) for each in FORWARDED}
+        for each, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(each, self._handle)
+        try:
+            yield self
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self.group is None:
+            raise SystemExit(128 + number)  # leaves the queue, or releases
+        with suppress(ProcessLookupError):
+            os.killpg(self.group, number)
+
+
+def run(lease: Lease, command: Sequence[str], *, grace: float, signals: Signals) -> int:
+    """Run a command to its end while the lease lasts.
+
+    Args:
+        lease: held; its renewal is the watchdog's.
+        command: the program and its arguments.
+        grace: seconds before the deadline at which the group gets SIGTERM.
+        signals: where the group is to get those of this process.
+
+    Returns:
+        The exit status: the command's; 128 and the signal's number if a signal ended it; 127 and
+        126 as of a shell; 70 if the lease was over before the command.
+    """
+    orders, say = os.pipe()
+    hear, result = os.pipe()
+    foreground = _is_foreground()
+    environment = {
+        **os.environ,
+        "REDLOCK_NAME": lease.name if isinstance(lease.name, str) else "\n".join(lease.name),
+        "REDLOCK_FENCE": str(lease.fence),
+    }
+    ours = [say, hear]
+    try:
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the command is what is asked for
+                [*GUARDIAN, str(orders), str(result), str(int(foreground)), *command],
+                pass_fds=(orders, result),
+                process_group=0,
+                env=environment,
+            )
+        finally:
+            os.close(orders)
+            os.close(result)
+        signals.group = process.pid
+        return _status(_watch(lease, grace, say, hear), lease, process, command)
+    finally:
+        # Closing it ends the group wherever the lines above were interrupted.
+        for each in ours:
+            os.close(each)
+        if foreground:
+            _take_terminal()
+
+
+def _watch(lease: Lease, grace: float, say: int, hear: int) -> list[Any]:
+    """Tell the guardian how long the lease lasts, until it tells what became of the command."""
+    ttl, said = lease.grant.ttl, None
+    clock, stopping = lease.backend.policy.clock, math.inf
+    while True:
+        kill = lease.grant.deadline - min(0.5, ttl / MARGIN)
+        if lease.lost:  # somebody else may have the name already
+            stopping = min(stopping, clock())
+            kill = min(kill, stopping + grace)
+        moments = (min(stopping, lease.grant.deadline - grace), kill)
+        if moments != said:
+            with suppress(BrokenPipeError):
+                os.write(say, json.dumps(moments).encode() + b"\n")
+            said = moments
+        ready, _, _ = select.select([hear], [], [], min(ttl / LOOKS, LONGEST_LOOK))
+        if ready:
+            text = os.read(hear, 4096)
+            return list(json.loads(text)) if text else [guardian.LATE]
+
+
+def _status(
+    told: list[Any], lease: Lease, process: subprocess.Popen[bytes], command: Sequence[str]
+) -> int:
+    lost = lease.lost
+    # What the command has left behind must not work on when the name is free. The guardian is not
+    # reaped yet, so its number, which is the group's, belongs to nobody else.
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    _await_empty(process.pid)
+    if told[0] == guardian.FAILED:
+        sys.stderr.write(f"{command[0]}: {told[2]}\n")
+        return NOT_FOUND if told[1] == errno.ENOENT else NOT_RUN
+    if told[0] == guardian.LATE or lost:
+        sys.stderr.write(f"{lease.name!r}: the lease was lost, and the command was ended\n")
+        return LOST
+    status = int(told[0])
+    return status if status >= 0 else 128 - status
+
+
+def _await_empty(group: int) -> None:
+    """Wait until no process of the group is left; not long, for nobody may reap a zombie."""
+    end = time.monotonic() + EMPTY
+    with suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < end:
+            os.killpg(group, 0)
+            time.sleep(0.005)
+
+
+def _is_foreground() -> bool:
+    """Return True if this process has the terminal, so that the command is to have it."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:  # no terminal
+        return False
+
+
+def _take_terminal() -> None:
+    before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    try:
+        with suppress(OSError):
+            os.tcsetpgrp(0, os.getpgrp())
+    finally:
+        signal.signal(signal.SIGTTOU, before)

@@ -1,0 +1,104 @@
+"""``manage.py redlock_run NAME -- COMMAND``: run a command on one server only."""
+
+from __future__ import annotations
+
+import math
+import os
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError
+
+from django_redlock import redlock
+from django_redlock.core.errors import LockTaken, NodesUnavailable
+from django_redlock.leases.lease import RENEWALS
+
+TAKEN, UNKNOWN = 75, 69  # EX_TEMPFAIL and EX_UNAVAILABLE of sysexits.h
+# A lease is renewed when a third of its ttl is over, so two thirds are left then.
+LEFT: Final = (RENEWALS - 1) / RENEWALS
+
+
+class Command(BaseCommand):
+    """Take a lock, run a command while its lease lasts, and release."""
+
+    help = (
+        "Run a command while this process holds a lock, so that one server runs it at a time. The "
+        "lease is renewed meanwhile; when it cannot be, the command and what it has started are "
+        "ended before the lease is over. Exit status: the command's; 75 the name is taken, 69 it "
+        "is unknown whether it is, 70 the lease was lost and the command was ended."
+    )
+    requires_system_checks = ()  # the command has its own
+    stealth_options = ("command",)  # call_command("redlock_run", "beat", command=["celery", …])
+    _command: Sequence[str] = ()
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Set aside what follows ``--``: argparse would look for our options in it."""
+        if "--" in argv:
+            end = argv.index("--")
+            argv, self._command = argv[:end], argv[end + 1 :]
+        super().run_from_argv(argv)
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.usage = "manage.py redlock_run NAME [options] -- COMMAND [ARGUMENT ...]"
+        parser.add_argument("name", metavar="NAME", help="the name to lock")
+        parser.add_argument("--alias", default="default", help="an alias of REDLOCK")
+        for option, what in {
+            "--ttl": "after which the name is free if this process dies (default: the alias's TTL)",
+            "--wait": "to wait in line while the name is taken; inf: for ever (default: 0)",
+            "--max-hold": "after which the lease is renewed no more, and the command is ended",
+            "--min-hold": "for which the name stays taken, also when the command ends earlier",
+            "--grace": "between SIGTERM and SIGKILL when the lease runs out (default: ttl / 3)",
+        }.items():
+            parser.add_argument(option, type=float, metavar="SECONDS", help=f"seconds {what}")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        """Take the lock, run the command and exit with its status.
+
+        Raises:
+            CommandError: an option makes no sense, or the lock was not taken.
+            SystemExit: with the status of the command, unless that is 0.
+        """
+        if not hasattr(os, "killpg"):
+            raise CommandError("redlock_run needs process groups, which this system does not have")
+        from django_redlock.management import child
+
+        command = options.get("command") or self._command
+        if not command:
+            raise CommandError("write the command to run behind --: redlock_run NAME -- COMMAND")
+        with child.Signals().caught() as signals:
+            try:
+                wait = 0.0 if options["wait"] is None else options["wait"]
+                lock = redlock.using(options["alias"])(
+                    options["name"],
+                    ttl=options["ttl"],
+                    wait=wait,
+                    renew=True,
+                    max_hold=math.inf if options["max_hold"] is None else options["max_hold"],
+                    min_hold=options["min_hold"],
+                )
+                with lock as lease:
+                    grace = _grace(options["grace"], lease.grant.ttl)
+                    status = child.run(lease, command, grace=grace, signals=signals)
+            except LockTaken as error:
+                raise CommandError(str(error), returncode=TAKEN) from None
+            except NodesUnavailable as error:
+                raise CommandError(str(error), returncode=UNKNOWN) from None
+            except (ImproperlyConfigured, TypeError, ValueError) as error:
+                raise CommandError(str(error)) from None
+        if status:
+            raise SystemExit(status)
+
+
+def _grace(seconds: float | None, ttl: float) -> float:
+    if seconds is None:
+        return ttl / RENEWALS
+    if not 0 <= seconds < ttl * LEFT:
+        msg = (
+            f"--grace must be at least 0 and less than two thirds of the ttl of {ttl:g} s, for a "
+            "lease is renewed when a third of it is over"
+        )
+        raise ValueError(msg)
+    return seconds

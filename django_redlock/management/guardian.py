@@ -1,0 +1,112 @@
+"""The process that starts a command, and ends it in time: before its lease can be over.
+
+``child`` starts this file by its path, as the leader of a process group of its own, and gives it
+two pipes: one with orders, on which it hears how long the lease lasts, and one for the result. The
+command is its child, in the same group. So one ``killpg`` ends the command and what it has started,
+and there is no moment at which the command runs and nobody watches.
+
+It does not trust its parent to be alive: no news is bad news. When the last deadline that it has
+heard of comes near, it ends the group; when the orders end, because the parent was killed, it ends
+the group at once. It imports the standard library only, so it starts quickly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+LATE, FAILED = "late", "failed"  # instead of an exit status
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+def now() -> float:
+    """Return the time on the clock of leases; see ``core.policy.boottime``."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+class Guardian:
+    """A command, and until when it may run.
+
+    Args:
+        orders: a descriptor; each line is ``[term, kill]``, two moments on the clock of leases.
+        result: a descriptor; an exit status, or why there is none, is written to it.
+    """
+
+    def __init__(self, orders: int, result: int) -> None:
+        self._orders, self._result = orders, result
+        self._unread = b""
+        self._term, self._kill = 0.0, 0.0
+        self._asked = False  # whether SIGTERM was sent
+
+    def run(self, command: list[str]) -> None:
+        """Run the command to its end, or end it."""
+        self._read(blocking=True)  # nothing is started before the first deadline is known
+        ended, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        # A handler, unlike SIG_IGN, is not inherited by the command.
+        for each in (signal.SIGCHLD, *ENDING):
+            signal.signal(each, lambda *_: None)
+        try:
+            child = subprocess.Popen(command)  # noqa: S603 - the command is what is asked for
+        except OSError as error:
+            self._tell(FAILED, error.errno, error.strerror)
+            return
+        while child.poll() is None:
+            moment = self._kill if self._asked else self._term
+            ready, _, _ = select.select([self._orders, ended], [], [], max(0.0, moment - now()))
+            if ended in ready:
+                os.read(ended, 4096)
+            if self._orders in ready:
+                self._read()
+            if now() >= self._kill:
+                self._tell(LATE)
+                os.killpg(0, signal.SIGKILL)
+            if now() >= self._term and not self._asked:
+                self._asked = True
+                os.killpg(0, signal.SIGTERM)
+        self._tell(LATE if self._asked else child.returncode)
+
+    def _read(self, *, blocking: bool = False) -> None:
+        while True:
+            more = os.read(self._orders, 4096)
+            if not more:  # the parent is gone, and with it the lease's renewal
+                os.killpg(0, signal.SIGKILL)
+            *lines, self._unread = (self._unread + more).split(b"\n")
+            if lines:
+                self._term, self._kill = json.loads(lines[-1])
+            if lines or not blocking:
+                return
+
+    def _tell(self, *result: object) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._result, json.dumps(result).encode())
+
+
+def main(orders: str, result: str, foreground: str, *command: str) -> None:
+    """Run the command.
+
+    Args:
+        orders, result: numbers of descriptors.
+        foreground: "1" if the group is to have the terminal, as a shell does for a job.
+        command: the program and its arguments.
+    """
+    if foreground == "1":
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        os.tcsetpgrp(0, os.getpgrp())
+        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    for each in (orders, result):
+        os.set_inheritable(int(each), False)  # noqa: FBT003 - it takes no keyword
+    Guardian(int(orders), int(result)).run(list(command))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,134 @@
+"""Commands that ignore SIGTERM under `redlock_run`, each struck by a fault at a random moment.
+
+    make soak-run                    100 plays
+    make soak-run ARGS="--plays 20"
+
+The last sign of life of each command must be from before the last deadline that its lease can have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import django_redlock
+from django_redlock.management import guardian
+from django_redlock.testing import EmbeddedNodes
+
+from .test_run import SETTINGS, STUBBORN, is_gone
+
+ROOT = Path(django_redlock.__file__).parents[1]
+TTL, AT_ONCE = 6.0, 10
+FAULTS = ("parent killed", "parent stopped", "key deleted", "nodes away")
+LONGEST = 60.0  # seconds for a command to begin or to end
+
+
+class Play:
+    """One command, and what strikes it."""
+
+    def __init__(self, home: Path, number: int, environment: dict[str, str]) -> None:
+        self.file, self.name = home / str(number), f"play:{number}"
+        self.struck = 0.0
+        run = [sys.executable, "-m", "django", "redlock_run", self.name, "--ttl", str(TTL), "--"]
+        self.process = subprocess.Popen(
+            [*run, sys.executable, "-c", STUBBORN, str(self.file)],
+            env=environment,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def pid(self) -> int:
+        """The command's process id; 0 before it has begun."""
+        text = self.file.read_text() if self.file.exists() else ""
+        return int(text.split()[0]) if "\n" in text else 0
+
+    def strike(self, fault: str, nodes: EmbeddedNodes) -> None:
+        """Let it happen; "nodes away" is for all plays, and comes last."""
+        if fault == "parent killed":
+            self.process.kill()
+        elif fault == "parent stopped":
+            self.process.send_signal(signal.SIGSTOP)
+        elif fault == "key deleted":
+            for node in nodes:
+                with node.client() as client:
+                    client.delete(f"redlock:lock:{self.name}")
+        self.struck = guardian.now()
+
+    def verdict(self) -> str:
+        """Return how it ended: in time, or not."""
+        end = time.monotonic() + LONGEST
+        while not is_gone(self.pid()):
+            if time.monotonic() > end:
+                return "never ended"
+            time.sleep(0.01)
+        last = float((self.file.parent / f"{self.file.name}.alive").read_text() or 0)
+        return "ended in time" if last < self.struck + TTL else f"{last - self.struck - TTL} s late"
+
+    def close(self) -> None:
+        """End what is left."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait()
+
+
+def series(home: Path, first: int, nodes: EmbeddedNodes, environment: dict[str, str]) -> Counter:
+    """Play as many as run at once."""
+    plays = [Play(home, first + number, environment) for number in range(AT_ONCE)]
+    try:
+        end = time.monotonic() + LONGEST
+        while not all(play.pid() for play in plays) and time.monotonic() < end:
+            time.sleep(0.05)
+        faults = [random.choice(FAULTS) for _ in plays]
+        for play, fault in zip(plays, faults, strict=True):
+            if fault != "nodes away":
+                time.sleep(random.uniform(0, TTL / AT_ONCE))
+                play.strike(fault, nodes)
+        for number in range(3):
+            nodes.pause(number)
+        try:
+            for play, fault in zip(plays, faults, strict=True):
+                if fault == "nodes away":
+                    play.strike(fault, nodes)
+            return Counter(
+                f"{fault}: {play.verdict()}" for play, fault in zip(plays, faults, strict=True)
+            )
+        finally:
+            for number in range(3):
+                nodes.resume(number)
+    finally:
+        for play in plays:
+            play.close()
+
+
+def main() -> int:
+    """Play, print what became of the commands, and return 1 if one was alive too long."""
+    parser = argparse.ArgumentParser(prog="python -m tests.django.plays_of_run")
+    parser.add_argument("--plays", type=int, default=100)
+    count = parser.parse_args().plays
+    found: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder, EmbeddedNodes(5) as nodes:
+        home = Path(folder)
+        alias = nodes.settings(NODE_TIMEOUT=0.5, TTL=TTL, MAX_TTL=10, RESTART_GUARD=False)
+        (home / "settings_of_run.py").write_text(SETTINGS.format(alias=alias))
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([folder, str(ROOT)]),
+            "DJANGO_SETTINGS_MODULE": "settings_of_run",
+        }
+        for first in range(0, count, AT_ONCE):
+            found += series(home, first, nodes, environment)
+    for what, times in sorted(found.items()):
+        print(f"{times:5d}  {what}")
+    return int(any(not what.endswith("ended in time") for what in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

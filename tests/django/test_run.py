@@ -1,0 +1,343 @@
+"""`redlock_run` and `LockedCommand`: real processes, real nodes, commands that will not end."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.test import override_settings
+
+from django_redlock import LockTaken, redlock
+from django_redlock.management import LockedCommand, guardian
+from django_redlock.testing import EmbeddedNodes
+from django_redlock.testing.server import process_state
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+TTL = 3.0  # seconds
+SETTINGS = "from tests.settings import *\nREDLOCK = {{'default': {alias!r}}}\n"
+# Says who it is on the first line of a file, and whether it was asked to end on others.
+STUBBORN = """
+import os, signal, sys, time
+out = open(sys.argv[1], "a", buffering=1)
+signal.signal(signal.SIGTERM, lambda *_: print("asked", file=out))
+print(os.getpid(), os.environ["REDLOCK_NAME"], os.environ["REDLOCK_FENCE"], file=out)
+while True:
+    time.sleep(0.01)
+    with open(sys.argv[1] + ".alive", "w") as beat:
+        beat.write(repr(time.clock_gettime(time.CLOCK_BOOTTIME)))
+"""
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(redlock_embedded: EmbeddedNodes, tmp_path: Path) -> Iterator[Start]:
+    """Start `redlock_run` with these arguments, against the nodes of the test."""
+    alias = redlock_embedded.settings(
+        NODE_TIMEOUT=0.5, TTL=TTL, MAX_TTL=10, RENEW=True, RESTART_GUARD=False
+    )
+    (tmp_path / "settings_of_run.py").write_text(SETTINGS.format(alias=alias))
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "settings_of_run"}
+    with ExitStack() as stack:
+
+        def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "django", "redlock_run", *arguments],
+                env=environment,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                **options,
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        with override_settings(REDLOCK={"default": alias}):  # this process uses the same nodes
+            yield start
+
+
+def stubborn(file: Path) -> list[str]:
+    """A command that notes SIGTERM and does not end."""
+    return [sys.executable, "-c", STUBBORN, str(file)]
+
+
+def lines(file: Path, count: int) -> list[str]:
+    """The first lines of the command, once there are so many."""
+    return eventually(
+        lambda: found if len(found := _lines(file)) >= count else [], within=30, what=str(file)
+    )
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process runs no more; a zombie does not."""
+    return process_state(pid) in {"Z", "X", ""}
+
+
+def someone_waits(nodes: EmbeddedNodes) -> bool:
+    """Whether a client stands in the queue of a name."""
+    for node in nodes:
+        with node.client() as client:
+            if any("b" in each["flags"] for each in client.client_list()):
+                return True
+    return False
+
+
+def is_free(name: str) -> bool:
+    """Whether the name can be had."""
+    lease = redlock(name, ttl=1).try_acquire()
+    if lease:
+        lease.release()
+    return lease is not None
+
+
+# -- the usual way --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", 137)]
+)
+def test_the_exit_status_is_that_of_the_command(start, command, status):
+    """Also one by a signal; the name is free at the end."""
+    process = start("report", "--", "sh", "-c", command)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == status
+    assert is_free("report")
+
+
+@pytest.mark.slow
+def test_the_command_has_the_input_the_name_and_the_fence(start):
+    """The name and the fence in its environment, the input and the output as they are."""
+    script = "cat; echo $REDLOCK_NAME $REDLOCK_FENCE"
+    process = start("report", "--", "sh", "-c", script, stdin=subprocess.PIPE)
+    out, err = process.communicate("text ", timeout=60)
+    text, name, fence = out.split()
+    assert (text, name, err) == ("text", "report", "")
+    with redlock("report") as later:
+        assert int(fence) < later.fence
+
+
+@pytest.mark.slow
+def test_a_name_that_is_taken_and_nodes_that_are_away(start, redlock_embedded):
+    """75 and 69, a line that says why, and the command is not run."""
+    with redlock("report", ttl=10):
+        process = start("report", "--", "echo", "runs")
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (75, "")
+    assert "'report'" in err
+    with ExitStack() as stack:
+        for number in range(3):
+            redlock_embedded.pause(number)
+            stack.callback(redlock_embedded.resume, number)
+        process = start("other", "--", "echo", "runs")
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (69, "")
+    assert "2 of 5 nodes could vote" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "status"), [("no-such-program", 127), ("/etc", 126)])
+def test_a_program_that_cannot_be_run(start, command, status):
+    """As a shell says it; nothing stays taken."""
+    process = start("report", "--", command)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert err.startswith(f"{command}: ")
+    assert is_free("report")
+
+
+@pytest.mark.slow
+def test_a_standby_takes_over_when_the_first_is_stopped(start, tmp_path, redlock_embedded):
+    """SIGTERM goes to the command; the next in line runs when it has ended."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    one = start("beat", "--wait", "inf", "--", "sh", "-c", f"echo here >>{first}; exec sleep 600")
+    lines(first, 1)
+    two = start("beat", "--wait", "inf", "--", "sh", "-c", f"echo here >>{second}")
+    eventually(lambda: someone_waits(redlock_embedded), within=30)
+    assert _lines(second) == []
+    one.send_signal(signal.SIGTERM)
+    assert one.wait(60) == 128 + signal.SIGTERM
+    lines(second, 1)
+    assert two.wait(60) == 0
+
+
+@pytest.mark.slow
+def test_a_standby_that_is_stopped_leaves_the_line(start, redlock_embedded):
+    """It ends at once, without a traceback, and the name is free for the next."""
+    with redlock("beat", ttl=10):
+        standby = start("beat", "--wait", "inf", "--", "echo", "runs")
+        eventually(lambda: someone_waits(redlock_embedded), within=30)
+        standby.send_signal(signal.SIGTERM)
+        out, err = standby.communicate(timeout=60)
+    assert (standby.returncode, out, err) == (128 + signal.SIGTERM, "", "")
+    assert is_free("beat")
+
+
+@pytest.mark.slow
+def test_in_a_terminal_ctrl_c_ends_the_command(start, tmp_path):
+    """The command has the terminal: it can read from it, and Ctrl-C is for it."""
+    ours, theirs = pty.openpty()
+    file = tmp_path / "said"
+    script = f"read line; echo $line >>{file}; exec sleep 600"
+
+    def session() -> None:
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    process = start(
+        "report", "--", "sh", "-c", script, stdin=theirs, preexec_fn=session, pass_fds=[theirs]
+    )
+    os.write(ours, b"typed\n")
+    assert lines(file, 1) == ["typed"]
+    os.write(ours, b"\x03")
+    assert process.wait(60) == 128 + signal.SIGINT
+    os.close(ours)
+    os.close(theirs)
+    assert is_free("report")
+
+
+# -- what must end it -----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_killed_parent_takes_the_command_with_it(start, tmp_path):
+    """And what the command has started, before the name can be free."""
+    file = tmp_path / "said"
+    process = start("killed", "--", "sh", "-c", f"sleep 600 & echo $! >>{file}; exec sleep 600")
+    (grandchild,) = map(int, lines(file, 1))
+    process.kill()
+    process.wait(60)
+    eventually(lambda: is_gone(grandchild), within=TTL / 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["nodes away", "parent stopped", "key deleted"])
+def test_a_command_that_ignores_sigterm_ends_before_the_lease(
+    start, tmp_path, redlock_embedded, how
+):
+    """It is asked, then killed; its last sign of life is from before the deadline."""
+    file = tmp_path / "said"
+    process = start(how, "--", *stubborn(file))
+    pid = int(lines(file, 1)[0].split()[0])
+    with ExitStack() as stack:
+        if how == "nodes away":
+            for number in range(3):
+                redlock_embedded.pause(number)
+                stack.callback(redlock_embedded.resume, number)
+        elif how == "parent stopped":
+            process.send_signal(signal.SIGSTOP)
+            stack.callback(process.send_signal, signal.SIGCONT)
+        else:
+            for node in redlock_embedded:
+                with node.client() as client:
+                    client.delete(f"redlock:lock:{how}")
+        last = guardian.now() + TTL  # no later deadline is possible: nothing was renewed since
+        eventually(lambda: is_gone(pid), within=30)
+    assert lines(file, 2)[1] == "asked"
+    assert float((tmp_path / "said.alive").read_text() or 0) < last
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 70
+    assert "the lease was lost" in err
+
+
+@pytest.mark.slow
+def test_what_a_command_leaves_behind_ends_with_it(start, tmp_path):
+    """The name is not free while something of its group works on."""
+    file = tmp_path / "said"
+    process = start("report", "--", "sh", "-c", f"sleep 600 & echo $! >>{file}")
+    assert process.wait(60) == 0
+    assert is_gone(int(lines(file, 1)[0]))
+
+
+@pytest.mark.slow
+def test_a_killed_guardian_ends_the_command(start, tmp_path):
+    """Nobody would end it in time any more."""
+    file = tmp_path / "said"
+    process = start("report", "--", *stubborn(file))
+    pid = int(lines(file, 1)[0].split()[0])
+    os.kill(os.getpgid(pid), signal.SIGKILL)
+    assert process.wait(60) == 70
+    assert is_gone(pid)
+
+
+# -- bad input ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "behind --"),
+        ({"command": ["true"], "ttl": -1}, "ttl"),
+        ({"command": ["true"], "wait": -1}, "wait"),
+        ({"command": ["true"], "grace": 25, "ttl": 30}, "--grace"),
+        ({"command": ["true"], "alias": "nobody"}, "nobody"),
+    ],
+)
+def test_bad_options_are_named(options, says):
+    """In a CommandError, without a traceback."""
+    with pytest.raises(CommandError, match=says):
+        call_command("redlock_run", "report", **options)
+
+
+# -- LockedCommand --------------------------------------------------------------------------------
+
+
+class Import(LockedCommand):
+    """A command of a project."""
+
+    lock_name = "import:{source}"
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: Any) -> None:
+        parser.add_argument("source")
+        parser.add_argument("--inner")
+
+    def handle(self, *_: Any, **options: Any) -> str:
+        if options["inner"]:
+            redlock(options["inner"], wait=0).acquire()
+        return f"{self.lease.name} {self.lease.remaining() > 0}"
+
+
+def test_a_locked_command_runs_under_its_lock(redlock_nodes):
+    """The name is filled in from its options, and free afterwards."""
+    out = io.StringIO()
+    call_command(Import(), "feed", stdout=out)
+    assert out.getvalue() == "import:feed True\n"
+    assert is_free("import:feed")
+
+
+def test_a_locked_command_that_runs_elsewhere_ends_with_one_line(redlock_nodes):
+    """No error: to cron it is none."""
+    out = io.StringIO()
+    with redlock("import:feed"):
+        call_command(Import(), "feed", stdout=out)
+    (line,) = out.getvalue().splitlines()
+    assert "'import:feed'" in line
+    assert line.endswith("nothing is done here")
+
+
+def test_another_lock_of_the_command_is_not_taken_for_its_own(redlock_nodes):
+    """An error of the body stays one."""
+    with redlock("other"), pytest.raises(LockTaken):
+        call_command(Import(), "feed", inner="other")
