@@ -38,7 +38,7 @@ class Visitor:
 
     def __init__(self, browser: "Browser", url: str, options: dict[str, Any]) -> None:
         self.context = browser.new_context(base_url=url, **options)
-        self.context.set_default_timeout(15_000)
+        self.context.set_default_timeout(60_000)  # of waiting only: a busy machine is slow
         self.page: Page = self.context.new_page()
         self.mishaps: list[str] = []
         self.page.on("console", self._hear)
