@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
-import re
 import select
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -92,59 +88,11 @@ def web_log(home: Path) -> str:
     return log.read_text()
 
 
-class Screen:
-    """What a terminal of a size shows of all that was written: as much of it as rich uses."""
-
-    def __init__(self, columns: int, lines: int) -> None:
-        self._columns = columns
-        self._lines = [""] * lines
-        self._at = self._column = 0
-
-    def write(self, text: str) -> list[str]:
-        """Write all of it; the lines then, without what is blank at their ends."""
-        for code, number, command, plain in re.findall(
-            r"(\x1b\[\??(\d*)[\d;]*([A-Za-z]))|([^\x1b])", text
-        ):
-            if code:
-                self._control(command, int(number or 1))
-            else:
-                self._put(plain)
-        return [line.rstrip() for line in self._lines]
-
-    def _control(self, command: str, number: int) -> None:
-        if command == "A":
-            self._at = max(0, self._at - number)
-        elif command == "K":  # all of the line
-            self._lines[self._at] = ""
-        elif command not in "hlm":  # the cursor's looks, and colours
-            raise AssertionError(f"unknown: {command}")
-
-    def _put(self, character: str) -> None:
-        if character == "\r":
-            self._column = 0
-        elif character == "\n":
-            self._feed()
-        else:
-            if self._column == self._columns:
-                self._column = 0
-                self._feed()
-            line = self._lines[self._at].ljust(self._columns)
-            self._lines[self._at] = line[: self._column] + character + line[self._column + 1 :]
-            self._column += 1
-
-    def _feed(self) -> None:
-        self._at += 1
-        if self._at == len(self._lines):
-            self._lines = [*self._lines[1:], ""]
-            self._at -= 1
-
-
 class Terminal:
     """A command in a pseudo-terminal of its own, as a shell would start it there."""
 
-    def __init__(self, home: Path, *command: str, size: tuple[int, int] | None = None) -> None:
+    def __init__(self, home: Path, *command: str) -> None:
         self.seen = ""
-        self._size = size or (80, 24)
         self._pid, self._screen = pty.fork()
         if self._pid == 0:
             signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, for children as well
@@ -153,9 +101,6 @@ class Terminal:
                 os.environ.pop(name, None)
             for name in ("COLUMNS", "LINES"):  # the terminal says how large it is
                 os.environ.pop(name, None)
-            if size is not None:
-                columns, lines = size
-                fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
             os.chdir(ROOT)
             os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
 
@@ -169,12 +114,6 @@ class Terminal:
         while what not in self.seen:
             assert time.monotonic() < deadline, f"no {what!r} in {self.seen}"
             self._read(1.0)
-
-    def screen_with(self, what: str) -> list[str]:
-        """Read on; the lines on the screen once this is among them, before that none."""
-        self._read(1.0)
-        lines = Screen(*self._size).write(self.seen)
-        return lines if any(what in line for line in lines) else []
 
     def await_end(self) -> int:
         """Read to the end; the exit status."""

@@ -45,8 +45,8 @@ def die_with_the_turn(rig: Rig, second: Person, how: str) -> tuple[float, float]
     eventually(lambda: process_state(first.pid) == "T")
     released = time.monotonic()
     held.release()
-    # Served: the word is on its way to the first. Where this process was slow to ask, the second has
-    # looked meanwhile, and stands in no queue either.
+    # Served: the word is on its way to the first. Where this process was slow to ask, the second
+    # has looked meanwhile, and stands in no queue either.
     eventually(lambda: len(rig.blocked()) <= 1)
     first.signal(signal.SIGKILL)
     died = time.monotonic()
