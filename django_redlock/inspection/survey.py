@@ -124,6 +124,8 @@ class HeldLock(NamedTuple):
         of: how many nodes there are.
         lowest, highest: seconds left on those nodes; None: the key never expires.
         cells: one for each node; None if there is no key, or no reply.
+        owners: all clients that have keys of it, *the owner* first: by the number of nodes.
+        own: the cells of the owner.
     """
 
     name: str
@@ -135,19 +137,8 @@ class HeldLock(NamedTuple):
     lowest: float | None
     highest: float | None
     cells: tuple[Cell | None, ...]
-
-    @property
-    def owners(self) -> tuple[Owner, ...]:
-        """All clients that have keys of it, *the owner* first: by the number of nodes."""
-        counts = Counter(cell.owner for cell in self.cells if cell is not None)
-        labels = {cell.owner: cell.label for cell in self.cells if cell is not None}
-        return tuple(Owner(owner, labels[owner], on) for owner, on in counts.most_common())
-
-    @property
-    def own(self) -> list[Cell]:
-        """The cells of the owner."""
-        owner = self.owners[0].owner if self.on else ""
-        return [cell for cell in self.cells if cell is not None and cell.owner == owner]
+    owners: tuple[Owner, ...]
+    own: tuple[Cell, ...]
 
     @property
     def remaining(self) -> float | None:
@@ -178,17 +169,17 @@ def judge(
     A node that does not vote, by the restart guard for one, may have forgotten a key: that it has
     none says nothing.
     """
-    cells = tuple(found)
-    counts = Counter(cell.owner for cell in cells if cell is not None)
-    owner = max(counts, key=counts.__getitem__, default="")
-    own = [cell for cell in cells if cell is not None and cell.owner == owner]
+    labels = {cell.owner: cell.label for cell in found if cell is not None}
+    counts = Counter(cell.owner for cell in found if cell is not None)
+    owners = tuple(Owner(owner, labels[owner], on) for owner, on in counts.most_common())
+    own = tuple(cell for cell in found if cell is not None and cell.owner == owners[0].owner)
     left = [cell.left for cell in own if cell.left is not None]
-    unheard = sum(cell is None and not node.voting for cell, node in zip(cells, nodes, strict=True))
+    unheard = sum(cell is None and not node.voting for cell, node in zip(found, nodes, strict=True))
     if len(own) >= majority:
         kind = LockStatus.RESTING if _rests(own[0]) else LockStatus.HELD
     elif len(own) + unheard >= majority:
         kind = LockStatus.UNCLEAR
-    elif len(counts) > 1:
+    elif len(owners) > 1:
         kind = LockStatus.SPLIT
     else:
         kind = LockStatus.PARTIAL if own else LockStatus.FREE
@@ -198,10 +189,12 @@ def judge(
         holder=own[0].label if own else "",
         fence=max((cell.number for cell in own if cell.number is not None), default=None),
         on=len(own),
-        of=len(cells),
+        of=len(found),
         lowest=min(left, default=None),
         highest=max(left) if left and len(left) == len(own) else None,
-        cells=cells,
+        cells=tuple(found),
+        owners=owners,
+        own=own,
     )
 
 
@@ -331,10 +324,10 @@ def surveying(
     memory: bool = False,
 ) -> Steps[Report]:
     """Ask as ``survey`` does, in steps for threads or tasks; the arguments are checked already."""
-    found = yield from _looked_up(backend, names, limit, matching)
+    found = yield from _Lookup(backend, limit).run(names, matching)
     if memory and (yield from index.any_emptied(backend, index.heard(found.votes))):
         # Connected anew, this process knows that they do not vote, and for how long.
-        found = yield from _looked_up(backend, names, limit, matching)
+        found = yield from _Lookup(backend, limit).run(names, matching)
     told: Sequence[Vote | None] = [None] * len(found.votes)
     if memory:
         policy, to = backend.policy, index.heard(found.votes)
@@ -375,17 +368,6 @@ def _report(state: NodeStatus, vote: Vote, memory: Vote | None) -> NodeReport:
 Table: TypeAlias = dict[bytes, list[Cell | None]]  # by name; one cell for each node
 
 
-def _looked_up(
-    backend: Backend,
-    names: tuple[str, ...],
-    limit: int,
-    matching: Callable[[str], bool] | None,
-) -> Steps[_Lookup]:
-    lookup = _Lookup(backend, limit)
-    yield from lookup.by_name(names, matching) if names or matching else lookup.at_the_index()
-    return lookup
-
-
 class _Lookup:
     """Collect what the nodes have of some names, or of all that are held.
 
@@ -404,7 +386,12 @@ class _Lookup:
         self.more = self.unsearched = False
         self.beyond = 0
 
-    def at_the_index(self) -> Steps[None]:
+    def run(self, names: tuple[str, ...], matching: Callable[[str], bool] | None) -> Steps[_Lookup]:
+        """Look up these names and those that match; without any, what the indexes list."""
+        yield from self._by_name(names, matching) if names or matching else self._at_the_index()
+        return self
+
+    def _at_the_index(self) -> Steps[None]:
         """Enter the held names that the indexes list, the first due first."""
         self.votes = yield from index.ask_all(self._backend, self._request(()))
         self.more = any(vote.result and vote.result.looked_at > self._limit for vote in self.votes)
@@ -419,7 +406,7 @@ class _Lookup:
         ]
         yield from self._look_up(list(filter(None, some)))
 
-    def by_name(
+    def _by_name(
         self, names: tuple[str, ...], matching: Callable[[str], bool] | None
     ) -> Steps[None]:
         """Enter the names, and those in the indexes that match."""
