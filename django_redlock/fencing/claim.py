@@ -148,7 +148,7 @@ def _objections(query: Query, fence: FenceField) -> Iterator[str]:
 def _parts(node: Any) -> Iterator[Any]:
     """Yield a condition and all that it is made of."""
     yield node
-    sources = getattr(node, "get_source_expressions", list)()
+    sources: list[Any] = getattr(node, "get_source_expressions", list)()
     for each in (*getattr(node, "children", ()), *sources):
         if each is not None:
             yield from _parts(each)
