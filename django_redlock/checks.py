@@ -186,12 +186,7 @@ def _aliases() -> Iterator[tuple[str, ImproperlyConfigured | None]]:
 
 
 def _check_nodes(alias: str, nodes: Sequence[object], addresses: Sequence[Address]) -> Messages:
-    """Yield W001, W002, W012 and W013.
-
-    Args:
-        nodes: as the setting has them.
-        addresses: of the same nodes; empty for nodes in memory.
-    """
+    """Yield W001, W002, W012 and W013; nodes in memory have no addresses."""
     where, count, two = f"REDLOCK[{alias!r}]['NODES']", len(nodes), 2
     if any(_has_password(node) for node in nodes):
         yield checks.Warning(
@@ -248,12 +243,7 @@ SUSPICIOUS: Final = {
 
 
 def _check_seconds(alias: str, values: Mapping[str, Any], *, in_memory: bool) -> Messages:
-    """Yield W014, W015, W020 and W023.
-
-    Args:
-        values: the settings of the alias, defaults included.
-        in_memory: whether its nodes are; they reply at once and have our clock.
-    """
+    """Yield W014, W015, W020 and W023; nodes in memory reply at once and have our clock."""
     where = f"REDLOCK[{alias!r}]"
     ttl, timeout, max_hold = values["TTL"], values["NODE_TIMEOUT"], values["MAX_HOLD"]
     suspicious = [key for key in SUSPICIOUS if _is_suspicious(key, values[key])]
@@ -297,7 +287,6 @@ def _is_suspicious(key: str, seconds: float | None) -> bool:
 
 
 def _check_guard(alias: str, values: Mapping[str, Any]) -> Messages:
-    """Yield W019."""
     guard = conf.guard_of(values)
     if guard > LONGEST_GUARD:
         key = "MAX_TTL" if values["MAX_TTL"] >= values["CLOCK_SKEW"] else "CLOCK_SKEW"
@@ -323,10 +312,6 @@ def _check_caches(alias: str, nodes: Sequence[object], addresses: Sequence[Addre
     """Yield W016 for each cache in the database of a node.
 
     A cache that the setting names as a node is meant for locks, unless it is the default one.
-
-    Args:
-        nodes: as the setting has them.
-        addresses: of the same nodes; empty for nodes in memory.
     """
     databases = list(map(_database, addresses))
     for name, cache in getattr(settings, "CACHES", {}).items():

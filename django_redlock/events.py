@@ -183,23 +183,26 @@ Arrival: TypeAlias = Callable[[], object]
 
 # Dictionaries without values: a listener is added, or removed, in one step, which needs no lock and
 # which no signal handler can divide. An event is told to a tuple of them, made in one step as well.
-_listeners: Final[dict[EventKind, dict[Listener, None]]] = {kind: {} for kind in EventKind}
-node_watchers: Final[dict[Watcher, None]] = {}
-_task_watchers: Final[dict[TaskOutcome, dict[TaskWatcher, None]]] = {
-    outcome: {} for outcome in TaskOutcome
+_listeners: Final[dict[EventKind | TaskOutcome, dict[Callable[[Any], object], None]]] = {
+    kind: {} for kind in (*EventKind, *TaskOutcome)
 }
+node_watchers: Final[dict[Watcher, None]] = {}
 _arrivals: Final[dict[Arrival, None]] = {}
 LOOK_EVERY: Final = 1.0  # seconds; an arrival may cost as much as a vote
 _look_at = -math.inf  # time.monotonic, when the arrivals are called next
 
 
-def subscribe(listener: Listener, kinds: Iterable[EventKind] = tuple(EventKind)) -> None:
+def subscribe(
+    listener: Listener, kinds: Iterable[EventKind | TaskOutcome] = tuple(EventKind)
+) -> None:
     """Call ``listener`` with every event of these kinds; subscribing twice is subscribing once."""
     for kind in kinds:
         _listeners[kind].setdefault(listener)
 
 
-def unsubscribe(listener: Listener, kinds: Iterable[EventKind] = tuple(EventKind)) -> None:
+def unsubscribe(
+    listener: Listener, kinds: Iterable[EventKind | TaskOutcome] = tuple(EventKind)
+) -> None:
     """Call ``listener`` no more."""
     for kind in kinds:
         _listeners[kind].pop(listener, None)
@@ -218,7 +221,7 @@ def unwatch_nodes(watcher: Watcher) -> None:
 def watch_tasks(watcher: TaskWatcher, outcomes: Iterable[TaskOutcome] = tuple(TaskOutcome)) -> None:
     """Call ``watcher`` with a ``TaskEvent`` for every message of which this becomes."""
     for outcome in outcomes:
-        _task_watchers[outcome].setdefault(watcher)
+        _listeners[outcome].setdefault(watcher)
 
 
 def unwatch_tasks(
@@ -226,7 +229,7 @@ def unwatch_tasks(
 ) -> None:
     """Call ``watcher`` no more."""
     for outcome in outcomes:
-        _task_watchers[outcome].pop(watcher, None)
+        _listeners[outcome].pop(watcher, None)
 
 
 def before_event(arrival: Arrival) -> None:
@@ -258,7 +261,7 @@ def wanted_of_tasks(outcome: TaskOutcome) -> bool:
     """Return True if this outcome of a message has a watcher."""
     if _arrivals and time.monotonic() >= _look_at:
         _arrive()
-    return bool(_task_watchers[outcome])
+    return bool(_listeners[outcome])
 
 
 def _arrive() -> None:
@@ -286,7 +289,7 @@ def tell_of_node(timing: NodeTiming) -> None:
 
 def tell_of_task(event: TaskEvent) -> None:
     """Call the watchers of this outcome with the event."""
-    for watcher in tuple(_task_watchers[event.outcome]):
+    for watcher in tuple(_listeners[event.outcome]):
         _call(watcher, event)
 
 

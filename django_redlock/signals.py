@@ -18,9 +18,8 @@ connected to a signal of their own, which a task sends.
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 from asgiref.sync import iscoroutinefunction
@@ -39,23 +38,19 @@ class RobustSignal(Signal):
     """A signal of this package; receivers connect to it as to any other.
 
     Args:
-        subscribe, unsubscribe: called with a listener, when the first receiver connects, and when
-            the last one disconnects.
+        kinds: of the events that it tells its receivers.
         told: returns the sender and the arguments for an event.
         sender: returns the sender to wait for, given the one that ``connect`` was called with.
     """
 
     def __init__(
         self,
-        subscribe: Callable[[Callable[[Any], object]], object],
-        unsubscribe: Callable[[Callable[[Any], object]], object],
+        kinds: Sequence[EventKind] | Sequence[TaskOutcome],
         told: Callable[[Any], tuple[object, dict[str, object]]],
         sender: Callable[[Any], object] = lambda given: given,
     ) -> None:
         super().__init__()
-        self._subscribe, self._unsubscribe = subscribe, unsubscribe
-        self._told = told
-        self._sender = sender
+        self._kinds, self._told, self._sender = kinds, told, sender
         self._awaited = Signal()  # of the async receivers
         reset_in_child(self)
 
@@ -76,7 +71,7 @@ class RobustSignal(Signal):
             self._awaited.connect(receiver, sender, weak, dispatch_uid)
         else:
             super().connect(receiver, sender, weak, dispatch_uid)
-        self._subscribe(self._deliver)
+        events.subscribe(self._deliver, self._kinds)
 
     def disconnect(
         self,
@@ -91,7 +86,7 @@ class RobustSignal(Signal):
             self._awaited.disconnect(receiver, sender, dispatch_uid),
         ]
         if not (self.receivers or self._awaited.receivers):
-            self._unsubscribe(self._deliver)
+            events.unsubscribe(self._deliver, self._kinds)
         return any(found)
 
     def has_listeners(self, sender: Any = None) -> bool:
@@ -115,24 +110,16 @@ class RobustSignal(Signal):
 # -- of locks -----------------------------------------------------------------------------------
 
 
-def _of_locks(*kinds: EventKind) -> RobustSignal:
-    return RobustSignal(
-        functools.partial(events.subscribe, kinds=kinds),
-        functools.partial(events.unsubscribe, kinds=kinds),
-        _told_of_lock,
-    )
-
-
 def _told_of_lock(event: Event) -> tuple[object, dict[str, object]]:
     fields = ("alias", "name", "fence", "seconds", "lease", "error")
     return Lock, {field: getattr(event, field) for field in fields}
 
 
-lock_acquired: Final = _of_locks(EventKind.ACQUIRED)
-lock_refused: Final = _of_locks(EventKind.REFUSED, EventKind.UNAVAILABLE)
-lock_released: Final = _of_locks(EventKind.RELEASED)
-lease_extended: Final = _of_locks(EventKind.EXTENDED)
-lease_lost: Final = _of_locks(EventKind.LOST)
+lock_acquired: Final = RobustSignal([EventKind.ACQUIRED], _told_of_lock)
+lock_refused: Final = RobustSignal([EventKind.REFUSED, EventKind.UNAVAILABLE], _told_of_lock)
+lock_released: Final = RobustSignal([EventKind.RELEASED], _told_of_lock)
+lease_extended: Final = RobustSignal([EventKind.EXTENDED], _told_of_lock)
+lease_lost: Final = RobustSignal([EventKind.LOST], _told_of_lock)
 
 
 # -- of tasks -----------------------------------------------------------------------------------
@@ -153,22 +140,13 @@ def _name(task: Any) -> str:
     return _names.setdefault(name, name)
 
 
-def _of_tasks(outcome: TaskOutcome) -> RobustSignal:
-    return RobustSignal(
-        functools.partial(events.watch_tasks, outcomes=[outcome]),
-        functools.partial(events.unwatch_tasks, outcomes=[outcome]),
-        _told_of_task,
-        _name,
-    )
-
-
 def _told_of_task(event: TaskEvent) -> tuple[object, dict[str, object]]:
     told = event._asdict()
     del told["outcome"]
     return _name(event.task), told
 
 
-task_skipped: Final = _of_tasks(TaskOutcome.SKIPPED)
-task_deferred: Final = _of_tasks(TaskOutcome.DEFERRED)
-task_duplicate: Final = _of_tasks(TaskOutcome.DUPLICATE)
-task_finished_before: Final = _of_tasks(TaskOutcome.FINISHED_BEFORE)
+task_skipped: Final = RobustSignal([TaskOutcome.SKIPPED], _told_of_task, _name)
+task_deferred: Final = RobustSignal([TaskOutcome.DEFERRED], _told_of_task, _name)
+task_duplicate: Final = RobustSignal([TaskOutcome.DUPLICATE], _told_of_task, _name)
+task_finished_before: Final = RobustSignal([TaskOutcome.FINISHED_BEFORE], _told_of_task, _name)

@@ -90,11 +90,7 @@ def _write(lease: Holder, rows: QuerySet[Any], name: str) -> int:
 
 
 def _claimable(queryset: Any, field: str | None) -> FenceField:
-    """Return the field by which the rows of a queryset can be claimed.
-
-    Raises:
-        TypeError: the queryset, or its model, cannot be claimed in one statement.
-    """
+    """Return the field by which the rows of a queryset can be claimed, or raise a TypeError."""
     if isinstance(queryset, models.Manager):
         queryset = queryset.all()
     if not isinstance(queryset, models.QuerySet):
@@ -152,13 +148,10 @@ def _objections(query: Query, fence: FenceField) -> Iterator[str]:
 def _parts(node: Any) -> Iterator[Any]:
     """Yield a condition and all that it is made of."""
     yield node
-    for each in (*getattr(node, "children", ()), *_sources(node)):
-        yield from _parts(each)
-
-
-def _sources(node: Any) -> list[Any]:
-    sources = getattr(node, "get_source_expressions", None)
-    return [each for each in sources() if each is not None] if sources is not None else []
+    sources: list[Any] = getattr(node, "get_source_expressions", list)()
+    for each in (*getattr(node, "children", ()), *sources):
+        if each is not None:
+            yield from _parts(each)
 
 
 def _only_key(query: Query) -> Any:

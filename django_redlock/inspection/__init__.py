@@ -3,9 +3,8 @@
 index         reads what the nodes list of names, page by page
 tasks         which tasks wait, run or have finished
 probe         the record of a node; asks one all that can be asked
-survey        asks all nodes what is held: a report
+survey        asks all nodes what is held: a report, or the state of one lock
 examination   probes all nodes, and judges a deployment
-state         the state of one lock, for programs
 patterns      what a search means
 rows          texts, tables and JSON of all that, for every face
 """
@@ -14,8 +13,7 @@ from __future__ import annotations
 
 from .index import LIMIT, MOST
 from .probe import NodeReport, NodeState
-from .state import LockState
-from .survey import Health, HeldLock, LockStatus, Report, survey
+from .survey import Health, HeldLock, LockState, LockStatus, Report, survey
 from .tasks import Task, TaskList, TaskState, list_tasks
 
 __all__ = [

@@ -257,17 +257,14 @@ def _headline(found: Report | Examination) -> Paragraph:
     return Span(f"{printable(found.alias)}: ", "strong"), Span(summary, MOODS[found.health])
 
 
-def status_document(found: Sequence[Report]) -> dict[str, Any]:
+def document(found: Sequence[Report | Examination]) -> dict[str, Any]:
     """Make the document of ``--json``; its keys are listed in the documentation and stay."""
-    return _document(found, map(_status_values, found))
-
-
-def _document(
-    found: Sequence[Report | Examination], values: Iterable[dict[str, Any]]
-) -> dict[str, Any]:
     health = Health.worst(each.health for each in found)
-    aliases = {each.alias: value for each, value in zip(found, values, strict=True)}
-    return {"health": health.value, "aliases": aliases}
+    return {"health": health.value, "aliases": {each.alias: _values(each) for each in found}}
+
+
+def _values(found: Report | Examination) -> dict[str, Any]:
+    return _status_values(found) if isinstance(found, Report) else _check_values(found)
 
 
 STATUS_KEYS: Final = (
@@ -407,11 +404,6 @@ def _sentence(finding: Finding) -> str:
     """Say what it is, and what to do."""
     what, do = describe(finding.reason), action(finding.reason)
     return printable(f"{what}; {do}" if do else what)
-
-
-def check_document(found: Sequence[Examination]) -> dict[str, Any]:
-    """Make the document of ``--json``; its keys are listed in the documentation and stay."""
-    return _document(found, map(_check_values, found))
 
 
 def _check_values(found: Examination) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from django_redlock.backend import Backend
 from django_redlock.core.commands import (
@@ -30,11 +30,12 @@ from django_redlock.core.commands import (
     as_text,
     seconds_left,
 )
+from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.names import check_names
 from django_redlock.core.policy import check_seconds
 from django_redlock.core.protocol import Answer, Request, Steps, Vote
 from django_redlock.core.quorum import all_heard, majority_of
-from django_redlock.core.reasons import Reason, ReasonCode, action, because, is_silent
+from django_redlock.core.reasons import Reason, ReasonCode, action, because, is_silent, printable
 from django_redlock.nodes.node import NodeStatus
 
 from . import index
@@ -125,6 +126,8 @@ class HeldLock(NamedTuple):
         of: how many nodes there are.
         lowest, highest: seconds left on those nodes; None: the key never expires.
         cells: one for each node; None if there is no key, or no reply.
+        owners: all clients that have keys of it, *the owner* first: by the number of nodes.
+        own: the cells of the owner.
     """
 
     name: str
@@ -136,19 +139,8 @@ class HeldLock(NamedTuple):
     lowest: float | None
     highest: float | None
     cells: tuple[Cell | None, ...]
-
-    @property
-    def owners(self) -> tuple[Owner, ...]:
-        """All clients that have keys of it, *the owner* first: by the number of nodes."""
-        counts = Counter(cell.owner for cell in self.cells if cell is not None)
-        labels = {cell.owner: cell.label for cell in self.cells if cell is not None}
-        return tuple(Owner(owner, labels[owner], on) for owner, on in counts.most_common())
-
-    @property
-    def own(self) -> list[Cell]:
-        """The cells of the owner."""
-        owner = self.owners[0].owner if self.on else ""
-        return [cell for cell in self.cells if cell is not None and cell.owner == owner]
+    owners: tuple[Owner, ...]
+    own: tuple[Cell, ...]
 
     @property
     def remaining(self) -> float | None:
@@ -195,17 +187,17 @@ def judge(
     A node that does not vote, by the restart guard for one, may have forgotten a key: that it has
     none says nothing.
     """
-    cells = tuple(found)
-    counts = Counter(cell.owner for cell in cells if cell is not None)
-    owner = max(counts, key=counts.__getitem__, default="")
-    own = [cell for cell in cells if cell is not None and cell.owner == owner]
+    labels = {cell.owner: cell.label for cell in found if cell is not None}
+    counts = Counter(cell.owner for cell in found if cell is not None)
+    owners = tuple(Owner(owner, labels[owner], on) for owner, on in counts.most_common())
+    own = tuple(cell for cell in found if cell is not None and cell.owner == owners[0].owner)
     left = [cell.left for cell in own if cell.left is not None]
-    unheard = sum(cell is None and not node.voting for cell, node in zip(cells, nodes, strict=True))
+    unheard = sum(cell is None and not node.voting for cell, node in zip(found, nodes, strict=True))
     if len(own) >= majority:
         kind = LockStatus.RESTING if _rests(own[0]) else LockStatus.HELD
     elif len(own) + unheard >= majority:
         kind = LockStatus.UNCLEAR
-    elif len(counts) > 1:
+    elif len(owners) > 1:
         kind = LockStatus.SPLIT
     else:
         kind = LockStatus.PARTIAL if own else LockStatus.FREE
@@ -215,10 +207,12 @@ def judge(
         holder=own[0].label if own else "",
         fence=max((cell.number for cell in own if cell.number is not None), default=None),
         on=len(own),
-        of=len(cells),
+        of=len(found),
         lowest=min(left, default=None),
         highest=max(left) if left and len(left) == len(own) else None,
-        cells=cells,
+        cells=tuple(found),
+        owners=owners,
+        own=own,
     )
 
 
@@ -348,10 +342,10 @@ def surveying(
     memory: bool = False,
 ) -> Steps[Report]:
     """Ask as ``survey`` does, in steps for threads or tasks; the arguments are checked already."""
-    found = yield from _looked_up(backend, names, limit, matching)
+    found = yield from _Lookup(backend, limit).run(names, matching)
     if memory and (yield from index.any_emptied(backend, index.heard(found.votes))):
         # Connected anew, this process knows that they do not vote, and for how long.
-        found = yield from _looked_up(backend, names, limit, matching)
+        found = yield from _Lookup(backend, limit).run(names, matching)
     told: Sequence[Vote | None] = [None] * len(found.votes)
     if memory:
         policy, to = backend.policy, index.heard(found.votes)
@@ -392,17 +386,6 @@ def _report(state: NodeStatus, vote: Vote, memory: Vote | None) -> NodeReport:
 Table: TypeAlias = dict[bytes, list[Cell | None]]  # by name; one cell for each node
 
 
-def _looked_up(
-    backend: Backend,
-    names: tuple[str, ...],
-    limit: int,
-    matching: Callable[[str], bool] | None,
-) -> Steps[_Lookup]:
-    lookup = _Lookup(backend, limit)
-    yield from lookup.by_name(names, matching) if names or matching else lookup.at_the_index()
-    return lookup
-
-
 class _Lookup:
     """Collect what the nodes have of some names, or of all that are held.
 
@@ -421,7 +404,12 @@ class _Lookup:
         self.more = self.unsearched = False
         self.beyond = 0
 
-    def at_the_index(self) -> Steps[None]:
+    def run(self, names: tuple[str, ...], matching: Callable[[str], bool] | None) -> Steps[_Lookup]:
+        """Look up these names and those that match; without any, what the indexes list."""
+        yield from self._by_name(names, matching) if names or matching else self._at_the_index()
+        return self
+
+    def _at_the_index(self) -> Steps[None]:
         """Enter the held names that the indexes list, the first due first."""
         self.votes = yield from index.ask_all(self._backend, self._request(()))
         self.more = any(vote.result and vote.result.looked_at > self._limit for vote in self.votes)
@@ -436,7 +424,7 @@ class _Lookup:
         ]
         yield from self._look_up(list(filter(None, some)))
 
-    def by_name(
+    def _by_name(
         self, names: tuple[str, ...], matching: Callable[[str], bool] | None
     ) -> Steps[None]:
         """Enter the names, and those in the indexes that match."""
@@ -497,6 +485,105 @@ class _Lookup:
                     number=int(number) if 0 < len(number) <= DIGITS else None,
                 )
                 self.table.setdefault(name, [None] * len(self.votes))[i] = cell
+
+
+# -- the state of one lock, for ``Lock.state`` and for templates: a look, never a promise ----------
+
+# Of several names, the state of the first of these tells most about the lock.
+TELLING: Final = (
+    *(LockStatus.HELD, LockStatus.RESTING, LockStatus.UNCLEAR),
+    *(LockStatus.SPLIT, LockStatus.PARTIAL, LockStatus.FREE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LockState:
+    """What the nodes had of a lock a moment ago: to be shown, not to be relied on.
+
+    It may be out of date when it is read, so it protects nothing: who wants to do the work takes
+    the lock. It is neither true nor false: ``bool()`` of it is a TypeError; ask ``held``.
+
+    Attributes:
+        name: the name, or a tuple of names. Of several names, the other attributes are those of
+            the name that is held, or taken, for longest.
+        kind: ``"held"``, ``"resting"``, ``"partial"``, ``"split"``, ``"unclear"`` or ``"free"``,
+            as in ``redlock_status``. Only ``"held"`` has a holder. ``"resting"``: nobody gets it
+            before its ``min_hold`` is over. ``"unclear"``: nodes without a vote decide.
+        holder: the holder's label; "" if it is not held, or the holder left none.
+        remaining: seconds until it is free unless the holder renews it; None: never. 0 if it is
+            neither held nor resting.
+        since: when the holder got it, by the clock of the holder's machine, in UTC. None if it is
+            not held, or another client holds it.
+        fence: the holder's grant number; the lease's fence may differ from it while nodes
+            disagree, so compare no writes with it. None as ``since``.
+        each: of several names, the state of each, in their order; empty for one.
+    """
+
+    name: str | tuple[str, ...]
+    kind: LockStatus
+    holder: str = ""
+    remaining: float | None = 0.0
+    since: datetime | None = None
+    fence: int | None = None
+    each: tuple[LockState, ...] = ()
+
+    @property
+    def held(self) -> bool:
+        """Whether it was held, for certain."""
+        return self.kind is LockStatus.HELD
+
+    @property
+    def known(self) -> bool:
+        """Whether the nodes that vote could tell if it is held."""
+        return self.kind is not LockStatus.UNCLEAR
+
+    def __bool__(self) -> NoReturn:
+        msg = (
+            "the state of a lock is neither true nor false: ask state.held; and to do the work, "
+            "take the lock, e.g. by try_acquire()"
+        )
+        raise TypeError(msg)
+
+
+def look(backend: Backend, names: Sequence[str]) -> Steps[LockState]:
+    """Ask all nodes about a lock's names, once.
+
+    Raises:
+        NodesUnavailable: no majority of the nodes votes.
+    """
+    wanted = tuple(dict.fromkeys(names))
+    found = yield from surveying(backend, wanted)
+    if found.voting < found.majority:
+        name = wanted[0] if len(wanted) == 1 else wanted
+        reason = because(
+            ReasonCode.NO_MAJORITY,
+            votes=found.voting,
+            size=len(found.nodes),
+            needed=found.majority,
+        )
+        votes = tuple(
+            Vote(node.label, Answer.YES if node.voting else Answer.UNKNOWN, reason=node.reason)
+            for node in found.nodes
+        )
+        raise NodesUnavailable(reason, name=name, votes=votes)
+    states = [state_of(lock) for lock in found.locks]
+    if len(states) == 1:
+        return states[0]
+    most = min(states, key=_tells_most)
+    return replace(most, name=tuple(str(each.name) for each in states), each=tuple(states))
+
+
+def state_of(lock: HeldLock) -> LockState:
+    """Return the state of a name, as a survey found it."""
+    state = LockState(lock.name, lock.kind, remaining=lock.remaining)
+    if lock.kind is not LockStatus.HELD:
+        return state
+    return replace(state, holder=printable(lock.holder), since=lock.since, fence=lock.fence)
+
+
+def _tells_most(state: LockState) -> tuple[int, float]:
+    left = math.inf if state.remaining is None else state.remaining
+    return TELLING.index(state.kind), -left
 
 
 # -- what somebody asks for -----------------------------------------------------------------------

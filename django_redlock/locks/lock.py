@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from django_redlock.backend import Backend, Transaction
     from django_redlock.core.policy import Policy
     from django_redlock.core.protocol import Grant, LockKeys, Steps
-    from django_redlock.inspection.state import LockState
+    from django_redlock.inspection.survey import LockState
 
 F = TypeVar("F", bound="Callable[..., Any]")
 Source: TypeAlias = "Callable[[str], Backend]"
@@ -200,7 +200,7 @@ class Lock(FromOtherClients):
         return await backend.arun(self._look(backend))
 
     def _look(self, backend: Backend) -> Steps[LockState]:
-        from django_redlock.inspection.state import look  # not imported by those who only lock
+        from django_redlock.inspection.survey import look  # not imported by those who only lock
 
         names = self.names[self._private :]
         if not self._filled:

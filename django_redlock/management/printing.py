@@ -20,7 +20,7 @@ from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django_redlock import conf
 from django_redlock.backend import Backend
 from django_redlock.inspection.examination import Examination
-from django_redlock.inspection.rows import EXIT, Blocks, Paragraph, Span, Table
+from django_redlock.inspection.rows import EXIT, Blocks, Paragraph, Span, Table, document
 from django_redlock.inspection.survey import Health, Report
 
 T = TypeVar("T", bound=Report | Examination)
@@ -62,7 +62,6 @@ class NodesCommand(BaseCommand):
         self,
         found: Sequence[T],
         blocks: Callable[[T], Blocks],
-        document: Callable[[Sequence[T]], dict[str, Any]],
         options: dict[str, Any],
     ) -> None:
         """Print what was found of each alias, as tables or as JSON, and exit.

@@ -6,8 +6,7 @@ from django import template
 
 from django_redlock import conf
 from django_redlock.core.names import check_names, check_no_fields
-from django_redlock.inspection.state import LockState, state_of
-from django_redlock.inspection.survey import survey
+from django_redlock.inspection.survey import LockState, state_of, survey
 
 register = template.Library()
 

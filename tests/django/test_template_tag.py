@@ -7,8 +7,7 @@ from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperatio
 from django.template import Context, Template, TemplateSyntaxError
 
 from django_redlock import conf, redlock
-from django_redlock.inspection.state import LockState
-from django_redlock.inspection.survey import LockStatus
+from django_redlock.inspection.survey import LockState, LockStatus
 from django_redlock.templatetags.redlock import redlock_state
 from tests.support.looked_at import A, in_memory, put
 

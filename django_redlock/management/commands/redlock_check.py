@@ -25,7 +25,7 @@ class Command(NodesCommand):
     def handle(self, *_: Any, **options: Any) -> None:
         """Examine the nodes, print what was found, and exit with the status of the worst alias."""
         found = examine([expected(each) for each in self.backends(options["aliases"])])
-        self.show(found, rows.check, rows.check_document, options)
+        self.show(found, rows.check, options)
 
 
 def expected(backend: Backend) -> Expected:

@@ -60,4 +60,4 @@ class Command(NodesCommand):
             found = [wanted.survey(backend, options["limit"]) for backend in backends]
         except ValueError as error:
             raise CommandError(str(error)) from None
-        self.show(found, lambda each: rows.status(each, wanted), rows.status_document, options)
+        self.show(found, lambda each: rows.status(each, wanted), options)
