@@ -215,7 +215,9 @@ def status(found: Report, wanted: Wanted) -> Blocks:
     """Yield the sentence, the nodes, the locks and the tasks of one alias."""
     yield _headline(found)
     yield ()
-    yield _table(STATUS_COLUMNS, map(node, found.nodes))
+    nodes = found.unwell if wanted.problems else found.nodes
+    if nodes:
+        yield _table(STATUS_COLUMNS, map(node, nodes))
     for advice in found.advice:
         yield (Span(printable(describe(advice)), "quiet"),)
     yield ()

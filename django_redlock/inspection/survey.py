@@ -42,7 +42,7 @@ from . import index
 from .index import BATCH, LIMIT, as_name, check_limit
 from .patterns import Parsed, parse
 from .probe import NodeReport, eviction
-from .tasks import Task, TaskList, list_tasks
+from .tasks import Task, TaskList, TaskState, list_tasks
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NO_TASKS: Final = TaskList()
@@ -57,6 +57,10 @@ class LockStatus(enum.StrEnum):
     SPLIT = "split"  # several owners, none on a majority: not held
     UNCLEAR = "unclear"  # held or not: nodes that did not reply, or do not vote, decide
     FREE = "free"  # on no node; only names that were asked for
+
+
+UNSETTLED: Final = (LockStatus.PARTIAL, LockStatus.SPLIT, LockStatus.UNCLEAR)
+UNSETTLED_TASKS: Final = (TaskState.PARTIAL, TaskState.UNCLEAR)
 
 
 class Health(enum.StrEnum):
@@ -253,6 +257,11 @@ class Report:
     def heard(self) -> frozenset[int]:
         """The positions of the nodes that replied; of the others, cells are unknown."""
         return frozenset(i for i, node in enumerate(self.nodes) if node.heard)
+
+    @property
+    def unwell(self) -> tuple[NodeReport, ...]:
+        """The nodes that do not vote, or vote and are set up badly."""
+        return tuple(node for node in self.nodes if not node.voting or node.warning)
 
     @property
     def complete(self) -> bool:
@@ -599,6 +608,7 @@ class Wanted:
     Args:
         finished: whether finished tasks are asked for as well.
         older_than: seconds; only locks that are held for so long, the oldest first. None: all.
+        problems: only locks and tasks that need attention.
 
     Raises:
         ValueError: a text is too long, or the seconds are negative.
@@ -610,10 +620,11 @@ class Wanted:
         *,
         finished: bool = False,
         older_than: float | None = None,
+        problems: bool = False,
     ) -> None:
         if older_than is not None:
             check_seconds("--older-than", older_than, zero=True)
-        self.finished, self.older_than = finished, older_than
+        self.finished, self.older_than, self.problems = finished, older_than, problems
         self.texts: list[Parsed] = [parse(text) for text in texts]
         self.patterns = [each for each in self.texts if each.is_pattern]
 
@@ -638,6 +649,10 @@ class Wanted:
         locks = [lock for lock in found.locks if lock.on or lock.name in shown_free]
         if self.older_than is not None:
             locks = oldest_first(locks, self.older_than)
+        if self.problems:
+            locks = [lock for lock in locks if lock.kind in UNSETTLED]
+            odd = [task for task in tasks.tasks if task.state in UNSETTLED_TASKS]
+            tasks = replace(tasks, tasks=tuple(odd))
         return replace(found, locks=tuple(locks), tasks=tasks)
 
     def unmet(self, found: Report) -> Iterator[str]:
@@ -645,6 +660,10 @@ class Wanted:
 
         A name that is free has a row.
         """
+        if self.problems:
+            if not (found.locks or found.tasks.tasks or found.unwell):
+                yield "Nothing needs attention."
+            return
         if self.older_than is not None:
             if not found.locks:
                 yield f"No lock is held for {self.older_than:g} s or longer."

@@ -9,9 +9,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
+import signal
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
@@ -25,6 +29,9 @@ from django_redlock.inspection.survey import Health, Report
 
 T = TypeVar("T", bound=Report | Examination)
 WIDTH: Final = 120  # columns where the output is no terminal
+# Of a terminal: its second screen without a cursor and without lines that wrap, and back again.
+SECOND, FIRST = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
+HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 STYLES: Final = {"good": "green", "odd": "yellow", "bad": "red", "strong": "bold", "quiet": "dim"}
 
 
@@ -72,15 +79,52 @@ class NodesCommand(BaseCommand):
         if options["json"]:
             write(self.stdout, json.dumps(document(found), indent=2) + "\n")
         else:
-            shown: list[Paragraph | Table] = []
-            for alias in found:
-                shown += [(), *blocks(alias)] if shown else blocks(alias)
-            no_color, force_color = options["no_color"], options["force_color"]
-            text = printed(shown, self.stdout, no_color=no_color, force_color=force_color)
-            write(self.stdout, text)
+            write(self.stdout, self.text(found, blocks, options))
         code = EXIT[Health.worst([each.health for each in found])]
         if code:
             raise SystemExit(code)
+
+    def text(
+        self,
+        found: Sequence[T],
+        blocks: Callable[[T], Blocks],
+        options: dict[str, Any],
+        head: Sequence[Paragraph] = (),
+    ) -> str:
+        """Return the tables of each alias, below the paragraphs of ``head``."""
+        shown: list[Paragraph | Table] = [*head]
+        for i, alias in enumerate(found):
+            shown += [(), *blocks(alias)] if i else blocks(alias)
+        no_color, force_color = options["no_color"], options["force_color"]
+        return printed(shown, self.stdout, no_color=no_color, force_color=force_color)
+
+
+@contextmanager
+def screen(to: OutputWrapper) -> Iterator[Callable[[str], None]]:
+    """Lend the second screen of a terminal, as ``top`` has it; what this gives shows a text there.
+
+    Ctrl-C ends the block without an error. So does SIGTERM, with its exit status: the terminal must
+    not be left with a screen that nobody updates.
+    """
+
+    def show(text: str) -> None:
+        lines, most = text.splitlines(), shutil.get_terminal_size().lines - 1
+        if len(lines) > most:
+            left = len(lines) - most + 1
+            lines[most - 1 :] = [f"{left} more lines: enlarge the window, or ask for less"]
+        write(to, HOME + "".join(f"{line}{END_OF_LINE}\n" for line in lines) + END_OF_SCREEN)
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        write(to, SECOND)
+        with suppress(KeyboardInterrupt):
+            yield show
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        write(to, FIRST)
 
 
 def write(to: OutputWrapper, text: str) -> None:

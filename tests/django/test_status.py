@@ -1,10 +1,13 @@
 import io
 import json
 import os
+import pty
 import re
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from django.test import override_settings
 
 from django_redlock import conf, redlock
 from django_redlock.inspection.rows import age
+from django_redlock.management.printing import FIRST, HOME, SECOND
 from tests.support.looked_at import (
     A,
     B,
@@ -249,6 +253,68 @@ def test_locks_that_are_held_for_long(memory):
     )
     with pytest.raises(CommandError, match="--older-than"):
         status("--older-than", "-1")
+
+
+def test_only_what_needs_attention(memory):
+    """--problems leaves out nodes that vote, locks that are held and tasks that wait and run."""
+    put(memory, "held", f"{A}:123:web-1", *range(5))
+    assert status("--problems") == (
+        0,
+        "default: healthy (5 of 5 nodes vote, 3 are needed)\n\n\nNothing needs attention.\n",
+    )
+    put(memory, "partial", f"{A}:123:web-1", 0, 1)
+    some_tasks(memory)
+    memory.down = {4}
+    code, out = status("--problems")
+    assert code == 3
+    lines = [words(line) for line in out.splitlines()]
+    assert [line[1] for line in lines if line[0].startswith("memory:")] == ["down: down"]
+    assert locks(out) == ["partial"]
+    assert not {"held", "id-running", "id-queued"} & {word for line in lines for word in line}
+
+
+# -- --watch -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_watching_in_a_terminal(number):
+    """The screen changes until Ctrl-C, and the terminal has its own screen again afterwards."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "django", "redlock_status", "--settings", "tests.settings"]
+    with subprocess.Popen(
+        [*command, "--watch=0.1"], stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        seen = b""
+        while seen.count(b"every 0.1 s; Ctrl-C ends.") < 3:
+            seen += os.read(ours, 65536)
+        process.send_signal(number)
+        with suppress(OSError):  # Linux's way to say that nobody has it open any more
+            while more := os.read(ours, 65536):
+                seen += more
+    os.close(ours)
+    assert process.returncode == (0 if number == signal.SIGINT else 128 + number)
+    assert seen.startswith(SECOND.encode())
+    assert seen.endswith(FIRST.encode())
+    assert seen.count(HOME.encode()) >= 3
+    assert b"No lock is held." in seen
+    assert b"Traceback" not in seen
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--watch"], "needs a terminal"),
+        (["--watch", "--json"], "leave --json out"),
+        (["--watch=0"], "--watch must be"),
+        (["--watch=often"], "invalid float value"),
+    ],
+)
+def test_what_cannot_be_watched(memory, options, says):
+    """The error says what to do instead."""
+    with pytest.raises(CommandError, match=says):
+        status(*options)
 
 
 def test_json(memory):

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from argparse import ArgumentParser
-from typing import Any
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
 
 from django.core.management.base import CommandError
 
+from django_redlock.core.policy import check_seconds
 from django_redlock.inspection import LIMIT, rows
-from django_redlock.inspection.survey import Wanted
-from django_redlock.management.printing import NodesCommand
+from django_redlock.inspection.rows import Span
+from django_redlock.inspection.survey import Report, Wanted
+from django_redlock.management.printing import NodesCommand, screen
+
+EVERY: Final = 2.0  # seconds
 
 
 class Command(NodesCommand):
@@ -46,6 +53,19 @@ class Command(NodesCommand):
             help="show only locks that are held for so long, the oldest first",
         )
         parser.add_argument(
+            "--problems",
+            action="store_true",
+            help="show only nodes, locks and tasks that need attention",
+        )
+        parser.add_argument(
+            "--watch",
+            type=float,
+            nargs="?",
+            const=EVERY,
+            metavar="SECONDS",
+            help=f"look again every so many seconds (default: {EVERY:g}), until Ctrl-C",
+        )
+        parser.add_argument(
             "--finished",
             action="store_true",
             help="show also the tasks that have finished and left a completion record",
@@ -55,9 +75,39 @@ class Command(NodesCommand):
         """Survey the aliases, print them, and exit with the status of the worst."""
         backends = self.backends(options["aliases"])
         try:
-            names, finished = options["names"], options["finished"]
-            wanted = Wanted(names, finished=finished, older_than=options["older_than"])
-            found = [wanted.survey(backend, options["limit"]) for backend in backends]
+            wanted = Wanted(
+                options["names"],
+                finished=options["finished"],
+                older_than=options["older_than"],
+                problems=options["problems"],
+            )
+
+            def look() -> list[Report]:
+                return [wanted.survey(backend, options["limit"]) for backend in backends]
+
+            if options["watch"] is not None:
+                self._watch(look, wanted, options)
+                return
+            found = look()
         except ValueError as error:
             raise CommandError(str(error)) from None
         self.show(found, lambda each: rows.status(each, wanted), options)
+
+    def _watch(
+        self, look: Callable[[], list[Report]], wanted: Wanted, options: dict[str, Any]
+    ) -> None:
+        every = options["watch"]
+        check_seconds("--watch", every)
+        if options["json"]:
+            raise CommandError("--watch shows tables: leave --json out")
+        if not self.stdout.isatty():
+            msg = "--watch needs a terminal; a program calls redlock_status --json now and then"
+            raise CommandError(msg)
+        with screen(self.stdout) as show:
+            while True:
+                found = look()
+                head = f"{datetime.now():%H:%M:%S}, every {every:g} s; Ctrl-C ends."  # noqa: DTZ005 - for people
+                blocks = [(Span(head, "quiet"),), ()]
+                text = self.text(found, lambda each: rows.status(each, wanted), options, blocks)
+                show(text)
+                time.sleep(every)
