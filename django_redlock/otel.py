@@ -50,14 +50,6 @@ ENTRIES: Final = {
     EventKind.UNAVAILABLE: "unavailable",
 }
 ENDINGS: Final = {EventKind.RELEASED: "released", EventKind.GIVEN: "given", EventKind.LOST: "lost"}
-COUNTERS: Final = {
-    EventKind.REFUSED: ("refusals", "{refusal}", "Locks whose name was taken"),
-    EventKind.UNAVAILABLE: (
-        *("unavailable", "{attempt}", "Locks that no majority could be asked for"),
-    ),
-    EventKind.LOST: ("losses", "{loss}", "Leases that were lost while they were held"),
-    EventKind.UNKNOWN: ("unknown", "{lease}", "Leases that last, but could not be renewed"),
-}
 
 
 class Instruments:
@@ -73,8 +65,18 @@ class Instruments:
         self._hold = _seconds(meter, "redlock.hold.duration", "Having a lock", SLOW)
         self._node = _seconds(meter, "redlock.node.duration", "A request to a node", FAST)
         self._counters = {
-            kind: meter.create_counter(f"redlock.{name}", unit, text)
-            for kind, (name, unit, text) in COUNTERS.items()
+            EventKind.REFUSED: meter.create_counter(
+                "redlock.refusals", "{refusal}", "Locks whose name was taken"
+            ),
+            EventKind.UNAVAILABLE: meter.create_counter(
+                "redlock.unavailable", "{attempt}", "Locks that no majority could be asked for"
+            ),
+            EventKind.LOST: meter.create_counter(
+                "redlock.losses", "{loss}", "Leases that were lost while they were held"
+            ),
+            EventKind.UNKNOWN: meter.create_counter(
+                "redlock.unknown", "{lease}", "Leases that last, but could not be renewed"
+            ),
         }
         self._failures = meter.create_counter(
             "redlock.node.failures", "{failure}", "Requests to a node that brought no vote"
@@ -161,8 +163,8 @@ class Instruments:
             self._node.record(timing.seconds, which)
 
     def _on_task(self, event: TaskEvent) -> None:
-        fields = ("alias", "task", "outcome")
-        self._messages.add(1, {f"redlock.{key}": str(getattr(event, key)) for key in fields})
+        told = {"alias": event.alias, "task": event.task, "outcome": event.outcome.value}
+        self._messages.add(1, {f"redlock.{key}": value for key, value in told.items()})
 
 
 def _seconds(meter: Meter, name: str, text: str, bounds: tuple[float, ...]) -> Histogram:

@@ -269,7 +269,7 @@ def test_only_what_needs_attention(memory):
     assert code == 3
     lines = [words(line) for line in out.splitlines()]
     assert [line[1] for line in lines if line[0].startswith("memory:")] == ["down: down"]
-    assert locks(out) == ["partial"]
+    assert locks(out) == ["partial", "reports.sync"]  # the lock and the task
     assert not {"held", "id-running", "id-queued"} & {word for line in lines for word in line}
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from django_redlock.core.protocol import Request, Vote
+from django_redlock.nodes import replies
 from django_redlock.nodes.connection import OnWire, pack
 
 
@@ -26,3 +27,7 @@ class Heard(OnWire):
     def keep(self, place: int) -> None:
         """Note that a node has not carried out an undo."""
         self.kept.append(place)
+
+    def vote_in(self, label: str, reply: object) -> Vote | None:
+        """Return the vote in a reply."""
+        return replies.vote(self.request, label, self.nonce, reply)
