@@ -156,8 +156,8 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> dict[str
             for each in owners
         ],
         "fence": "" if lock.fence is None else str(lock.fence),
-        "held_for": "" if lock.age is None else age(lock.age),
-        "since": lock.since if lock.age is not None else None,
+        "held_for": "" if (held := lock.age) is None else age(held),
+        "since": lock.since,
         "is": lock.kind.value,
         "is_mood": MOODS[lock.kind],
         **_left(lock),
@@ -342,7 +342,7 @@ def _lock_values(lock: HeldLock, nodes: Sequence[NodeReport]) -> dict[str, Any]:
         "kind": lock.kind.value,
         "holder": lock.holder,
         "fence": lock.fence,
-        "since": lock.since.isoformat() if lock.age is not None and lock.since else None,
+        "since": (since := lock.since) and since.isoformat(),
         **_left_values(lock),
         "cells": [
             {

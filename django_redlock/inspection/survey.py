@@ -156,25 +156,26 @@ class HeldLock(NamedTuple):
 
     @property
     def since(self) -> datetime | None:
-        """When the owner asked for the name, in UTC; None for other clients.
+        """When the holder asked for the name, in UTC; None if it has none, or another client has.
 
         A grant number is a clock, or one above: the script that grants takes the client's clock, in
         microseconds, where the node's counter has not reached it. So the lowest number of a
         majority is nearest to the clock.
         """
+        if self.kind is not LockStatus.HELD:
+            return None
         numbers = [cell.number for cell in self.own if cell.number is not None]
         lowest = min(numbers, default=MOST_NUMBER)
         return EPOCH + timedelta(microseconds=lowest) if lowest < MOST_NUMBER else None
 
     @property
     def age(self) -> float | None:
-        """Seconds since the holder asked for the name; None if it has none, or another client has.
+        """The seconds since ``since``; None as there.
 
         Both clocks are set by people, that of the holder's machine and ours, so it is to be shown.
         """
-        if self.kind is not LockStatus.HELD or self.since is None:
-            return None
-        return max(0.0, (datetime.now(UTC) - self.since).total_seconds())
+        since = self.since
+        return None if since is None else max(0.0, (datetime.now(UTC) - since).total_seconds())
 
 
 def oldest_first(locks: Iterable[HeldLock], older_than: float = 0.0) -> list[HeldLock]:

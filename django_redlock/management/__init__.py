@@ -11,7 +11,8 @@ from django_redlock.core.errors import LeaseLost, LockTaken, NodesUnavailable
 from django_redlock.leases.lease import Lease
 
 __all__ = ["LockedCommand"]
-UNKNOWN, LOST = 69, 70  # EX_UNAVAILABLE and EX_SOFTWARE of sysexits.h, as in redlock_run
+# Exit statuses, of sysexits.h: EX_TEMPFAIL, EX_UNAVAILABLE and EX_SOFTWARE.
+TAKEN, UNKNOWN, LOST = 75, 69, 70
 
 
 class LockedCommand(BaseCommand):

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from django_redlock.leases.lease import Lease
 
-from . import guardian
+from . import LOST, guardian
 
 GUARDIAN: Final = (sys.executable, "-I", "-S", guardian.__file__)
 LOOKS: Final = 20  # at the lease, in each ttl
@@ -34,7 +34,7 @@ LONGEST_LOOK: Final = 0.5  # seconds
 MARGIN: Final = 20  # the part of a ttl, of at most half a second, before the deadline for SIGKILL
 EMPTY: Final = 2.0  # seconds for killed processes to disappear
 FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-NOT_FOUND, NOT_RUN, LOST = 127, 126, 70  # exit statuses: those of a shell, and EX_SOFTWARE
+NOT_FOUND, NOT_RUN = 127, 126  # exit statuses, as a shell has them
 
 
 class Signals:

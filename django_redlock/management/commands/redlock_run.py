@@ -14,8 +14,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django_redlock import redlock
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.leases.lease import RENEWALS
+from django_redlock.management import TAKEN, UNKNOWN
 
-TAKEN, UNKNOWN = 75, 69  # EX_TEMPFAIL and EX_UNAVAILABLE of sysexits.h
 # A lease is renewed when a third of its ttl is over, so two thirds are left then.
 LEFT: Final = (RENEWALS - 1) / RENEWALS
 
