@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
+from benchmarks.peers import environments
 from benchmarks.peers.environments import PeerUnavailable
 
 from . import checker
@@ -85,8 +86,9 @@ class Plays:
                 raise
 
     def abandon(self) -> None:
-        """End all clients, and so the plays."""
+        """End all clients and installations, and so the plays."""
         self._over = True
+        environments.abandon()
         for room in list(self._rooms):
             room.abandon()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Self
@@ -15,7 +15,7 @@ from django_redlock.testing.server import wait_for
 from tests.support.proxy import Fault, Proxy
 
 from . import history
-from .client import ANSWER_SECONDS, Client
+from .client import ANSWER_SECONDS, Client, ClientError
 from .clocks import Clocks
 from .exhibits import Exhibit, command
 from .history import Event, History
@@ -133,6 +133,16 @@ class Room:
         for client in list(self._clients.values()):
             client.abandon()
 
+    def wait_for(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait, unless the run is abandoned: a client that was killed does nothing any more."""
+
+        def is_over() -> bool:
+            if self._abandoned:
+                raise ClientError(f"abandoned while it waited for {what}")
+            return condition()
+
+        wait_for(is_over, seconds, what)
+
     def wait_until_asked(self, client: Client) -> None:
         """Wait until a client that was told so has begun to acquire."""
 
@@ -141,7 +151,7 @@ class Room:
                 mine = [event.what for event in history.read(file) if event.who == client.who]
             return mine[-1:] == [history.ASKS]
 
-        wait_for(has_asked, ANSWER_SECONDS, f"{client.who} to ask")
+        self.wait_for(has_asked, ANSWER_SECONDS, f"{client.who} to ask")
 
     def way(self, client: Client, place: int) -> Proxy:
         """Return the proxy by which a client reaches a server."""
@@ -191,7 +201,7 @@ class Room:
 
     def _wait_for_keys(self, place: int, *, there: bool) -> None:
         with closing(self.nodes[place].client()) as client:
-            wait_for(
+            self.wait_for(
                 lambda: there == any(_is_lock(client, key) for key in client.keys(f"*{NAME}*")),
                 KEY_SECONDS,
                 f"server {place + 1} to be {'locked' if there else 'free'}",
@@ -210,7 +220,7 @@ class Room:
 
             before = scripts()
             way.let_go()
-            wait_for(lambda: scripts() > before, KEY_SECONDS, "what was held to come")
+            self.wait_for(lambda: scripts() > before, KEY_SECONDS, "what was held to come")
         self.note(f"what {client.who} sent to server {place + 1} arrives late")
 
     def fail_over(self, *, lagging: bool) -> None:

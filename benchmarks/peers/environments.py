@@ -11,10 +11,12 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tools import pythons
@@ -46,6 +48,8 @@ NODE_PEERS = {
 }
 
 _refused: dict[str, str] = {}  # what could not be made is not tried again by this process
+_installing: set[subprocess.Popen[str]] = set()
+_over = threading.Event()  # nothing is installed any more
 
 
 class PeerUnavailable(Exception):  # noqa: N818 - a state of this machine, like LockTaken
@@ -131,6 +135,8 @@ def _make(home: Path, wanted: str, proof: Path, install: Callable[[], None]) -> 
         try:
             _from_nothing(home, install)
         except PeerUnavailable:  # what is fetched from elsewhere may fail once
+            if _over.is_set():
+                raise
             try:
                 _from_nothing(home, install)
             except PeerUnavailable as error:
@@ -152,13 +158,35 @@ def _alone(path: Path) -> Iterator[None]:
         yield
 
 
+def abandon() -> None:
+    """End what is being installed, and install nothing more in this process: it was interrupted."""
+    _over.set()
+    for process in tuple(_installing):
+        _end(process)
+
+
 def _run(peer: str, command: list[str]) -> None:
-    try:
-        ended = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    pipe = subprocess.PIPE
+    try:  # a group of its own: pip and npm start processes, which end with it
+        process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, process_group=0)
+    except OSError as error:
         raise PeerUnavailable(f"{peer}: {error}") from error
-    if ended.returncode:
-        said = (ended.stderr or ended.stdout).strip().splitlines()[-3:]
-        raise PeerUnavailable(f"{peer}: {' | '.join(said) or f'exit {ended.returncode}'}")
+    _installing.add(process)
+    try:
+        if _over.is_set():
+            _end(process)
+        out, complaints = process.communicate(timeout=INSTALL_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise PeerUnavailable(f"{peer}: {error}") from error
+    finally:
+        _end(process)
+        _installing.discard(process)
+    if process.returncode:
+        said = (complaints or out).strip().splitlines()[-3:]
+        raise PeerUnavailable(f"{peer}: {' | '.join(said) or f'exit {process.returncode}'}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)

@@ -247,6 +247,8 @@ class Connection:
             only an undo may still use it; else 0.
         looped: whether an event loop has it, and sends later what the socket does not take at once.
         in_set: whether a ``ConnectionSet`` has it, which alone writes to it.
+        given: whether its node has it back. Who had it may not touch it from then on: another
+            thread may have it. Until then an interruption leaves it to the undo of its grant.
         unsent: bytes that are still to be sent; reading sends them, too.
         backlog: bytes of requests without a reply.
         incomplete: bytes of a reply that has not come as a whole.
@@ -282,6 +284,7 @@ class Connection:
         self.owed: deque[OnWire] = deque()
         self.fault: Reason | None = None
         self.spoiled, self.looped, self.in_set, self._sending = 0.0, False, False, False
+        self.given = False
         self.tls = isinstance(self.socket, ssl.SSLSocket)
         self._using = threading.RLock() if self.tls else contextlib.nullcontext()
         self._stream = OneAtATime(self.socket, self._using) if self.tls else self.socket
@@ -348,8 +351,8 @@ class Connection:
             if self._sending or self.fault or not self._unsent:
                 return not self._sending  # a signal handler's call, in the middle of another one
             self._sending = True
-            data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
-            try:
+            try:  # no call before it: what is interrupted here must not seem to be sending for ever
+                data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
                 sent = self._stream.send(data)
                 if sent and self._unasked:
                     self._unasked, self.heard = False, time.monotonic()

@@ -352,8 +352,10 @@ class Node:
             self._remember(nonce, connection)
 
     def give(self, connection: Connection, nonce: str | None, now: float) -> None:
-        """Take a connection back, which may still owe the reply to the grant of ``nonce``."""
-        connection.in_set = False
+        """Take a connection back, which may still owe the reply to the grant of ``nonce``.
+
+        It is ``given`` in the instruction before another thread can find it, with no call between.
+        """
         owes = nonce is not None and bool(connection.owed) and _owes(connection, nonce)
         if connection.spoiled and not owes:
             connection.close(INTERRUPTED)
@@ -368,10 +370,13 @@ class Node:
         with self._lock:
             if owes and nonce is not None:
                 self._remember(nonce, connection)
+            connection.in_set = False
             if connection.spoiled:
+                connection.given = True
                 self._forget(connection)
                 return
             if (silent := silence(connection, now, self.timeout)) > self.timeout:
+                connection.given = True
                 self._stalled.append(connection)
                 self.down_reason = self.down_reason or no_answer(silent)
                 return
@@ -379,8 +384,21 @@ class Node:
                 self.down_reason = None  # the node replies, even if another connection failed
             self._keep(connection)
 
+    def leave(self, connection: Connection, nonce: str | None) -> None:
+        """Keep a connection for the undo of ``nonce`` alone: giving it back was interrupted.
+
+        One that owes no reply to this grant serves nobody any more, and closes with its last user.
+        """
+        if nonce is None or connection.given or connection.fault:
+            return
+        if _owes(connection, nonce):
+            connection.in_set, connection.spoiled = False, time.monotonic()
+            with self._lock:
+                self._remember(nonce, connection)
+
     def _keep(self, connection: Connection) -> None:
         if len(self._free) < SPARE:
+            connection.given = True
             self._free.append(connection)
         else:
             connection.close(SURPLUS)

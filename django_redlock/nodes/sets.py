@@ -458,8 +458,15 @@ class ConnectionSets:
 
     def dissolve(self, lent: ConnectionSet) -> None:
         """Give the connections of a set that is claimed, or in no list, to the pools."""
-        now, nonce = time.monotonic(), lent.key or None
-        while lent.connections:
-            place, connection = lent.connections.popitem()
-            self._nodes[place].give(connection, nonce, now)
+        now, nonce, connections = time.monotonic(), lent.key or None, lent.connections
+        try:
+            for place, connection in tuple(connections.items()):
+                if not connection.given:
+                    self._nodes[place].give(connection, nonce, now)
+        except BaseException:  # a signal handler's: the undo must still go behind its grant
+            for place, connection in tuple(connections.items()):
+                self._nodes[place].leave(connection, nonce)
+            raise
+        finally:
+            connections.clear()  # not one by one: between taking one out and giving it, it is lost
         self.forget(lent)  # last: until then an undo waits for us

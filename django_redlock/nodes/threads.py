@@ -141,21 +141,25 @@ class PollDriver:
     def carry(self, lent: ConnectionSet | None) -> list[Vote]:
         """Put the round to the nodes, or go on with what a set has written; return the votes."""
         try:
-            if lent is None:
-                self.gather()
-                self.write()
-            else:
-                self.take_over(lent)
-            self.listen()
-            while self.more():
-                self.write()
+            try:
+                if lent is None:
+                    self.gather()
+                    self.write()
+                else:
+                    self.take_over(lent)
                 self.listen()
-            return self.asking.result()
-        except BaseException:  # rule: an interrupted stream serves for undoing, nothing else
-            self.spoil()
+                while self.more():
+                    self.write()
+                    self.listen()
+                return self.asking.result()
+            except BaseException:  # rule: an interrupted stream serves for undoing, nothing else
+                self.spoil()
+                raise
+            finally:
+                self.give_back(form=True)
+        except BaseException:
+            self.leave()
             raise
-        finally:
-            self.give_back(form=True)
 
     # -- before writing -------------------------------------------------------------------------
 
@@ -235,6 +239,7 @@ class PollDriver:
         return bool(new)
 
     def _have(self, place: int, connection: Connection) -> None:
+        connection.given = False
         self.mine[place] = connection
         self.poll.register(connection.fileno, select.POLLIN)
         self._places[connection.fileno] = place
@@ -369,14 +374,22 @@ class PollDriver:
         if form and self._sets.form(self.mine):
             self.mine = {}
             return
-        now, asking = time.monotonic(), self.asking
-        takes, nonce = asking.command in TAKING, asking.request.nonce
-        while self.mine:
-            place, connection = self.mine.popitem()
-            behind = takes or (self._spoiled and asking.is_unanswered(place))
-            self.nodes[place].give(connection, nonce if behind else None, now)
+        now, nonce = time.monotonic(), self.asking.request.nonce
+        for place, connection in tuple(self.mine.items()):
+            self.nodes[place].give(connection, nonce if self._needs_undo(place) else None, now)
         if self._spoiled:
             self.asking.keep_unanswered()
+
+    def _needs_undo(self, place: int) -> bool:
+        """Return whether an undo may have to go behind the request, on its connection."""
+        asking = self.asking
+        return asking.command in TAKING or (self._spoiled and asking.is_unanswered(place))
+
+    def leave(self) -> None:
+        """Leave connections to undos where giving them back was interrupted, too."""
+        for place, connection in tuple(self.mine.items()):
+            if self._needs_undo(place):
+                self.nodes[place].leave(connection, self.asking.request.nonce)
 
 
 class Threads:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from django_redlock.testing import EmbeddedNode
-from django_redlock.testing.server import wait_for
 from museum.client import Client
 from museum.room import Room
 
@@ -107,7 +106,7 @@ def warm_up(room: Room, client: Client) -> None:
     """
     assert client.acquire(SOON)
     client.release()
-    wait_for(lambda: len(set(map(commands, room.nodes))) == 1, SOON, "the last server to be asked")
+    room.wait_for(lambda: len(set(map(commands, room.nodes))) == 1, SOON, "the last of the servers")
 
 
 def commands(node: EmbeddedNode) -> int:
@@ -125,7 +124,7 @@ def stop_the_woken(room: Room) -> None:
 
         def wait_for_waiters(count: int) -> None:
             blocked = "blocked_clients"
-            wait_for(lambda: asking.info("clients")[blocked] == count, SOON, "a waiter")
+            room.wait_for(lambda: asking.info("clients")[blocked] == count, SOON, "a waiter")
 
         for count, waiter in enumerate((woken, second), 1):
             waiter.tell("acquire", wait=SOON)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing, suppress
 
-from django_redlock.testing.server import wait_for
 from museum.client import ClientError
 from museum.room import NAME, Room
 
@@ -31,7 +30,7 @@ def recognise_late(room: Room) -> None:
     first.tell("acquire", wait=SOON)
     first.wait_until_stopped()
     with closing(room.nodes[0].client()) as client:
-        wait_for(lambda: client.pttl(NAME) < room.ttl * 500, SOON, "half of the ttl to be over")
+        room.wait_for(lambda: client.pttl(NAME) < room.ttl * 500, SOON, "half of the ttl to pass")
     first.go_on()
     if first.answer()["held"]:
         first.read()
@@ -50,7 +49,7 @@ def hand_over(room: Room) -> None:
         first.use()
         second.tell("acquire", wait=SOON)
         with closing(room.nodes[0].client()) as client:
-            wait_for(lambda: bool(client.client_list("pubsub")), SOON, "a subscriber")
+            room.wait_for(lambda: bool(client.client_list("pubsub")), SOON, "a subscriber")
         first.release()
         if second.answer()["held"]:
             second.use()
@@ -63,7 +62,7 @@ def kill_before_the_message(room: Room) -> None:
     assert first.acquire(SOON)
     second.tell("acquire", wait=SOON)
     with closing(room.nodes[0].client()) as client:
-        wait_for(lambda: bool(client.client_list("pubsub")), SOON, "a subscriber")
+        room.wait_for(lambda: bool(client.client_list("pubsub")), SOON, "a subscriber")
     first.kill()
     if second.answer()["held"]:
         second.use()

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-SECONDS = 60.0  # half of them on a machine that has nothing else to do
+SECONDS = 60.0  # of a run with an end: half of them on a machine that has nothing else to do
+PATIENCE = 240.0  # seconds, with anything that may hang
 ROOT = Path(__file__).parents[2]
 
 
@@ -45,7 +46,7 @@ def end(demo: subprocess.Popen[str]) -> None:
     """End the demo of a test that failed."""
     if demo.poll() is None:
         demo.terminate()
-    demo.communicate(timeout=SECONDS)
+    demo.communicate(timeout=PATIENCE)
 
 
 def await_line(demo: subprocess.Popen[str], what: str) -> str:
@@ -110,14 +111,14 @@ class Terminal:
 
     def await_text(self, what: str) -> None:
         """Read until this is on the screen."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE
         while what not in self.seen:
             assert time.monotonic() < deadline, f"no {what!r} in {self.seen}"
             self._read(1.0)
 
     def await_end(self) -> int:
         """Read to the end; the exit status."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE
         while self._read(1.0):
             assert time.monotonic() < deadline, f"no end: {self.seen}"
         return os.waitstatus_to_exitcode(self._wait())

@@ -17,6 +17,7 @@ from example_project.demo.browser import Browser
 from tests.support.waiting import slowness
 
 from .running_demo import (
+    PATIENCE,
     SECONDS,
     Terminal,
     await_line,
@@ -56,7 +57,7 @@ def test_demo_shows_what_the_locks_are_good_for(home, start):
     """With the locks nothing overlaps, is lost or is done twice, without them much is."""
     slow, began = slowness(), time.monotonic()
     demo = start("--once")
-    output, complaints = demo.communicate(timeout=5 * SECONDS)
+    output, complaints = demo.communicate(timeout=PATIENCE)
     took = time.monotonic() - began
     slow = max(slow, slowness())
 
@@ -106,12 +107,12 @@ def test_ctrl_c_leaves_nothing_behind(home, start, moment):
     """Ctrl-C at any moment, also with stopped processes about, ends all: no file, no traceback."""
     demo = start("--once")
     await_line(demo, moment)
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + PATIENCE
     while not any("-server" in command for command in left_running(home)):
         assert time.monotonic() < deadline, "no node seen"
 
     demo.send_signal(signal.SIGINT)
-    output, complaints = demo.communicate(timeout=SECONDS)
+    output, complaints = demo.communicate(timeout=PATIENCE)
 
     assert (demo.returncode, complaints) == (128 + signal.SIGINT, "")
     assert output.endswith("Stopped. Nothing is left running.\n")
@@ -132,7 +133,7 @@ def test_the_site_is_open_until_ctrl_c(home, start):
     assert counts[0] < counts[1]
 
     demo.send_signal(signal.SIGINT)
-    output, complaints = demo.communicate(timeout=SECONDS)
+    output, complaints = demo.communicate(timeout=PATIENCE)
 
     assert (demo.returncode, complaints) == (0, "")
     assert output.endswith("Stopped. Nothing is left running.\n")
@@ -158,7 +159,7 @@ def orders(line: str) -> int:
 def runs(home: Path) -> int:
     """How many bodies of the two tasks have begun, as the demo's database says."""
     (database,) = home.glob("redlock-demo-*/box_office.sqlite3")
-    with closing(sqlite3.connect(database, timeout=SECONDS)) as connection:
+    with closing(sqlite3.connect(database, timeout=PATIENCE)) as connection:
         (count,) = connection.execute("SELECT count(*) FROM box_office_run").fetchone()
     return int(count)
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.support.waiting import eventually
 
-from .visitors import PATIENCE, SURE, TITLE, Person
+from .running_demo import PATIENCE
+from .visitors import SURE, TITLE, Person
 
 pytestmark = pytest.mark.slow
 

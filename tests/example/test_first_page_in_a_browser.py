@@ -15,9 +15,10 @@ import pytest
 
 from tests.support.waiting import eventually
 
+from .running_demo import PATIENCE
 from .test_seats_in_a_browser import strictly
 from .test_trials_in_a_browser import press
-from .visitors import PATIENCE, Demo, Person, query
+from .visitors import Demo, Person, query
 
 if TYPE_CHECKING:
     from playwright.sync_api import ConsoleMessage

@@ -21,8 +21,8 @@ import redis
 from tests.support.waiting import eventually
 
 from . import visitors
-from .running_demo import processes
-from .visitors import PATIENCE, TITLE, Demo, Person
+from .running_demo import PATIENCE, processes
+from .visitors import TITLE, Demo, Person
 
 if TYPE_CHECKING:
     from playwright.sync_api import Route

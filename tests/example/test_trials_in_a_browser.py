@@ -16,8 +16,8 @@ import pytest
 from example_project.box_office.tasks import REHEARSAL_TTL
 from tests.support.waiting import eventually, slowness
 
-from .running_demo import processes
-from .visitors import PATIENCE, TITLE, Demo, Person, query
+from .running_demo import PATIENCE, processes
+from .visitors import TITLE, Demo, Person, query
 
 pytestmark = pytest.mark.slow
 

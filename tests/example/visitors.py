@@ -12,12 +12,11 @@ from django.test import Client
 from example_project.box_office.models import Show
 from tests.django.test_browser import DESK
 
-from .running_demo import SECONDS
+from .running_demo import PATIENCE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Response
 
-PATIENCE = 4 * SECONDS
 TITLE = "Three Sisters"  # a show that the crowd does not know
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 SURE = "Yes, I\N{RIGHT SINGLE QUOTATION MARK}m sure"

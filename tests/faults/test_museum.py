@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,10 @@ COMMAND = [sys.executable, "-m", "museum"]
 def children(pid: int) -> set[int]:
     """The processes that a process has started, and those that these have, now."""
     found = set()
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, task.read_text().split()):
-            found |= {child} | children(child)
+    with suppress(FileNotFoundError, ProcessLookupError):  # a thread or a process that has ended
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, task.read_text().split()):
+                found |= {child} | children(child)
     return found
 
 
@@ -47,3 +49,36 @@ def test_who_interrupts_it_leaves_nothing(how):
     assert "Traceback" not in said
     assert len(started) > 6
     eventually(lambda: all(process_state(each) in DEAD for each in started))
+
+
+@pytest.mark.timeout(300)
+def test_who_interrupts_it_while_it_installs_waits_for_no_installation(tmp_path):
+    """Other people's locks are installed at their first use, which takes minutes on a slow line."""
+    running = subprocess.Popen(
+        [*COMMAND, "--only", "paused"],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "REDLOCK_PEERS_CACHE": str(tmp_path)},
+    )  # fmt: skip
+
+    def installing() -> list[int]:
+        return [each for each in children(running.pid) if "-m\0pip\0install" in command_of(each)]
+
+    try:
+        eventually(installing, within=120, what="pip")
+        pips = installing()
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == 130
+    assert said.splitlines()[-1] == "interrupted: all processes are ended"
+    eventually(lambda: all(process_state(each) in DEAD for each in pips))
+
+
+def command_of(pid: int) -> str:
+    """The command line of a process, its words separated by NUL; "" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

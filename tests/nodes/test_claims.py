@@ -106,7 +106,7 @@ def test_an_interrupted_dissolution_leaves_no_set_claimed(three):
     def interrupt() -> None:
         raise Interruption
 
-    with pytest.raises(Interruption), after("popitem", ConnectionSets.dissolve, interrupt):
+    with pytest.raises(Interruption), after("items", ConnectionSets.dissolve, interrupt):
         sets.give_up("late")
     assert sets._owing == {"late": lent}
     sets.give_up("late")

@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 
 LAST = frozenset({2})
 # A connection for each node, also where nothing is to be undone.
-FOR_ALL = Edit(PollDriver, "give_back", " and asking.is_unanswered(place)", "")
+FOR_ALL = Edit(PollDriver, "_needs_undo", " and asking.is_unanswered(place)", "")
 # Whatever the release is to undo, a node without a reply keeps the name.
 FOR_NONE = Edit(PollDriver, "give_back", "self.asking.keep_unanswered()", "pass")
 
