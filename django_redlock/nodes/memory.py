@@ -529,6 +529,7 @@ class MemoryNodes:
         self._places = MemoryPlaces(self.nodes, self._lock)
         self._waiters = Waiters(self._places, 0.0)
         self.queue, self.aqueue = self._waiters.queue, self._waiters.aqueue
+        self.waiting = self._waiters.local.waiting
         reset_in_child(self)
 
     def reset(self) -> None:
