@@ -330,6 +330,7 @@ def _status_values(found: Report) -> dict[str, Any]:
         "majority": found.majority,
         "truncated": found.truncated,
         "beyond": found.beyond,
+        "waiting": found.waiting,
         "nodes": [_only(STATUS_KEYS, _node_values(each)) for each in found.nodes],
         "locks": [_lock_values(each, found.nodes) for each in found.locks],
         "tasks": [
@@ -385,6 +386,7 @@ GAUGES: Final = {
     "redlock_node_evicts": "Whether the node may delete locks when its memory is full.",
     "redlock_node_round_trip_seconds": "Seconds of a small command to the node.",
     "redlock_held": "Names that are held.",
+    "redlock_waiting": "Names that somebody waits for.",
     "redlock_unsettled": "Names that are partial, split or unclear.",
     "redlock_oldest_hold_seconds": "Seconds since the holder that holds for longest asked.",
     "redlock_tasks": "Tasks that are queued or running.",
@@ -431,6 +433,8 @@ def _samples(found: Report) -> Iterator[Sample]:
     kinds = Counter(each.kind for each in found.locks)
     states = Counter(each.state for each in tasks.tasks)
     yield "redlock_held", kinds[LockStatus.HELD], {}
+    if found.waiting is not None:
+        yield "redlock_waiting", found.waiting, {}
     yield "redlock_unsettled", sum(kinds[each] for each in UNSETTLED), {}
     for oldest in oldest_first(found.locks)[:1]:
         yield "redlock_oldest_hold_seconds", oldest.age or 0.0, {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import time
 
 import pytest
@@ -14,6 +16,7 @@ from django_redlock.inspection.survey import Report
 from tests.support.looked_at import A, evicting, in_memory, put, some_tasks, status
 from tests.support.passwords import SECRET, USER, with_passwords
 from tests.support.scraped import gauges, read
+from tests.support.waiting import eventually
 
 
 def test_gauges_of_real_nodes(patient_nodes):
@@ -39,6 +42,30 @@ def test_gauges_of_real_nodes(patient_nodes):
     trips = found["redlock_node_round_trip_seconds"]
     assert set(trips) == {("default", node) for node in ours[:4]}
     assert all(0 < seconds < 10 for seconds in trips.values())
+
+
+def test_names_that_somebody_waits_for(patient_nodes):
+    """Two waiters for one name are one name, until they have had it; the JSON tells the same."""
+
+    def wait() -> None:
+        with redlock("name", wait=60):
+            pass
+
+    def names() -> float:
+        count = gauges()[1]["redlock_waiting"]["default",]
+        assert count in {0, 1}
+        return count
+
+    assert names() == 0
+    waiters = [threading.Thread(target=wait) for _ in range(2)]
+    with redlock("name"), redlock("other"):
+        for each in waiters:
+            each.start()
+        eventually(names)
+        assert json.loads(status("--json")[1])["aliases"]["default"]["waiting"] == 1
+    for each in waiters:
+        each.join()
+    eventually(lambda: names() == 0)
 
 
 def test_a_node_that_evicts(patient_nodes):
