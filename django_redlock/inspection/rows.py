@@ -19,7 +19,7 @@ from django_redlock.core.reasons import action, code_of, describe, printable
 
 from .examination import Examination
 from .probe import WORST_FIRST, Finding, Level, NodeReport, NodeState
-from .survey import Cell, Health, HeldLock, LockStatus, Report, Wanted
+from .survey import ONE_OWNERS, Cell, Health, HeldLock, LockStatus, Report, Wanted
 from .tasks import Task, TaskState
 
 EXIT: Final = {Health.OK: 0, Health.DEGRADED: 3, Health.NO_MAJORITY: 4, Health.NOT_YET: 5}
@@ -37,6 +37,7 @@ MOODS: Final[Mapping[str | None, str]] = {
     NodeState.NO_VOTE: "odd",
     NodeState.DOWN: "bad",
     LockStatus.HELD: "good",
+    LockStatus.REVOKED: "odd",
     LockStatus.RESTING: "calm",
     LockStatus.PARTIAL: "odd",
     LockStatus.SPLIT: "odd",
@@ -142,7 +143,7 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> dict[str
     letters = dict(zip((each.owner for each in owners), LETTERS, strict=False))
     letters = letters if len(owners) > 1 else {}
     labels = [printable(each.label) or UNKNOWN for each in owners]
-    if len(owners) > 1 and lock.kind not in {LockStatus.HELD, LockStatus.RESTING}:
+    if len(owners) > 1 and lock.kind not in ONE_OWNERS:
         # Nobody holds it: everybody who left a key, and on how many nodes.
         labels = [f"{label} on {each.on}" for label, each in zip(labels, owners, strict=True)]
         holder = ", ".join(labels)
