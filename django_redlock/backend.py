@@ -52,6 +52,9 @@ class Group(Protocol):
     ) -> Awaitable[bool | Wakeup | str]:
         """Carry out an effect as ``queue`` does, for a task."""
 
+    def waiting(self) -> int:
+        """Return how many waiters this process has, without a request."""
+
     def states(self) -> Sequence[NodeStatus]:
         """Return what is known of each node, without a request."""
 

@@ -9,6 +9,9 @@
     redlock.node.duration   seconds of one request to one node
     redlock.node.failures   requests to a node that brought no vote
     redlock.task.messages   messages of tasks that were skipped, deferred, duplicates, or copies
+    redlock.held            leases that this process holds now
+    redlock.waiting         threads and tasks of this process that wait for a name now
+    redlock.oldest_hold     seconds since this process asked for the lease that it holds for longest
 
 The name of a lock is no attribute of a metric: there is no end to names. Spans have it. The name
 of a task is one.
@@ -25,16 +28,21 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from django_redlock.leases.renewal import watchdog
 from django_redlock.nodes.background import reset_in_child
 
 from . import __version__, events
+from .backend import backends
 from .events import Event, EventKind, NodeTiming, TaskEvent
 from .extras import needs
 
 with needs(__name__, "opentelemetry", "django-redlock[otel]"):
     from opentelemetry import metrics, trace
+    from opentelemetry.metrics import CallbackOptions, Observation
     from opentelemetry.trace import Status, StatusCode
 
 if TYPE_CHECKING:
@@ -84,9 +92,33 @@ class Instruments:
         self._messages = meter.create_counter(
             "redlock.task.messages", "{message}", "Messages that did not run as they were sent"
         )
+        self._gauge(meter, "redlock.held", "{lease}", "Leases that the process holds", _held)
+        self._gauge(meter, "redlock.waiting", "{waiter}", "Waiters of the process", _waiting)
+        self._gauge(meter, "redlock.oldest_hold", "s", "The oldest hold of the process", _oldest)
         self._stopped = False
         self.reset()
         reset_in_child(self)
+
+    @property
+    def meters(self) -> MeterProvider:
+        """The provider of the meter, which may be set later."""
+        given = self._providers[0]
+        return metrics.get_meter_provider() if given is None else given
+
+    def _gauge(
+        self, meter: Meter, name: str, unit: str, text: str, values: Callable[[], dict[str, float]]
+    ) -> None:
+        """Have an SDK ask for the values by alias, whenever it exports them.
+
+        Of two instruments with one name an SDK may ask the first alone: it tells for its successor.
+        """
+
+        def observe(_: CallbackOptions) -> Iterable[Observation]:
+            live = _instruments
+            found = values() if live is not None and live.meters is self.meters else {}
+            return [Observation(value, {"redlock.alias": each}) for each, value in found.items()]
+
+        meter.create_observable_gauge(name, [observe], unit, text)
 
     def reset(self) -> None:
         """Make the lock anew, as a forked child must."""
@@ -113,8 +145,7 @@ class Instruments:
 
     def _listen(self) -> None:
         """Subscribe to what an SDK exports; after an interruption the next call repeats it."""
-        meters, tracers = self._providers
-        measures = _works(metrics.get_meter_provider() if meters is None else meters)
+        measures, tracers = _works(self.meters), self._providers[1]
         traces = _works(trace.get_tracer_provider() if tracers is None else tracers)
         if measures or traces:
             events.subscribe(self._on_event, [*ENTRIES, *ENDINGS, EventKind.UNKNOWN])
@@ -173,6 +204,24 @@ def _seconds(meter: Meter, name: str, text: str, bounds: tuple[float, ...]) -> H
         return meter.create_histogram(name, "s", text, **advice)
     except TypeError:  # an API from before 1.30 must not keep Django from starting
         return meter.create_histogram(name, "s", text)
+
+
+def _held() -> dict[str, float]:
+    counts = Counter(lease.backend.alias for lease in watchdog.held())
+    return {alias: counts[alias] for alias in {*backends, *counts}}
+
+
+def _waiting() -> dict[str, float]:
+    return {alias: backend.group.waiting() for alias, backend in backends.copy().items()}
+
+
+def _oldest() -> dict[str, float]:
+    """Return the seconds; an alias of which nothing is held has none."""
+    found: dict[str, float] = {}
+    for lease in watchdog.held():
+        alias, held_for = lease.backend.alias, lease.backend.policy.clock() - lease.grant.since
+        found[alias] = max(held_for, found.get(alias, 0.0))
+    return found
 
 
 def _works(provider: MeterProvider | TracerProvider) -> bool:

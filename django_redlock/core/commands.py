@@ -628,17 +628,19 @@ class Page(NamedTuple):
 
 
 class MemoryLimit(NamedTuple):
-    """What a node does when its memory is full.
+    """What a node does when its memory is full, and what else a report has of it.
 
     Attributes:
         limit: bytes that it may use; 0: without a limit.
         policy: the name of its policy.
         evicted: keys evicted since it was started.
+        waiting: how many names have waiters, as far as they were counted.
     """
 
     limit: int
     policy: bytes
     evicted: int
+    waiting: int
 
 
 @message
@@ -734,26 +736,33 @@ class Tasks(Request):
 
 @message
 class Memory(Request):
-    """Tell what the node does when its memory is full; the result is a ``MemoryLimit``."""
+    """Tell what the node does when its memory is full; the result is a ``MemoryLimit``.
+
+    Attributes:
+        held, waits: the keys of the indexes.
+        most: names with waiters are counted up to this number.
+    """
 
     command = Command.MEMORY
     done = b"MEMORY"
 
     held: str
+    waits: str
+    most: int
 
     def wire(self) -> Wire:
-        return (self.held,), ()
+        return (self.held, self.waits), (str(self.most),)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         items = items_of(self, reply, 1)
         facts = items[0] if items else None
-        if not (isinstance(facts, list) and len(facts) == 3):  # noqa: PLR2004 - as unpacked
+        if not (isinstance(facts, list) and len(facts) == 4):  # noqa: PLR2004 - as unpacked
             return None
-        limit, policy, evicted = facts
+        limit, policy, evicted, waiting = facts
         fits = is_count(limit, MOST_NUMBER) and is_count(evicted, MOST_NUMBER)
-        if not (fits and is_bytes(policy)):
+        if not (fits and is_bytes(policy) and is_count(waiting, self.most)):
             return None
-        return Vote(node, YES, result=MemoryLimit(limit, policy, evicted))
+        return Vote(node, YES, result=MemoryLimit(limit, policy, evicted, waiting))
 
 
 def _page(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import string
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -19,7 +20,17 @@ from django_redlock.core.reasons import action, code_of, describe, printable
 
 from .examination import Examination
 from .probe import WORST_FIRST, Finding, Level, NodeReport, NodeState
-from .survey import ONE_OWNERS, Cell, Health, HeldLock, LockStatus, Report, Wanted
+from .survey import (
+    ONE_OWNERS,
+    UNSETTLED,
+    Cell,
+    Health,
+    HeldLock,
+    LockStatus,
+    Report,
+    Wanted,
+    oldest_first,
+)
 from .tasks import Task, TaskState
 
 EXIT: Final = {Health.OK: 0, Health.DEGRADED: 3, Health.NO_MAJORITY: 4, Health.NOT_YET: 5}
@@ -321,6 +332,7 @@ def _status_values(found: Report) -> dict[str, Any]:
         "majority": found.majority,
         "truncated": found.truncated,
         "beyond": found.beyond,
+        "waiting": found.waiting,
         "nodes": [_only(STATUS_KEYS, _node_values(each)) for each in found.nodes],
         "locks": [_lock_values(each, found.nodes) for each in found.locks],
         "tasks": [
@@ -365,6 +377,72 @@ def _left_values(what: HeldLock | Task) -> dict[str, Any]:
         "lowest": _rounded(what.lowest),
         "highest": _rounded(what.highest),
     }
+
+
+# -- redlock_status --prometheus ------------------------------------------------------------------
+
+GAUGES: Final = {
+    "redlock_majority": "Nodes that must vote for a lock.",
+    "redlock_node_up": "Whether the node replied.",
+    "redlock_node_voting": "Whether the node votes.",
+    "redlock_node_evicts": "Whether the node may delete locks when its memory is full.",
+    "redlock_node_round_trip_seconds": "Seconds of a small command to the node.",
+    "redlock_held": "Names that are held.",
+    "redlock_waiting": "Names that somebody waits for.",
+    "redlock_unsettled": "Names that are partial, split or unclear.",
+    "redlock_oldest_hold_seconds": "Seconds since the holder that holds for longest asked.",
+    "redlock_tasks": "Tasks that are queued or running.",
+    "redlock_truncated": "Whether there is more than --limit allowed to count.",
+}
+Sample: TypeAlias = tuple[str, float, dict[str, str]]  # a gauge, its value, labels beside the alias
+IN_A_LABEL: Final = str.maketrans({"\\": r"\\", '"': r"\""})  # printable text has no line break
+
+
+def exposition(found: Sequence[Report]) -> str:
+    """Make the text of ``--prometheus``; its gauges are listed in the documentation and stay.
+
+    No name of a lock or a task is a label: there is no end to names.
+    """
+    samples: dict[str, list[str]] = {gauge: [] for gauge in GAUGES}
+    for each in found:
+        for gauge, value, more in _samples(each):
+            labels = ({"alias": each.alias} | more).items()
+            pairs = (f'{key}="{printable(text).translate(IN_A_LABEL)}"' for key, text in labels)
+            samples[gauge].append(f"{gauge}{{{','.join(pairs)}}} {value:.9g}")
+    lines = [
+        line
+        for gauge, text in GAUGES.items()
+        if samples[gauge]
+        for line in (f"# HELP {gauge} {text}", f"# TYPE {gauge} gauge", *samples[gauge])
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _samples(found: Report) -> Iterator[Sample]:
+    """Yield what is known; what too few nodes could tell has no sample."""
+    yield "redlock_majority", found.majority, {}
+    for node in found.nodes:
+        which = {"node": node.label}
+        yield "redlock_node_up", node.heard, which
+        yield "redlock_node_voting", node.voting, which
+        if node.evicts is not None:
+            yield "redlock_node_evicts", node.evicts, which
+        if node.round_trip is not None:
+            yield "redlock_node_round_trip_seconds", node.round_trip, which
+    if not found.complete:
+        return
+    tasks = found.tasks
+    kinds = Counter(each.kind for each in found.locks)
+    states = Counter(each.state for each in tasks.tasks)
+    yield "redlock_held", kinds[LockStatus.HELD], {}
+    if found.waiting is not None:
+        yield "redlock_waiting", found.waiting, {}
+    yield "redlock_unsettled", sum(kinds[each] for each in UNSETTLED), {}
+    for oldest in oldest_first(found.locks)[:1]:
+        yield "redlock_oldest_hold_seconds", oldest.age or 0.0, {}
+    for state in (TaskState.QUEUED, TaskState.RUNNING):
+        yield "redlock_tasks", states[state], {"state": state.value}
+    yield "redlock_truncated", found.truncated or tasks.truncated or tasks.beyond > 0, {}
 
 
 # -- redlock_check --------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from django_redlock.core.reasons import Reason, ReasonCode, action, because, is_
 from django_redlock.nodes.node import NodeStatus
 
 from . import index
-from .index import BATCH, LIMIT, as_name, check_limit
+from .index import BATCH, LIMIT, MOST, as_name, check_limit
 from .patterns import Parsed, parse
 from .probe import NodeReport, eviction
 from .tasks import Task, TaskList, TaskState, list_tasks
@@ -247,6 +247,8 @@ class Report:
         beyond: how many more names match than ``limit`` allowed to show.
         unsearched: whether more names are held than were searched.
         tasks: those that wait and run, if they were asked for.
+        waiting: how many names somebody waits for, at most 10,000; None: that was not asked for,
+            or no node told. A node believes in a waiter for 1.5 s after it was heard of.
     """
 
     alias: str
@@ -257,6 +259,7 @@ class Report:
     beyond: int = 0
     unsearched: bool = False
     tasks: TaskList = NO_TASKS
+    waiting: int | None = None
 
     @property
     def heard(self) -> frozenset[int]:
@@ -336,8 +339,8 @@ def survey(
         names: look up these and nothing else, whether they are in the index or not.
         limit: the most names to read from the index.
         matching: search the index for the names for which this is true, besides ``names``.
-        memory: ask also what the nodes do when their memory is full, and whether they were emptied
-            under this process; two more requests.
+        memory: ask also what the nodes do when their memory is full, how many names have waiters,
+            and whether they were emptied under this process; two more requests.
 
     Raises:
         ValueError: a name that no lock can have, or a limit that is not from 1 to 10,000.
@@ -363,7 +366,8 @@ def surveying(
     told: Sequence[Vote | None] = [None] * len(found.votes)
     if memory:
         policy, to = backend.policy, index.heard(found.votes)
-        told = yield Memory(policy.nonce(), all_heard, f"{policy.prefix}held", to=to)
+        keys = f"{policy.prefix}held", f"{policy.prefix}waits"
+        told = yield Memory(policy.nonce(), all_heard, *keys, MOST, to=to)
     majority = backend.policy.majority
     nodes = tuple(map(_report, backend.group.states(), found.votes, told))
     locks = [judge(name, cells, nodes, majority) for name, cells in found.table.items()]
@@ -376,6 +380,7 @@ def surveying(
         truncated=found.more or found.beyond > 0 or found.unsearched,
         beyond=found.beyond,
         unsearched=found.unsearched,
+        waiting=max((vote.result.waiting for vote in told if vote and vote.result), default=None),
     )
 
 

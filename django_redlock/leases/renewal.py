@@ -224,6 +224,13 @@ class RenewalSchedule:
 
     # -- what there is to do --------------------------------------------------------------------
 
+    def leases(self) -> Iterator[Lease]:
+        """Yield the leases that are scheduled; any thread may ask at any time."""
+        for chunk in list(self._chunks.values()):
+            for reference in list(chunk.places):  # in one step: other threads may forget leases
+                if (lease := reference()) is not None:
+                    yield lease
+
     def next(self) -> float:
         """Return when there is something to do next, or was for a lease that has ended since.
 
@@ -605,6 +612,14 @@ class Watchdog:
                 start_thread(self._run)
             except RuntimeError as error:  # the next lease tries again
                 logger.warning("no watchdog: leases end with their ttl, untold: %s", error)
+
+    def held(self) -> list[Lease]:
+        """Return the leases of this process that have time left; asks no node, and locks nothing.
+
+        A lease for the private names of another one, which shares its nonce, is not counted.
+        """
+        leases = [*self._own.leases(), *self._of_loops.leases()]
+        return list({each.grant.nonce: each for each in leases if each.remaining() > 0}.values())
 
     def _next(self) -> float:
         return min(self._own.next(), self._of_loops.next())

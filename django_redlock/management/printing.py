@@ -77,9 +77,18 @@ class NodesCommand(BaseCommand):
             SystemExit: with the status of the alias that is worst off, unless that is 0.
         """
         if options["json"]:
-            write(self.stdout, json.dumps(document(found), indent=2) + "\n")
+            text = json.dumps(document(found), indent=2) + "\n"
         else:
-            write(self.stdout, self.text(found, blocks, options))
+            text = self.text(found, blocks, options)
+        self.finish(found, text)
+
+    def finish(self, found: Sequence[T], text: str) -> None:
+        """Print the text, and exit.
+
+        Raises:
+            SystemExit: as ``show``.
+        """
+        write(self.stdout, text)
         code = EXIT[Health.worst([each.health for each in found])]
         if code:
             raise SystemExit(code)

@@ -65,6 +65,7 @@ class NodeGroup:
             NodePlaces(self.nodes, self._loops.put, self._threads.sets, timeout), timeout
         )
         self.queue, self.aqueue = self._waiters.queue, self._waiters.aqueue
+        self.waiting = self._waiters.local.waiting
         _ALL.add(self)
 
     def states(self) -> list[NodeStatus]:

@@ -445,8 +445,9 @@ class MemoryNode:
                 rows.append([*texts, self.pttl(f"{prefix}{name}")])
         return ["TASKS", rows, after]
 
-    def _memory(self, _: commands.Memory) -> list[object]:
-        return ["MEMORY", [0, b"noeviction", 0]]
+    def _memory(self, request: commands.Memory) -> list[object]:
+        waiting = sum(due > self.clock() for due in self.waits.values())
+        return ["MEMORY", [0, b"noeviction", 0, min(waiting, request.most)]]
 
     def _page(self, entries: Mapping[str, float], most: int, start: int) -> tuple[list[str], int]:
         """Return the names that are due at ``start`` or later, and where the next page begins."""
@@ -576,6 +577,7 @@ class MemoryNodes:
         self._places = MemoryPlaces(self.nodes, self._lock)
         self._waiters = Waiters(self._places, 0.0)
         self.queue, self.aqueue = self._waiters.queue, self._waiters.aqueue
+        self.waiting = self._waiters.local.waiting
         reset_in_child(self)
 
     def reset(self) -> None:

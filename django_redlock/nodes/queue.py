@@ -70,6 +70,11 @@ class LocalQueue:
         self._changing = threading.RLock()  # re-entrant: collecting garbage may get here, too
         self.queues: dict[str, Queue] = {}
 
+    def waiting(self) -> int:
+        """Return how many waiters stand in the queues now."""
+        queues = [list(queue) for queue in list(self.queues.values())]  # each in one step
+        return sum(waiter() is not None for queue in queues for waiter in queue)
+
     def join(self, ticket: Waiter, call: Call) -> bool:
         """Join the queue; return whether as the first. Else ``call`` is called when that is so."""
         forgotten = functools.partial(self._remove, ticket.queue)

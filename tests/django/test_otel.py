@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +21,7 @@ from opentelemetry.trace import StatusCode
 
 from django_redlock import NodesUnavailable, events, otel, redlock
 from django_redlock.events import TaskEvent, TaskOutcome
+from django_redlock.leases import Lease, renewal
 from tests.support.listening import memory
 from tests.support.waiting import eventually, release_under_a_waiter
 
@@ -163,6 +167,82 @@ def test_messages_of_tasks_are_counted(telemetry):
     assert {outcome: point.value for outcome, point in points.items()} == counts
     told = {"alias": "default", "task": "reports.sync", "outcome": "skipped"}
     assert dict(points["skipped"].attributes) == {f"redlock.{key}": told[key] for key in told}
+
+
+def now(telemetry: Telemetry) -> dict[str, float]:
+    """The gauges of the process, by the last word of their names."""
+    names = ("held", "waiting", "oldest_hold")
+    return {name: each.value for name in names for each in telemetry.points(f"redlock.{name}")}
+
+
+def test_what_the_process_holds_is_measured(telemetry):
+    """Leases of threads and of tasks, of one name or several, until they end; no node is asked."""
+    assert now(telemetry) == {"held": 0, "waiting": 0}
+    began = time.monotonic()
+    with redlock("old"):
+        time.sleep(0.1)
+
+        async def hold() -> dict[str, float]:
+            async with redlock("a", renew=False), redlock(["b", "c"]):
+                return now(telemetry)
+
+        found = asyncio.run(hold())
+        assert (found["held"], found["waiting"]) == (3, 0)
+        assert 0.1 <= found["oldest_hold"] <= time.monotonic() - began
+        assert now(telemetry)["held"] == 1
+        given = redlock("given").acquire()
+        requests = telemetry.points("redlock.node.duration")
+        assert now(telemetry)["held"] == 2
+        assert sum(each.count for each in telemetry.points("redlock.node.duration")) == sum(
+            each.count for each in requests
+        )
+        given.handle()
+        assert now(telemetry)["held"] == 1
+    assert now(telemetry) == {"held": 0, "waiting": 0}
+
+
+def test_who_waits_is_measured(telemetry):
+    """A thread and a task that wait count, until they have the lock."""
+
+    async def ask() -> None:
+        async with redlock("name", wait=60):
+            pass
+
+    def hold_for_a_moment() -> None:
+        with redlock("name", wait=60):
+            pass
+
+    waiting = [threading.Thread(target=hold_for_a_moment)]
+    waiting += [threading.Thread(target=asyncio.run, args=[ask()])]
+    with redlock("name"):
+        for thread in waiting:
+            thread.start()
+        eventually(lambda: now(telemetry)["waiting"] == 2)
+    for thread in waiting:
+        thread.join()
+    assert now(telemetry) == {"held": 0, "waiting": 0}
+
+
+def test_a_run_with_a_record_is_held_once(telemetry):
+    """The lease of the private names, which is kept apart, is no second lock."""
+    kept: list[Lease] = []
+    with redlock("name").behind("run") as lease:
+        renewal.keep(lease, kept.append)
+        assert now(telemetry)["held"] == 1
+    assert now(telemetry)["held"] == 1
+    kept[0].release()
+    assert now(telemetry)["held"] == 0
+
+
+def test_gauges_are_told_once(telemetry):
+    """Who measures anew tells each alias once, and who has stopped tells nothing."""
+    for _ in range(3):
+        otel.instrument(telemetry.meters, telemetry.tracers)
+    assert len(telemetry.points("redlock.held")) == 1
+    otel.uninstrument()
+    assert now(telemetry) == {}
+    otel.instrument(Telemetry().meters, telemetry.tracers)
+    assert now(telemetry) == {}
 
 
 def failures(telemetry: Telemetry) -> list[Any]:

@@ -327,7 +327,7 @@ def test_json(memory):
     assert code == 3
     assert set(document) == {"health", "aliases"}
     found = document["aliases"]["default"]
-    told = {"health", "majority", "truncated", "beyond", "nodes", "locks"}
+    told = {"health", "majority", "truncated", "beyond", "waiting", "nodes", "locks"}
     assert set(found) == told | {"tasks", "tasks_truncated"}
     assert (found["tasks"], found["tasks_truncated"]) == ([], False)
     assert (document["health"], found["health"]) == ("degraded", "degraded")

@@ -540,5 +540,5 @@ def test_the_examples_of_metrics_run(tmp_path):
     assert "10.0.0.1:6379/0 answered in 0.70 ms" in someone.seen
     assert "10.0.0.2:6379/0 gave no vote: down" in someone.seen
     source = (ROOT / "django_redlock/otel.py").read_text()
-    named = set(re.findall(r'"(redlock\.[a-z]+(?:\.(?:duration|failures|messages))?)", "', source))
-    assert set(re.findall(r"^\| `(redlock\.[a-z.]+)`", METRICS.read_text(), re.MULTILINE)) == named
+    named = set(re.findall(r'"(redlock\.[a-z_]+(?:\.(?:duration|failures|messages))?)", "', source))
+    assert set(re.findall(r"^\| `(redlock\.[a-z._]+)`", METRICS.read_text(), re.MULTILINE)) == named

@@ -86,6 +86,7 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/how-to/recipes.md": {"python": "tests/docs/test_recipes_page.py::test_the_recipes_run"},
     "docs/how-to/status.md": {
         "python": f"{HERE}::test_the_view_for_a_load_balancer",
+        "sh": "tests/docs/test_prometheus_page.py::test_the_line_of_the_crontab",
         "text": f"{HERE}::test_the_tables_of_the_status_page_are_what_is_printed",
     },
     "docs/how-to/testing.md": {

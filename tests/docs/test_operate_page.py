@@ -1,4 +1,7 @@
-"""The procedures of "Operate the nodes" on real nodes, and what goes wrong without them."""
+"""The procedures of "Operate the nodes", and the lists of nodes of "Set up the nodes".
+
+They are done on real nodes, and so is what goes wrong without them.
+"""
 
 from __future__ import annotations
 

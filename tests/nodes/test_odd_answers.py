@@ -111,7 +111,7 @@ def _ask(command: Command) -> Request:
         Command.COMPLETE: (TARGET, 1),
         Command.RETURN: (TARGET, NONCE),
         Command.INDEX: (TARGET.held, 1),
-        Command.MEMORY: (TARGET.held,),
+        Command.MEMORY: (TARGET.held, TARGET.waits, 9),
         Command.LOOK: (TARGET, 0, 1),
         Command.CLAIM: (TARGET.queues[0],),
         Command.SURVEY: (TARGET.held, "redlock:lock:", 10, ("name",)),

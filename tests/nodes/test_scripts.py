@@ -804,16 +804,30 @@ def test_an_index_that_a_stranger_wrote_ends(pair):
 
 def test_a_node_tells_what_it_does_when_its_memory_is_full(pair):
     """The bytes that it may use, the policy, and how many keys it has evicted."""
-    nonce, word, told = pair.ask(Memory, NONCES[0], HELD)
-    assert (nonce, word, told) == (NONCES[0].encode(), b"MEMORY", [0, b"noeviction", 0])
+    nonce, word, told = pair.ask(Memory, NONCES[0], HELD, WAITS, 9)
+    assert (nonce, word, told) == (NONCES[0].encode(), b"MEMORY", [0, b"noeviction", 0, 0])
     try:
         pair.client.config_set("maxmemory-policy", "volatile-lru")
         pair.client.config_set("maxmemory", "100mb")
-        answer = pair.client.eval(scripts.TEXT[Command.MEMORY], 1, HELD, NONCES[0])
+        answer = pair.client.eval(scripts.TEXT[Command.MEMORY], 2, HELD, WAITS, NONCES[0], 9)
     finally:
         pair.client.config_set("maxmemory", "0")
         pair.client.config_set("maxmemory-policy", "noeviction")
-    assert answer[2] == [100 * 1024 * 1024, b"volatile-lru", 0]
+    assert answer[2] == [100 * 1024 * 1024, b"volatile-lru", 0, 0]
+
+
+def test_a_node_tells_how_many_names_have_waiters(pair):
+    """Those that it believes in still, up to a limit; what a stranger wrote there is none."""
+    pair.fleeting = True
+    for name, milliseconds in {"a": 60_000, "b": 60_000, "c": 1}.items():
+        pair.look(name, milliseconds)
+    time.sleep(0.01)
+    assert pair.ask(Memory, NONCES[0], HELD, WAITS, 9)[2][3] == 2
+    assert pair.ask(Memory, NONCES[0], HELD, WAITS, 1)[2][3] == 1
+    pair.client.delete(WAITS)
+    pair.client.set(WAITS, "a stranger's")
+    text = scripts.TEXT[Command.MEMORY]
+    assert pair.client.eval(text, 2, HELD, WAITS, NONCES[0], 9)[2][3] == 0
 
 
 def test_the_survey_shows_no_nonce(pair):

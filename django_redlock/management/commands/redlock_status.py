@@ -17,10 +17,19 @@ from django_redlock.inspection.survey import Report, Wanted
 from django_redlock.management.printing import NodesCommand, screen
 
 EVERY: Final = 2.0  # seconds
+# What --prometheus goes without: it counts all that there is.
+ALONE: Final = {
+    "names": "NAME",
+    "json": "--json",
+    "watch": "--watch",
+    "older_than": "--older-than",
+    "problems": "--problems",
+    "finished": "--finished",
+}
 
 
 class Command(NodesCommand):
-    """Print what a survey finds, as tables or as JSON."""
+    """Print what a survey finds, as tables, as JSON or for Prometheus."""
 
     help = (
         "Show the nodes, every lock that is held, and the tasks that wait and run. Exit status: 0 "
@@ -70,9 +79,18 @@ class Command(NodesCommand):
             action="store_true",
             help="show also the tasks that have finished and left a completion record",
         )
+        parser.add_argument(
+            "--prometheus",
+            action="store_true",
+            help="print gauges for Prometheus, as node_exporter's textfile collector reads them",
+        )
 
     def handle(self, *_: Any, **options: Any) -> None:
         """Survey the aliases, print them, and exit with the status of the worst."""
+        if options["prometheus"]:
+            for key, text in ALONE.items():
+                if options[key] not in ([], None) and options[key] is not False:  # 0 is given
+                    raise CommandError(f"--prometheus counts everything: leave {text} out")
         backends = self.backends(options["aliases"])
         try:
             wanted = Wanted(
@@ -91,7 +109,10 @@ class Command(NodesCommand):
             found = look()
         except ValueError as error:
             raise CommandError(str(error)) from None
-        self.show(found, lambda each: rows.status(each, wanted), options)
+        if options["prometheus"]:
+            self.finish(found, rows.exposition(found))
+        else:
+            self.show(found, lambda each: rows.status(each, wanted), options)
 
     def _watch(
         self, look: Callable[[], list[Report]], wanted: Wanted, options: dict[str, Any]
