@@ -238,6 +238,9 @@ class Extension(NamedTuple):
     ttl: int
 
 
+NOT_REVOKED: Final[Mapping[int, str]] = MappingProxyType({})
+
+
 class Kept(NamedTuple):
     """What a node says of the leases that a request extends.
 
@@ -249,7 +252,7 @@ class Kept(NamedTuple):
 
     kept: Sequence[int]
     free: Sequence[int]
-    revoked: Mapping[int, str] = MappingProxyType({})
+    revoked: Mapping[int, str] = NOT_REVOKED
 
 
 @message
@@ -292,7 +295,7 @@ class Extend(Request):
         if items is None:
             return None
         kept, free, *rest = items
-        count, revoked = self.count, _revoked_in(rest[0], self.count) if rest else {}
+        count, revoked = self.count, _revoked_in(rest[0], self.count) if rest else NOT_REVOKED
         # A node with five votes on a lease would be a majority: the ones are added up.
         if not (isinstance(kept, list) and len(kept) == count and all(map(is_outcome, kept))):
             return None

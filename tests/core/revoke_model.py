@@ -85,7 +85,7 @@ class Revoking:
         heals: whether a revoked key counts as free.
         enough: how many nodes are success.
         lasts: whether a second request lets each mark last as long as the longest.
-        rivals: whether there is one.
+        rivals: whether there is one. Then nobody asks for the success, which only adds to the marks.
         rounds: how many renewals there are.
     """
 
@@ -168,7 +168,7 @@ class Revoking:
     def _revoked(self, node: Node) -> Iterator[tuple[str, Node]]:
         if node.key in (OURS, REVOKED) or (self.by_name and node.key == THEIRS):
             key, ticks = (FREE, 0) if self.deletes else (REVOKED, node.ticks)
-            left = node.ticks if self.lasts else 0
+            left = node.ticks if self.lasts and not self.rivals else 0
             after = node._replace(key=key, ticks=ticks, revoke=DONE, left=left)
         else:
             after = node._replace(revoke=MISSED)
@@ -206,6 +206,8 @@ class Revoking:
         nodes = state.nodes
         if all(node.revoke == NONE for node in nodes):
             yield "revokes", state._replace(nodes=tuple(n._replace(revoke=SENT) for n in nodes))
+        if self.rivals:
+            return
         done = [node.left for node in nodes if node.revoke == DONE]
         if state.success or len(done) < self.enough:
             return

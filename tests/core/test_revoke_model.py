@@ -18,7 +18,7 @@ def test_there_is_no_second_believer_and_success_ends_the_lease(rules):
     """Nor is anything taken from the next holder; and no renewal begun later prolongs the lease."""
     _, way, states = search(rules)
     assert way == ()
-    assert states > 100_000  # the search goes somewhere
+    assert states > 50_000  # the search goes somewhere
 
 
 @pytest.mark.slow

@@ -134,12 +134,13 @@ def dying_workers(
     """
     for way in itertools.cycle(("worker", "child", "main")):
         yield draw.uniform(2, 4)
-        while not (busy := [group for group in groups() if at_work(group)]):
+        # Looked at once: a body may end before a second look.
+        while not (busy := [(group, found) for group in groups() if (found := at_work(group))]):
             yield 0.1
-        group = draw.choice(busy)
+        group, children = draw.choice(busy)
         if way == "worker":
             kill_group(group, notebook)
         elif way == "child":
-            kill_child(draw.choice(at_work(group)), notebook)
+            kill_child(draw.choice(children), notebook)
         else:
             kill_main(group, notebook)
