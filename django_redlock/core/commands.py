@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from .policy import milliseconds
@@ -237,16 +238,21 @@ class Extension(NamedTuple):
     ttl: int
 
 
+NOT_REVOKED: Final[Mapping[int, str]] = MappingProxyType({})
+
+
 class Kept(NamedTuple):
     """What a node says of the leases that a request extends.
 
     Attributes:
         kept: for each lease 1 if it was extended, 0 if it is gone.
         free: the indices of those that are gone since their names are free there.
+        revoked: from whom and why those were taken away that were, by their indices.
     """
 
     kept: Sequence[int]
     free: Sequence[int]
+    revoked: Mapping[int, str] = NOT_REVOKED
 
 
 @message
@@ -285,8 +291,11 @@ class Extend(Request):
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         if (items := items_of(self, reply, 2)) is None:
+            items = items_of(self, reply, 3)
+        if items is None:
             return None
-        (kept, free), count = items, self.count
+        kept, free, *rest = items
+        count, revoked = self.count, _revoked_in(rest[0], self.count) if rest else NOT_REVOKED
         # A node with five votes on a lease would be a majority: the ones are added up.
         if not (isinstance(kept, list) and len(kept) == count and all(map(is_outcome, kept))):
             return None
@@ -294,7 +303,19 @@ class Extend(Request):
             return None
         if any(kept[each] for each in free) or len(set(free)) != len(free):
             return None
-        return Vote(node, YES, result=Kept(kept, free))
+        if revoked is None or any(kept[each] for each in revoked):
+            return None
+        return Vote(node, YES, result=Kept(kept, free, revoked))
+
+
+def _revoked_in(items: object, count: int) -> dict[int, str] | None:
+    """Return from whom and why leases were revoked, by their indices; None: it makes no sense."""
+    if not (isinstance(items, list) and len(items) % 2 == 0):
+        return None
+    which, texts = items[::2], items[1::2]
+    if not (all(is_count(each, count - 1) for each in which) and all(map(is_bytes, texts))):
+        return None
+    return {i: as_text(text)[:LABEL] for i, text in zip(which, texts, strict=True)}
 
 
 def is_outcome(item: object) -> bool:
@@ -365,9 +386,14 @@ class Release(NamesRequest):
         return "".join([flag if i in wake else "0" for i, flag in enumerate(flags)])
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        if len(reply) != 3 or not is_count(reply[2], self.count):  # noqa: PLR2004 - as below
+        if len(reply) not in (3, 4) or not is_count(reply[2], self.count):
             return None
-        _, outcome, woken = reply
+        _, outcome, woken, *revoked = reply
+        if revoked:
+            if outcome != self.done or not is_bytes(revoked[0]):
+                return None
+            why = because(ReasonCode.REVOKED, text=as_text(revoked[0])[:LABEL])
+            return Vote(node, YES, woken=woken, reason=why)
         if outcome == self.done:
             return freed(node, woken)
         return Vote(node, NO, reason=GONE, woken=woken) if outcome == b"GONE" else None
@@ -406,6 +432,43 @@ class Return(NamesRequest):
 
     def wire(self) -> Wire:
         return self.target.keys, (self.old,)
+
+
+@message
+class Revoke(NamesRequest):
+    """Take a lock away from its holder; a vote has ``left``: until the name is free there.
+
+    Attributes:
+        owner: the digest of the holder that was seen.
+        why: by whom and why, for people.
+        now: whether the key is deleted at once, though its holder may believe in it until its
+            deadline.
+        least: for how long the name stays taken at the least, without ``now``.
+    """
+
+    command = Command.REVOKE
+    done = b"REVOKED"
+
+    owner: str
+    why: str
+    now: bool = False
+    least: int = 0
+
+    def wire(self) -> Wire:
+        target = self.target
+        return (target.held, target.waits, *target.keys, *target.queues), (
+            self.owner,
+            self.why,
+            "1" if self.now else "0",
+            str(self.least),
+            *target.names,
+        )
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        if reply[1] != self.done:
+            return _gone(node, reply)
+        items = items_of(self, reply, 1)
+        return Vote(node, YES, left=seconds_left(items[0])) if items and is_pttl(items[0]) else None
 
 
 @message
@@ -739,6 +802,6 @@ def _is_task(row: object) -> bool:
 
 
 COMMANDS: Final[Sequence[type[Request]]] = (
-    *(Acquire, Raise, Extend, Heal, Release, Rest, Return, Complete),
+    *(Acquire, Raise, Extend, Heal, Release, Rest, Return, Revoke, Complete),
     *(Mark, Unmark, Look, Claim, Survey, Index, Tasks, Memory),
 )

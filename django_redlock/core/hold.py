@@ -19,10 +19,11 @@ and they count at once. Why that is safe is in docs/explanation/how-it-works.md,
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from .commands import Extend, Extension, Heal, Release, Rest, Return
+from .commands import Extend, Extension, Heal, Kept, Release, Rest, Return, Revoke
 from .errors import LeaseLost, NodesUnavailable
 from .policy import Policy, milliseconds
 from .protocol import Answer, Grant, Request, Steps, Vote
@@ -34,7 +35,7 @@ from .quorum import (
     majority_denies,
     some_unheard,
 )
-from .reasons import ReasonCode, because
+from .reasons import Reason, ReasonCode, because
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -138,6 +139,31 @@ def insist(request: Request) -> Steps[Sequence[Vote]]:
     return votes
 
 
+# -- taking away ------------------------------------------------------------------------------
+
+
+def revoke(
+    policy: Policy, target: LockKeys, owner: str, why: str, *, now: bool
+) -> Steps[Sequence[Vote]]:
+    """Take a name away from the holder with this digest; return the votes.
+
+    Each node keeps the key, with its expiry, in a form that no extension, heal, adoption or release
+    by its nonce keeps alive. So the name is free when the last deadline is over in which the holder
+    can believe, and there is never a second believer; ``tests/core/revoke_model.py`` searches it.
+    A majority of such nodes ends the lease at its next extension, which cannot miss all of them:
+    a second request lets each mark last as long as the longest, which outlives that deadline.
+    """
+    request = Revoke(policy.nonce(), all_heard, target, owner, why, now)
+    votes = yield from insist(request)
+    done = {i: vote.left for i, vote in enumerate(votes) if vote.answer is Answer.YES}
+    left = [each for each in done.values() if each is not None]
+    if now or len(left) < policy.majority:
+        return votes
+    last = replace(request, nonce=policy.nonce(), least=milliseconds(max(left)), to=frozenset(done))
+    again = yield from insist(last)
+    return [again[i] if i in done else vote for i, vote in enumerate(votes)]
+
+
 # -- extending --------------------------------------------------------------------------------
 
 
@@ -183,9 +209,14 @@ def extend_many(
     if held:
         votes = yield _extension(policy, [(leases[i].grant, ttls[i]) for i in held])
     now, kept, free = policy.clock(), _kept(votes, len(held)), _free(votes)
+    unusual = free.keys() | _revoked(votes)
     wounded: list[tuple[int, frozenset[int], list[Vote]]] = []
     for place, i in enumerate(held):
-        if kept[place] >= policy.majority and place not in free and now < leases[i].grant.deadline:
+        if (
+            kept[place] >= policy.majority
+            and place not in unusual
+            and now < leases[i].grant.deadline
+        ):
             outcomes[i] = _prolonged(policy, leases[i], start, ttls[i])  # as nearly always
         else:
             own = _votes_on(votes, place)
@@ -244,6 +275,11 @@ def _free(votes: Sequence[Vote]) -> dict[int, frozenset[int]]:
     return {place: frozenset(nodes) for place, nodes in found.items()}
 
 
+def _revoked(votes: Sequence[Vote]) -> set[int]:
+    """Return which leases a node says were taken away; nearly always none."""
+    return {place for vote in votes if vote.answer is Answer.YES for place in vote.result.revoked}
+
+
 def _votes_on(votes: Sequence[Vote], place: int) -> list[Vote]:
     """Return the votes on one of the leases in the request."""
     return [
@@ -251,9 +287,15 @@ def _votes_on(votes: Sequence[Vote], place: int) -> list[Vote]:
         if vote.answer is not Answer.YES
         else Vote(vote.node, Answer.YES)
         if vote.result.kept[place]
-        else Vote(vote.node, Answer.NO, reason=because(ReasonCode.GONE))
+        else Vote(vote.node, Answer.NO, reason=_denial(vote.result, place))
         for vote in votes
     ]
+
+
+def _denial(said: Kept, place: int) -> Reason:
+    if place in said.revoked:
+        return because(ReasonCode.REVOKED, text=said.revoked[place])
+    return because(ReasonCode.GONE)
 
 
 def _outcome(
@@ -264,6 +306,9 @@ def _outcome(
     name = grant.target.name
     if now >= grant.deadline:
         return LeaseLost(because(ReasonCode.OVER_BEFORE_EXTENDED), name=name, votes=votes)
+    for vote in votes:
+        if vote.reason and vote.code == ReasonCode.REVOKED:  # one is enough: to stop is always safe
+            return LeaseLost(vote.reason, name=name, votes=votes)
     if sum(vote.answer is Answer.YES for vote in votes) >= policy.majority:
         return _prolonged(policy, lease, start, ttl)
     if majority_denies(votes, policy.majority):

@@ -94,6 +94,7 @@ class Command(enum.StrEnum):
     RETURN = "return"  # an adopter's keys to the giver
     MARK = "mark"  # a queued task
     UNMARK = "unmark"
+    REVOKE = "revoke"  # a lock from its holder
     COMPLETE = "complete"  # a release that leaves a record: the work is done
     LOOK = "look"
     CLAIM = "claim"  # a wake-up that no waiter took

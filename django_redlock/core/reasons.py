@@ -189,6 +189,7 @@ class ReasonCode(enum.StrEnum):
         "too late to adopt: the lease is over, or another process has it")
     OVER_BEFORE_ASKED = ("over_before_asked", "over before it could be extended")
     OVER_BEFORE_EXTENDED = ("over_before_extended", "over before a majority extended it")
+    REVOKED = ("revoked", "it was revoked ({text})")
     DENIED = ("denied", "a majority does not have it any more")
     RAN_OUT = ("ran_out", "its time ran out")
     NEVER_RELEASED = ("never_released",

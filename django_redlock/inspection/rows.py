@@ -21,6 +21,7 @@ from django_redlock.core.reasons import action, code_of, describe, printable
 from .examination import Examination
 from .probe import WORST_FIRST, Finding, Level, NodeReport, NodeState
 from .survey import (
+    ONE_OWNERS,
     UNSETTLED,
     Cell,
     Health,
@@ -47,6 +48,7 @@ MOODS: Final[Mapping[str | None, str]] = {
     NodeState.NO_VOTE: "odd",
     NodeState.DOWN: "bad",
     LockStatus.HELD: "good",
+    LockStatus.REVOKED: "odd",
     LockStatus.RESTING: "calm",
     LockStatus.PARTIAL: "odd",
     LockStatus.SPLIT: "odd",
@@ -152,7 +154,7 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> dict[str
     letters = dict(zip((each.owner for each in owners), LETTERS, strict=False))
     letters = letters if len(owners) > 1 else {}
     labels = [printable(each.label) or UNKNOWN for each in owners]
-    if len(owners) > 1 and lock.kind not in {LockStatus.HELD, LockStatus.RESTING}:
+    if len(owners) > 1 and lock.kind not in ONE_OWNERS:
         # Nobody holds it: everybody who left a key, and on how many nodes.
         labels = [f"{label} on {each.on}" for label, each in zip(labels, owners, strict=True)]
         holder = ", ".join(labels)

@@ -52,6 +52,7 @@ class LockStatus(enum.StrEnum):
     """The status of a name, as far as the nodes that replied can tell."""
 
     HELD = "held"  # one owner on a majority
+    REVOKED = "revoked"  # taken away from its holder, and free when the holder's time is over
     RESTING = "resting"  # released, and not to be taken until its ``min_hold`` is over
     PARTIAL = "partial"  # one owner on fewer nodes than a majority: not held
     SPLIT = "split"  # several owners, none on a majority: not held
@@ -59,6 +60,7 @@ class LockStatus(enum.StrEnum):
     FREE = "free"  # on no node; only names that were asked for
 
 
+ONE_OWNERS: Final = (LockStatus.HELD, LockStatus.REVOKED, LockStatus.RESTING)
 UNSETTLED: Final = (LockStatus.PARTIAL, LockStatus.SPLIT, LockStatus.UNCLEAR)
 UNSETTLED_TASKS: Final = (TaskState.PARTIAL, TaskState.UNCLEAR)
 
@@ -94,7 +96,7 @@ class Cell(NamedTuple):
         left: seconds until it expires there; None: never.
         owner: a digest of its value, the same on all nodes; the nonce is never read.
         label: the owner's label; "" for other clients' values.
-        number: the node's grant number; None for other clients' values.
+        number: the node's grant number; 0 if the lock was revoked; None for other clients' values.
     """
 
     left: float | None
@@ -164,7 +166,7 @@ class HeldLock(NamedTuple):
         """
         if self.kind is not LockStatus.HELD:
             return None
-        numbers = [cell.number for cell in self.own if cell.number is not None]
+        numbers = [cell.number for cell in self.own if cell.number]
         lowest = min(numbers, default=MOST_NUMBER)
         return EPOCH + timedelta(microseconds=lowest) if lowest < MOST_NUMBER else None
 
@@ -199,7 +201,9 @@ def judge(
     left = [cell.left for cell in own if cell.left is not None]
     unheard = sum(cell is None and not node.voting for cell, node in zip(found, nodes, strict=True))
     if len(own) >= majority:
+        revoked = sum(cell.number == 0 for cell in own) >= majority
         kind = LockStatus.RESTING if _rests(own[0]) else LockStatus.HELD
+        kind = LockStatus.REVOKED if revoked else kind
     elif len(own) + unheard >= majority:
         kind = LockStatus.UNCLEAR
     elif len(owners) > 1:
@@ -210,7 +214,7 @@ def judge(
         name=as_text(name),
         kind=kind,
         holder=own[0].label if own else "",
-        fence=max((cell.number for cell in own if cell.number is not None), default=None),
+        fence=max((cell.number for cell in own if cell.number), default=None),
         on=len(own),
         of=len(found),
         lowest=min(left, default=None),
@@ -506,7 +510,7 @@ class _Lookup:
 
 # Of several names, the state of the first of these tells most about the lock.
 TELLING: Final = (
-    *(LockStatus.HELD, LockStatus.RESTING, LockStatus.UNCLEAR),
+    *(LockStatus.HELD, LockStatus.REVOKED, LockStatus.RESTING, LockStatus.UNCLEAR),
     *(LockStatus.SPLIT, LockStatus.PARTIAL, LockStatus.FREE),
 )
 
@@ -521,9 +525,10 @@ class LockState:
     Attributes:
         name: the name, or a tuple of names. Of several names, the other attributes are those of
             the name that is held, or taken, for longest.
-        kind: ``"held"``, ``"resting"``, ``"partial"``, ``"split"``, ``"unclear"`` or ``"free"``,
-            as in ``redlock_status``. Only ``"held"`` has a holder. ``"resting"``: nobody gets it
-            before its ``min_hold`` is over. ``"unclear"``: nodes without a vote decide.
+        kind: ``"held"``, ``"revoked"``, ``"resting"``, ``"partial"``, ``"split"``, ``"unclear"``
+            or ``"free"``, as in ``redlock_status``. Only ``"held"`` has a holder. ``"revoked"``: it
+            was taken away, and is free when its holder's time is over. ``"resting"``: nobody gets
+            it before its ``min_hold`` is over. ``"unclear"``: nodes without a vote decide.
         holder: the holder's label; "" if it is not held, or the holder left none.
         remaining: seconds until it is free unless the holder renews it; None: never. 0 if it is
             neither held nor resting.
@@ -568,24 +573,25 @@ def look(backend: Backend, names: Sequence[str]) -> Steps[LockState]:
     """
     wanted = tuple(dict.fromkeys(names))
     found = yield from surveying(backend, wanted)
-    if found.voting < found.majority:
-        name = wanted[0] if len(wanted) == 1 else wanted
-        reason = because(
-            ReasonCode.NO_MAJORITY,
-            votes=found.voting,
-            size=len(found.nodes),
-            needed=found.majority,
-        )
-        votes = tuple(
-            Vote(node.label, Answer.YES if node.voting else Answer.UNKNOWN, reason=node.reason)
-            for node in found.nodes
-        )
-        raise NodesUnavailable(reason, name=name, votes=votes)
+    voting_or_raise(found, wanted[0] if len(wanted) == 1 else wanted)
     states = [state_of(lock) for lock in found.locks]
     if len(states) == 1:
         return states[0]
     most = min(states, key=_tells_most)
     return replace(most, name=tuple(str(each.name) for each in states), each=tuple(states))
+
+
+def voting_or_raise(found: Report, name: str | tuple[str, ...]) -> None:
+    """Return if a majority of the nodes votes, else raise NodesUnavailable with what they say."""
+    if found.voting >= found.majority:
+        return
+    size, needed = len(found.nodes), found.majority
+    reason = because(ReasonCode.NO_MAJORITY, votes=found.voting, size=size, needed=needed)
+    votes = tuple(
+        Vote(node.label, Answer.YES if node.voting else Answer.UNKNOWN, reason=node.reason)
+        for node in found.nodes
+    )
+    raise NodesUnavailable(reason, name=name, votes=votes)
 
 
 def state_of(lock: HeldLock) -> LockState:

@@ -90,6 +90,14 @@ class Handle(NamedTuple):
         raise ValueError(msg)
 
 
+def _revoked(votes: Sequence[Vote]) -> Reason | None:
+    """Return why the lease was taken away, if a vote on its release says that it was."""
+    for vote in votes:
+        if vote.reason is not None and vote.code == ReasonCode.REVOKED:
+            return because(ReasonCode.REVOKED, **vote.reason.data)
+    return None
+
+
 class Schedule(Protocol):
     """Where a lease is watched; see ``renewal``."""
 
@@ -122,6 +130,7 @@ class Lease:
         "_on_lost",
         "_pid",
         "_renew_at",
+        "_revoked",
         "_unknown",
         "backend",
         "block",
@@ -156,6 +165,7 @@ class Lease:
         self.block: Callable[[], object] | None = None
         self.schedules: tuple[Schedule, ...] = ()
         self._lost = False
+        self._revoked: Reason | None = None  # why it was taken away
         self._unknown = False  # since its renewal failed
         self._renew_at = grant.since + grant.ttl / RENEWALS if renew else math.inf
         self._min_hold = min_hold
@@ -300,6 +310,8 @@ class Lease:
         """Return why the lease is over."""
         if self._pid != os.getpid():
             return because(ReasonCode.PARENTS)
+        if self._revoked is not None:
+            return self._revoked
         return because(ReasonCode.LOST if self._lost else ENDINGS[self.phase])
 
     # -- decisions: prolonging ------------------------------------------------------------------
@@ -332,6 +344,8 @@ class Lease:
                 return EventKind.LOST if self.lose() else None
             if not isinstance(outcome, Grant):
                 denied = majority_denies(outcome.votes, self.backend.policy.majority)
+                if outcome.code == ReasonCode.REVOKED:
+                    self._revoked, denied = because(ReasonCode.REVOKED, **outcome.data), True
                 return EventKind.LOST if denied and self.lose() else None
             self._change(deadline=outcome.deadline)
             self._unknown = False
@@ -426,7 +440,9 @@ class Lease:
             return True
 
     def loss(self) -> Reason:
-        """Return why the lease is lost: it ran out, or a majority denied it before."""
+        """Return why the lease is lost: it was revoked, ran out, or a majority denied it before."""
+        if self._revoked is not None:
+            return self._revoked
         late = self.backend.policy.clock() >= self.grant.deadline
         return because(ReasonCode.RAN_OUT if late else ReasonCode.DENIED)
 
@@ -474,7 +490,10 @@ class Lease:
         try:
             if self.end(Phase.RELEASED):
                 votes = yield from hold.release(policy, self.freed, min_hold=self._min_hold)
-                denied = NO in map(answer_of, votes) and self.denied(votes)
+                self._revoked = _revoked(votes) or self._revoked
+                denied = self._revoked is not None or (
+                    NO in map(answer_of, votes) and self.denied(votes)
+                )
         except GeneratorExit:
             raise
         except BaseException:  # rule: interrupted after the lease ended, so the keys must go, too

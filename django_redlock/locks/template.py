@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from django_redlock.backend import Backend
     from django_redlock.core.protocol import Steps
+    from django_redlock.inspection.revoke import Revoked
     from django_redlock.leases.lease import Lease
 
 
@@ -117,6 +118,46 @@ class LockTemplate:
         backend = self._source(self.alias)
         backend.refuse_event_loop()
         return backend.run(self._adopting(backend, handle))
+
+    def revoke(
+        self, name: str, *, fence: int | None = None, reason: str = "", now: bool = False
+    ) -> Revoked:
+        """Take a lock away from its holder: a worker that hangs, for one.
+
+        The holder's lease ends at its next renewal, ``extend`` or ``release``: LeaseLost with the
+        code ``revoked``. The name is free when the last deadline is over in which the holder can
+        believe, at most its ttl from now: there is never a second holder.
+
+        Args:
+            name: the name; of a lease with several names, one ends it for all.
+            fence: take it only from the holder whose ``fence`` a survey shows. None: from whoever
+                has it now.
+            reason: for the log and the holder's error, at most 200 characters.
+            now: delete the key instead. The name is free at once, while the old holder may work on
+                until its deadline: only rows that ``fenced`` guards are safe then.
+
+        Returns:
+            On how many nodes it is done, and when the name is free.
+
+        Raises:
+            LookupError: nobody holds it, or a holder with another fence.
+            NodesUnavailable: no majority of the nodes could be asked.
+            ValueError: an argument makes no sense; the text says which.
+        """
+        from django_redlock.inspection.revoke import revoking
+
+        backend = self._source(self.alias)
+        backend.refuse_event_loop()
+        return backend.run(revoking(backend, name, fence=fence, reason=reason, now=now))
+
+    async def arevoke(
+        self, name: str, *, fence: int | None = None, reason: str = "", now: bool = False
+    ) -> Revoked:
+        """Take a lock away as ``revoke`` does, in a task."""
+        from django_redlock.inspection.revoke import revoking
+
+        backend = self._source(self.alias)
+        return await backend.arun(revoking(backend, name, fence=fence, reason=reason, now=now))
 
     async def aadopt(self, handle: str) -> Lease:
         """Become the holder as by ``adopt``, in a task."""

@@ -40,6 +40,7 @@ RUN = re.compile(r"\(([^():]+)\):([A-Za-z0-9_.-]+)\Z")  # at the end of a label
 TASK = re.compile(r"\(([A-Za-z0-9_.-]+)\):([A-Za-z0-9_.-]+)\Z")  # as ``identity`` writes them
 RESTING = re.compile(r"rest::(?P<label>.*)", re.DOTALL)
 DONE = re.compile(r"done::(?P<label>.*)", re.DOTALL)
+REVOKED = re.compile(r"revoked:([0-9a-fA-F]+):(?P<label>.*)", re.DOTALL)
 LONGEST_ID: Final = 64  # characters
 MOST_RECORDS: Final = 10_000  # in the index of records
 DOWN: Final = because(ReasonCode.DOWN)
@@ -50,12 +51,16 @@ DOWN: Final = because(ReasonCode.DOWN)
 
 def label_in(value: str) -> str:
     """Return the owner label of a lock or of a resting name; "" in a foreign value."""
-    match = VALUE.fullmatch(value) or RESTING.fullmatch(value) or DONE.fullmatch(value)
-    return match["label"] if match else ""
+    for kind in (VALUE, RESTING, DONE, REVOKED):
+        if match := kind.fullmatch(value):
+            return match["label"]
+    return ""
 
 
 def owner_of(value: str) -> str:
     """Return what tells owners apart; "" where the name is reserved."""
+    if revoked := REVOKED.fullmatch(value):
+        return revoked[1]
     match = VALUE.fullmatch(value)
     return "" if value == NEXT else digest(match[1] if match else value)
 
@@ -221,12 +226,28 @@ class MemoryNode:
     def _extend(self, request: commands.Extend) -> list[object]:
         kept: list[int] = []
         free: list[int] = []
+        revoked: list[object] = []
         for lease in request.leases:
             prolonged = self._prolong(lease)
             if not prolonged and self._free_or_mine(lease.target.keys, lease.nonce):
                 free.append(len(kept))
+            if not prolonged and (text := self._first_revoked(lease)) is not None:
+                revoked += [len(kept), text.encode()]
             kept.append(prolonged)
-        return ["KEPT", kept, free]
+        return ["KEPT", kept, free, revoked] if revoked else ["KEPT", kept, free]
+
+    def _first_revoked(self, lease: commands.Extension) -> str | None:
+        """Return from whom the first key that is not the lease's was revoked, if from the lease."""
+        for key in lease.target.keys:
+            value = self.get(key)
+            if value is not None and not value.startswith(f"{lease.nonce}:"):
+                return self._revoked(key, lease.nonce)
+        return None
+
+    def _revoked(self, key: str, nonce: str) -> str | None:
+        """Return from whom and why a key was revoked, if from this nonce."""
+        match = REVOKED.fullmatch(self.get(key) or "")
+        return match["label"] if match and match[1] == digest(nonce) else None
 
     def _prolong(self, lease: commands.Extension) -> int:
         keys, ttl = lease.target.keys, lease.ttl
@@ -256,10 +277,14 @@ class MemoryNode:
     def _release(self, request: commands.Release) -> list[object]:
         target, nonce = request.target, request.nonce
         outcome, woken = "GONE", 0
+        revoked: list[object] = []
         rows = zip(target.keys, target.queues, target.names, request.flags, strict=True)
         for lock, queue, name, flag in rows:
             waited = self.waits.get(name, 0) > int(self.clock())
-            if self._mine(lock, f"{nonce}:"):
+            text = self._revoked(lock, nonce)
+            if text is not None:
+                revoked = [text.encode()]
+            if text is not None or self._mine(lock, f"{nonce}:"):
                 self.keys.pop(lock, None)
                 if waited and request.reserve and flag != "2":
                     self._set(lock, NEXT, request.reserve)
@@ -268,7 +293,30 @@ class MemoryNode:
             if waited and flag != "0":
                 woken += 1
                 self._push(queue, nonce, max(self.pttl(lock), 1000))
-        return [outcome, woken]
+        return [outcome, woken, *revoked]
+
+    def _revoke(self, request: commands.Revoke) -> list[object]:
+        (key,), (name,), (queue,) = request.target.keys, request.target.names, request.target.queues
+        value = self.get(key)
+        if value is None or owner_of(value) != request.owner:
+            return ["GONE"]
+        ours = VALUE.fullmatch(value)
+        if not request.now:
+            if not (ours or REVOKED.fullmatch(value)):
+                return ["GONE"]
+            if ours:
+                expiry = self.keys[key][1]
+                text = f"revoked:{request.owner}:{ours['label']}, {request.why}"
+                self.keys[key] = (text, expiry)
+            if 0 <= self.pttl(key) < request.least:
+                self._set(key, self.keys[key][0], request.least)
+                self.held[name] = int(self.clock()) + request.least
+            return ["REVOKED", self.pttl(key)]
+        self.keys.pop(key, None)
+        self.held.pop(name, None)
+        if name in self.waits:
+            self._push(queue, request.nonce, 1000)
+        return ["REVOKED", 0]
 
     def _mark(self, request: commands.Mark) -> list[object]:
         mark, task_id = request.mark, request.task_id
@@ -368,9 +416,8 @@ class MemoryNode:
             value = self.get(f"{request.prefix}{name}")
             if value is not None and value != NEXT and not DONE.fullmatch(value):
                 match = VALUE.fullmatch(value)
-                owner, number = match.groups()[:2] if match else (value, "")
-                label = label_in(value)
-                owner = digest(owner)
+                number = match[2] if match else "0" if REVOKED.fullmatch(value) else ""
+                label, owner = label_in(value), owner_of(value)
                 left = self.pttl(f"{request.prefix}{name}")
                 found.append([name.encode(), owner.encode(), left, number.encode(), label.encode()])
         return ["FOUND", found, len(names)]

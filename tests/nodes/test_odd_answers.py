@@ -109,6 +109,7 @@ def _ask(command: Command) -> Request:
         Command.RELEASE: (TARGET,),
         Command.REST: (TARGET, 1),
         Command.COMPLETE: (TARGET, 1),
+        Command.REVOKE: (TARGET, "0123456789abcdef", "why"),
         Command.RETURN: (TARGET, NONCE),
         Command.INDEX: (TARGET.held, 1),
         Command.MEMORY: (TARGET.held, TARGET.waits, 9),

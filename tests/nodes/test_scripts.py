@@ -28,13 +28,14 @@ from django_redlock.core.commands import (
     Release,
     Rest,
     Return,
+    Revoke,
     Survey,
     Tasks,
     Unmark,
 )
 from django_redlock.core.protocol import Command, LockKeys, Request
 from django_redlock.nodes import scripts
-from django_redlock.nodes.memory import MemoryNode
+from django_redlock.nodes.memory import MemoryNode, digest
 
 PREFIX = "pair:"
 FENCES, HELD, WAITS = f"{PREFIX}fences", f"{PREFIX}held", f"{PREFIX}waits"
@@ -195,6 +196,10 @@ class Pair:
         """Give back, and leave records."""
         return self.ask(Complete, nonce, target(names), life)
 
+    def revoke(self, name: str, owner: str, *, now: bool = False, least: int = 0) -> list[Any]:
+        """Take a name away from the holder with this digest."""
+        return self.ask(Revoke, ECHO, target([name]), owner, "by me: it hangs", now, least)
+
     def give_back(self, nonce: str, names: Sequence[str], old: str) -> list[Any]:
         """Put the giver's nonce in its place again."""
         return self.ask(Return, nonce, target(names), old)
@@ -254,6 +259,8 @@ def blurred(answer: Any) -> list[Any]:
         return [nonce, word, slot(rest[0]), *rest[1:]]
     if word == b"LOOKED":
         return [nonce, word, slot(rest[0])]
+    if word == b"REVOKED":
+        return [nonce, word, slot(rest[0])]
     if word == b"FOUND":
         return [nonce, word, sorted([*x[:2], slot(x[2]), *x[3:]] for x in rest[0]), *rest[1:]]
     if word == b"TASKS":
@@ -303,6 +310,7 @@ class Walk:
             lambda: self.pair.claim(self.names[0]): 6,
             lambda: self.pair.rest(self.nonce, self.names, self.ttl): 5,
             lambda: self.pair.complete(self.nonce, self.names, self.ttl): 9,
+            self.revoke: 8,
             lambda: self.pair.give_back(self.nonce, self.names, rng.choice(NONCES)): 10,
             lambda: self.pair.survey(rng.choice([[], self.names, ["nobody", *self.names]])): 8,
             lambda: self.pair.tasks(
@@ -373,6 +381,11 @@ class Walk:
             )
         )
 
+    def revoke(self) -> None:
+        """Take a name away from its holder, from another one, or from a foreign client."""
+        owner = self.rng.choice([*NONCES, self.nonce, *FOREIGN, f"rest::{self.rng.choice(LABELS)}"])
+        self.pair.revoke(self.names[0], digest(owner), now=self.rng.random() < 0.3, least=self.ttl)
+
     def heal(self) -> None:
         """Put back what we had or had not, with a token above or below the counters."""
         fence = max(1, self.granted.get(self.nonce, (5, []))[0] + self.rng.randrange(-1, 3))
@@ -384,6 +397,7 @@ class Walk:
             self.pair.delete(self.names[0])
             return
         nearly = [f"{self.nonce}:", self.nonce, f"{self.nonce}:5", f"{self.nonce}:05:l"]
+        nearly += [f"revoked:{digest(self.nonce)}:", f"revoked:{digest(self.nonce).upper()}:x"]
         value = self.rng.choice([*FOREIGN, *nearly, NEXT, f"rest::{RUNS[0]}"])
         kind = self.rng.choice([LOCK, LOCK, MARK])
         self.pair.put(self.names[0], value, self.rng.choice([None, *LONG]), kind)
@@ -430,6 +444,10 @@ EVERY_ANSWER = {
     ("claim", b"CLAIMED"),
     ("rest", b"RESTING"),
     ("rest", b"GONE"),
+    ("revoke", b"REVOKED"),
+    ("revoke", b"GONE"),
+    ("extend", b"revoked"),
+    ("release", b"revoked"),
     ("complete", b"RECORDED"),
     ("complete", b"GONE"),
     ("return", b"RETURNED"),
@@ -454,6 +472,8 @@ def test_the_random_questions_meet_every_answer(pair, monkeypatch):
         if kind is Extend:
             met.update(("extend", (b"no", b"yes")[kept]) for kept in answer[2])
             met.update(("extend", b"free") for _ in answer[3])
+        if kind in (Extend, Release) and len(answer) > (4 if kind is Extend else 3):
+            met.add((kind.command.value, b"revoked"))
         if kind is Tasks:
             met.update(("tasks", row[1]) for row in answer[2])
         return answer

@@ -6,8 +6,8 @@
 -- the renewal may put it back by ``heal``. A SET in this script would be wrong: a release travels
 -- on another connection, and an extension that it overtakes would take the name again.
 -- Returns nonce, KEPT, [1 prolonged | 0 a key is missing or carries another nonce] …, [index of a
--- lease that is free, from 0] …
-local kept, free, key, arg = {}, {}, 2, 2
+-- lease that is free, from 0] …; and where leases were revoked [index, from whom and why] …
+local kept, free, revoked, key, arg = {}, {}, {}, 2, 2
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 while arg <= #ARGV do
@@ -19,6 +19,10 @@ while arg <= #ARGV do
       all = 0
     elseif string.sub(value, 1, #mine) ~= mine then
       all, others = 0, true
+      local owner, text = string.match(value, '^revoked:(%x+):(.*)$')
+      if owner and owner == string.sub(redis.sha1hex(ARGV[arg]), 1, 16) then
+        revoked[#revoked + 1], revoked[#revoked + 2] = #kept, text
+      end
       break
     end
   end
@@ -33,4 +37,5 @@ while arg <= #ARGV do
   kept[#kept + 1] = all
   key, arg = key + n, arg + 3 + n
 end
+if #revoked > 0 then return {ARGV[1], 'KEPT', kept, free, revoked} end
 return {ARGV[1], 'KEPT', kept, free}

@@ -6,8 +6,10 @@
 -- nonce becomes the queue's only wake-up, whether the key had it or not. A "2" is that of a private
 -- name, which is never reserved: no wake-up would open it.
 -- Needs no write that a node which is out of memory refuses, and no ``waits`` that can be read.
--- Returns nonce, FREED, number of names that have a waiter and were woken | nonce, GONE, the same
-local nonce, n, outcome, woken = ARGV[1], (#KEYS - 2) / 2, 'GONE', 0
+-- A key that was revoked from this nonce is freed as well: its holder is the one that lets go.
+-- Returns nonce, FREED, number of names that have a waiter and were woken | nonce, GONE, the same;
+-- and where a lease was revoked, from whom and why
+local nonce, n, outcome, woken, revoked = ARGV[1], (#KEYS - 2) / 2, 'GONE', 0, nil
 local mine = nonce .. ':'
 for i = 1, n do
   local lock, name, wake = KEYS[2 + i], ARGV[3 + i], string.sub(ARGV[3], i, i)
@@ -20,7 +22,12 @@ for i = 1, n do
     waited = false
   end
   local value = redis.call('GET', lock)
-  if value and string.sub(value, 1, #mine) == mine then
+  local ours = value and string.sub(value, 1, #mine) == mine
+  if value and not ours then
+    local owner, text = string.match(value, '^revoked:(%x+):(.*)$')
+    if owner and owner == string.sub(redis.sha1hex(nonce), 1, 16) then ours, revoked = true, text end
+  end
+  if ours then
     local kept = waited and wake ~= '2' and ARGV[2] ~= '0'
       and redis.pcall('SET', lock, 'next::', 'PX', ARGV[2])
     if not kept or kept.err then redis.call('DEL', lock) end
@@ -35,4 +42,5 @@ for i = 1, n do
     redis.call('PEXPIRE', queue, math.max(redis.call('PTTL', lock), 1000))
   end
 end
+if revoked then return {nonce, outcome, woken, revoked} end
 return {nonce, outcome, woken}

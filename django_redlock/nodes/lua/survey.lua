@@ -2,6 +2,7 @@
 -- KEYS held                       ARGV nonce, lock prefix, limit, name …
 -- Without names: those of the index that are due first, at most ``limit``. The nonce is the power
 -- to release, so it stays here: a digest names the owner.
+-- Of one that was revoked g is 0, and the label has from whom and why.
 -- Returns nonce, FOUND, [name, owner digest, pttl, g, label] …, number of names looked at
 local nonce, prefix, names = ARGV[1], ARGV[2], {}
 if #ARGV > 3 then
@@ -17,12 +18,16 @@ for _, name in ipairs(names) do
   if type(value) == 'table' then value = '' end
   if value and value ~= 'next::' and string.sub(value, 1, 6) ~= 'done::' then
     local owner, g, label = string.match(value, '^(%x+):(%d+):(.*)$')
-    if not owner then
-      owner, g, label = value, '', string.match(value, '^rest::(.*)$') or ''
+    local revoked, text = string.match(value, '^revoked:(%x+):(.*)$')
+    if revoked then
+      owner, g, label = revoked, '0', text
+    elseif owner then
+      owner = string.sub(redis.sha1hex(owner), 1, 16)
+    else
+      owner, g = string.sub(redis.sha1hex(value), 1, 16), ''
+      label = string.match(value, '^rest::(.*)$') or ''
     end
-    found[#found + 1] = {
-      name, string.sub(redis.sha1hex(owner), 1, 16),
-      redis.call('PTTL', prefix .. name), g, label}
+    found[#found + 1] = {name, owner, redis.call('PTTL', prefix .. name), g, label}
   end
 end
 return {nonce, 'FOUND', found, #names}

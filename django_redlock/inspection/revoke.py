@@ -1,0 +1,125 @@
+"""Take a lock away from its holder: who has it, whether it may be taken, and what became of that.
+
+``core.hold.revoke`` has the rule. Here a survey says who holds the name, so that a lock is taken
+from the holder that somebody has seen and never from the next one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from django_redlock.core import hold
+from django_redlock.core.names import check_names
+from django_redlock.core.protocol import Answer
+from django_redlock.core.reasons import printable
+
+from .survey import ONE_OWNERS, HeldLock, LockStatus, surveying, voting_or_raise
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from django_redlock.backend import Backend
+    from django_redlock.core.protocol import Steps, Vote
+
+LONGEST: Final = 200  # characters of a reason
+
+
+class Revoked(NamedTuple):
+    """What became of taking a lock away.
+
+    Attributes:
+        name: the name.
+        holder: the label of the holder that had it; "" if it left none.
+        done: whether a majority of the nodes has done it. Else: not yet; call it again.
+        on, of: how many nodes have done it, and how many there are.
+        free_in: seconds in which the name is free at the latest; None: not before a majority has
+            done it.
+    """
+
+    name: str
+    holder: str
+    done: bool
+    on: int
+    of: int
+    free_in: float | None
+
+    def __bool__(self) -> bool:
+        return self.done
+
+
+def revoking(
+    backend: Backend,
+    name: str,
+    *,
+    fence: int | None = None,
+    reason: str = "",
+    now: bool = False,
+    by: str = "",
+) -> Steps[Revoked]:
+    """Look who holds a name, and take it away; ``LockTemplate.revoke`` has the arguments.
+
+    Args:
+        by: who takes it, for the log; "": the owner label of this process.
+    """
+    why = why_of(by or backend.label(), reason)
+    (name,) = check_names(name)
+    report = yield from surveying(backend, (name,))
+    voting_or_raise(report, name)
+    lock = report.locks[0]
+    refuse(lock, fence)
+    return (yield from taking(backend, lock, why, now=now))
+
+
+def why_of(by: str, reason: object) -> str:
+    """Return by whom and why a lock is taken away, as its holder and the next ones read it.
+
+    Raises:
+        ValueError: the reason is no text, too long, or has characters that cannot be shown.
+    """
+    if not isinstance(reason, str):
+        msg = f"reason must be a text, not {type(reason).__name__}"
+        raise ValueError(msg)  # noqa: TRY004 - as for other arguments
+    if len(reason) > LONGEST or not reason.isprintable():
+        msg = f"reason must be at most {LONGEST} characters of one line"
+        raise ValueError(msg)
+    return f"revoked by {printable(by)}" + (f": {reason}" if reason else "")
+
+
+def refuse(lock: HeldLock, fence: int | None = None) -> None:
+    """Refuse to take away what nobody holds, or a holder with another fence.
+
+    Raises:
+        LookupError: that is so.
+    """
+    if lock.kind is LockStatus.FREE:
+        msg = f"nobody holds {lock.name!r}"
+        raise LookupError(msg)
+    if lock.kind not in ONE_OWNERS:
+        msg = (
+            f"nobody holds {lock.name!r} for certain: its state is {lock.kind}, and keys that a "
+            "failed attempt has left end with their ttl"
+        )
+        raise LookupError(msg)
+    if fence is not None and fence != lock.fence:
+        held = "no fence" if lock.fence is None else f"the fence {lock.fence}"
+        msg = f"the holder of {lock.name!r} has {held}, not {fence}"
+        raise LookupError(msg)
+
+
+def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> Steps[Revoked]:
+    """Take a lock away from the holder that a survey has found."""
+    target = backend.policy.target([lock.name])
+    now = now or lock.kind is LockStatus.RESTING  # nobody believes in a name that rests
+    owner = lock.owners[0].owner
+    votes: Sequence[Vote] = yield from hold.revoke(backend.policy, target, owner, why, now=now)
+    left = [vote.left for vote in votes if vote.answer is Answer.YES]
+    done = len(left) >= backend.policy.majority
+    known = [each for each in left if each is not None]
+    return Revoked(
+        lock.name,
+        lock.holder,
+        done,
+        len(left),
+        len(votes),
+        max(known, default=0.0) if done and len(known) == len(left) else None,
+    )

@@ -1,0 +1,132 @@
+"""``manage.py redlock_release NAME``: take a lock away from its holder."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError
+
+from django_redlock import conf
+from django_redlock.backend import Backend
+from django_redlock.core.errors import NodesUnavailable
+from django_redlock.core.reasons import printable
+from django_redlock.inspection.revoke import Revoked, refuse, taking, why_of
+from django_redlock.inspection.rows import age
+from django_redlock.inspection.survey import HeldLock, survey, voting_or_raise
+from django_redlock.management import UNKNOWN
+
+
+class Command(BaseCommand):
+    """Show who holds names, ask, and take the locks away."""
+
+    help = (
+        "Take locks away from their holders, such as workers that hang. The lease ends at the "
+        "holder's next renewal, and the name is free when the holder's time is over, so there are "
+        "never two holders. Exit status: 0 done, 1 nobody holds it or the holder is another, 69 "
+        "not yet done on a majority of the nodes: run it again."
+    )
+    requires_system_checks = ()  # it must run when something is wrong
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument("names", nargs="+", metavar="NAME", help="the locks")
+        parser.add_argument("--alias", default="default", help="an alias of REDLOCK")
+        parser.add_argument(
+            "--fence",
+            type=int,
+            metavar="N",
+            help="only from the holder that redlock_status shows with this fence",
+        )
+        parser.add_argument(
+            "--reason", default="", metavar="TEXT", help="for the holder's error and its log"
+        )
+        parser.add_argument(
+            "--now",
+            action="store_true",
+            help="delete the key: the name is free at once, and the old holder may work on until "
+            "its deadline. Only rows that `fenced` guards are safe then",
+        )
+        parser.add_argument("--yes", action="store_true", help="do not ask")
+        parser.add_argument("--dry-run", action="store_true", help="only show who holds them")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        """Show the holders, ask, and take the locks away.
+
+        Raises:
+            CommandError: nobody holds a name, the nodes cannot be asked, or it is not yet done.
+        """
+        try:
+            backend = conf.backend(options["alias"])
+            why = why_of(f"{getpass.getuser()}@{socket.gethostname()}", options["reason"])
+            report = survey(backend, options["names"])
+            voting_or_raise(report, tuple(options["names"]))
+            for lock in report.locks:
+                refuse(lock, options["fence"])
+        except (ImproperlyConfigured, LookupError, ValueError) as error:
+            raise CommandError(str(error)) from None
+        except NodesUnavailable as error:
+            raise CommandError(str(error), returncode=UNKNOWN) from None
+        for lock in report.locks:
+            self.stdout.write(shown(lock))
+        if options["dry_run"]:
+            return
+        if not options["yes"]:
+            self._ask(now=options["now"])
+        results = [self._take(backend, lock, why, now=options["now"]) for lock in report.locks]
+        if not all(results):
+            msg = "not yet done on a majority of the nodes: run this command again"
+            raise CommandError(msg, returncode=UNKNOWN)
+
+    def _ask(self, *, now: bool) -> None:
+        """Ask whether to go on; with ``now`` for a word that nobody types by habit.
+
+        Raises:
+            CommandError: nobody is there to ask, or the answer is no.
+        """
+        if not sys.stdin.isatty():
+            raise CommandError("there is no terminal to ask: add --yes")
+        if now:
+            self.stdout.write(
+                "With --now the name is free at once, and the old holder may work on until its "
+                "deadline. Only rows that `fenced` guards are safe."
+            )
+        word = "now" if now else "yes"
+        if input(f"Take it away? Type '{word}': ").strip().lower() != word:
+            raise CommandError("nothing was done")
+
+    def _take(self, backend: Backend, lock: HeldLock, why: str, *, now: bool) -> bool:
+        """Take one lock away, and say what became of it."""
+        found = backend.run(taking(backend, lock, why, now=now))
+        self.stdout.write(told(found))
+        return found.done
+
+
+def shown(lock: HeldLock) -> str:
+    """Say who has a name, since when, and for how long."""
+    parts = [f"{printable(lock.name)}: {lock.kind}"]
+    parts.append(f"by {printable(lock.holder) or 'a client without a label'}")
+    parts.append(f"on {lock.on} of {lock.of} nodes")
+    if lock.fence is not None:
+        parts.append(f"fence {lock.fence}")
+    if lock.age is not None:
+        parts.append(f"for {age(lock.age)}")
+    left = lock.remaining
+    parts.append("without an end" if left is None else f"at least {left:.0f} s left")
+    return ", ".join(parts)
+
+
+def told(found: Revoked) -> str:
+    """Say what became of taking a lock away."""
+    name = printable(found.name)
+    if not found.done:
+        return f"{name}: taken away on {found.on} of {found.of} nodes, not yet on a majority"
+    if found.free_in:
+        when = f"free in at most {found.free_in:.0f} s"
+    else:
+        when = "free now" if found.free_in == 0 else "free when its holder lets go"
+    return f"{name}: taken away on {found.on} of {found.of} nodes, {when}"

@@ -1,0 +1,249 @@
+"""Taking a lock away: by redlock.revoke, and by manage.py redlock_release, on real nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from django_redlock import LeaseLost, LockTaken, redlock
+from django_redlock.inspection.revoke import Revoked
+from django_redlock.management import UNKNOWN
+from django_redlock.signals import lease_lost
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("patient_nodes")
+NAME = "report:42"
+
+
+def held(**options: Any) -> Any:
+    """A lease of the name."""
+    return redlock(NAME, **{"renew": False, **options}).acquire()
+
+
+def keys(nodes: Any, name: str = NAME) -> list[str | None]:
+    """What each node has of the name."""
+    found = []
+    for node in nodes:
+        with node.client(decode_responses=True) as client:
+            found.append(client.get(f"redlock:lock:{name}"))
+    return found
+
+
+# -- from Python ----------------------------------------------------------------------------------
+
+
+def test_the_holder_is_told_by_whom_and_why_and_the_name_stays_taken(patient_nodes):
+    """Until its time is over; nobody else gets it, so there is no second believer."""
+    lease = held()
+    found = redlock.revoke(NAME, reason="hangs since noon")
+    assert (found.done, found.on, found.of, bool(found)) == (True, 5, 5, True)
+    assert found.free_in is not None
+    assert lease.remaining() <= found.free_in <= 61
+    assert redlock(NAME).state().kind == "revoked"
+    with pytest.raises(LockTaken, match=r"revoked by .*: hangs since noon") as taken:
+        redlock(NAME).acquire(wait=0)
+    assert taken.value.retry_after is not None
+    assert lease.remaining() > 0  # it has not asked since
+    with pytest.raises(LeaseLost, match=r"it was revoked .*: hangs since noon") as lost:
+        lease.extend()
+    assert (lost.value.code, lease.lost, lease.remaining()) == ("revoked", True, 0.0)
+    with pytest.raises(LeaseLost, match="hangs since noon"):
+        lease.ensure()
+    lease.release()
+    assert keys(patient_nodes) == [None] * 5
+
+
+def test_a_renewal_ends_the_lease(often):
+    """The watchdog is told, the signal says why, and on_lost is called."""
+    heard: list[Any] = []
+    told = threading.Event()
+
+    def note(sender: object, error: LeaseLost, **_: Any) -> None:
+        heard.append(error.code)
+
+    lease_lost.connect(note)
+    try:
+        lease = held(renew=True, on_lost=lambda _: told.set())
+        redlock.revoke(NAME)
+        assert told.wait(30)
+    finally:
+        lease_lost.disconnect(note)
+    assert (heard, lease.lost) == (["revoked"], True)
+
+
+def test_a_release_frees_the_name_at_once_and_wakes_the_next_waiter():
+    """Also where the holder did not know."""
+    got = threading.Event()
+
+    def wait() -> None:
+        with redlock(NAME, wait=50):
+            got.set()
+
+    lease = held()
+    waiter = threading.Thread(target=wait)
+    redlock.revoke(NAME)
+    waiter.start()
+    assert not got.wait(0.2)
+    lease.release()
+    assert got.wait(20)  # its lease would have lasted for a minute
+    waiter.join()
+    assert lease.lost
+
+
+def test_a_lease_that_is_extended_has_no_key_put_back(patient_nodes):
+    """Neither where it was revoked nor where its names are free."""
+    lease = held()
+    with patient_nodes[4].client() as client:
+        client.delete(f"redlock:lock:{NAME}")
+    assert redlock.revoke(NAME).on == 4
+    with pytest.raises(LeaseLost):
+        lease.extend()
+    assert [bool(value) for value in keys(patient_nodes)] == [True] * 4 + [False]
+    assert all(value is None or value.startswith("revoked:") for value in keys(patient_nodes))
+
+
+def test_one_of_several_names_ends_the_lease():
+    """It is one lease."""
+    lease = redlock(["a", "b"], renew=False).acquire()
+    assert redlock.revoke("b")
+    with pytest.raises(LeaseLost) as lost:
+        lease.extend()
+    assert lost.value.code == "revoked"
+    lease.release()
+    redlock(["a", "b"]).acquire(wait=0).release()
+
+
+def test_a_lease_that_was_given_away_cannot_be_adopted_any_more():
+    """The handle is the lease."""
+    handle = held().handle()
+    assert redlock.revoke(NAME)
+    with pytest.raises((LeaseLost, LockTaken)):
+        redlock.adopt(handle)
+
+
+def test_now_frees_the_name_at_once(patient_nodes):
+    """And the old holder believes in its lease: that is what is said of it."""
+    lease = held()
+    found = redlock.revoke(NAME, now=True)
+    assert (found.done, found.free_in) == (True, 0.0)
+    later = redlock(NAME, renew=False).acquire(wait=0)
+    assert later.fence > lease.fence
+    lease.release()
+    assert None not in keys(patient_nodes)  # the next holder's
+    later.release()
+
+
+def test_it_takes_from_the_holder_that_was_seen_and_from_no_other():
+    """The fence selects, and a name that nobody holds has nobody to take it from."""
+    with pytest.raises(LookupError, match="nobody holds 'report:42'"):
+        redlock.revoke(NAME)
+    lease = held()
+    with pytest.raises(LookupError, match=f"has the fence {lease.fence}, not 7"):
+        redlock.revoke(NAME, fence=7)
+    lease.ensure()
+    assert redlock.revoke(NAME, fence=lease.fence)
+    assert redlock.revoke(NAME)  # once more does no harm
+    lease.release()
+
+
+@pytest.mark.parametrize("reason", ["x" * 201, "two\nlines", 5])
+def test_a_reason_that_cannot_be_shown_is_refused(reason):
+    """Before anything is asked."""
+    with pytest.raises(ValueError, match="reason must be"):
+        redlock.revoke(NAME, reason=reason)
+
+
+def test_a_task_takes_it_away_as_well():
+    """The same steps."""
+
+    async def take() -> Revoked:
+        lease = await redlock(NAME, renew=False).aacquire()
+        found = await redlock.arevoke(NAME, reason="from a task")
+        with pytest.raises(LeaseLost, match="from a task"):
+            await lease.aextend()
+        await lease.arelease()
+        return found
+
+    assert asyncio.run(take()).done
+
+
+@pytest.mark.slow
+def test_a_minority_is_not_yet_enough(patient_nodes):
+    """Two nodes of five have the mark; the holder that hears one of them stops all the same."""
+    lease = held()
+    for place in (2, 3, 4):
+        with patient_nodes[place].client() as client:
+            client.delete(f"redlock:lock:{NAME}")
+    with pytest.raises(LookupError, match="nobody holds 'report:42' for certain"):
+        redlock.revoke(NAME)
+    lease.release()
+
+
+# -- from the command line ------------------------------------------------------------------------
+
+
+def released(*words: str) -> str:
+    """What the command prints."""
+    out = StringIO()
+    call_command("redlock_release", NAME, *words, stdout=out)
+    return out.getvalue()
+
+
+def test_the_command_shows_the_holder_and_takes_the_lock_away():
+    """With who did it."""
+    lease = held()
+    shown = released("--dry-run")
+    assert shown.startswith("report:42: held, by ")
+    assert f"on 5 of 5 nodes, fence {lease.fence}, for " in shown
+    lease.extend()
+    said = released("--yes", "--reason", "hangs")
+    assert "report:42: taken away on 5 of 5 nodes, free in at most " in said
+    with pytest.raises(LeaseLost, match=r"revoked by .+@.+: hangs"):
+        lease.extend()
+    lease.release()
+
+
+def test_the_command_asks_and_does_nothing_without_an_answer(monkeypatch):
+    """A script must say --yes."""
+    lease = held()
+    with pytest.raises(CommandError, match="there is no terminal to ask: add --yes"):
+        released()
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    for answer, words in (("no", ()), ("yes", ("--now",))):
+        monkeypatch.setattr("builtins.input", lambda _, answer=answer: answer)
+        with pytest.raises(CommandError, match="nothing was done"):
+            released(*words)
+    lease.extend()
+    monkeypatch.setattr("builtins.input", lambda _: "now")
+    assert "free now" in released("--now")
+    lease.release()
+
+
+def test_the_command_says_what_is_wrong(patient_nodes):
+    """Nobody holds it, another fence, no majority."""
+    with pytest.raises(CommandError, match="nobody holds 'report:42'"):
+        released("--yes")
+    lease = held()
+    with pytest.raises(CommandError, match="not 7"):
+        released("--yes", "--fence", "7")
+    with pytest.raises(CommandError, match="REDLOCK"):
+        released("--yes", "--alias", "nowhere")
+    lease.release()
+
+
+@pytest.mark.slow
+def test_the_command_has_a_status_of_its_own_without_a_majority(patient_nodes):
+    """So that a script tries again."""
+    lease = held()
+    for place in (0, 1, 2):
+        patient_nodes[place].kill()
+    with pytest.raises(CommandError) as error:
+        released("--yes")
+    assert error.value.returncode == UNKNOWN
+    eventually(lambda: lease.release() is None)
