@@ -85,7 +85,7 @@ class Revoking:
         heals: whether a revoked key counts as free.
         enough: how many nodes are success.
         lasts: whether a second request lets each mark last as long as the longest.
-        rivals: whether there is one. Then nobody asks for the success, which only adds to the marks.
+        rivals: whether there is one. Then nobody asks for the success: it only adds states.
         rounds: how many renewals there are.
     """
 
