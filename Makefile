@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 NEWER := python3.13 python3.12 python3.11
 
-.PHONY: help demo test test-tools test-slow test-tools-slow soak soak-busy soak-healing soak-celery soak-fencing soak-interrupts soak-run soak-views lint format house docs docs-tables bench bench-figures matrix museum screenshots clean
+.PHONY: help demo test test-tools test-slow test-tools-slow soak soak-busy soak-healing soak-celery soak-fencing soak-interrupts soak-revoke soak-run soak-views lint format house docs docs-tables bench bench-figures matrix museum screenshots clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,10 @@ soak-fencing: $(VENV)/.has-dev ## 10,000 additions on each database by processes
 POINTS ?= 20000
 soak-interrupts: $(VENV)/.has-dev ## 40,000 interruptions at random moments of locks on real nodes
 	POINTS=$(POINTS) $(BIN)/python -m pytest -n 2 tests/faults/test_interrupts.py -k anywhere_leaves_nothing $(ARGS)
+
+# ARGS="--leases 20": fewer. ARGS=--now: by deletion, which shows the second believers.
+soak-revoke: $(VENV)/.has-dev ## 200 leases taken away at random moments, beside nodes that die and hang
+	$(BIN)/python -m tests.faults.revoking $(ARGS)
 
 # ARGS="--plays 20": fewer.
 soak-run: $(VENV)/.has-dev ## 100 commands under redlock_run that ignore SIGTERM, each struck by a fault

@@ -66,7 +66,7 @@ def revoking(
     report = yield from surveying(backend, (name,))
     voting_or_raise(report, name)
     lock = report.locks[0]
-    refuse(lock, fence)
+    refuse(lock, fence, now=now)
     return (yield from taking(backend, lock, why, now=now))
 
 
@@ -85,8 +85,8 @@ def why_of(by: str, reason: object) -> str:
     return f"revoked by {printable(by)}" + (f": {reason}" if reason else "")
 
 
-def refuse(lock: HeldLock, fence: int | None = None) -> None:
-    """Refuse to take away what nobody holds, or a holder with another fence.
+def refuse(lock: HeldLock, fence: int | None = None, *, now: bool = False) -> None:
+    """Refuse to take away what nobody holds, what another client holds, or with another fence.
 
     Raises:
         LookupError: that is so.
@@ -98,6 +98,12 @@ def refuse(lock: HeldLock, fence: int | None = None) -> None:
         msg = (
             f"nobody holds {lock.name!r} for certain: its state is {lock.kind}, and keys that a "
             "failed attempt has left end with their ttl"
+        )
+        raise LookupError(msg)
+    if lock.kind is LockStatus.HELD and lock.fence is None and not now:
+        msg = (
+            f"another client holds {lock.name!r}, and cannot be told that it was taken away: with "
+            "--now (now=True) its key is deleted"
         )
         raise LookupError(msg)
     if fence is not None and fence != lock.fence:

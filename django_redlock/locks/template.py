@@ -140,7 +140,8 @@ class LockTemplate:
             On how many nodes it is done, and when the name is free.
 
         Raises:
-            LookupError: nobody holds it, or a holder with another fence.
+            LookupError: nobody holds it, a holder with another fence, or, without ``now``, another
+                client.
             NodesUnavailable: no majority of the nodes could be asked.
             ValueError: an argument makes no sense; the text says which.
         """

@@ -152,6 +152,17 @@ def test_it_takes_from_the_holder_that_was_seen_and_from_no_other():
     lease.release()
 
 
+def test_another_client_cannot_be_told(patient_nodes):
+    """Its key is deleted only by now."""
+    for node in patient_nodes:
+        with node.client() as client:
+            client.set(f"redlock:lock:{NAME}", "another client's", px=60_000)
+    with pytest.raises(LookupError, match="another client holds 'report:42'"):
+        redlock.revoke(NAME)
+    assert redlock.revoke(NAME, now=True)
+    assert keys(patient_nodes) == [None] * 5
+
+
 @pytest.mark.parametrize("reason", ["x" * 201, "two\nlines", 5])
 def test_a_reason_that_cannot_be_shown_is_refused(reason):
     """Before anything is asked."""

@@ -66,7 +66,7 @@ class Command(BaseCommand):
             report = survey(backend, options["names"])
             voting_or_raise(report, tuple(options["names"]))
             for lock in report.locks:
-                refuse(lock, options["fence"])
+                refuse(lock, options["fence"], now=options["now"])
         except (ImproperlyConfigured, LookupError, ValueError) as error:
             raise CommandError(str(error)) from None
         except NodesUnavailable as error:
