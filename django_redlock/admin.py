@@ -2,9 +2,9 @@
 
 The default site has it. Another site gets it by ``site.register(LockKey, LockKeyAdmin)``.
 
-The page changes nothing. All text that comes from nodes or from the address passes through
-``printable``, here or in ``inspection.rows``, and is escaped by the template: a client that can
-name a lock chooses it.
+A second page, for users with ``release_lock`` besides, takes one lock away. All text that comes
+from nodes or from the address passes through ``printable``, here or in ``inspection.rows``, and is
+escaped by the template: a client that can name a lock chooses it.
 """
 
 # ruff: noqa: ARG002 - Django fixes the signatures of permission methods
@@ -19,20 +19,23 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import django
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.core.paginator import Page, Paginator
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 
 from . import conf
 from .backend import Backend
+from .core.errors import NodesUnavailable
 from .core.names import check_names
 from .core.reasons import describe, printable
+from .forms import ReleaseForm, seen, was_seen
 from .inspection import LIMIT, Report, Task, list_tasks, patterns, rows, survey
-from .inspection.survey import oldest_first
+from .inspection.revoke import refuse, taking, told, why_of
+from .inspection.survey import HeldLock, oldest_first, voting_or_raise
 from .models import LockKey
 
 if TYPE_CHECKING:
@@ -54,20 +57,29 @@ REFRESH: Final = 3  # seconds after which the page's script asks for it again
 
 @admin.register(LockKey)
 class LockKeyAdmin(ModelAdmin):
-    """One page, for users with ``django_redlock.view_lock``; nothing to add or to change."""
+    """Two pages, for users with ``django_redlock.view_lock``; nothing to add or to change."""
 
     list_per_page = 50
+    release_template = "admin/django_redlock/lockkey/release.html"
     change_list_template = "admin/django_redlock/lockkey/change_list.html"
 
     def get_urls(self) -> list[URLPattern]:
-        """Return the URL of the page, and no others: no form, no deletion, no history."""
-        view = self.admin_site.admin_view(self.changelist_view)
-        name = f"{self.opts.app_label}_{self.opts.model_name}_changelist"
-        return [path("", view, name=name)]
+        """Return the URLs of the two pages, and no others: no form, no deletion, no history."""
+        name = f"{self.opts.app_label}_{self.opts.model_name}"
+        view = self.admin_site.admin_view
+        return [
+            path("", view(self.changelist_view), name=f"{name}_changelist"),
+            path("release/", view(self.release_view), name=f"{name}_release"),
+        ]
 
     def has_view_permission(self, request: HttpRequest, obj: LockKey | None = None) -> bool:
         """Return True if the user may see the locks."""
         return request.user.has_perm("django_redlock.view_lock")
+
+    def has_release_permission(self, request: HttpRequest) -> bool:
+        """Return True if the user may take locks away."""
+        allowed = request.user.has_perm("django_redlock.release_lock")
+        return allowed and self.has_view_permission(request)
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         """Return True if the admin's index lists the page."""
@@ -82,7 +94,7 @@ class LockKeyAdmin(ModelAdmin):
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: LockKey | None = None) -> bool:
-        """Return False: the page changes nothing."""
+        """Return False: locks are no rows. Another page takes them away."""
         return False
 
     def changelist_view(
@@ -100,12 +112,65 @@ class LockKeyAdmin(ModelAdmin):
             "opts": self.opts,
             "title": "Locks",
             "listed": django.VERSION >= (6, 1),  # the path is a list since then
+            "releases": self.has_release_permission(request),
             **found,
             **(extra_context or {}),
         }
         return TemplateResponse(
             request, self.change_list_template, context, status=found.get("status")
         )
+
+    def release_view(self, request: HttpRequest) -> HttpResponse:
+        """Show one lock, with a form that takes it away from the holder that is shown."""
+        if not self.has_release_permission(request):
+            raise PermissionDenied
+        if request.method not in (*SAFE, "POST"):
+            return HttpResponseNotAllowed((*SAFE, "POST"))
+        request.current_app = self.admin_site.name
+        alias, name = request.GET.get("alias", ""), request.GET.get("name", "")
+        urls = f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist"
+        home = reverse(urls, current_app=self.admin_site.name)
+        back = f"{home}{PageQuery(alias=alias).link() if alias else ''}"
+        asked = ReleaseForm(request.POST) if request.method == "POST" else None
+        shown: dict[str, Any] = {}
+        try:
+            backend = conf.backend(alias or "default")
+            report = survey(backend, [name])
+            voting_or_raise(report, name)
+            lock = report.locks[0]
+            shown["lock"] = rows.lock(lock, report.nodes, report.majority)
+            shown["nodes"] = [rows.node(each) for each in report.nodes]
+            refuse(lock, now=True)
+            if asked is not None and not was_seen(request.POST.get("seen", ""), backend, lock):
+                shown["refused"] = "Look again: the holder has changed, or a minute has passed."
+                asked = None
+            if asked is not None and asked.is_valid():
+                messages.info(request, self._release(request, backend, lock, asked.cleaned_data))
+                return HttpResponseRedirect(back)
+            again = {"seen": seen(backend, lock), "reason": request.POST.get("reason", "")}
+            shown["form"] = asked or ReleaseForm(initial=again)
+        except (ImproperlyConfigured, LookupError, NodesUnavailable, ValueError) as error:
+            shown["refused"] = printable(str(error))
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": "Take a lock away",
+            "listed": django.VERSION >= (6, 1),
+            "name": printable(name),
+            "back": back,
+            **shown,
+        }
+        return TemplateResponse(request, self.release_template, context)
+
+    def _release(
+        self, request: HttpRequest, backend: Backend, lock: HeldLock, wanted: dict[str, Any]
+    ) -> str:
+        """Take a lock away, and enter that into the admin's log; return what became of it."""
+        refuse(lock, now=wanted["now"])
+        why = why_of(request.user.get_username(), wanted["reason"])
+        sentence = told(backend.run(taking(backend, lock, why, now=wanted["now"])))
+        self.log_change(request, LockKey(name=printable(lock.name)), f"{sentence} ({why})")
+        return sentence
 
 
 class PageQuery(NamedTuple):
@@ -195,6 +260,7 @@ def look(asked: PageQuery, per_page: int) -> dict[str, Any]:
     task_page = Paginator(tasks.tasks, per_page).get_page(asked.t)
     return context | {
         "alias": printable(alias),
+        "release": f"release/?{urlencode({'alias': alias})}",
         "summary": describe(found.summary),
         "mood": rows.MOODS[found.health],
         "advice": [printable(describe(each)) for each in found.advice],

@@ -39,6 +39,7 @@ FLOORS = (
     "checks",
     "models",
     "fencing",
+    "forms",
     "admin",
     "views",
     "celery",

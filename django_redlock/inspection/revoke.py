@@ -129,3 +129,15 @@ def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> 
         len(votes),
         max(known, default=0.0) if done and len(known) == len(left) else None,
     )
+
+
+def told(found: Revoked) -> str:
+    """Say what became of taking a lock away."""
+    name = printable(found.name)
+    if not found.done:
+        return f"{name}: taken away on {found.on} of {found.of} nodes, not yet on a majority"
+    if found.free_in:
+        when = f"free in at most {found.free_in:.0f} s"
+    else:
+        when = "free now" if found.free_in == 0 else "free when its holder lets go"
+    return f"{name}: taken away on {found.on} of {found.of} nodes, {when}"

@@ -162,6 +162,7 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> dict[str
         holder = labels[0] if labels else ""
     return {
         "lock": printable(lock.name),
+        "key": lock.name if lock.kind in ONE_OWNERS else "",
         "holder": holder,
         "owners": [
             {"label": printable(each.label), "letter": letters.get(each.owner, ""), "on": each.on}

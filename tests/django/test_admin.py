@@ -161,10 +161,13 @@ def test_who_may_see_the_page(memory, url, method):
 
 
 def test_every_url_was_tried():
-    """The page is the only address of the model: nothing to add, change, delete or look back at."""
+    """The model has two addresses, and nothing to add, change, delete or look back at.
+
+    Those of the second one are in ``test_release_page``.
+    """
     for each in (admin.site, operations):
-        (only,) = each._registry[LockKey].get_urls()
-        assert only.name == "django_redlock_lockkey_changelist"
+        names = [url.name for url in each._registry[LockKey].get_urls()]
+        assert names == ["django_redlock_lockkey_changelist", "django_redlock_lockkey_release"]
 
 
 def test_it_may_not_be_kept(memory, viewer):

@@ -5,6 +5,7 @@ refuses its database and we refuse our locks, rightly: they would block that loo
 are made before the browser starts, and locks are taken and released in another thread.
 """
 
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 
+from django_redlock import LeaseLost, redlock
 from django_redlock import admin as page_of_locks
-from django_redlock import redlock
 from tests.django.test_admin import PAGE
 from tests.support.hostile import HOSTILE
 from tests.support.looked_at import A, B, finish, group, in_memory, put, queue, stop_clocks
@@ -163,6 +165,39 @@ def test_without_javascript(visit):
         release()
         visitor.follow("text=Look again")
         visitor.page.wait_for_selector("text=No lock is held.")
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+def test_a_lock_is_taken_away_in_two_clicks(visit, scripts, tmp_path: Path):
+    """From the list to the log, on a phone and in the dark; the holder is told why."""
+    lost: list[str] = []
+
+    def hold() -> None:
+        lease = redlock("report:42", renew=False).acquire()
+        held.set()
+        taken.wait(60)
+        try:
+            lease.extend()
+        except LeaseLost as error:
+            lost.append(str(error))
+
+    held, taken = threading.Event(), threading.Event()
+    with ThreadPoolExecutor(1) as thread:
+        holder = thread.submit(hold)
+        assert held.wait(60)
+        visitor = visit(PHONE, color_scheme="dark", java_script_enabled=scripts)
+        visitor.follow("text=report:42")
+        visitor.page.fill("#id_reason", "hangs since noon")
+        visitor.page.screenshot(path=tmp_path / "release.png", full_page=True)
+        visitor.follow("text=Take it away")
+        visitor.page.wait_for_selector("text=taken away on 5 of 5 nodes, free in at most")
+        visitor.page.wait_for_selector("text=revoked by operator: hangs since noon")
+        taken.set()
+        holder.result()
+        logged = thread.submit(lambda: LogEntry.objects.get().change_message).result()
+    assert lost
+    assert "revoked by operator: hangs since noon" in lost[0]
+    assert "revoked by operator: hangs since noon" in logged
 
 
 def test_hostile_names(visit):

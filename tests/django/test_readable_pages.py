@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client, override_settings
 
 from django_redlock import admin as page_of_locks
+from django_redlock import redlock
 from django_redlock.admin import LockKeyAdmin
 from tests.django.test_admin import PAGE
 from tests.support.hostile import HOSTILE
@@ -136,6 +138,22 @@ def test_everybody_can_read_the_page_of_locks(
         address = f"{live_server.url}{PAGE}{state()}"
         act = {"act": until_over} if state is busy else {}
         assert ours(auditor.audit(address, cookies=cookies, **act)) == []
+
+
+def test_everybody_can_read_how_a_lock_is_taken_away(auditor, live_server):
+    """The form, also with errors, and a lock of a client that chose its name."""
+    cookies = cookies_of(User.objects.create_superuser("operator"))
+
+    def submit(page: Page) -> None:
+        page.check("#id_now")
+        page.click(".redlock-form input[type=submit]")
+        page.wait_for_selector(".errorlist")
+
+    with in_memory("default"), redlock(HOSTILE[0]), redlock("report:42"):
+        for name in (HOSTILE[0], "report:42"):
+            address = f"{live_server.url}{PAGE}release/?{urlencode({'name': name})}"
+            assert ours(auditor.audit(address, cookies=cookies)) == []
+            assert ours(auditor.audit(address, cookies=cookies, act=submit)) == []
 
 
 def test_everybody_can_read_that_the_session_has_ended(auditor, live_server, monkeypatch):

@@ -15,7 +15,7 @@ from django_redlock import conf
 from django_redlock.backend import Backend
 from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.reasons import printable
-from django_redlock.inspection.revoke import Revoked, refuse, taking, why_of
+from django_redlock.inspection.revoke import refuse, taking, told, why_of
 from django_redlock.inspection.rows import age
 from django_redlock.inspection.survey import HeldLock, survey, voting_or_raise
 from django_redlock.management import UNKNOWN
@@ -118,15 +118,3 @@ def shown(lock: HeldLock) -> str:
     left = lock.remaining
     parts.append("without an end" if left is None else f"at least {left:.0f} s left")
     return ", ".join(parts)
-
-
-def told(found: Revoked) -> str:
-    """Say what became of taking a lock away."""
-    name = printable(found.name)
-    if not found.done:
-        return f"{name}: taken away on {found.on} of {found.of} nodes, not yet on a majority"
-    if found.free_in:
-        when = f"free in at most {found.free_in:.0f} s"
-    else:
-        when = "free now" if found.free_in == 0 else "free when its holder lets go"
-    return f"{name}: taken away on {found.on} of {found.of} nodes, {when}"
