@@ -326,6 +326,10 @@ class Lease:
             return self.extended(outcome)
         self._renew_at = asked + self.grant.ttl / TRIES
         told = self.extended(outcome)
+        if isinstance(outcome, NodesUnavailable) and any(
+            vote.code == ReasonCode.LOOP_ENDS for vote in outcome.votes
+        ):
+            return told  # no outage: the watchdog's thread renews what the loop leaves
         if isinstance(outcome, NodesUnavailable) and self._become_unknown(asked):
             return EventKind.UNKNOWN
         return told

@@ -11,6 +11,7 @@ differs between the two: which nodes are prompt.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import math
@@ -422,7 +423,8 @@ class Round(OnWire):
         """Give a task's future the votes; what still refers to the round keeps no event loop."""
         votes = self.result()
         if self.answered is not None and not self.answered.done():
-            self.answered.set_result(votes)
+            with contextlib.suppress(RuntimeError):  # its event loop is closed, so nobody waits
+                self.answered.set_result(votes)
         self.answered = None  # last: after an interruption before that the timer ends it once more
 
 
