@@ -30,6 +30,7 @@ GONE: Final = because(ReasonCode.GONE)
 RECORDED: Final = because(ReasonCode.RECORDED)
 
 DIGITS: Final = 16  # of a grant number
+REVOKED_TEXT: Final = 1000  # characters of a holder's label, and by whom and why it was revoked
 LABEL: Final = 200  # characters of an owner label; another client may write more
 MOST_NUMBER: Final = 2**53  # to which a node's counters are exact
 LONGEST_LEFT: Final = 10**14  # milliseconds, 3,000 years; longer is told as that
@@ -315,7 +316,7 @@ def _revoked_in(items: object, count: int) -> dict[int, str] | None:
     which, texts = items[::2], items[1::2]
     if not (all(is_count(each, count - 1) for each in which) and all(map(is_bytes, texts))):
         return None
-    return {i: as_text(text)[:LABEL] for i, text in zip(which, texts, strict=True)}
+    return {i: as_text(text)[:REVOKED_TEXT] for i, text in zip(which, texts, strict=True)}
 
 
 def is_outcome(item: object) -> bool:
@@ -392,7 +393,7 @@ class Release(NamesRequest):
         if revoked:
             if outcome != self.done or not is_bytes(revoked[0]):
                 return None
-            why = because(ReasonCode.REVOKED, text=as_text(revoked[0])[:LABEL])
+            why = because(ReasonCode.REVOKED, text=as_text(revoked[0])[:REVOKED_TEXT])
             return Vote(node, YES, woken=woken, reason=why)
         if outcome == self.done:
             return freed(node, woken)

@@ -40,7 +40,7 @@ RUN = re.compile(r"\(([^():]+)\):([A-Za-z0-9_.-]+)\Z")  # at the end of a label
 TASK = re.compile(r"\(([A-Za-z0-9_.-]+)\):([A-Za-z0-9_.-]+)\Z")  # as ``identity`` writes them
 RESTING = re.compile(r"rest::(?P<label>.*)", re.DOTALL)
 DONE = re.compile(r"done::(?P<label>.*)", re.DOTALL)
-REVOKED = re.compile(r"revoked:([0-9a-fA-F]+):(?P<label>.*)", re.DOTALL)
+REVOKED = re.compile(r"revoked:([0-9a-f]{16}):(?P<label>.*)", re.DOTALL)
 LONGEST_ID: Final = 64  # characters
 MOST_RECORDS: Final = 10_000  # in the index of records
 DOWN: Final = because(ReasonCode.DOWN)
@@ -314,7 +314,7 @@ class MemoryNode:
             return ["REVOKED", self.pttl(key)]
         self.keys.pop(key, None)
         self.held.pop(name, None)
-        if name in self.waits:
+        if self.waits.get(name, 0) > int(self.clock()):
             self._push(queue, request.nonce, 1000)
         return ["REVOKED", 0]
 

@@ -152,6 +152,27 @@ def test_it_takes_from_the_holder_that_was_seen_and_from_no_other():
     lease.release()
 
 
+def test_a_long_reason_arrives_whole():
+    """Behind a long label, too."""
+    lease = redlock.using(label="h" * 200)(NAME, renew=False).acquire()
+    redlock.revoke(NAME, reason="r" * 200)
+    with pytest.raises(LeaseLost, match=r"h{200}, revoked by .*: r{200}"):
+        lease.extend()
+    lease.release()
+
+
+@pytest.mark.parametrize("value", ["revoked:ab:x", "revoked::", f"revoked:{'A' * 16}:x"])
+def test_what_only_looks_like_a_mark_is_another_clients(patient_nodes, value):
+    """No reply of a node is senseless for it: it hides nothing, and silences no node."""
+    for node in patient_nodes:
+        with node.client() as client:
+            client.set(f"redlock:lock:{NAME}", value, px=60_000)
+    assert redlock(NAME).state().kind == "held"
+    with pytest.raises(LockTaken):
+        redlock(NAME).acquire(wait=0)
+    assert redlock.revoke(NAME, now=True)
+
+
 def test_another_client_cannot_be_told(patient_nodes):
     """Its key is deleted only by now."""
     for node in patient_nodes:

@@ -35,7 +35,7 @@ from django_redlock.core.commands import (
 )
 from django_redlock.core.protocol import Command, LockKeys, Request
 from django_redlock.nodes import scripts
-from django_redlock.nodes.memory import MemoryNode, digest
+from django_redlock.nodes.memory import MemoryNode, digest, owner_of
 
 PREFIX = "pair:"
 FENCES, HELD, WAITS = f"{PREFIX}fences", f"{PREFIX}held", f"{PREFIX}waits"
@@ -63,6 +63,7 @@ SHORT = 2  # milliseconds
 FUTURE = 3_000_000_000_000_000  # microseconds: the year 2065, as a wish that a wide slack allows
 WIDE = 10**16
 FOREIGN = ["", "x", "foreign:1", "abc:12:label", "ABC:7:", "rest::label", "rest::", "1:2:3:4"]
+FOREIGN += ["revoked:ab:x", "revoked::x", f"revoked:{'A' * 16}:x", f"revoked:{'a' * 17}:x"]
 FOREIGN += ["done::label", "done::", "done:", "rest::done::"]
 NEXT = "next::"
 
@@ -198,7 +199,7 @@ class Pair:
 
     def revoke(self, name: str, owner: str, *, now: bool = False, least: int = 0) -> list[Any]:
         """Take a name away from the holder with this digest."""
-        return self.ask(Revoke, ECHO, target([name]), owner, "by me: it hangs", now, least)
+        return self.ask(Revoke, NONCES[0], target([name]), owner, "by me: it hangs", now, least)
 
     def give_back(self, nonce: str, names: Sequence[str], old: str) -> list[Any]:
         """Put the giver's nonce in its place again."""
@@ -382,9 +383,12 @@ class Walk:
         )
 
     def revoke(self) -> None:
-        """Take a name away from its holder, from another one, or from a foreign client."""
-        owner = self.rng.choice([*NONCES, self.nonce, *FOREIGN, f"rest::{self.rng.choice(LABELS)}"])
-        self.pair.revoke(self.names[0], digest(owner), now=self.rng.random() < 0.3, least=self.ttl)
+        """Take a name away from whoever has it, or from somebody who may not have it."""
+        there = self.pair.memory.get(f"{LOCK}{self.names[0]}")
+        owners = [digest(nonce) for nonce in NONCES]
+        owners += [owner_of(there)] * 3 if there else []
+        owner, now = self.rng.choice(owners), self.rng.random() < 0.3
+        self.pair.revoke(self.names[0], owner, now=now, least=self.ttl)
 
     def heal(self) -> None:
         """Put back what we had or had not, with a token above or below the counters."""
@@ -479,7 +483,7 @@ def test_the_random_questions_meet_every_answer(pair, monkeypatch):
         return answer
 
     monkeypatch.setattr(Pair, "ask", noting)
-    walk = Walk(pair, 4)
+    walk = Walk(pair, 6)
     words, kept = set(), 0
     for _ in range(1_200):
         walk.step()

@@ -19,7 +19,7 @@ while arg <= #ARGV do
       all = 0
     elseif string.sub(value, 1, #mine) ~= mine then
       all, others = 0, true
-      local owner, text = string.match(value, '^revoked:(%x+):(.*)$')
+      local owner, text = string.match(value, '^revoked:([0-9a-f]+):(.*)$')
       if owner and owner == string.sub(redis.sha1hex(ARGV[arg]), 1, 16) then
         revoked[#revoked + 1], revoked[#revoked + 2] = #kept, text
       end

@@ -50,10 +50,10 @@ for i = 1, granted and 0 or n do
     if ARGV[8] ~= '0' then redis.pcall('ZADD', KEYS[3], now + ARGV[8], ARGV[8 + n + i]) end
     local owner, label = string.match(value, '^(%x+):%d+:(.*)$')
     local done = string.match(value, '^done::(.*)$')
-    local revoked, text = string.match(value, '^revoked:(%x+):(.*)$')
+    local revoked, text = string.match(value, '^revoked:([0-9a-f]+):(.*)$')
     if value == 'next::' then
       owner = ''
-    elseif revoked then
+    elseif revoked and #revoked == 16 then -- else another client wrote it: no digest is told
       owner, label = revoked, text
     else
       label = label or done or string.match(value, '^rest::(.*)$')

@@ -24,7 +24,7 @@ for i = 1, n do
   local value = redis.call('GET', lock)
   local ours = value and string.sub(value, 1, #mine) == mine
   if value and not ours then
-    local owner, text = string.match(value, '^revoked:(%x+):(.*)$')
+    local owner, text = string.match(value, '^revoked:([0-9a-f]+):(.*)$')
     if owner and owner == string.sub(redis.sha1hex(nonce), 1, 16) then ours, revoked = true, text end
   end
   if ours then

@@ -18,8 +18,8 @@ for _, name in ipairs(names) do
   if type(value) == 'table' then value = '' end
   if value and value ~= 'next::' and string.sub(value, 1, 6) ~= 'done::' then
     local owner, g, label = string.match(value, '^(%x+):(%d+):(.*)$')
-    local revoked, text = string.match(value, '^revoked:(%x+):(.*)$')
-    if revoked then
+    local revoked, text = string.match(value, '^revoked:([0-9a-f]+):(.*)$')
+    if revoked and #revoked == 16 then -- else another client wrote it: no digest is told
       owner, g, label = revoked, '0', text
     elseif owner then
       owner = string.sub(redis.sha1hex(owner), 1, 16)
