@@ -105,20 +105,9 @@ class LockKeyAdmin(ModelAdmin):
             raise PermissionDenied
         if request.method not in SAFE:
             return HttpResponseNotAllowed(SAFE)
-        request.current_app = self.admin_site.name
         found = look(PageQuery.of(request), self.list_per_page)
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "title": "Locks",
-            "listed": django.VERSION >= (6, 1),  # the path is a list since then
-            "releases": self.has_release_permission(request),
-            **found,
-            **(extra_context or {}),
-        }
-        return TemplateResponse(
-            request, self.change_list_template, context, status=found.get("status")
-        )
+        more = {"releases": self.has_release_permission(request), **(extra_context or {})}
+        return self._page(request, self.change_list_template, "Locks", {**found, **more})
 
     def release_view(self, request: HttpRequest) -> HttpResponse:
         """Show one lock, with a form that takes it away from the holder that is shown."""
@@ -126,7 +115,6 @@ class LockKeyAdmin(ModelAdmin):
             raise PermissionDenied
         if request.method not in (*SAFE, "POST"):
             return HttpResponseNotAllowed((*SAFE, "POST"))
-        request.current_app = self.admin_site.name
         alias, name = request.GET.get("alias", ""), request.GET.get("name", "")
         urls = f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist"
         home = reverse(urls, current_app=self.admin_site.name)
@@ -151,16 +139,22 @@ class LockKeyAdmin(ModelAdmin):
             shown["form"] = asked or ReleaseForm(initial=again)
         except (ImproperlyConfigured, LookupError, NodesUnavailable, ValueError) as error:
             shown["refused"] = printable(str(error))
+        shown |= {"back": back, "here": "Take away"}
+        return self._page(request, self.release_template, "Take a lock away", shown)
+
+    def _page(
+        self, request: HttpRequest, template: str, title: str, shown: dict[str, Any]
+    ) -> HttpResponse:
+        """Return a page of the admin with this title; ``shown`` may have the ``status``."""
+        request.current_app = self.admin_site.name
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": "Take a lock away",
-            "listed": django.VERSION >= (6, 1),
-            "name": printable(name),
-            "back": back,
+            "title": title,
+            "listed": django.VERSION >= (6, 1),  # the path is a list since then
             **shown,
         }
-        return TemplateResponse(request, self.release_template, context)
+        return TemplateResponse(request, template, context, status=shown.get("status"))
 
     def _release(
         self, request: HttpRequest, backend: Backend, lock: HeldLock, wanted: dict[str, Any]

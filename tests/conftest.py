@@ -59,11 +59,9 @@ def no_leases() -> None:
     """
     context._stack.set(())
     for schedule in (watchdog._own, watchdog._of_loops):
-        for chunk in list(schedule._chunks.values()):
-            for reference in list(chunk.places):
-                lease = reference()
-                if lease is not None and lease.torn:
-                    lease.tell_once()
+        for lease in schedule.leases():
+            if lease.torn:
+                lease.tell_once()
 
 
 @pytest.fixture(autouse=True)

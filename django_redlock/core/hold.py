@@ -33,6 +33,7 @@ from .quorum import (
     heard,
     kept_or_not,
     majority_denies,
+    revoked,
     some_unheard,
 )
 from .reasons import Reason, ReasonCode, because
@@ -306,9 +307,8 @@ def _outcome(
     name = grant.target.name
     if now >= grant.deadline:
         return LeaseLost(because(ReasonCode.OVER_BEFORE_EXTENDED), name=name, votes=votes)
-    for vote in votes:
-        if vote.reason and vote.code == ReasonCode.REVOKED:  # one is enough: to stop is always safe
-            return LeaseLost(vote.reason, name=name, votes=votes)
+    if (why := revoked(votes)) is not None:
+        return LeaseLost(why, name=name, votes=votes)
     if sum(vote.answer is Answer.YES for vote in votes) >= policy.majority:
         return _prolonged(policy, lease, start, ttl)
     if majority_denies(votes, policy.majority):

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .protocol import Answer, Vote, Votes
-from .reasons import ReasonCode
+from .reasons import Reason, ReasonCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -230,6 +230,14 @@ def majority_denies(votes: Sequence[Vote], majority: int) -> bool:
         if vote.answer is NO:
             denials += 1
     return denials >= majority
+
+
+def revoked(votes: Sequence[Vote]) -> Reason | None:
+    """Return why a node says that the lease was taken away; one is enough: to stop is safe."""
+    for vote in votes:
+        if vote.reason is not None and vote.code == ReasonCode.REVOKED:
+            return vote.reason
+    return None
 
 
 def some_unheard(votes: Votes) -> bool:

@@ -1,7 +1,7 @@
-"""Take a lock away from its holder: who has it, whether it may be taken, and what became of that.
+"""Take a lock away from its holder.
 
-``core.hold.revoke`` has the rule. Here a survey says who holds the name, so that a lock is taken
-from the holder that somebody has seen and never from the next one.
+``core.hold.revoke`` has the rule. Here a survey finds the holder of the name, so that a lock is
+taken from the holder that somebody has seen and never from the next one.
 """
 
 from __future__ import annotations
@@ -54,14 +54,9 @@ def revoking(
     fence: int | None = None,
     reason: str = "",
     now: bool = False,
-    by: str = "",
 ) -> Steps[Revoked]:
-    """Look who holds a name, and take it away; ``LockTemplate.revoke`` has the arguments.
-
-    Args:
-        by: who takes it, for the log; "": the owner label of this process.
-    """
-    why = why_of(by or backend.label(), reason)
+    """Look who holds a name, and take it away; ``LockTemplate.revoke`` has the arguments."""
+    why = why_of(backend.label(), reason)
     (name,) = check_names(name)
     report = yield from surveying(backend, (name,))
     voting_or_raise(report, name)

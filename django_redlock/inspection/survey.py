@@ -202,8 +202,8 @@ def judge(
     unheard = sum(cell is None and not node.voting for cell, node in zip(found, nodes, strict=True))
     if len(own) >= majority:
         revoked = sum(cell.number == 0 for cell in own) >= majority
-        kind = LockStatus.RESTING if _rests(own[0]) else LockStatus.HELD
-        kind = LockStatus.REVOKED if revoked else kind
+        rests = LockStatus.RESTING if _rests(own[0]) else LockStatus.HELD
+        kind = LockStatus.REVOKED if revoked else rests
     elif len(own) + unheard >= majority:
         kind = LockStatus.UNCLEAR
     elif len(owners) > 1:

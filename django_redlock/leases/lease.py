@@ -29,7 +29,7 @@ from django_redlock.core.completion import split
 from django_redlock.core.errors import LeaseLost, NodesUnavailable, RedlockError
 from django_redlock.core.names import check_names
 from django_redlock.core.protocol import NONCE, Answer, Grant, Steps, Vote
-from django_redlock.core.quorum import NO, answer_of, majority_denies
+from django_redlock.core.quorum import NO, answer_of, majority_denies, revoked
 from django_redlock.core.reasons import Reason, ReasonCode, because
 from django_redlock.events import Event, EventKind, VoteCount, log_fields
 from django_redlock.nodes.background import running_loop
@@ -88,14 +88,6 @@ class Handle(NamedTuple):
             pass
         msg = "this is not a handle of a lease"
         raise ValueError(msg)
-
-
-def _revoked(votes: Sequence[Vote]) -> Reason | None:
-    """Return why the lease was taken away, if a vote on its release says that it was."""
-    for vote in votes:
-        if vote.reason is not None and vote.code == ReasonCode.REVOKED:
-            return because(ReasonCode.REVOKED, **vote.reason.data)
-    return None
 
 
 class Schedule(Protocol):
@@ -326,12 +318,11 @@ class Lease:
             return self.extended(outcome)
         self._renew_at = asked + self.grant.ttl / TRIES
         told = self.extended(outcome)
-        if isinstance(outcome, NodesUnavailable) and any(
-            vote.code == ReasonCode.LOOP_ENDS for vote in outcome.votes
-        ):
-            return told  # no outage: the watchdog's thread renews what the loop leaves
-        if isinstance(outcome, NodesUnavailable) and self._become_unknown(asked):
-            return EventKind.UNKNOWN
+        if isinstance(outcome, NodesUnavailable):
+            # The end of a loop is no outage: the watchdog's thread renews what the loop leaves.
+            ends = any(vote.code == ReasonCode.LOOP_ENDS for vote in outcome.votes)
+            if not ends and self._become_unknown(asked):
+                return EventKind.UNKNOWN
         return told
 
     def extended(self, outcome: Outcome) -> EventKind | None:
@@ -349,7 +340,7 @@ class Lease:
             if not isinstance(outcome, Grant):
                 denied = majority_denies(outcome.votes, self.backend.policy.majority)
                 if outcome.code == ReasonCode.REVOKED:
-                    self._revoked, denied = because(ReasonCode.REVOKED, **outcome.data), True
+                    self._revoked, denied = revoked(outcome.votes), True
                 return EventKind.LOST if denied and self.lose() else None
             self._change(deadline=outcome.deadline)
             self._unknown = False
@@ -494,7 +485,7 @@ class Lease:
         try:
             if self.end(Phase.RELEASED):
                 votes = yield from hold.release(policy, self.freed, min_hold=self._min_hold)
-                self._revoked = _revoked(votes) or self._revoked
+                self._revoked = revoked(votes) or self._revoked
                 denied = self._revoked is not None or (
                     NO in map(answer_of, votes) and self.denied(votes)
                 )

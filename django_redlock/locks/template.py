@@ -130,8 +130,8 @@ class LockTemplate:
 
         Args:
             name: the name; of a lease with several names, one ends it for all.
-            fence: take it only from the holder whose ``fence`` a survey shows. None: from whoever
-                has it now.
+            fence: the lock is taken only from the holder that ``redlock_status`` shows with this
+                fence. None: from the holder that has it now.
             reason: for the log and the holder's error, at most 200 characters.
             now: delete the key instead. The name is free at once, while the old holder may work on
                 until its deadline: only rows that ``fenced`` guards are safe then.

@@ -461,8 +461,7 @@ class ConnectionSets:
         now, nonce, connections = time.monotonic(), lent.key or None, lent.connections
         try:
             for place, connection in tuple(connections.items()):
-                if not connection.given:
-                    self._nodes[place].give(connection, nonce, now)
+                self._nodes[place].give(connection, nonce, now)
         except BaseException:  # a signal handler's: the undo must still go behind its grant
             for place, connection in tuple(connections.items()):
                 self._nodes[place].leave(connection, nonce)

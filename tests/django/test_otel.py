@@ -235,7 +235,7 @@ def test_a_run_with_a_record_is_held_once(telemetry):
 
 
 def test_gauges_are_told_once(telemetry):
-    """Who measures anew tells each alias once, and who has stopped tells nothing."""
+    """A process that instruments again reports each alias once, and stopped it reports nothing."""
     for _ in range(3):
         otel.instrument(telemetry.meters, telemetry.tracers)
     assert len(telemetry.points("redlock.held")) == 1

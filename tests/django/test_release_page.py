@@ -70,18 +70,11 @@ def test_who_may_take_a_lock_away(lease):
         assert send(other, {"reason": "x"}).status_code == 403
     assert "release/" not in look(others[0])
     assert Client().get(RELEASE, {"name": NAME}).status_code == 302
-    strict = Client(enforce_csrf_checks=True)
-    strict.force_login(browser_user())
+    strict = browser(is_superuser=True)
+    strict.handler.enforce_csrf_checks = True
     assert send(strict, {"reason": "x"}).status_code == 403
     assert browser("view_lock", "release_lock").delete(RELEASE).status_code == 405
     lease.extend()
-
-
-def browser_user() -> Any:
-    """A user who may do all."""
-    from django.contrib.auth.models import User
-
-    return User.objects.create(username="all", is_staff=True, is_superuser=True)
 
 
 def test_it_is_taken_from_the_holder_that_was_shown(releaser, lease):

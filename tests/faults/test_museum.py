@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -28,25 +29,37 @@ def children(pid: int) -> set[int]:
     return found
 
 
+@contextmanager
+def museum(*words: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Start the museum, and end it."""
+    running = subprocess.Popen(
+        [*COMMAND, *words], cwd=ROOT, env={**os.environ, **environment}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.wait()
+
+
+def assert_interrupted(running: subprocess.Popen[str]) -> None:
+    """It ends soon, and says why."""
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert said.splitlines()[-1] == "interrupted: all processes are ended"
+    assert "Traceback" not in said
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"])
 def test_who_interrupts_it_leaves_nothing(how):
     """Clients, also stopped ones, and servers end with it; the exit status says why."""
-    running = subprocess.Popen(
-        [*COMMAND, "--only", "paused", "--runs", "9"],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    try:
+    with museum("--only", "paused", "--runs", "9") as running:
         eventually(lambda: any(process_state(each) == "T" for each in children(running.pid)),
                    within=60, what="a client that is stopped")  # fmt: skip
         started = children(running.pid)
         os.killpg(running.pid, how)  # as a terminal does: for its process group
-        _, said = running.communicate(timeout=60)
-    finally:
-        running.kill()
-        running.wait()
-    assert running.returncode == 130
-    assert said.splitlines()[-1] == "interrupted: all processes are ended"
-    assert "Traceback" not in said
+        assert_interrupted(running)
     assert len(started) > 6
     eventually(lambda: all(process_state(each) in DEAD for each in started))
 
@@ -54,25 +67,15 @@ def test_who_interrupts_it_leaves_nothing(how):
 @pytest.mark.timeout(300)
 def test_who_interrupts_it_while_it_installs_waits_for_no_installation(tmp_path):
     """Other people's locks are installed at their first use, which takes minutes on a slow line."""
-    running = subprocess.Popen(
-        [*COMMAND, "--only", "paused"],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        env={**os.environ, "REDLOCK_PEERS_CACHE": str(tmp_path)},
-    )  # fmt: skip
+    with museum("--only", "paused", REDLOCK_PEERS_CACHE=str(tmp_path)) as running:
 
-    def installing() -> list[int]:
-        return [each for each in children(running.pid) if "-m\0pip\0install" in command_of(each)]
+        def installing() -> list[int]:
+            started = children(running.pid)
+            return [each for each in started if "-m\0pip\0install" in command_of(each)]
 
-    try:
-        eventually(installing, within=120, what="pip")
-        pips = installing()
+        pips = eventually(installing, within=120, what="pip")
         running.send_signal(signal.SIGINT)
-        _, said = running.communicate(timeout=60)
-    finally:
-        running.kill()
-        running.wait()
-    assert running.returncode == 130
-    assert said.splitlines()[-1] == "interrupted: all processes are ended"
+        assert_interrupted(running)
     eventually(lambda: all(process_state(each) in DEAD for each in pips))
 
 

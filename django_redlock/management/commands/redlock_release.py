@@ -14,9 +14,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django_redlock import conf
 from django_redlock.backend import Backend
 from django_redlock.core.errors import NodesUnavailable
-from django_redlock.core.reasons import printable
+from django_redlock.inspection import rows
 from django_redlock.inspection.revoke import refuse, taking, told, why_of
-from django_redlock.inspection.rows import age
 from django_redlock.inspection.survey import HeldLock, survey, voting_or_raise
 from django_redlock.management import UNKNOWN
 
@@ -72,7 +71,7 @@ class Command(BaseCommand):
         except NodesUnavailable as error:
             raise CommandError(str(error), returncode=UNKNOWN) from None
         for lock in report.locks:
-            self.stdout.write(shown(lock))
+            self.stdout.write(shown(rows.lock(lock, report.nodes, report.majority)))
         if options["dry_run"]:
             return
         if not options["yes"]:
@@ -106,15 +105,13 @@ class Command(BaseCommand):
         return found.done
 
 
-def shown(lock: HeldLock) -> str:
-    """Say who has a name, since when, and for how long."""
-    parts = [f"{printable(lock.name)}: {lock.kind}"]
-    parts.append(f"by {printable(lock.holder) or 'a client without a label'}")
-    parts.append(f"on {lock.on} of {lock.of} nodes")
-    if lock.fence is not None:
-        parts.append(f"fence {lock.fence}")
-    if lock.age is not None:
-        parts.append(f"for {age(lock.age)}")
-    left = lock.remaining
-    parts.append("without an end" if left is None else f"at least {left:.0f} s left")
+def shown(row: dict[str, Any]) -> str:
+    """Say in one line what ``redlock_status`` has in a row."""
+    parts = [f"{row['lock']}: {row['is']}", f"by {row['holder']}", f"on {row['on']} nodes"]
+    if row["fence"]:
+        parts.append(f"fence {row['fence']}")
+    if row["held_for"]:
+        parts.append(f"for {row['held_for']}")
+    left = row["seconds_left"]
+    parts.append(f"{left} s left" if row["low"] else left)
     return ", ".join(parts)
