@@ -50,6 +50,7 @@ W018: Final = "django_redlock.W018"  # --deploy: TLS that verifies nothing
 W019: Final = "django_redlock.W019"  # --deploy: a restart guard of more than an hour
 W020: Final = "django_redlock.W020"  # CLOCK_DRIFT below what clocks drift by
 W023: Final = "django_redlock.W023"  # seconds that look like milliseconds
+W024: Final = "django_redlock.W024"  # several nodes with failover
 
 Messages: TypeAlias = Iterator[checks.CheckMessage]
 
@@ -139,6 +140,15 @@ def _check_settings() -> Messages:
             continue
         values, addresses = conf.values_of(alias), conf.addresses_of(alias)
         yield from _check_nodes(alias, values["NODES"], addresses)
+        if len(values["NODES"]) > 1 and values["FAILOVER"]:
+            yield checks.Warning(
+                f"REDLOCK[{alias!r}]['FAILOVER'] is True with {len(values['NODES'])} nodes: a "
+                "promoted replica votes, also while some clients still reach the master that it "
+                "replaces.",
+                hint="Remove FAILOVER, and give each address one independent master: when one "
+                "fails, the others vote on.",
+                id=W024,
+            )
         yield from _check_seconds(alias, values, in_memory=not addresses)
         yield from _check_caches(alias, values["NODES"], addresses)
 

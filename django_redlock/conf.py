@@ -43,6 +43,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "CLOCK_SKEW": 10,
     "KEY_PREFIX": "redlock:",
     "RESTART_GUARD": True,
+    "FAILOVER": False,
     "OPTIONS": {},
 }
 NODE_KEYS: Final = frozenset({"URL", "USERNAME", "PASSWORD", "CACHE"})
@@ -254,6 +255,7 @@ def _group(alias: str, values: Mapping[str, Any]) -> Group:
         timeout=values["NODE_TIMEOUT"],
         guard=guard_of(values),
         skew=skew_of(values["CLOCK_SKEW"]),
+        failover=values["FAILOVER"],
         prefix=values["KEY_PREFIX"],
         alias=alias,
     )
@@ -347,7 +349,7 @@ def _read(setting: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f" has unknown keys {unknown}{meant}; known are: {known}")
     values = DEFAULTS | dict(setting)
     _check_numbers(values)
-    for key in ("RENEW", "RESTART_GUARD"):
+    for key in ("RENEW", "RESTART_GUARD", "FAILOVER"):
         if not isinstance(values[key], bool):
             raise TypeError(f"[{key!r}] must be True or False")
     prefix = values["KEY_PREFIX"]

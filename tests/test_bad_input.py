@@ -830,6 +830,17 @@ def test_w005():
         assert explained(message.hint)
 
 
+def test_w024():
+    """django_redlock.W024: FAILOVER is for one node that is a service with failover."""
+    nodes = ["redis://a", {"URL": "redis://b"}, "redis://c"]
+    for count, found in ((1, []), (3, ["django_redlock.W024"])):
+        alias = {"NODES": nodes[:count], "FAILOVER": True}
+        with override_settings(REDLOCK={"default": alias}):
+            messages = check_settings()
+        assert [each.id for each in messages] == found
+        assert all(explained(each.hint) for each in messages)
+
+
 CHECKED = {
     "from tests.settings import *\ndel REDLOCK": ("W003", "W003"),
     "from tests.settings import *": ("", "W004"),

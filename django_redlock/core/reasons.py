@@ -111,7 +111,7 @@ class ReasonCode(enum.StrEnum):
         "NOAUTH: asks for a password; set PASSWORD for it in NODES", "", SET_UP)
     # It may not vote.
     RESTART_GUARD = ("restart_guard",
-        "restart guard: started or emptied a short while ago, {seconds:.1f} s left",
+        "restart guard: started, emptied or promoted a short while ago, {seconds:.1f} s left",
         "wait, it votes by itself when they are over", 0, "restart guard")
     EMPTIED = ("emptied", "lost its data; the restart guard counts from now")
     CLOCK_AHEAD = ("clock_ahead", "its clock is {seconds:.1f} s ahead of this machine's: let NTP "
@@ -208,8 +208,8 @@ class ReasonCode(enum.StrEnum):
     DEGRADED = ("degraded", "degraded ({votes} of {size} nodes vote, {needed} are needed)")
     NO_LOCK = ("no_lock",
         "no majority, no lock can be taken ({votes} of {size} nodes vote, {needed} are needed)")
-    ADVICE_GUARD = ("advice_guard", "restart guard: started or emptied a short while ago; votes "
-        "by itself when its seconds are over")
+    ADVICE_GUARD = ("advice_guard", "restart guard: started, emptied or promoted a short while "
+        "ago; votes by itself when its seconds are over")
     ADVICE_CLOCK = ("advice_clock", "clock: {cause}")
     ADVICE_DOWN = ("advice_down",
         "down: start the server, or correct its entry in REDLOCK[{alias!r}]['NODES']")
@@ -247,6 +247,9 @@ class ReasonCode(enum.StrEnum):
         "is False; remove RESTART_GUARD, or set appendonly yes and appendfsync always")
     SNAPSHOTS = ("snapshots",
         'takes snapshots, which no lock needs: a failed one stops writes; set save ""')
+    FORGETS_PROMOTION = ("forgets_promotion", "forgets that it was promoted when it has had no "
+        "replica for {seconds:g} s, before the restart guard of {guard:g} s is over; set "
+        "repl-backlog-ttl 0")
     # fmt: on
 
 
@@ -254,6 +257,8 @@ class ReasonCode(enum.StrEnum):
 MORE: Final = {
     "only_node_of": " (if this single node's locks only save work, set 'RESTART_GUARD': False in "
     "REDLOCK[{only_node_of!r}])",
+    "single_node_of": " (if this single node is a service with failover, set 'FAILOVER': True in "
+    "REDLOCK[{single_node_of!r}])",
     "reentered": "; {by} holds {reentered!r} already, and a lock is not re-entrant: take it once, "
     "around all that needs it, and check it inside by assert_locked({reentered!r})",
 }

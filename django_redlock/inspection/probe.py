@@ -177,6 +177,7 @@ class Expected(NamedTuple):
         timeout: seconds that a node may take to reply: NODE_TIMEOUT.
         guard: seconds of the restart guard; 0: there is none.
         skew: seconds by which clocks may differ, with a guard.
+        failover: whether a promoted replica has a vote when the guard is over.
         prefix: of every key.
     """
 
@@ -188,6 +189,16 @@ class Expected(NamedTuple):
     guard: float
     skew: float
     prefix: str
+    failover: bool = False
+
+    @property
+    def only_node_of(self) -> str:
+        """Return the alias if it has a single node, else ""."""
+        return self.alias if self.size == 1 else ""
+
+    def objection(self, facts: admission.ServerInfo) -> Reason | None:
+        """Return why a node can never vote as it is, or None."""
+        return admission.objection(facts, failover=self.failover, only_node_of=self.only_node_of)
 
 
 class Replies(NamedTuple):
@@ -243,7 +254,7 @@ def probe(address: Address, expected: Expected, timeout: float) -> NodeReport:
 
 ROUND_TRIPS: Final = 5  # of which the quickest counts: this process may be busy
 SECTIONS: Final = ("server", "replication", "memory", "stats", "persistence")  # of INFO
-CONFIG: Final = ("save", "appendfsync")
+CONFIG: Final = ("save", "appendfsync", "repl-backlog-ttl")
 
 # The commands that the user must be allowed, by their names in an ACL, in the order of the
 # documentation. The scripts call most of them, with the rights of the user. Each is sent in a form
@@ -318,7 +329,7 @@ class _Conversation:
                 facts = admission.seen(facts, best, None, expected.skew)
         if facts is not None:
             found = found._replace(facts=facts)
-            if expected.guard and not (facts.off or admission.objection(facts)):
+            if expected.guard and not (facts.off or expected.objection(facts)):
                 found = found._replace(guard_left=self._guard_left(facts, expected))
         self._try_rights(expected.prefix, int(address.options.get("db") or 0))
         return found._replace(
@@ -342,7 +353,7 @@ class _Conversation:
     def _guard_left(self, facts: admission.ServerInfo, expected: Expected) -> float | None:
         """Ask as a connection for locks does, but leave no mark."""
         age = admission.age(facts, boottime())
-        question = Admission(f"{expected.prefix}fences", expected.guard, age, epoch="")
+        question = Admission(f"{expected.prefix}fences", expected.guard, age, facts, epoch="")
         (reply,) = self._ask(None, question.command)
         if isinstance(reply, ReplyError):  # for which trying the rights finds the words
             return None
@@ -492,6 +503,7 @@ def _findings(
         yield Finding(Level.WARNING, report.warning)
     if replies.info:
         yield from _of_persistence(replies, expected, report)
+        yield from _of_failover(replies, expected)
         if not (address.authenticates or address.is_local):
             yield Finding(Level.NOTE, because(ReasonCode.EVERYBODY))
 
@@ -514,7 +526,7 @@ def _of_server(
     facts: admission.ServerInfo, replies: Replies, expected: Expected
 ) -> Iterator[Finding]:
     """Yield what is said of the kind of server and of its age."""
-    objection = admission.objection(facts)
+    objection = expected.objection(facts)
     if objection:
         yield Finding(Level.ERROR, objection)
     version = VERSION.match(replies.info.get("redis_version", ""))
@@ -527,8 +539,21 @@ def _of_server(
     if replies.guard_left == math.inf:
         yield Finding(Level.NOTE, because(ReasonCode.UNSEEN, seconds=expected.guard))
     elif replies.guard_left:
-        alone = expected.alias if expected.size == 1 else ""
-        yield Finding(Level.NOTE, admission.guarded(replies.guard_left, alone))
+        guarded = admission.guarded(replies.guard_left, expected.only_node_of)
+        yield Finding(Level.NOTE, guarded)
+
+
+def _of_failover(replies: Replies, expected: Expected) -> Iterator[Finding]:
+    """Yield what is said of a server that has replicas, or was one.
+
+    It would vote with the mark of its master: the only sign that it was promoted is gone.
+    """
+    told = replies.config.get("repl-backlog-ttl", "")
+    has_replicas = replies.info.get("connected_slaves", "0") != "0"
+    promoted = replies.facts is not None and replies.facts.promoted
+    if (has_replicas or promoted) and told.isdecimal() and 0 < int(told) < expected.guard:
+        reason = because(ReasonCode.FORGETS_PROMOTION, seconds=float(told), guard=expected.guard)
+        yield Finding(Level.WARNING, reason)
 
 
 def _of_persistence(replies: Replies, expected: Expected, report: NodeReport) -> Iterator[Finding]:

@@ -4,7 +4,9 @@ A node that lost its data would grant a name that is still held. So a node young
 the longest lease (and the clocks' disagreement) has no vote: ``MAX_TTL + CLOCK_SKEW + 1 s``,
 the last because uptime is told in whole seconds. This is the "delayed restart" of "Distributed
 Locks with Redis" (redis.io), made a rule of the client. A replica may lag behind its master
-and a promoted one may have lost writes, so neither votes; a cluster node moves keys.
+and a promoted one may have lost writes, so neither votes; a cluster node moves keys. With FAILOVER
+a promoted one counts as emptied when a client first meets it (``admit.lua``): what its master had
+granted is over when the guard is.
 
 A node measures its age by its wall clock. A node that boots with a slow clock, which NTP then sets,
 seems to be older than it is. So a node has no vote while its clock and this machine's disagree,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 
 UPTIME: Final = re.compile(r"-?[0-9]{1,15}")  # float() would read more, e.g. "nan"
+REPLID: Final = re.compile(r"[0-9a-f]{40}")
 LONGEST: Final = 100  # characters of a name that is kept and shown
 SKEW: Final = 5.0  # seconds: half of CLOCK_SKEW's default; the tokens need the other half
 LEAST_SKEW: Final = 0.05  # NTP keeps machines nearer together; a smaller bound refuses healthy ones
@@ -43,7 +46,9 @@ class ServerInfo(NamedTuple):
         software: name and version, e.g. ``valkey 9.1.2``.
         uptime: seconds, as told when the connection was opened.
         role: ``master`` or ``slave``.
-        promoted: whether it was a replica once and has a replica's data.
+        promoted: whether it was a replica once and has a replica's data. A server forgets that
+            when it has had no replica for its repl-backlog-ttl.
+        replid: the id of its data's history, new at each promotion; "" if it tells none.
         cluster: whether it runs in cluster mode.
         clock: its wall clock, seconds since 1970.
         asked: on ``boottime``, before it was asked for that.
@@ -60,6 +65,7 @@ class ServerInfo(NamedTuple):
     role: str
     promoted: bool
     cluster: bool
+    replid: str = ""
     clock: float = math.nan
     asked: float = -math.inf
     alive: float = -math.inf
@@ -101,6 +107,7 @@ def parse(info: bytes) -> ServerInfo:
             raise ValueError  # noqa: TRY301 - told below
         version = told.get("valkey_version") or told["redis_version"]
         mode = told.get("redis_mode") or told.get("server_mode", "standalone")
+        replid = told.get("master_replid", "")
         if mode == "sentinel":  # it has no role
             raise Refused(because(ReasonCode.SENTINEL))
         return ServerInfo(
@@ -110,18 +117,28 @@ def parse(info: bytes) -> ServerInfo:
             role=told["role"],
             promoted=told.get("second_repl_offset", "-1") != "-1",
             cluster=mode == "cluster",
+            replid=replid if REPLID.fullmatch(replid) else "",
         )
     except (KeyError, ValueError):
         raise Refused(because(ReasonCode.STRANGE_INFO)) from None
 
 
-def objection(facts: ServerInfo) -> Reason | None:
-    """Return why this node can never vote as it is, or None."""
+def objection(facts: ServerInfo, *, failover: bool, only_node_of: str = "") -> Reason | None:
+    """Return why this node can never vote as it is, or None.
+
+    Args:
+        failover: whether a promoted replica may vote when the restart guard is over.
+        only_node_of: the alias whose single node it is: the sentence then names that setting.
+    """
     if facts.cluster:
         return because(ReasonCode.CLUSTER)
     if facts.role != "master":
         return because(ReasonCode.REPLICA)
-    return because(ReasonCode.PROMOTED) if facts.promoted else None
+    if not facts.promoted or (failover and facts.replid):
+        return None
+    if only_node_of:
+        return because(ReasonCode.PROMOTED, single_node_of=only_node_of)
+    return because(ReasonCode.PROMOTED)
 
 
 def clock_of(answer: object) -> float:

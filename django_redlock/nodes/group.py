@@ -29,6 +29,7 @@ class NodeGroup:
         timeout: seconds that a node may take to answer.
         guard: seconds for which a restarted or emptied node has no vote; 0 switches it off.
         skew: seconds by which a node's wall clock may differ from this machine's, with a guard.
+        failover: whether a promoted replica has a vote when the guard is over.
         prefix: of every key.
         alias: under which they are configured, for those that watch them.
     """
@@ -41,6 +42,7 @@ class NodeGroup:
         guard: float,
         prefix: str,
         skew: float = admission.SKEW,
+        failover: bool = False,
         alias: str = "",
     ) -> None:
         self._skew = skew
@@ -51,6 +53,7 @@ class NodeGroup:
                 fences=f"{prefix}fences",
                 guard=guard,
                 skew=skew,
+                failover=failover,
                 timeout=timeout,
                 welcomed=self._compare,
                 alias=alias,

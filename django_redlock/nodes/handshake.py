@@ -154,6 +154,8 @@ def open_connection(
     skew: float,
     earlier: admission.ServerInfo | None,
     timeout: float,
+    failover: bool = False,
+    only_node_of: str = "",
     progress: Callable[[], object] = bool,
 ) -> Connection:
     """Connect, and find out whether and from when the node may vote.
@@ -165,6 +167,8 @@ def open_connection(
         skew: seconds by which its clock may differ from ours, with a guard.
         earlier: what the node said at an earlier connection.
         timeout: seconds for each step; for all replies together a few times that.
+        failover: whether a promoted replica may vote, when the guard is over.
+        only_node_of: the alias whose single node it is, or "".
         progress: called after each reply of the node.
 
     Raises:
@@ -185,11 +189,11 @@ def open_connection(
         facts = admission.parse(_answer(heard, bytes) + b"\n" + _answer(heard, bytes))
         facts = admission.seen(facts, look, earlier, skew if guard else math.inf)
         progress()
-        refusal = admission.objection(facts)
+        refusal = admission.objection(facts, failover=failover, only_node_of=only_node_of)
         if refusal:
             raise Refused(refusal)  # noqa: TRY301 - the connection must be closed below
         age = admission.age(facts, look.heard)
-        question = Admission(fences, guard, age, epoch=secrets.token_hex(8))
+        question = Admission(fences, guard, age, facts, epoch=secrets.token_hex(8))
         load = [("SCRIPT LOAD", text) for text in scripts.TEXT.values()]
         # One of the two clocks is wrong: nothing may be written by it.
         asking = [] if facts.off else [question.command]
@@ -251,15 +255,19 @@ class Admission:
         fences: the key of the node's counters.
         guard: seconds of the restart guard.
         age: seconds that the node has surely been up.
+        facts: what it says of itself.
         epoch: a random text, which becomes its mark; "": look, and write nothing.
     """
 
-    def __init__(self, fences: str, guard: float, age: float, *, epoch: str) -> None:
+    def __init__(
+        self, fences: str, guard: float, age: float, facts: admission.ServerInfo, *, epoch: str
+    ) -> None:
         self._nonce = secrets.token_hex(16)
         self._longest = math.ceil(guard * 1000)  # the one time to round up
         self._looks = not epoch
         self._by_age = admission.guard_left(age, guard)
-        arguments = (self._nonce, self._longest, milliseconds(age), epoch)
+        promoted = facts.replid if facts.promoted else ""
+        arguments = (self._nonce, self._longest, milliseconds(age), epoch, promoted)
         self.command: tuple[str | int, ...] = ("EVAL", scripts.ADMIT, 1, fences, *arguments)
 
     def read(self, answer: object) -> tuple[float, bytes]:

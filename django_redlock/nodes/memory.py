@@ -42,6 +42,7 @@ RESTING = re.compile(r"rest::(?P<label>.*)", re.DOTALL)
 DONE = re.compile(r"done::(?P<label>.*)", re.DOTALL)
 REVOKED = re.compile(r"revoked:([0-9a-f]{16}):(?P<label>.*)", re.DOTALL)
 LONGEST_ID: Final = 64  # characters
+LOST: Final = -1  # the epoch of a promoted replica that was not admitted yet: of no connection
 MOST_RECORDS: Final = 10_000  # in the index of records
 DOWN: Final = because(ReasonCode.DOWN)
 
@@ -135,13 +136,16 @@ class MemoryNode:
         reply = [request.nonce, *carry_out(request, *more)]
         return [item.encode() if isinstance(item, str) else item for item in reply]
 
-    def admit(self, guard: int, uptime: int, epoch: int | None) -> list[object]:
+    def admit(self, guard: int, uptime: int, epoch: int | None, promoted: int = 0) -> list[object]:
         """Answer a new connection as the script on a real node would; None: who only looks."""
-        if "epoch" in self.fences:
+        copied = bool(promoted) and self.fences.get("replid") != promoted
+        if self.fences.get("epoch", LOST) != LOST and not copied:
             return ["ADMITTED", 0, str(self.fences["epoch"])]
-        if epoch is None and "empty" not in self.fences:
+        if epoch is None and (copied or "empty" not in self.fences):
             return ["ADMITTED", -1, ""]
         now = int(self.clock())
+        if copied:
+            self.fences |= {"epoch": LOST, "empty": now, "replid": promoted}
         since = self.fences.get("empty", now)
         since = min(since, now)
         if now - uptime > since + 1000:

@@ -165,6 +165,7 @@ class Node:
         timeout: float,
         welcomed: Callable[[], None],
         skew: float = SKEW,
+        failover: bool = False,
         alias: str = "",
         alone: bool = False,
     ) -> None:
@@ -178,6 +179,7 @@ class Node:
         self._fences = fences
         self._guard = guard
         self._skew = skew
+        self._failover = failover
         self.ours_off = 0.0
         self._welcomed = welcomed
         self._only_node_of = alias if alone else ""
@@ -544,6 +546,8 @@ class Node:
                 skew=self._skew,
                 earlier=self._earlier(),
                 timeout=max(OPEN_TIMEOUT, self.timeout),
+                failover=self._failover,
+                only_node_of=self._only_node_of,
                 progress=progress,
             )
         except Exception as error:  # noqa: BLE001 - a provider of credentials may raise anything

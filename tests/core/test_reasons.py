@@ -48,7 +48,7 @@ PAGE = ROOT / "docs/reference/reasons.md"
 SAMPLE: dict[str, Any] = dict.fromkeys(
     (
         *("seconds", "skew", "ahead", "behind", "votes", "size", "needed", "nodes", "evicted"),
-        *("milliseconds", "timeout", "enough"),
+        *("milliseconds", "timeout", "enough", "guard"),
     ),
     3,
 ) | {"cause": because(ReasonCode.DOWN)}

@@ -137,6 +137,11 @@ def test_the_worst_alias_is_one_that_no_time_heals():
         (told(info={"aof_last_write_status": "err"}), Level.WARNING, ReasonCode.CANNOT_SAVE),
         (told(config={"save": "3600 1"}), Level.NOTE, ReasonCode.SNAPSHOTS),
         (
+            told(info={"connected_slaves": "1"}, config={"save": "", "repl-backlog-ttl": "70"}),
+            Level.WARNING,
+            ReasonCode.FORGETS_PROMOTION,
+        ),
+        (
             told(config={}, info={"rdb_last_bgsave_time_sec": "1"}),
             Level.NOTE,
             ReasonCode.SNAPSHOTS,

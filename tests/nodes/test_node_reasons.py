@@ -127,8 +127,22 @@ def test_a_database_that_is_not_there(nodes):
 )
 def test_what_never_votes(facts, code):
     """What it says of itself bars it."""
-    assert admission.objection(facts) == because(code)
-    assert admission.objection(FACTS) is None
+    assert admission.objection(facts, failover=False) == because(code)
+    assert admission.objection(FACTS, failover=False) is None
+
+
+def test_what_votes_with_failover():
+    """A promoted replica whose data have an id; a replica and a cluster node never."""
+    told = FACTS._replace(promoted=True, replid="0" * 40)
+    assert admission.objection(told, failover=True) is None
+    for facts in (
+        told._replace(replid=""),
+        told._replace(role="slave"),
+        told._replace(cluster=True),
+    ):
+        assert admission.objection(facts, failover=True) is not None
+    said = str(admission.objection(told, failover=False, only_node_of="shop"))
+    assert said.endswith("set 'FAILOVER': True in REDLOCK['shop'])")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +175,7 @@ def test_the_guard_says_what_to_set_for_a_single_node():
     """Its code is the same; only the sentence is longer."""
     several, single = admission.guarded(3.21), admission.guarded(3.21, "jobs")
     assert {several.code, single.code} == {ReasonCode.RESTART_GUARD}
-    sentence = "restart guard: started or emptied a short while ago, 3.2 s left"
+    sentence = "restart guard: started, emptied or promoted a short while ago, 3.2 s left"
     assert str(several) == sentence
     assert str(single) == (
         f"{sentence} (if this single node's locks only save work, set 'RESTART_GUARD': False in "

@@ -34,7 +34,7 @@ from django_redlock.core.commands import (
     Unmark,
 )
 from django_redlock.core.protocol import Command, LockKeys, Request
-from django_redlock.nodes import scripts
+from django_redlock.nodes import memory, scripts
 from django_redlock.nodes.memory import MemoryNode, digest, owner_of
 
 PREFIX = "pair:"
@@ -1162,16 +1162,18 @@ def test_refusals_tell_owners_apart(pair):
 # -- admission --------------------------------------------------------------------------------
 
 
-def admit(pair: Pair, guard: int, uptime: int, epoch: str = "new") -> int:
+def admit(pair: Pair, guard: int, uptime: int, epoch: str = "new", *, promoted: str = "") -> int:
     """Ask both nodes, of which the one in memory has what the other has; milliseconds left."""
-    known = {"new": 1, "newer": 2}
+    known = {"new": 1, "newer": 2, "-": memory.LOST, "": 0, "first": 3, "second": 4}
     before = {key.decode(): told.decode() for key, told in pair.client.hgetall(FENCES).items()}
     pair.memory.fences = {key: known.get(told) or int(told) for key, told in before.items()}
-    answer = pair.client.eval(scripts.ADMIT, 1, FENCES, NONCES[0], guard, uptime, epoch)
+    arguments = (NONCES[0], guard, uptime, epoch, promoted)
+    answer = pair.client.eval(scripts.ADMIT, 1, FENCES, *arguments)
     assert answer[:2] == [NONCES[0].encode(), b"ADMITTED"]
-    assert answer[3] == (pair.client.hget(FENCES, "epoch") or b"")
-    word, left, mark = pair.memory.admit(guard, uptime, known[epoch])
-    assert (word, mark) == ("ADMITTED", str(known.get(answer[3].decode(), "")))
+    kept = pair.client.hget(FENCES, "epoch") or b"-"
+    assert answer[3] == (b"" if kept == b"-" else kept)
+    word, left, mark = pair.memory.admit(guard, uptime, known[epoch], known[promoted])
+    assert (word, mark) == ("ADMITTED", str(known[answer[3].decode()] or ""))
     assert bool(left) == bool(answer[2])
     assert left == pytest.approx(answer[2], abs=5000)  # the two are asked one after the other
     assert pair.memory.fences.keys() == {key.decode() for key in pair.client.hkeys(FENCES)}
@@ -1181,12 +1183,12 @@ def admit(pair: Pair, guard: int, uptime: int, epoch: str = "new") -> int:
 def test_a_look_at_the_admission_leaves_no_mark(pair):
     """It tells what a client is told, writes nothing, and does not begin to count."""
 
-    def look(guard: int, uptime: int = 10**9) -> int:
+    def look(guard: int, uptime: int = 10**9, promoted: str = "") -> int:
         before = pair.client.hgetall(FENCES)
         pair.memory.fences = {key.decode(): int(told) for key, told in before.items()}
         kept = dict(pair.memory.fences)
-        answer = pair.client.eval(scripts.ADMIT, 1, FENCES, NONCES[0], guard, uptime, "")
-        word, left, mark = pair.memory.admit(guard, uptime, None)
+        answer = pair.client.eval(scripts.ADMIT, 1, FENCES, NONCES[0], guard, uptime, "", promoted)
+        word, left, mark = pair.memory.admit(guard, uptime, None, 3 if promoted else 0)
         assert (answer[1], answer[3].decode()) == (word.encode(), mark)
         assert left == pytest.approx(answer[2], abs=5000)
         assert pair.client.hgetall(FENCES) == before
@@ -1201,6 +1203,9 @@ def test_a_look_at_the_admission_leaves_no_mark(pair):
     assert look(50) == 0
     pair.client.hset(FENCES, "epoch", "7")
     assert look(60_000) == 0
+    assert look(60_000, promoted="3") == -1
+    pair.client.hset(FENCES, "replid", "3")
+    assert look(60_000, promoted="3") == 0
 
 
 def test_admission_of_an_emptied_node_counts_from_its_discovery(pair):
@@ -1240,6 +1245,32 @@ def test_admission_writes_the_epoch_when_the_guard_is_over(pair):
     pair.client.delete(FENCES)
     assert admit(pair, 0, 0) == 0
     assert pair.client.hexists(FENCES, "epoch")
+
+
+def test_admission_of_a_promoted_replica_counts_from_its_discovery(pair):
+    """It has a copy of its master's epoch, and of when that one was new; the counters stay."""
+    pair.client.delete(FENCES)
+    pair.client.hset(FENCES, mapping={"epoch": "new", "empty": 7, "12": 34})
+    assert admit(pair, 60_000, 10**9) == 0
+    assert 59_000 < admit(pair, 60_000, 10**9, promoted="first") <= 60_000
+    assert pair.client.hget(FENCES, "epoch") == b"-"  # of no connection: see ``grant.lua``
+    time.sleep(0.02)
+    assert 0 < admit(pair, 60_000, 10**9, promoted="first") < 59_990
+    assert 0 < admit(pair, 60_000, 10**9) < 59_990  # it has forgotten that it was promoted
+    assert admit(pair, 10, 10**9, "newer", promoted="first") == 0
+    assert admit(pair, 60_000, 10**9, promoted="first") == 0
+    assert pair.client.hget(FENCES, "epoch") == b"newer"
+    assert pair.client.hget(FENCES, "12") == b"34"
+
+
+def test_admission_of_the_next_promoted_replica_counts_again(pair):
+    """The mark is of one server's data; it goes with no copy of them."""
+    pair.client.delete(FENCES)
+    pair.client.hset(FENCES, mapping={"epoch": "new", "empty": 7, "replid": "first"})
+    assert admit(pair, 60_000, 10**9, promoted="first") == 0
+    assert 59_000 < admit(pair, 60_000, 10**9, promoted="second") <= 60_000
+    assert pair.client.hget(FENCES, "replid") == b"second"
+    assert admit(pair, 0, 10**9, promoted="second") == 0
 
 
 def test_admission_does_not_trust_a_clock_that_went_back(pair):

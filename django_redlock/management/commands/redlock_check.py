@@ -39,5 +39,6 @@ def expected(backend: Backend) -> Expected:
         timeout=values["NODE_TIMEOUT"],
         guard=conf.guard_of(values),
         skew=skew_of(values["CLOCK_SKEW"]),
+        failover=values["FAILOVER"],
         prefix=values["KEY_PREFIX"],
     )
