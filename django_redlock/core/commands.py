@@ -536,9 +536,10 @@ ANYBODYS: Final = "anybody's"  # no task id is written so
 
 @message
 class Unmark(Request):
-    """Remove the mark of this nonce.
+    """Remove the mark of this nonce, or the completion record of a task.
 
     Attributes:
+        mark: the key of the mark; or that of a lock, of which only a record is removed.
         whose: a task id, to remove its mark whatever the nonce; ANYBODYS: to remove any mark.
     """
 

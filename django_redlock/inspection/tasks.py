@@ -4,7 +4,8 @@ Each node keeps an index of the marks of queued tasks, of held locks, and of the
 records. The value of a mark has the task id; the owner label of a lock or a record ends in the
 name of the task and its id. A message without a mark is known to the broker alone until it runs.
 
-Decide nothing by this: it is out of date when it is read.
+Decide nothing by this: it is out of date when it is read. Before ``clear_task`` removes a key, each
+node compares it with the id of the task once more.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from django_redlock.backend import Backend
+from django_redlock.core import completion
 from django_redlock.core.commands import Tasks, as_text, seconds_left
-from django_redlock.core.protocol import Request, Steps
+from django_redlock.core.protocol import Answer, Request, Steps
 from django_redlock.core.quorum import all_heard
 
 from . import index
@@ -123,6 +125,33 @@ def list_tasks(
     return backend.run(_Reader(backend, to).tasks(limit, matching, finished=finished))
 
 
+def find_tasks(backend: Backend, task_id: str) -> tuple[Task, ...]:
+    """Return the tasks with this id, as ``list_tasks`` shows it; finished ones as well.
+
+    Raises:
+        LookupError: the nodes that replied list none.
+    """
+    policy = backend.policy
+    found = list_tasks(
+        backend, policy.everyone, finished=True, matching=lambda each: each.task_id == task_id
+    )
+    if not found.tasks:
+        msg = f"no task with the id {task_id!r} is queued, runs or has a completion record"
+        raise LookupError(msg)
+    return found.tasks
+
+
+def clear_task(backend: Backend, task_id: str) -> int:
+    """Remove the marks and the completion records of a task; what its run holds stays.
+
+    Then another message with its arguments is no duplicate, and a copy of its message runs again.
+
+    Returns:
+        How many nodes have replied.
+    """
+    return backend.run(_Reader(backend, backend.policy.everyone).clear(task_id))
+
+
 class Key(NamedTuple):
     """A key about a task, with what its value tells.
 
@@ -181,6 +210,21 @@ class _Reader:
         for which in ("held", "marks"):
             yield from self._complete(which, shown, finished=finished)
         return TaskList(tuple(self._judged(shown)), truncated, max(0, len(found) - limit))
+
+    def clear(self, task_id: str) -> Steps[int]:
+        """Remove the marks and the records that have this id, on all nodes."""
+        for which in INDEXES:
+            yield from self._read(which, index.PAGES)
+        policy, replied = self._backend.policy, len(self._to)
+        for key in self._table:
+            if as_text(key.task_id) != task_id or key.kind == b"lock":
+                continue
+            prefix = "mark:" if key.kind == b"mark" else "lock:"
+            name = f"{policy.prefix}{prefix}{as_text(key.name)}"
+            votes = yield from completion.remove(policy, name, task_id=task_id)
+            heard = sum(vote.answer is not Answer.UNKNOWN for vote in votes)
+            replied = min(replied, heard)
+        return replied
 
     def _read(self, which: str, pages: int) -> Steps[bool]:
         """Enter an index; return whether it was read to its end."""

@@ -40,6 +40,7 @@ RUN = re.compile(r"\(([^():]+)\):([A-Za-z0-9_.-]+)\Z")  # at the end of a label
 TASK = re.compile(r"\(([A-Za-z0-9_.-]+)\):([A-Za-z0-9_.-]+)\Z")  # as ``identity`` writes them
 RESTING = re.compile(r"rest::(?P<label>.*)", re.DOTALL)
 DONE = re.compile(r"done::(?P<label>.*)", re.DOTALL)
+RECORD = re.compile(r"done::.*\([^():]+\):([A-Za-z0-9_.-]+)", re.DOTALL)  # of a task
 REVOKED = re.compile(r"revoked:([0-9a-f]{16}):(?P<label>.*)", re.DOTALL)
 LONGEST_ID: Final = 64  # characters
 LOST: Final = -1  # the epoch of a promoted replica that was not admitted yet: of no connection
@@ -341,7 +342,8 @@ class MemoryNode:
     def _unmark(self, request: commands.Unmark) -> list[object]:
         mark, whose, value = request.mark, request.whose, self.get(request.mark)
         found = MARK.fullmatch(value or "")
-        owner, task_id = found.groups() if found else ("", "")
+        record = RECORD.fullmatch(value or "")
+        owner, task_id = found.groups() if found else ("", record[1] if record else "")
         if value is None or not (
             whose == ANYBODYS or (task_id == whose if whose else owner == request.nonce)
         ):

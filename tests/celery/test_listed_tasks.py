@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.core.management.base import CommandError
 
 from django_redlock.core.policy import Policy
 from tests.support.waiting import eventually
@@ -95,3 +96,55 @@ def test_without_an_index_a_queued_task_is_in_no_list(
     assert listed(f"marked:{key}") == []
     site.client.delete(queue)
     marked.once.unmark((key,))
+
+
+def cleared(task_id: str, *words: str) -> str:
+    """What the command prints."""
+    out = io.StringIO()
+    call_command("redlock_release", "--task", task_id, *words, stdout=out)
+    return out.getvalue()
+
+
+def test_the_mark_of_a_purged_message_is_cleared_by_its_id(site: Site) -> None:
+    """Then the next message is sent; until that it is a duplicate."""
+    key, queue = new_key(), new_key()
+    lost = marked.once.apply_async((key,), queue=queue)
+    site.client.delete(queue)  # as `celery purge` does
+    assert marked.once.apply_async((key,), queue=queue).id == lost.id
+    shown = cleared(lost.id, "--dry-run")
+    assert shown == f"{marked.once.name} {lost.id}: queued, on 5 of 5 nodes\n"
+    assert states(f"marked:{key}") == ["queued"]
+    assert cleared(lost.id, "--yes").endswith(f"{lost.id}: cleared, 5 of 5 nodes have replied\n")
+    assert states(f"marked:{key}") == []
+    assert marked.once.apply_async((key,), queue=queue).duplicate is False
+    marked.once.unmark((key,))
+    site.client.delete(queue)
+    with pytest.raises(CommandError, match="no task with the id"):
+        cleared(lost.id, "--yes")
+
+
+def test_a_record_is_cleared_by_its_id_and_a_run_is_left_alone(site: Site) -> None:
+    """A copy of the message would run again; who runs is told to be taken its lock."""
+    key = new_key()
+    running = project.recorded.delay(key)
+    site.begun(key)
+    with pytest.raises(CommandError, match=f"runs and holds work:{key}: take that lock away"):
+        cleared(running.id, "--yes")
+    assert states(f"work:{key}") == ["running"]
+    site.end_run(key)
+    assert running.get(timeout=GET) == "done"
+    eventually(lambda: states(running.id) == ["finished"], within=GET)
+    assert "finished, on " in cleared(running.id, "--yes")
+    assert states(running.id) == []
+
+
+def test_what_goes_with_a_task_and_what_with_locks(site: Site) -> None:
+    """The command says it, and does nothing."""
+    for words in (
+        ["--task", "x", "name"],
+        [],
+        ["--task", "x", "--now"],
+        ["--task", "x", "--fence=1"],
+    ):
+        with pytest.raises(CommandError, match=r"names of locks, or --task|are for locks"):
+            call_command("redlock_release", *words)

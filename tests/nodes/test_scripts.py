@@ -1121,6 +1121,22 @@ def test_marks_tell_attempts_apart(pair):
     assert pair.mark(NONCES[2], "a", ["b"], "me") == [NONCES[2].encode(), b"TAKEN", b"other-1", b""]
 
 
+@pytest.mark.parametrize("whose", ["me-1", "me", "", "e-1"])
+def test_a_record_is_removed_by_the_id_of_its_task_alone(pair, whose):
+    """It has no nonce; another task's stays."""
+    pair.grant(NONCES[0], ["a"], label="h:1(t):me-1")
+    pair.complete(NONCES[0], ["a"], STEP)
+    answer = pair.ask(Unmark, NONCES[0], MARKS, f"{LOCK}a", whose)
+    assert answer[1] == (b"UNMARKED" if whose == "me-1" else b"GONE")
+    assert pair.client.exists(f"{LOCK}a") == (whose != "me-1")
+
+
+def test_a_lock_is_removed_by_no_id(pair):
+    """A run that goes on keeps what it holds."""
+    pair.grant(NONCES[0], ["a"], label="h:1(t):me-1")
+    assert pair.ask(Unmark, NONCES[1], MARKS, f"{LOCK}a", "me-1")[1] == b"GONE"
+
+
 def test_a_mark_is_removed_by_its_nonce_its_id_or_by_an_operator(pair):
     """Another nonce removes nothing, unless the task id is that of the mark or any is meant."""
     pair.mark(NONCES[0], "a", [], "me")
