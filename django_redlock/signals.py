@@ -25,6 +25,8 @@ from typing import Any, Final
 from asgiref.sync import iscoroutinefunction
 from django.dispatch import Signal
 
+from django_redlock.core.errors import LeaseLost
+from django_redlock.core.reasons import ReasonCode
 from django_redlock.nodes.background import reset_in_child, running_loop
 
 from . import events
@@ -41,6 +43,7 @@ class RobustSignal(Signal):
         kinds: of the events that it tells its receivers.
         told: returns the sender and the arguments for an event.
         sender: returns the sender to wait for, given the one that ``connect`` was called with.
+        only: of these events it tells those for which this is true.
     """
 
     def __init__(
@@ -48,9 +51,10 @@ class RobustSignal(Signal):
         kinds: Sequence[EventKind] | Sequence[TaskOutcome],
         told: Callable[[Any], tuple[object, dict[str, object]]],
         sender: Callable[[Any], object] = lambda given: given,
+        only: Callable[[Any], bool] = bool,
     ) -> None:
         super().__init__()
-        self._kinds, self._told, self._sender = kinds, told, sender
+        self._kinds, self._told, self._sender, self._only = kinds, told, sender, only
         self._awaited = Signal()  # of the async receivers
         reset_in_child(self)
 
@@ -95,6 +99,8 @@ class RobustSignal(Signal):
         return super().has_listeners(sender) or self._awaited.has_listeners(sender)
 
     def _deliver(self, event: Any) -> None:
+        if not self._only(event):
+            return
         sender, told = self._told(event)
         self.send_robust(sender, **told)
         if not self._awaited.has_listeners(sender):
@@ -120,6 +126,13 @@ lock_refused: Final = RobustSignal([EventKind.REFUSED, EventKind.UNAVAILABLE], _
 lock_released: Final = RobustSignal([EventKind.RELEASED], _told_of_lock)
 lease_extended: Final = RobustSignal([EventKind.EXTENDED], _told_of_lock)
 lease_lost: Final = RobustSignal([EventKind.LOST], _told_of_lock)
+
+
+def _was_revoked(event: Event) -> bool:
+    return isinstance(event.error, LeaseLost) and event.error.code == ReasonCode.REVOKED
+
+
+lock_revoked: Final = RobustSignal([EventKind.LOST], _told_of_lock, only=_was_revoked)
 
 
 # -- of tasks -----------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import StringIO
 from typing import Any
 
@@ -14,7 +16,7 @@ from django.core.management.base import CommandError
 from django_redlock import LeaseLost, LockTaken, redlock
 from django_redlock.inspection.revoke import Revoked
 from django_redlock.management import UNKNOWN
-from django_redlock.signals import lease_lost
+from django_redlock.signals import lease_lost, lock_revoked
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("patient_nodes")
@@ -60,21 +62,44 @@ def test_the_holder_is_told_by_whom_and_why_and_the_name_stays_taken(patient_nod
 
 
 def test_a_renewal_ends_the_lease(often):
-    """The watchdog is told, the signal says why, and on_lost is called."""
-    heard: list[Any] = []
+    """The watchdog is told, the signals say why, and on_lost is called."""
     told = threading.Event()
-
-    def note(sender: object, error: LeaseLost, **_: Any) -> None:
-        heard.append(error.code)
-
-    lease_lost.connect(note)
-    try:
+    with heard() as codes:
         lease = held(renew=True, on_lost=lambda _: told.set())
         redlock.revoke(NAME)
         assert told.wait(30)
+        eventually(lambda: len(codes) == 2)
+    assert (codes, lease.lost) == (["revoked"] * 2, True)
+
+
+@contextmanager
+def heard() -> Iterator[list[str]]:
+    """What receivers of both signals get, lease_lost and lock_revoked."""
+    codes: list[str] = []
+
+    def note(sender: object, error: LeaseLost, **_: Any) -> None:
+        codes.append(error.code)
+
+    for signal in (lease_lost, lock_revoked):
+        signal.connect(note)
+    try:
+        yield codes
     finally:
-        lease_lost.disconnect(note)
-    assert (heard, lease.lost) == (["revoked"], True)
+        for signal in (lease_lost, lock_revoked):
+            signal.disconnect(note)
+
+
+def test_who_loses_a_lease_otherwise_is_not_told_that_it_was_revoked(patient_nodes):
+    """Somebody deleted its keys."""
+    with heard() as codes:
+        lease = held()
+        for node in patient_nodes:
+            with node.client() as client:
+                client.delete(f"redlock:lock:{NAME}")
+        with pytest.raises(LeaseLost):
+            lease.extend()
+    assert len(codes) == 1
+    assert codes != ["revoked"]
 
 
 def test_a_release_frees_the_name_at_once_and_wakes_the_next_waiter():
