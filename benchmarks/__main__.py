@@ -41,6 +41,7 @@ from .parts import (
     single,
     tasks,
     threads,
+    watching,
 )
 from .peers import PeerUnavailable
 from .result import Result
@@ -70,6 +71,7 @@ PARTS: Mapping[str, Callable[[Stage], Result]] = {
     "publishing": publishing.publishing,
     "runs": runs.runs,
     "fencing": fencing.fencing,
+    "watching": watching.watching,
     "before": before.before,
 }
 EFFORTS = {"full": FULL, "quick": QUICK, "tiny": TINY}

@@ -76,6 +76,14 @@ GOALS = (
     Goal("publish with a mark ÷ plain publish", 2),
     Goal("a locked task: adds ÷ a bare lock", 1.5),
     Goal("with a completion record: adds ÷ a bare lock", 2),
+    # 10,000 locks among 1,000,000 keys of others on each node
+    Goal("redlock_status, s", 2),
+    Goal("redlock_status --json of all locks, s", 2),
+    Goal("a page of the admin, s", 0.3),
+    Goal("one node hung: redlock_status, s more", 0.5),
+    Goal("one node hung: redlock_status --json of all locks, s more", 0.5),
+    Goal("one node hung: a page of the admin, s more", 0.5),
+    Goal("PING of others meanwhile, p99, ms", 10),
     *(
         goal
         for name in ("SQLite", "PostgreSQL", "MariaDB")

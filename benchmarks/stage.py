@@ -33,6 +33,7 @@ class Effort(NamedTuple):
         leases: how many are held at one time, with
         ttl: of so many seconds, and
         renewing: the seconds for which their renewal is measured.
+        foreign: keys of others on each node, where somebody looks at that many leases.
     """
 
     rounds: int
@@ -48,6 +49,7 @@ class Effort(NamedTuple):
     leases: int = 10_000
     ttl: float = 30.0
     renewing: float = 10.0
+    foreign: int = 1_000_000
 
 
 FULL = Effort(rounds=30, pairs=50, tasks=(1, 100, 1000), patience=3.0)
@@ -62,6 +64,7 @@ QUICK = Effort(
     leases=2000,
     ttl=6.0,
     renewing=4.0,
+    foreign=50_000,
 )
 TINY = Effort(  # tries it out
     rounds=2,
@@ -77,6 +80,7 @@ TINY = Effort(  # tries it out
     leases=100,
     ttl=3.0,
     renewing=0.5,
+    foreign=1000,
 )
 
 

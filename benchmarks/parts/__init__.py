@@ -13,6 +13,7 @@
     crowds      processes that want one name: their turns, and what waiting was like
     handover    the part about that: few, many, other clients, the queue's node ill
     renewal     leases that are kept alive; also a command of its own
+    watching    what operators look at, of many locks among many keys
     fencing     statements of claimed rows, on three databases
     before      the client beside an earlier revision
 

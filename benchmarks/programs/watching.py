@@ -1,0 +1,53 @@
+"""Look at all locks as an operator does, so many times; print the seconds of each as JSON.
+
+    python -m benchmarks.programs.watching ALIAS ROUNDS        ALIAS: settings in JSON
+
+It runs in the project of the tests, which has the admin.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+
+import django
+
+STATUS = {"status": (), "json": ("--json", "--limit", "10000")}  # the most that it shows
+
+
+def main() -> None:
+    """Look."""
+    alias, rounds = json.loads(sys.argv[1]), int(sys.argv[2])
+    django.setup()
+    from django.contrib.auth.models import User
+    from django.core.management import call_command
+    from django.test import Client, override_settings
+    from django.urls import reverse
+
+    call_command("migrate", verbosity=0)
+    visitor = Client()
+    visitor.force_login(User.objects.create_superuser("operator"))
+    page = reverse("admin:django_redlock_lockkey_changelist")
+    taken: dict[str, list[float]] = {"status": [], "json": [], "page": []}
+    with override_settings(REDLOCK={"default": alias}, ALLOWED_HOSTS=["testserver"]):
+        for _ in range(rounds + 1):
+            for how, words in STATUS.items():
+                start = time.perf_counter()
+                with suppress(SystemExit):  # its exit status: a node hangs
+                    call_command("redlock_status", *words, stdout=io.StringIO())
+                taken[how].append(time.perf_counter() - start)
+            start = time.perf_counter()
+            assert visitor.get(page).status_code == 200
+            taken["page"].append(time.perf_counter() - start)
+    # The first look connects to the nodes.
+    print(json.dumps({name: seconds[1:] for name, seconds in taken.items()}))
+
+
+if __name__ == "__main__":
+    main()
