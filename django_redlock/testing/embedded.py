@@ -5,12 +5,14 @@ when the node is closed or collected, or the interpreter exits. A forked child e
 process that is killed takes its servers with it, and leaves their directories.
 
 The wheel's server can be replaced: the argument `server`, or the environment variable
-REDLOCK_TEST_SERVER, is the path of another valkey-server or redis-server. Nodes are not
+REDLOCK_TEST_SERVER, is the path of another valkey-server or redis-server. Of several paths in the
+variable, separated as those of PATH are, the nodes of a group take one each, in turn. Nodes are not
 thread-safe: one thread commands a node.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import shutil
@@ -39,13 +41,18 @@ REPLY_SECONDS = 5.0  # within which a node that runs replies
 LATE_SECONDS = 5.0  # how much later than due a node may reach its voting age
 
 
+def _programs() -> list[str]:
+    """Return the paths of the variable, in order."""
+    return [path for path in os.environ.get(SERVER_VARIABLE, "").split(os.pathsep) if path]
+
+
 class EmbeddedNode:
     """A server. It keeps its port over restarts, its data only with `{"appendonly": "yes"}`.
 
     Args:
         config: directives of the server's configuration.
-        server: path of the server's program; default: `REDLOCK_TEST_SERVER` of the environment,
-            and where that is not set, the Valkey of the wheel.
+        server: path of the server's program; default: the first of `REDLOCK_TEST_SERVER` in the
+            environment, and where that is not set, the Valkey of the wheel.
     """
 
     host = HOST
@@ -57,7 +64,7 @@ class EmbeddedNode:
         server: str | os.PathLike[str] | None = None,
     ) -> None:
         self._config = dict(config or {})
-        chosen = server or os.environ.get(SERVER_VARIABLE)
+        chosen = server or next(iter(_programs()), None)
         self._program = Path(chosen).absolute() if chosen else None
         self._port = 0
         self._server: Server | None = None
@@ -257,7 +264,8 @@ class EmbeddedNodes(Sequence[EmbeddedNode]):
         config: Mapping[str, object] | None = None,
         server: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._nodes = tuple(EmbeddedNode(config, server=server) for _ in range(count))
+        programs = itertools.cycle([server] if server else _programs() or [None])
+        self._nodes = tuple(EmbeddedNode(config, server=next(programs)) for _ in range(count))
 
     def __repr__(self) -> str:
         return f"<EmbeddedNodes {list(self._nodes)}>"
