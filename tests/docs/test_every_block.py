@@ -17,6 +17,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from asgiref.sync import async_to_sync
 from django.core.management import call_command, get_commands, load_command_class
 from django.core.management.base import BaseCommand, CommandError
 from django.http import HttpResponse
@@ -287,16 +288,20 @@ def test_the_command_of_the_page_runs_under_its_lock(memory):
 
 
 def test_the_view_for_a_load_balancer(memory):
-    """200 while locks can be taken, 503 when none can."""
-    (text,) = texts(STATUS, "python")
+    """200 while locks can be taken, 503 when none can; django-health-check answers 500."""
     names: dict[str, Any] = {}
-    exec(text, names)  # noqa: S102 - our own page
-    answers = []
+    for text in texts(STATUS, "python"):
+        exec(text, names)  # noqa: S102 - our own page
+    (pattern,) = names["urlpatterns"]
+    assert pattern.pattern.match("health/")
+    answers, checked = [], []
     for down in (set(), {0, 1}, {0, 1, 2}):
         memory.down = down
         answers.append(names["healthz"](RequestFactory().get("/healthz")))
+        checked.append(async_to_sync(pattern.callback)(RequestFactory().get("/?format=json")))
     assert [each.status_code for each in answers] == [200, 200, 503]
     assert json.loads(answers[1].content) == {"locks": "degraded"}
+    assert [each.status_code for each in checked] == [200, 200, 500]
 
 
 def test_the_toml_of_the_pages_is_read():
