@@ -131,9 +131,10 @@ $(VENV)/.created:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# .has-dev means: the extra "dev" is installed.
+# .has-dev means: the dependency group "dev" is installed. Groups need pip 25.1; a venv may bring an older one.
 $(VENV)/.has-%: pyproject.toml | $(VENV)/.created
 	$(call check-python,$(BIN)/python,make clean && )
 	@echo "Installing django-redlock and what '$*' needs into $(VENV). That takes about a minute ..."
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[$*]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check 'pip>=25.1'
+	$(BIN)/python -m pip install --disable-pip-version-check -e . --group $*
 	@touch $@ $(if $(filter dev,$*),$(VENV)/.has-demo) # "dev" includes "demo"
