@@ -30,6 +30,7 @@ from django_redlock.testing import plugin
 from django_redlock.views import single_flight
 from tests.docs.pages import (
     EVERY_PAGE,
+    GROUPS,
     PAGES,
     PROJECT,
     ROOT,
@@ -187,7 +188,9 @@ def wrong(command: str) -> str:
         return f"no target {words[1]}"
     if words[0] == "pip":
         extras = re.findall(rf"{PROJECT['name']}\[(.*?)\]", command)
-        return "".join(each for each in extras if each not in PROJECT["optional-dependencies"])
+        named = {each for extra in extras for each in extra.split(",")}
+        groups = set(re.findall(r"--group (\w+)", command))
+        return "".join((named - PROJECT["optional-dependencies"].keys()) | (groups - GROUPS.keys()))
     if "manage.py" in words[:2]:
         return _wrong_for_django(words[words.index("manage.py") + 1 :])
     module = words[2].replace(".", "/") if words[1:2] == ["-m"] else ""
