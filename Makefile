@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 NEWER := python3.13 python3.12 python3.11
 
-.PHONY: help demo test test-tools test-slow test-tools-slow soak soak-busy soak-healing soak-celery soak-fencing soak-interrupts soak-revoke soak-run soak-views lint format house docs docs-tables bench bench-figures matrix museum screenshots clean
+.PHONY: help demo test coverage test-tools test-slow test-tools-slow soak soak-busy soak-healing soak-celery soak-fencing soak-interrupts soak-revoke soak-run soak-views lint format house docs docs-tables bench bench-figures matrix museum screenshots clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,13 @@ demo: $(VENV)/.has-demo ## A site on five nodes, a crowd, dying nodes; ONCE=1: w
 
 test: $(VENV)/.has-dev ## The tests of the package that are quick: one to two minutes on two cores
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow and not tools" $(ARGS)
+
+# A process that a test kills has no figure, and neither has what a trace function of a test sees.
+coverage: $(VENV)/.has-dev ## How much of the package the quick tests run, in lines and branches
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest -n 4 --dist worksteal -m "not slow and not tools" $(ARGS)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
 
 test-tools: $(VENV)/.has-dev ## The tests of docs, demo, benchmark and tools: two minutes
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "tools and not slow" $(ARGS)
@@ -111,7 +118,7 @@ screenshots: $(VENV)/.has-dev $(VENV)/.has-demo ## The pictures of README and do
 	$(BIN)/python -m tools.screenshots
 
 clean: ## Remove the environments and everything that was built
-	rm -rf $(VENV) .venv-newest .cache build dist docs/_build .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-newest .cache .coverage .coverage.* build dist docs/_build .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find benchmarks django_redlock example_project museum tests tools -name __pycache__ -prune -exec rm -rf {} +
 
 # A Python that is too old, or none: without this look, pip would say so after minutes. $(2): what to do before.
@@ -131,9 +138,10 @@ $(VENV)/.created:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# .has-dev means: the extra "dev" is installed.
+# .has-dev means: the dependency group "dev" is installed. Groups need pip 25.1; a venv may bring an older one.
 $(VENV)/.has-%: pyproject.toml | $(VENV)/.created
 	$(call check-python,$(BIN)/python,make clean && )
 	@echo "Installing django-redlock and what '$*' needs into $(VENV). That takes about a minute ..."
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[$*]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check 'pip>=25.1'
+	$(BIN)/python -m pip install --disable-pip-version-check -e . --group $*
 	@touch $@ $(if $(filter dev,$*),$(VENV)/.has-demo) # "dev" includes "demo"

@@ -23,7 +23,7 @@ from .core.protocol import UNDO, Answer, LeaveQueue, Request, Sleep, Vote
 from .core.reasons import ReasonCode, because
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from django_redlock.core.policy import Policy
     from django_redlock.nodes.node import NodeStatus
@@ -52,8 +52,8 @@ class Group(Protocol):
     ) -> Awaitable[bool | Wakeup | str]:
         """Carry out an effect as ``queue`` does, for a task."""
 
-    def waiting(self) -> int:
-        """Return how many waiters this process has, without a request."""
+    def waiting(self) -> Mapping[str, int]:
+        """Return how many waiters this process has, by template, without a request."""
 
     def states(self) -> Sequence[NodeStatus]:
         """Return what is known of each node, without a request."""

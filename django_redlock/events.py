@@ -93,6 +93,8 @@ class Event(NamedTuple):
         votes: the counted votes on the request that decided.
         lease: the lease; None if there is none.
         error: why there is no lease, or no longer; None if nothing went wrong.
+        template: of which the name was made, as in ``"invoice:{pk}"``; "" where there is none.
+            Several are one text, with commas.
     """
 
     kind: EventKind
@@ -103,6 +105,7 @@ class Event(NamedTuple):
     votes: VoteCount = VoteCount(0, 0, 0)
     lease: EventLease | None = None
     error: RedlockError | None = None
+    template: str = ""
 
 
 class NodeTiming(NamedTuple):
@@ -151,6 +154,7 @@ class TaskEvent(NamedTuple):
         other_id: of a duplicate, the task id of the message that waits or runs; else "".
         seconds: of a deferred message, until it comes back; else 0.
         error: why it is skipped or deferred: a ``LockTaken`` or a ``NodesUnavailable``; else None.
+        template: of which the name was made: the key of the task.
     """
 
     outcome: TaskOutcome
@@ -161,6 +165,7 @@ class TaskEvent(NamedTuple):
     other_id: str = ""
     seconds: float = 0.0
     error: RedlockError | None = None
+    template: str = ""
 
 
 LEVELS: Final = {
@@ -332,6 +337,7 @@ def _log(event: Event) -> None:
             event.alias,
             event.name,
             event=event.kind.value,
+            template=event.template,
             fence=event.fence,
             seconds=event.seconds,
             votes=event.votes._asdict(),

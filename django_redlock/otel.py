@@ -13,8 +13,8 @@
     redlock.waiting         threads and tasks of this process that wait for a name now
     redlock.oldest_hold     seconds since this process asked for the lease that it holds for longest
 
-The name of a lock is no attribute of a metric: there is no end to names. Spans have it. The name
-of a task is one.
+The name of a lock is no attribute of a metric: there is no end to names. Spans have it. Its
+template is one, where there is one, and the name of a task.
 
 A span ``redlock.acquire`` is made when the wait is over, with its beginning in the past. That needs
 no hook around the wait, and its parent is the span of the caller, because the event is told in the
@@ -30,7 +30,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from django_redlock.leases.renewal import watchdog
 from django_redlock.nodes.background import reset_in_child
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, Meter, MeterProvider
     from opentelemetry.trace import TracerProvider
 
+Locks: TypeAlias = tuple[str, str]  # of an alias and a template
 SCOPE: Final = "django_redlock"
 FAST: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 SLOW: Final = (*FAST, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
@@ -106,9 +107,14 @@ class Instruments:
         return metrics.get_meter_provider() if given is None else given
 
     def _gauge(
-        self, meter: Meter, name: str, unit: str, text: str, values: Callable[[], dict[str, float]]
+        self,
+        meter: Meter,
+        name: str,
+        unit: str,
+        text: str,
+        values: Callable[[], dict[Locks, float]],
     ) -> None:
-        """Have an SDK ask for the values by alias, whenever it exports them.
+        """Have an SDK ask for the values by alias and template, whenever it exports them.
 
         Of two instruments with one name an SDK may ask the first alone: it tells for its successor.
         """
@@ -116,7 +122,7 @@ class Instruments:
         def observe(_: CallbackOptions) -> Iterable[Observation]:
             live = _instruments
             found = values() if live is not None and live.meters is self.meters else {}
-            return [Observation(value, {"redlock.alias": each}) for each, value in found.items()]
+            return [Observation(value, which(*each)) for each, value in found.items()]
 
         meter.create_observable_gauge(name, [observe], unit, text)
 
@@ -156,15 +162,14 @@ class Instruments:
             events.expect_no_more(self._look)
 
     def _on_event(self, event: Event) -> None:
+        locks = which(event.alias, event.template)
         if event.kind in self._counters:
-            self._counters[event.kind].add(1, {"redlock.alias": event.alias})
+            self._counters[event.kind].add(1, locks)
         if event.kind in ENTRIES:
-            outcome = {"redlock.alias": event.alias, "redlock.outcome": ENTRIES[event.kind]}
-            self._wait.record(event.seconds, outcome)
+            self._wait.record(event.seconds, locks | {"redlock.outcome": ENTRIES[event.kind]})
             self._span(event)
         elif event.kind in ENDINGS:
-            outcome = {"redlock.alias": event.alias, "redlock.outcome": ENDINGS[event.kind]}
-            self._hold.record(event.seconds, outcome)
+            self._hold.record(event.seconds, locks | {"redlock.outcome": ENDINGS[event.kind]})
 
     def _span(self, event: Event) -> None:
         now = time.time_ns()
@@ -172,8 +177,8 @@ class Instruments:
         if span.is_recording():
             names = [event.name] if isinstance(event.name, str) else list(event.name)
             span.set_attributes(
-                {
-                    "redlock.alias": event.alias,
+                which(event.alias, event.template)
+                | {
                     "redlock.names": names,
                     "redlock.outcome": ENTRIES[event.kind],
                     **{f"redlock.votes.{key}": n for key, n in event.votes._asdict().items()},
@@ -187,15 +192,22 @@ class Instruments:
         span.end(now)
 
     def _on_timing(self, timing: NodeTiming) -> None:
-        which = {"redlock.alias": timing.alias, "redlock.node": timing.node}
+        node = {"redlock.alias": timing.alias, "redlock.node": timing.node}
         if timing.seconds is None:
-            self._failures.add(1, which | {"error.type": timing.code or "_OTHER"})
+            self._failures.add(1, node | {"error.type": timing.code or "_OTHER"})
         else:
-            self._node.record(timing.seconds, which)
+            self._node.record(timing.seconds, node)
 
     def _on_task(self, event: TaskEvent) -> None:
-        told = {"alias": event.alias, "task": event.task, "outcome": event.outcome.value}
-        self._messages.add(1, {f"redlock.{key}": value for key, value in told.items()})
+        told = {"redlock.task": event.task, "redlock.outcome": event.outcome.value}
+        self._messages.add(1, which(event.alias, event.template) | told)
+
+
+def which(alias: str, template: str) -> dict[str, str]:
+    """Return the attributes of the locks of an alias, and of a template where there is one."""
+    if not template:
+        return {"redlock.alias": alias}
+    return {"redlock.alias": alias, "redlock.template": template}
 
 
 def _seconds(meter: Meter, name: str, text: str, bounds: tuple[float, ...]) -> Histogram:
@@ -206,21 +218,27 @@ def _seconds(meter: Meter, name: str, text: str, bounds: tuple[float, ...]) -> H
         return meter.create_histogram(name, "s", text)
 
 
-def _held() -> dict[str, float]:
-    counts = Counter(lease.backend.alias for lease in watchdog.held())
-    return {alias: counts[alias] for alias in {*backends, *counts}}
+def _held() -> dict[Locks, float]:
+    """Return the leases; what has no template is told of each alias, also if it is none."""
+    counts = Counter((lease.backend.alias, lease.template) for lease in watchdog.held())
+    return {locks: counts[locks] for locks in {*((alias, "") for alias in backends), *counts}}
 
 
-def _waiting() -> dict[str, float]:
-    return {alias: backend.group.waiting() for alias, backend in backends.copy().items()}
+def _waiting() -> dict[Locks, float]:
+    found: dict[Locks, float] = {}
+    for alias, backend in backends.copy().items():
+        found[alias, ""] = 0
+        found |= {(alias, template): n for template, n in backend.group.waiting().items()}
+    return found
 
 
-def _oldest() -> dict[str, float]:
-    """Return the seconds; an alias of which nothing is held has none."""
-    found: dict[str, float] = {}
+def _oldest() -> dict[Locks, float]:
+    """Return the seconds; locks of which none is held have none."""
+    found: dict[Locks, float] = {}
     for lease in watchdog.held():
-        alias, held_for = lease.backend.alias, lease.backend.policy.clock() - lease.grant.since
-        found[alias] = max(held_for, found.get(alias, 0.0))
+        locks = lease.backend.alias, lease.template
+        held_for = lease.backend.policy.clock() - lease.grant.since
+        found[locks] = max(held_for, found.get(locks, 0.0))
     return found
 
 

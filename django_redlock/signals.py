@@ -6,10 +6,10 @@
     def page_somebody(sender, name, lease, **kwargs): ...
 
 All are sent robustly. Those of locks have the class ``Lock`` as the sender, and the arguments
-``alias``, ``name``, ``fence``, ``seconds``, ``lease``, ``error``. Those of tasks have the task's
-name as the sender, and the arguments ``alias``, ``name``, ``task``, ``task_id``, ``other_id``,
-``seconds``, ``error``. A signal listens to ``events`` only while it has a receiver: without one it
-costs nothing.
+``alias``, ``name``, ``template``, ``fence``, ``seconds``, ``lease``, ``error``. Those of tasks have
+the task's name as the sender, and the arguments ``alias``, ``name``, ``template``, ``task``,
+``task_id``, ``other_id``, ``seconds``, ``error``. A signal listens to ``events`` only while it has
+a receiver: without one it costs nothing.
 
 In a running event loop, Django cannot call an async receiver and return. So async receivers are
 connected to a signal of their own, which a task sends.
@@ -117,7 +117,7 @@ class RobustSignal(Signal):
 
 
 def _told_of_lock(event: Event) -> tuple[object, dict[str, object]]:
-    fields = ("alias", "name", "fence", "seconds", "lease", "error")
+    fields = ("alias", "name", "template", "fence", "seconds", "lease", "error")
     return Lock, {field: getattr(event, field) for field in fields}
 
 

@@ -40,6 +40,10 @@ NEEDED = {
         "from django_redlock import otel",
         'django_redlock.otel needs opentelemetry: pip install "django-redlock[otel]"',
     ),
+    "health_check": (
+        "from django_redlock import health",
+        'django_redlock.health needs health_check: pip install "django-health-check>=4"',
+    ),
     "rest_framework": (
         "from django_redlock.views.rest_framework import single_flight",
         '.views.rest_framework needs rest_framework: pip install "djangorestframework"',

@@ -34,8 +34,8 @@ WHEEL = "valkey9"
 # A server, and what its version begins with.
 SERVERS = {WHEEL: "9.", "redis8": "8.2.", "redis7": "7.", "redis6.2": "6.2."}
 MIXED = "mixed"  # the nodes of a group take one each, in turn
-# Extras whose lower bounds are promised; those of the tests' own tools are not.
-PROMISED = "celery", "demo", "django-redis", "embedded"
+# Extras whose lower bounds are promised; those of groups, for the tests and the demo, are not.
+PROMISED = "celery", "django-redis", "embedded"
 SHOWN = "Django", "redis", "hiredis", "celery"
 SUITE = "-n", "2", "--dist", "worksteal", "-m", "not slow"
 
@@ -106,7 +106,8 @@ def environment(pair: Pair, python: Path) -> Path:
         return inside
     _run([python, "-m", "venv", "--clear", home])
     oldest = ("-c", str(constraints)) if pair.libraries == "oldest" else ()
-    _pip(inside, "-e", ".[test]", *oldest)
+    _pip(inside, "pip>=25.1")  # the first that knows dependency groups
+    _pip(inside, "-e", ".", "--group", "test", *oldest)
     stamp.write_text(wanted)
     return inside
 

@@ -131,7 +131,8 @@ class Plan:
             return make(self._names).filled(arguments, self._function)
         name = self._task_name if task is None else task.name
         parts = {"task": name, "digest": digest(arguments)}
-        return make("task:{task}:{digest}").filled(parts, self._function)
+        made_of = f"task:{name}:{{digest}}"  # of each task its own
+        return make("task:{task}:{digest}").filled(parts, self._function, made_of)
 
     def lock_of_message(self, task: Task, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Lock:
         """Return the lock of the run that a message with these arguments will be; see above."""

@@ -104,6 +104,7 @@ def notify(
     *,
     alias: str,
     name: str | tuple[str, ...],
+    template: str,
     other_id: str = "",
     seconds: float = 0.0,
     error: RedlockError | None = None,
@@ -113,7 +114,7 @@ def notify(
     What a listener raises is logged, and harms neither the message nor a lock or a mark.
     """
     if events.wanted_of_tasks(outcome):
-        more = task.name, task_id or "", other_id, seconds, error
+        more = task.name, task_id or "", other_id, seconds, error, template
         events.tell_of_task(TaskEvent(outcome, alias, name, *more))
 
 
@@ -294,9 +295,17 @@ def _duplicate(message: Message, other: str) -> Any:
     """Do what ``on_duplicate`` says; ``other`` is the task id of the message that counts."""
     task, choice = message.task, message.plan.on_duplicate
     logger.info("%s[%s] is not sent: %s waits or runs", task.name, message.task_id, other)
-    names, alias = message.lock.names, message.lock.alias
-    name = names[0] if len(names) == 1 else names
-    notify(TaskOutcome.DUPLICATE, task, message.task_id, alias=alias, name=name, other_id=other)
+    lock = message.lock
+    name = lock.names[0] if len(lock.names) == 1 else lock.names
+    notify(
+        TaskOutcome.DUPLICATE,
+        task,
+        message.task_id,
+        alias=lock.alias,
+        name=name,
+        template=lock.template,
+        other_id=other,
+    )
     if choice == "drop":
         return None
     if choice == "raise":

@@ -42,6 +42,7 @@ from django_redlock.events import TaskOutcome
 from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import keep, record
+from django_redlock.locks.lock import Lock
 
 from .backoff import pause, visibility_timeout
 from .marks import PutOff, short_id, short_name
@@ -117,19 +118,20 @@ class Delivery:
     def _may_have_run(self) -> bool:
         return self.is_copy or bool(self.task.request.retries)
 
-    def _notify(self, outcome: TaskOutcome, alias: str, name: Name, **more: Any) -> None:
+    def _notify(self, outcome: TaskOutcome, lock: Lock, name: Name, **more: Any) -> None:
         if self.task is not None:
-            notify(outcome, self.task, self.task.request.id, alias=alias, name=name, **more)
+            more |= {"alias": lock.alias, "name": name, "template": lock.template}
+            notify(outcome, self.task, self.task.request.id, **more)
 
     # -- a message that is refused ----------------------------------------------------------------
 
-    def refuse(self, refusal: Refusal, alias: str, waited: float) -> Skipped:
+    def refuse(self, refusal: Refusal, lock: Lock, waited: float) -> Skipped:
         """Skip the message, or send it again for later, or raise the refusal.
 
         Without a majority ``on_unavailable`` says what to do, and nothing is ever skipped.
 
         Args:
-            alias: that of the lock.
+            lock: what this run asked for.
             waited: seconds for which this run has waited for the lock.
 
         Raises:
@@ -139,16 +141,16 @@ class Delivery:
         plan = self._plan
         if self.has_message and not _is_holder(refusal):
             if refusal.code == ReasonCode.RECORDED:
-                self._note_finished(FINISHED, alias, refusal.name)
+                self._note_finished(FINISHED, lock, refusal.name)
                 raise Ignore("an earlier run of this message has finished")
             own = self._meets_itself(refusal)
             again = own or self._may_have_run
             wanted = plan.on_conflict if isinstance(refusal, LockTaken) else plan.on_unavailable
             if own or wanted == "retry" or (wanted == "skip" and again):
                 silently = self.run_name is not None and (own or self.is_copy)
-                self._defer(refusal, alias, waited, again=again, silently=silently)
+                self._defer(refusal, lock, waited, again=again, silently=silently)
         if isinstance(refusal, LockTaken) and plan.on_conflict == "skip":
-            self._notify(TaskOutcome.SKIPPED, alias, refusal.name, error=refusal)
+            self._notify(TaskOutcome.SKIPPED, lock, refusal.name, error=refusal)
             left = refusal.retry_after
             return Skipped("the key is held", None if left is None else round(left, 3))
         if isinstance(refusal, LockTaken) and self.task is not None:
@@ -167,7 +169,7 @@ class Delivery:
         return self.run_name is not None and any(vote.private for vote in refusal.votes)
 
     def _defer(
-        self, refusal: Refusal, alias: str, waited: float, *, again: bool, silently: bool
+        self, refusal: Refusal, lock: Lock, waited: float, *, again: bool, silently: bool
     ) -> NoReturn:
         """Send this message again for later, with all it carries, its count of retries too.
 
@@ -202,7 +204,7 @@ class Delivery:
             if task.acks_late:
                 raise Reject(error, requeue=True) from refusal
             raise
-        self._notify(TaskOutcome.DEFERRED, alias, refusal.name, seconds=seconds, error=refusal)
+        self._notify(TaskOutcome.DEFERRED, lock, refusal.name, seconds=seconds, error=refusal)
         if silently:
             text = "%s[%s] is a copy and comes back in %.1f s: %s"
             logger.info(text, task.name, request.id, seconds, refusal)
@@ -211,7 +213,7 @@ class Delivery:
 
     # -- a message that has finished --------------------------------------------------------------
 
-    def has_succeeded(self, alias: str, name: Name) -> bool:
+    def has_succeeded(self, lock: Lock, name: Name) -> bool:
         """Return True if this message may be a second copy, and a run of it succeeded.
 
         With ``worker_deduplicate_successful_tasks`` Celery checks this for a message that the
@@ -232,12 +234,12 @@ class Delivery:
             logger.warning(text, task.name, task.request.id)
             return False
         if succeeded:
-            self._note_finished(SUCCEEDED, alias, name)
+            self._note_finished(SUCCEEDED, lock, name)
         return succeeded
 
-    def _note_finished(self, text: str, alias: str, name: Name) -> None:
+    def _note_finished(self, text: str, lock: Lock, name: Name) -> None:
         logger.info(text, self.task.name, self.task.request.id)
-        self._notify(TaskOutcome.FINISHED_BEFORE, alias, name)
+        self._notify(TaskOutcome.FINISHED_BEFORE, lock, name)
 
     @contextmanager
     def body(self, lease: Lease | None) -> Iterator[None]:

@@ -170,7 +170,7 @@ def _decorate(
                 with lock if run_name is None else lock.behind(run_name) as lease:
                     entered = True
                     with mark.replaced_by_lock():
-                        if delivery.has_succeeded(lock.alias, lease.name):
+                        if delivery.has_succeeded(lock, lease.name):
                             raise Ignore("an earlier run of this message has succeeded")
                         body: Callable[..., Any] = function
                         if plan.marks and delivery.has_message:
@@ -188,7 +188,7 @@ def _decorate(
                 mark.drop()
                 with delivery.body(None):
                     return function(*args, **kwargs)
-            return delivery.refuse(refusal, lock.alias, waited)
+            return delivery.refuse(refusal, lock, waited)
 
     # Celery checks the arguments of ``delay`` against this.
     locked.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]

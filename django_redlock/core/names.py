@@ -8,14 +8,16 @@ the text; a digest then replaces it. Nothing is normalised: two spellings are tw
 from __future__ import annotations
 
 import difflib
+import functools
 import hashlib
 import string
 import unicodedata
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import inspect
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 LONGEST: Final = 512  # bytes
 MOST: Final = 128  # names in one lock
@@ -196,6 +198,43 @@ def _check_parameters(
             raise ValueError(msg)
 
 
+def check_values(names: tuple[str, ...], values: Mapping[str, object]) -> None:
+    """Check that a template and its values belong together: each field has one, and no more.
+
+    A template without a field is refused: it is the text of an f-string, or a name.
+
+    Raises:
+        TypeError: a field has no value, or a value no field.
+        ValueError: it is no template.
+    """
+    fields = _fields(names)
+    shown = names[0] if len(names) == 1 else list(names)
+    if not fields:
+        msg = (
+            f"the template {shown!r} has no field, as {{pk}}: leave out the f before the quotes, "
+            "and give the values by name, as in named('invoice:{pk}', pk=42); a name without "
+            "values is no template: redlock('nightly')"
+        )
+        raise ValueError(msg)
+    missing = [field for field in fields if field not in values]
+    if missing:
+        msg = f"the template {shown!r} needs a value: write {missing[0]}=…"
+        if not values:
+            msg += "; a decorator fills it from arguments: @redlock('invoice:{pk}')"
+        raise TypeError(msg)
+    surplus = [value for value in values if value not in fields]
+    if surplus:
+        msg = f"the template {shown!r} has no field {{{surplus[0]}}}"
+        meant = did_you_mean(surplus[0], fields)
+        msg += f"{meant}; an option is given before, as in redlock.using(ttl=30).named(…)"
+        raise TypeError(msg)
+
+
+@functools.lru_cache(maxsize=256)  # templates stand in the code: there are few
+def _fields(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(field for name in names for field in used(name)))
+
+
 class _Anything:
     """Something that has every attribute and every item, and can be formatted in every way."""
 
@@ -232,6 +271,11 @@ def used(name: str) -> Iterable[str]:
     return fields
 
 
+def has_fields(name: str) -> bool:
+    """Return True if a template that was checked has a field."""
+    return bool(_fields((name,)))
+
+
 def root(field: str) -> str:
     """Return the parameter with which a field begins: ``request`` of ``request.user.pk``."""
     return field.replace("[", ".").split(".", 1)[0]
@@ -246,21 +290,44 @@ class _Filler(string.Formatter):
         if found[0] is None and "." in field_name:
             owner, _ = super().get_field(field_name.rpartition(".")[0], args, kwargs)
         refuse_record(field_name, found[0], owner)
+        self.refuse_more(field_name, found[0])
         return found
+
+    def refuse_more(self, field: str, value: object) -> None:
+        """Refuse nothing else: the arguments of a function may be anything."""
+
+
+class _StrictFiller(_Filler):
+    """Fills in values that were given for this name alone: each is to be one text or number."""
+
+    def refuse_more(self, field: str, value: object) -> None:
+        """Refuse None, of which there are many, and what has several values in it."""
+        if value is None:
+            raise NoIdentity(field, "None: all locks without a value would be one")
+        if isinstance(value, Collection) and not isinstance(value, str):
+            kind = value.__class__.__name__
+            why = f"a {kind}: write one text or number; several names are a list of templates"
+            raise NoIdentity(field, why)
 
 
 _filler: Final = _Filler()
+_strict: Final = _StrictFiller()
 
 
-def fill(template: str, arguments: Mapping[str, object]) -> str:
-    """Return a decorator's name for one call; with a digest where the text cannot be a name.
+def fill(template: str, arguments: Mapping[str, object], *, strict: bool = False) -> str:
+    """Return the name that a template is for some values; with a digest if it cannot be a name.
+
+    Args:
+        template: with fields.
+        arguments: the values of the fields, by name.
+        strict: whether None, bytes and collections are refused, too.
 
     Raises:
         TypeError: the text of a value is no identity: a model instance, say.
         ValueError: an argument lacks what a field names, or has no such format.
     """
     try:
-        name = _filler.vformat(template, (), arguments)
+        name = (_strict if strict else _filler).vformat(template, (), arguments)
     except NoIdentity as error:
         raise TypeError(str(error)) from None
     except (AttributeError, LookupError, TypeError, ValueError) as error:

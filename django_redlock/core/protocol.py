@@ -219,13 +219,15 @@ class Waiter:
 
     Attributes:
         queue: the key of the list.
+        template: that of the lock, for the metrics of the process.
         blocked: the connection that is blocked on the list; kept by what performs the effects.
     """
 
-    __slots__ = ("__weakref__", "blocked", "queue")
+    __slots__ = ("__weakref__", "blocked", "queue", "template")
 
-    def __init__(self, queue: str) -> None:
+    def __init__(self, queue: str, template: str = "") -> None:
         self.queue = queue
+        self.template = template
         self.blocked: Any = None
 
 
@@ -283,6 +285,7 @@ class LockKeys(NamedTuple):
         queue: with which the key of each wait queue begins.
         fields: the counters of the names.
         queue_nodes: for each name, the index of the node on which its waiters queue.
+        template: of which the names were made, for metrics; "" where there is none. No node has it.
     """
 
     names: tuple[str, ...]
@@ -294,6 +297,7 @@ class LockKeys(NamedTuple):
     fields: tuple[str, ...]
     private_count: int
     queue_nodes: tuple[int, ...]
+    template: str = ""
 
     @property
     def queues(self) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def wait_for_turn(policy: Policy, target: LockKeys, refusal: LockTaken, until: f
     """
     which, arrived = waited_for(refusal), policy.clock()
     order = _order(policy, target, which, refusal.votes)
-    ticket = Waiter(target.queues[which])
+    ticket = Waiter(target.queues[which], target.template)
     try:
         if (yield JoinQueue(ticket, until - arrived)):
             refusing = {i for i in order if _refused(refusal.votes[i], which)}

@@ -66,6 +66,7 @@ class Handle(NamedTuple):
     alias: str
     nonce: str
     names: tuple[str, ...]
+    template: str = ""
 
     def encode(self) -> str:
         """Return the handle as one line of text without spaces."""
@@ -81,9 +82,10 @@ class Handle(NamedTuple):
         """
         try:
             padded = text.encode() + b"=" * (-len(text) % 4)
-            version, alias, nonce, names = json.loads(base64.urlsafe_b64decode(padded))
-            if version == 1 and isinstance(alias, str) and NONCE.fullmatch(nonce):
-                return cls(alias, nonce, check_names(names))
+            version, alias, nonce, names, made_of = json.loads(base64.urlsafe_b64decode(padded))
+            texts = isinstance(alias, str) and isinstance(made_of, str)
+            if version == 1 and texts and NONCE.fullmatch(nonce):
+                return cls(alias, nonce, check_names(names), made_of)
         except (AttributeError, RecursionError, TypeError, ValueError):
             pass
         msg = "this is not a handle of a lease"
@@ -177,6 +179,11 @@ class Lease:
         return self.grant.target.names
 
     @property
+    def template(self) -> str:
+        """Of which the names were made, as in ``"invoice:{pk}"``; "" where there is none."""
+        return self.grant.target.template
+
+    @property
     def lost(self) -> bool:
         """True once the lease is known to have ended against the holder's will."""
         if self._lost or self.phase is not HELD:
@@ -257,7 +264,7 @@ class Lease:
             raise LeaseLost(self.ending(), name=self.name)
         if self.tell_once():
             self.tell(EventKind.GIVEN)
-        return Handle(self.backend.alias, self.grant.nonce, self.names).encode()
+        return Handle(self.backend.alias, self.grant.nonce, self.names, self.template).encode()
 
     def _warn_of_parent(self) -> None:
         message = f"{self.name!r} belongs to the parent process: not released here"
@@ -529,9 +536,8 @@ class Lease:
         seconds = min(backend.policy.clock(), grant.deadline)
         seconds -= grant.since if since is None else since
         counted = VoteCount.of(grant.votes if votes is None else votes)
-        events.tell(
-            Event(kind, backend.alias, self.name, seconds, self.fence, counted, self, error)
-        )
+        of, made_of = (backend.alias, self.name), grant.target.template
+        events.tell(Event(kind, *of, seconds, self.fence, counted, self, error, made_of))
 
     def tell_lost(self) -> None:
         """Tell of the loss, by an event and, if there is still a holder, by ``on_lost``; once."""

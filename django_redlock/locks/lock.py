@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, TypeVar, overloa
 from django_redlock import events
 from django_redlock.core import acquire, hold
 from django_redlock.core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
-from django_redlock.core.names import check_names, check_no_fields, fill
+from django_redlock.core.names import check_names, check_no_fields, fill, has_fields
 from django_redlock.core.policy import check_seconds
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import Event, EventKind, VoteCount
@@ -64,6 +64,9 @@ class Lock(FromOtherClients):
 
     Use it in a ``with`` or ``async with`` statement, as a decorator of a function, or by
     ``acquire`` and ``aacquire``. ``atomic`` adds a transaction to the block.
+
+    Attributes:
+        template: of which the names were made, as in ``"invoice:{pk}"``; "" where there is none.
     """
 
     _decorated: Callable[..., Any] | None = None  # the function whose decorator made this lock
@@ -75,10 +78,13 @@ class Lock(FromOtherClients):
         name: str | Sequence[str],
         options: Options,
         private: Sequence[str] = (),
+        *,
+        template: str = "",
     ) -> None:
         self._source = source
         self._alias = alias
         self.names: Final = (*private, *check_names(name))
+        self.template: Final = template
         self._options = options
         self.raises_loss: Final = options.on_lost == "raise"
         self._private = len(private)  # the first names, which holders do not see
@@ -173,7 +179,7 @@ class Lock(FromOtherClients):
             check_seconds("wait", wait, zero=True, endless=True)
         policy, keys = backend.policy, self._keys
         if keys is None or keys[0] is not policy:  # an alias may have other settings by now
-            self._keys = keys = policy, policy.target(self.names, self._private)
+            self._keys = keys = policy, policy.target(self.names, self._private, self.template)
         steps = acquire.acquire(
             policy,
             keys[1],
@@ -182,7 +188,7 @@ class Lock(FromOtherClients):
             wait=wait,
             thorough=bool(options.thorough),
         )
-        return make_lease(backend, steps, options, block)
+        return make_lease(backend, steps, options, block, self.template)
 
     def state(self) -> LockState:
         """Look up the holder of the lock, to show it. ``try_acquire`` works only if it is free.
@@ -253,7 +259,7 @@ class Lock(FromOtherClients):
         """
         durable = self._options.updated(durable=True)
         private, names = self.names[: self._private], self.names[self._private :]
-        lock = Lock(self._source, self._alias, names, durable, private)
+        lock = Lock(self._source, self._alias, names, durable, private, template=self.template)
         lock._filled = self._filled
         if callable(using):
             return AtomicLock(lock, None)(using)
@@ -284,27 +290,48 @@ class Lock(FromOtherClients):
         Raises:
             ValueError: a field is no parameter of the function.
         """
+        if self._filled:  # by ``LockTemplate.named``: braces are of a value
+            lock = Lock(
+                self._source, self._alias, self.names, self._options, template=self.template
+            )
+            lock._filled, lock._decorated = True, function
+            return lambda _, __: lock
         arguments = arguments_of(function, self.names)
-        return lambda args, kwargs: self.filled(arguments(args, kwargs), function)
+        # Without a field it may be the text of an f-string: no end to such, as to names.
+        template = None if any(map(has_fields, self.names)) else ""
+        return lambda args, kwargs: self.filled(arguments(args, kwargs), function, template)
 
     def filled(
-        self, arguments: Mapping[str, Any], decorated: Callable[..., Any] | None = None
+        self,
+        arguments: Mapping[str, Any],
+        decorated: Callable[..., Any] | None = None,
+        template: str | None = None,
+        *,
+        strict: bool = False,
     ) -> Lock:
         """Return this lock with the fields of its names filled in; braces in values are text.
 
         Args:
             arguments: the values of the fields, by name.
             decorated: the function under the decorator, if there is one.
+            template: what metrics have for the names; None: the names as they are here.
+            strict: see ``core.names.fill``.
+
+        Raises:
+            TypeError, ValueError: as ``core.names.fill``.
         """
-        names = [fill(name, arguments) for name in self.names]
-        lock = Lock(self._source, self._alias, names, self._options)
+        names = [fill(name, arguments, strict=strict) for name in self.names]
+        made_of = ", ".join(self.names) if template is None else template
+        lock = Lock(self._source, self._alias, names, self._options, template=made_of)
         lock._filled, lock._decorated = True, decorated
         return lock
 
     def behind(self, name: str) -> Lock:
         """Return this lock with a private name, which is granted with the others and seen first."""
-        names = check_names(name)
-        lock = Lock(self._source, self._alias, self.names, self._options, private=names)
+        private = check_names(name)
+        lock = Lock(
+            self._source, self._alias, self.names, self._options, private, template=self.template
+        )
         lock._filled, lock._decorated = True, self._decorated
         return lock
 
@@ -313,9 +340,15 @@ class Lock(FromOtherClients):
 
 
 def make_lease(
-    backend: Backend, steps: Steps[Grant], options: Options, block: Block | None = None
+    backend: Backend,
+    steps: Steps[Grant],
+    options: Options,
+    block: Block | None = None,
+    template: str = "",
 ) -> Steps[Lease]:
     """Carry out ``steps``, make a lease of the grant, and let ``block`` keep it if that is given.
+
+    ``template`` is what a refusal is told with.
 
     An interruption at any call leaves no name taken: there is no call between the grant and its
     assignment to ``grant``, and from there on every way out but the last releases it.
@@ -349,14 +382,17 @@ def make_lease(
         elif isinstance(error, RedlockError) and options.foreign is None:
             if isinstance(error, LockTaken):
                 context.explain_reentry(error)
-            _tell_refusal(backend, error, began, quiet=bool(options.quiet))
+            _tell_refusal(backend, error, began, template, quiet=bool(options.quiet))
         raise
     return lease
 
 
-def _tell_refusal(backend: Backend, error: RedlockError, began: float, *, quiet: bool) -> None:
+def _tell_refusal(
+    backend: Backend, error: RedlockError, began: float, template: str, *, quiet: bool
+) -> None:
     kind = EventKind.UNAVAILABLE if isinstance(error, NodesUnavailable) else EventKind.REFUSED
     if events.wanted(kind):
         waited, votes = backend.policy.clock() - began, VoteCount.of(error.votes)
         event = Event(kind, backend.alias, error.name, waited, votes=votes, error=error)
+        event = event._replace(template=template)
         events.tell(event, quiet=quiet and kind is EventKind.UNAVAILABLE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Never
 
 from django_redlock.core import acquire
-from django_redlock.core.names import check_alias
+from django_redlock.core.names import check_alias, check_values
 from django_redlock.leases.lease import Handle
 
 from .atomic import ADOPTED, refuse_or_warn
@@ -81,6 +81,28 @@ class LockTemplate:
             refuse_keywords("a lock", unknown, FOR_USERS)
         options = self._options.called_with(ttl, wait, renew, max_hold, min_hold, on_lost, durable)
         return Lock(self._source, self.alias, name, options)
+
+    def named(self, template: str | Sequence[str], /, **values: object) -> Lock:
+        """Describe the lock whose name is a template, filled in with these values.
+
+        ``redlock.named("invoice:{pk}", pk=42)`` is the lock ``redlock("invoice:42")``. Events,
+        metrics and spans have the template besides: of it there are few, while names have no end.
+        Options are given before, by ``using``: all keywords are values.
+
+        Args:
+            template: of the name, with fields as in ``str.format``, or a list of such. A name
+                without a field is none.
+            values: of the fields: texts, numbers, UUIDs, dates and the like. A name that would be
+                longer than 512 bytes, or have control characters, ends with a digest instead.
+
+        Raises:
+            TypeError: a field has no value, a value has no field, or it cannot tell what is
+                locked: None, bytes, a collection, a model instance.
+            ValueError: it is no template, or a value has no such format.
+        """
+        lock = Lock(self._source, self.alias, template, self._options)
+        check_values(lock.names, values)
+        return lock.filled(values, strict=True)
 
     def using(self, alias: str | None = None, **options: Any) -> LockTemplate:
         """Return a copy with another alias or other default options.
@@ -175,9 +197,9 @@ class LockTemplate:
             refuse_or_warn(self, durable=bool(durable), text=ADOPTED)
         steps = acquire.adopt(
             backend.policy,
-            backend.policy.target(given.names),
+            backend.policy.target(given.names, template=given.template),
             old=given.nonce,
             label=self._options.label or backend.label(),
             ttl=backend.check_ttl(backend.ttl if ttl is None else ttl),
         )
-        return make_lease(backend, steps, self._options)
+        return make_lease(backend, steps, self._options, template=given.template)

@@ -16,6 +16,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -70,10 +71,11 @@ class LocalQueue:
         self._changing = threading.RLock()  # re-entrant: collecting garbage may get here, too
         self.queues: dict[str, Queue] = {}
 
-    def waiting(self) -> int:
-        """Return how many waiters stand in the queues now."""
+    def waiting(self) -> Counter[str]:
+        """Return how many waiters stand in the queues now, by the template of what they want."""
         queues = [list(queue) for queue in list(self.queues.values())]  # each in one step
-        return sum(waiter() is not None for queue in queues for waiter in queue)
+        waiters = [waiter() for queue in queues for waiter in queue]
+        return Counter(waiter.template for waiter in waiters if waiter is not None)
 
     def join(self, ticket: Waiter, call: Call) -> bool:
         """Join the queue; return whether as the first. Else ``call`` is called when that is so."""

@@ -83,6 +83,7 @@ class ViewKey:
         replaced = [each[0] for each in split]
         self._lock: Final = template(replaced if several else replaced[0])  # which checks them
         self.names: Final = tuple(each[1] for each in split)
+        self._made_of = "" if callable(key) else ", ".join(names if several else [names])
 
     def _without_default(self, name: Any) -> tuple[Any, Any]:
         """Return the name with replaced fields, and the name without defaults."""
@@ -150,7 +151,10 @@ class ViewKey:
         function = self._function
         if function is None:
             fields = _fields_of_the_path if self._of_the_path else self._fields(view)
-            return lambda *args, **kwargs: self._lock.filled(fields(*args, **kwargs))
+            made_of = self._made_of
+            return lambda *args, **kwargs: self._lock.filled(
+                fields(*args, **kwargs), template=made_of
+            )
         if not self.is_async:
             return lambda *args, **kwargs: self._lock_of(function(*args, **kwargs))
 
@@ -181,9 +185,9 @@ class ViewKey:
         """Return the lock of the names that the function returned; braces in them are text."""
         names = _checked_names(result)
         if len(names) == 1:
-            return self._lock.filled({"key": names[0]})
+            return self._lock.filled({"key": names[0]}, template="")
         lock = self._template([f"{{key{i}}}" for i in range(len(names))])
-        return lock.filled({f"key{i}": name for i, name in enumerate(names)})
+        return lock.filled({f"key{i}": name for i, name in enumerate(names)}, template="")
 
 
 def _fields_of_the_path(request: HttpRequest, *_: Any, **__: Any) -> dict[str, Any]:

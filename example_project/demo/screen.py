@@ -35,7 +35,7 @@ class Screen:
 
     def missing(self, error: ImportError) -> None:
         """Say what is not installed, and how to get it."""
-        self.line(f"{error}\nEverything that the demo needs: pip install -e '.[demo]'")
+        self.line(f"{error}\nEverything that the demo needs: make demo")
 
     def failed(self, error: Exception) -> None:
         """Say why the demo cannot go on."""

@@ -35,7 +35,7 @@ SIGNALS = {
 }
 
 
-ARGUMENTS = {"alias", "name", "task", "task_id", "other_id", "seconds", "error"}
+ARGUMENTS = {"alias", "name", "template", "task", "task_id", "other_id", "seconds", "error"}
 
 
 class Told(NamedTuple):
@@ -142,6 +142,7 @@ def test_each_signal_comes_once_with_its_arguments(desk, called, case):
     assert named == got
     assert (one.signal, one.sender, set(one.arguments)) == (called, "desk.sync", ARGUMENTS)
     assert (one.arguments["alias"], one.arguments["name"]) == ("default", "account:7")
+    assert one.arguments["template"] == "account:{account}"
     assert one.arguments["task"] == "desk.sync"
     assert len(one.arguments["task_id"]) == 36
     assert (one.arguments["seconds"] > 0) == (called == "task_deferred")

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from django_redlock import NodesUnavailable, events, otel, redlock
+from django_redlock import LeaseLost, NodesUnavailable, events, otel, redlock
 from django_redlock.events import TaskEvent, TaskOutcome
 from django_redlock.leases import Lease, renewal
 from tests.support.listening import memory
@@ -282,6 +282,95 @@ def test_a_name_is_no_attribute_of_a_metric(telemetry):
             assert set(point.attributes) <= {"redlock.alias", "redlock.node", "redlock.outcome"}
             assert "name-of" not in repr(point)
     assert len(telemetry.points("redlock.wait.duration")) == 1
+
+
+# -- templates ------------------------------------------------------------------------------------
+
+
+def by_template(points: list[Any]) -> dict[str, Any]:
+    """Points by their template; "" is that of those without the attribute."""
+    return {point.attributes.get("redlock.template", ""): point for point in points}
+
+
+def test_a_template_is_an_attribute_of_metrics_and_spans(telemetry):
+    """A hundred names of one template make one point; what has none has no attribute."""
+    for number in range(100):
+        with redlock.named("invoice:{pk}", pk=number):
+            pass
+    with redlock("name"), redlock.named("invoice:{pk}", pk=7):
+        assert redlock.named("invoice:{pk}", pk=7).try_acquire() is None
+    for metric, outcome in (("wait", "acquired"), ("hold", "released")):
+        points = telemetry.points(f"redlock.{metric}.duration")
+        points = [each for each in points if each.attributes["redlock.outcome"] == outcome]
+        assert {key: each.count for key, each in by_template(points).items()} == {
+            "": 1,
+            "invoice:{pk}": 101,
+        }
+    (refusals,) = telemetry.points("redlock.refusals")
+    assert dict(refusals.attributes) == {
+        "redlock.alias": "default",
+        "redlock.template": "invoice:{pk}",
+    }
+    assert not any("redlock.template" in each.attributes for each in node_points(telemetry))
+    spans = [dict(span.attributes or {}) for span in telemetry.spans()]
+    assert {span.get("redlock.template") for span in spans} == {"invoice:{pk}", None}
+    assert [span for span in spans if "redlock.template" not in span] == [
+        span for span in spans if span["redlock.names"] == ("name",)
+    ]
+
+
+def node_points(telemetry: Telemetry) -> list[Any]:
+    """The points of requests to nodes."""
+    return telemetry.points("redlock.node.duration")
+
+
+def test_losses_and_outages_have_the_template(telemetry, patient_nodes):
+    """The counters that somebody is woken by."""
+    lock = redlock.named("invoice:{pk}", pk=1)
+    lease = lock.acquire()
+    redlock.revoke("invoice:1")
+    with pytest.raises(LeaseLost):
+        lease.extend()
+    for index in range(3):
+        patient_nodes.kill(index)
+    with pytest.raises(NodesUnavailable):
+        lock.acquire()
+    for name in ("losses", "unavailable"):
+        (point,) = telemetry.points(f"redlock.{name}")
+        assert (point.value, point.attributes["redlock.template"]) == (1, "invoice:{pk}")
+
+
+def test_the_gauges_have_the_template(telemetry):
+    """What is held, for how long, and who waits; what has none is told as before."""
+
+    def hold_for_a_moment() -> None:
+        with redlock.using(wait=60).named("invoice:{pk}", pk=1):
+            pass
+
+    def seen(name: str) -> dict[str, float]:
+        points = telemetry.points(f"redlock.{name}")
+        return {key: each.value for key, each in by_template(points).items()}
+
+    waiting = threading.Thread(target=hold_for_a_moment)
+    with redlock("name"):
+        time.sleep(0.05)
+        with redlock.named("invoice:{pk}", pk=1), redlock.named("invoice:{pk}", pk=2):
+            assert seen("held") == {"": 1, "invoice:{pk}": 2}
+            oldest = seen("oldest_hold")
+            assert oldest[""] - 0.05 >= oldest["invoice:{pk}"] > 0
+            waiting.start()
+            eventually(lambda: seen("waiting") == {"": 0, "invoice:{pk}": 1})
+    waiting.join()
+    assert seen("held") == seen("waiting") == {"": 0}
+
+
+def test_a_message_of_a_task_has_the_template(telemetry):
+    """The key of its task."""
+    skipped = TaskEvent(TaskOutcome.SKIPPED, "default", "account:7", "reports.sync", "an-id")
+    assert events.wanted_of_tasks(skipped.outcome)
+    events.tell_of_task(skipped._replace(template="account:{account}"))
+    (point,) = telemetry.points("redlock.task.messages")
+    assert point.attributes["redlock.template"] == "account:{account}"
 
 
 # -- spans ----------------------------------------------------------------------------------------

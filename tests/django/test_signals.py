@@ -33,7 +33,7 @@ SIGNALS = {
     "extended": lease_extended,
     "lost": lease_lost,
 }
-ARGUMENTS = {"alias", "name", "fence", "seconds", "lease", "error"}
+ARGUMENTS = {"alias", "name", "template", "fence", "seconds", "lease", "error"}
 
 
 @contextlib.contextmanager
@@ -64,7 +64,7 @@ def received() -> Iterator[list[tuple[str, dict[str, Any]]]]:
 
 def test_a_thread_sends_each_signal_with_its_arguments(received):
     """Acquired, extended, refused and released come in order, from the class Lock."""
-    with redlock("name") as lease:
+    with redlock.named("{word}", word="name") as lease:
         lease.extend()
         assert redlock("name").try_acquire() is None
     assert [called for called, _ in received] == ["acquired", "extended", "refused", "released"]
@@ -73,6 +73,7 @@ def test_a_thread_sends_each_signal_with_its_arguments(received):
         assert told.pop("sender") is Lock
         assert set(told) == ARGUMENTS
         assert (told["alias"], told["name"]) == ("default", "name")
+        assert told["template"] == ("" if called == "refused" else "{word}")
         assert 0 < told["seconds"] < 10
         if called == "refused":
             assert (told["lease"], told["fence"]) == (None, None)

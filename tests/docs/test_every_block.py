@@ -17,6 +17,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from asgiref.sync import async_to_sync
 from django.core.management import call_command, get_commands, load_command_class
 from django.core.management.base import BaseCommand, CommandError
 from django.http import HttpResponse
@@ -29,6 +30,7 @@ from django_redlock.testing import plugin
 from django_redlock.views import single_flight
 from tests.docs.pages import (
     EVERY_PAGE,
+    GROUPS,
     PAGES,
     PROJECT,
     ROOT,
@@ -186,7 +188,9 @@ def wrong(command: str) -> str:
         return f"no target {words[1]}"
     if words[0] == "pip":
         extras = re.findall(rf"{PROJECT['name']}\[(.*?)\]", command)
-        return "".join(each for each in extras if each not in PROJECT["optional-dependencies"])
+        named = {each for extra in extras for each in extra.split(",")}
+        groups = set(re.findall(r"--group (\w+)", command))
+        return "".join((named - PROJECT["optional-dependencies"].keys()) | (groups - GROUPS.keys()))
     if "manage.py" in words[:2]:
         return _wrong_for_django(words[words.index("manage.py") + 1 :])
     module = words[2].replace(".", "/") if words[1:2] == ["-m"] else ""
@@ -287,16 +291,20 @@ def test_the_command_of_the_page_runs_under_its_lock(memory):
 
 
 def test_the_view_for_a_load_balancer(memory):
-    """200 while locks can be taken, 503 when none can."""
-    (text,) = texts(STATUS, "python")
+    """200 while locks can be taken, 503 when none can; django-health-check answers 500."""
     names: dict[str, Any] = {}
-    exec(text, names)  # noqa: S102 - our own page
-    answers = []
+    for text in texts(STATUS, "python"):
+        exec(text, names)  # noqa: S102 - our own page
+    (pattern,) = names["urlpatterns"]
+    assert pattern.pattern.match("health/")
+    answers, checked = [], []
     for down in (set(), {0, 1}, {0, 1, 2}):
         memory.down = down
         answers.append(names["healthz"](RequestFactory().get("/healthz")))
+        checked.append(async_to_sync(pattern.callback)(RequestFactory().get("/?format=json")))
     assert [each.status_code for each in answers] == [200, 200, 503]
     assert json.loads(answers[1].content) == {"locks": "degraded"}
+    assert [each.status_code for each in checked] == [200, 200, 500]
 
 
 def test_the_toml_of_the_pages_is_read():

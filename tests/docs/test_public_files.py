@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.docs.pages import PROJECT, ROOT
+from tests.docs.pages import GROUPS, PROJECT, ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 
@@ -26,14 +26,21 @@ def test_the_workflow_runs_what_there_is():
     assert re.findall(r"\d\.\d+", listed) == supported
 
 
-def test_the_documentation_is_built_from_an_extra():
-    """Read the Docs installs an extra that there is."""
-    (extra,) = re.findall(r"extra_requirements: \[(.*)\]", read(".readthedocs.yaml"))
-    assert extra in PROJECT["optional-dependencies"]
+def test_what_is_for_work_on_the_package_is_no_extra():
+    """Users are shipped what they use; the rest are dependency groups, all of them used."""
+    extras = {"celery", "django-redis", "embedded", "otel", "rich"}
+    assert set(PROJECT["optional-dependencies"]) == extras
+    named = re.findall(r"--group (\w+)", read(".readthedocs.yaml"))
+    named += re.findall(r"\.has-(\w+):? ", MAKEFILE + read(".ci/run"))
+    named += re.findall(r'"--group", "(\w+)"', read("tools/matrix.py"))
+    assert set(named) == GROUPS.keys()
+    own = [line for lines in GROUPS.values() for line in lines if PROJECT["name"] in line]
+    used = {extra for line in own for extra in re.findall(r"[\w-]+", line.partition("[")[2])}
+    assert used == extras
 
 
 def test_style_is_checked_by_one_version():
     """The hook before a commit and `make lint` have the same rules."""
     (revision,) = re.findall(r"rev: v(\S+)", read(".pre-commit-config.yaml"))
-    dev = " ".join(PROJECT["optional-dependencies"]["dev"])
+    dev = " ".join(map(str, GROUPS["dev"]))
     assert f"ruff>={revision}," in dev

@@ -61,6 +61,9 @@ class Interruption(Exception):  # noqa: N818 - it is one
     """What a signal handler raises."""
 
 
+_outer = threading.local()  # .trace: who traced the thread before, coverage for one
+
+
 class Injector:
     """Raises at the point of this number; ``at`` says where that was."""
 
@@ -70,6 +73,7 @@ class Injector:
 
     def start(self) -> None:
         """Count the points from here on."""
+        _outer.trace = sys.gettrace()
         sys.settrace(self._enter)
         sys.setprofile(self._profile)
 
@@ -77,7 +81,7 @@ class Injector:
     def stop() -> None:
         """Raise no more."""
         sys.setprofile(None)
-        sys.settrace(None)
+        sys.settrace(getattr(_outer, "trace", None))
 
     def _profile(self, frame: FrameType, event: str, what: Any) -> None:
         if not ours(frame):

@@ -24,7 +24,7 @@ QUIETLY: Final = [
 def why_not() -> str:
     """What is missing, and how to get it; "" if nothing is."""
     if importlib.util.find_spec("playwright") is None:
-        return "no playwright: pip install -e '.[dev]'"
+        return "no playwright: pip install -e . --group dev"
     return "" if CHROMIUM else "no chromium: apt-get install chromium"
 
 
