@@ -13,6 +13,8 @@ import string
 import unicodedata
 from typing import TYPE_CHECKING, Any, Final
 
+from .reasons import Sentence
+
 if TYPE_CHECKING:
     import inspect
     from collections.abc import Iterable, Mapping, Sequence
@@ -46,8 +48,9 @@ def check_names(name: object) -> tuple[str, ...]:
             msg += ": a decorator has a name, as in @redlock('report:{year}')"
         raise TypeError(msg)
     if not 1 <= len(names) <= MOST:
-        msg = f"a lock needs 1 to {MOST} names, not {len(names)}"
-        raise ValueError(msg)
+        raise ValueError(
+            Sentence("a lock needs 1 to {most} names, not {count}", most=MOST, count=len(names))
+        )
     checked = []
     for each in names:
         if not isinstance(each, str):
@@ -57,10 +60,9 @@ def check_names(name: object) -> tuple[str, ...]:
             raise TypeError(msg)
         text = str(each)  # an enum's member is one text in an f-string and may hold another
         checked.append(text)
-        reason = _objection(text)
-        if reason:
-            msg = f"the lock name {each[:READABLE]!r} {reason}"
-            raise ValueError(msg)
+        objection = _objection(text)
+        if objection:
+            raise ValueError(objection)
     return tuple(checked)
 
 
@@ -301,14 +303,18 @@ def _unfilled(template: str, arguments: Mapping[str, object]) -> str:
 
 
 def _objection(name: str) -> str:
+    """Return why this can be no name; "" if it can."""
+    begin = name[:READABLE]
     if not name:
-        return "is empty"
-    too_long = f"is longer than {LONGEST} bytes"
-    if len(name) > LONGEST:  # first: the text may have millions of characters
-        return too_long
-    if not (name.isprintable() or all(map(_printable, name))):
-        return "has control characters"
-    return too_long if len(name.encode()) > LONGEST else ""
+        return Sentence("the lock name {begin!r} is empty", begin=begin)
+    if len(name) <= LONGEST:  # else the text may have millions of characters
+        if not (name.isprintable() or all(map(_printable, name))):
+            return Sentence("the lock name {begin!r} has control characters", begin=begin)
+        if len(name.encode()) <= LONGEST:
+            return ""
+    return Sentence(
+        "the lock name {begin!r} is longer than {most} bytes", begin=begin, most=LONGEST
+    )
 
 
 def _printable(character: str) -> bool:
