@@ -194,14 +194,12 @@ def main(arguments: list[str] | None = None, package: Path = PACKAGE) -> None:
         new = [package / f"locale/{each}/LC_MESSAGES/django.po" for each in asked.languages]
         for path in sorted({*catalogues(package), *new}):
             update(path, strings)
-    paths = catalogues(package)
-    wrong = [
-        f"{path.relative_to(package.parent)}: {fault}"
-        for path in paths
-        for fault in faults(path, strings)
-    ]
-    print("\n".join([*wrong, f"{len(strings)} strings, {len(paths)} languages"]))
-    if wrong:
+    wrong = {path: list(faults(path, strings)) for path in catalogues(package)}
+    for path, found in wrong.items():
+        name = path.relative_to(package.parent)
+        print(f"{name}: {len(strings)} strings, {len(found)} faults")
+        print("".join(f"{name}: {fault}\n" for fault in found), end="")
+    if asked.check and any(wrong.values()):
         sys.exit("Translate what lacks, and write: make messages")
 
 

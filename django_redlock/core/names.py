@@ -304,17 +304,15 @@ def _unfilled(template: str, arguments: Mapping[str, object]) -> str:
 
 def _objection(name: str) -> str:
     """Return why this can be no name; "" if it can."""
-    begin = name[:READABLE]
     if not name:
-        return Sentence("the lock name {begin!r} is empty", begin=begin)
+        return Sentence("the lock name {begin!r} is empty", begin=name)
     if len(name) <= LONGEST:  # else the text may have millions of characters
         if not (name.isprintable() or all(map(_printable, name))):
-            return Sentence("the lock name {begin!r} has control characters", begin=begin)
+            return Sentence("the lock name {begin!r} has control characters", begin=name[:READABLE])
         if len(name.encode()) <= LONGEST:
             return ""
-    return Sentence(
-        "the lock name {begin!r} is longer than {most} bytes", begin=begin, most=LONGEST
-    )
+    text = name[:READABLE]
+    return Sentence("the lock name {begin!r} is longer than {most} bytes", begin=text, most=LONGEST)
 
 
 def _printable(character: str) -> bool:
