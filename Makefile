@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 NEWER := python3.13 python3.12 python3.11
 
-.PHONY: help demo test coverage test-tools test-slow test-tools-slow soak soak-busy soak-healing soak-celery soak-fencing soak-interrupts soak-revoke soak-run soak-views lint format house docs docs-tables bench bench-figures matrix museum screenshots clean
+.PHONY: help demo test coverage test-tools test-slow test-tools-slow soak soak-busy soak-healing soak-celery soak-fencing soak-interrupts soak-revoke soak-run soak-views lint format messages house docs docs-tables bench bench-figures matrix museum screenshots clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,15 +79,20 @@ soak-run: $(VENV)/.has-dev ## 100 commands under redlock_run that ignore SIGTERM
 soak-views: $(VENV)/.has-dev ## 1,000 double submits to each of gunicorn, uvicorn and REST framework
 	$(BIN)/python -m tests.views.soak $(ARGS)
 
-lint: $(VENV)/.has-dev ## Check style, format and types
+lint: $(VENV)/.has-dev ## Check style, format, types and translations
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python -m tools.messages --check
 	@echo "Checking types. The first time that takes about a minute ..."
 	$(BIN)/mypy
 
 format: $(VENV)/.has-dev ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
+
+# ARGS=fr: begin a language.
+messages: $(VENV)/.has-dev ## Bring the catalogues of translations up to date
+	$(BIN)/python -m tools.messages $(ARGS)
 
 # ARGS=--each: every function on the way.
 house: $(VENV)/.has-dev ## How large the package is, and how long the way of one lock through it

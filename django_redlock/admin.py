@@ -26,12 +26,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
+from django.utils.translation import gettext, pgettext, pgettext_lazy
 
 from . import conf
 from .backend import Backend
 from .core.errors import NodesUnavailable
 from .core.names import check_names
-from .core.reasons import describe, printable
+from .core.reasons import printable
 from .forms import ReleaseForm, seen, was_seen
 from .inspection import LIMIT, Report, Task, list_tasks, patterns, rows, survey
 from .inspection.revoke import refuse, taking, told, why_of
@@ -45,12 +46,12 @@ else:
 
 SAFE: Final = ("GET", "HEAD")
 AGES: Final = {
-    "": "any time",
-    "0": "any time, oldest first",
-    "60": "a minute",
-    "600": "10 minutes",
-    "3600": "an hour",
-    "86400": "a day",
+    "": pgettext_lazy("redlock", "any time"),
+    "0": pgettext_lazy("redlock", "any time, oldest first"),
+    "60": pgettext_lazy("redlock", "a minute"),
+    "600": pgettext_lazy("redlock", "10 minutes"),
+    "3600": pgettext_lazy("redlock", "an hour"),
+    "86400": pgettext_lazy("redlock", "a day"),
 }
 REFRESH: Final = 3  # seconds after which the page's script asks for it again
 
@@ -107,7 +108,8 @@ class LockKeyAdmin(ModelAdmin):
             return HttpResponseNotAllowed(SAFE)
         found = look(PageQuery.of(request), self.list_per_page)
         more = {"releases": self.has_release_permission(request), **(extra_context or {})}
-        return self._page(request, self.change_list_template, "Locks", {**found, **more})
+        title = pgettext("redlock", "Locks")
+        return self._page(request, self.change_list_template, title, {**found, **more})
 
     def release_view(self, request: HttpRequest) -> HttpResponse:
         """Show one lock, with a form that takes it away from the holder that is shown."""
@@ -130,7 +132,9 @@ class LockKeyAdmin(ModelAdmin):
             shown["nodes"] = [rows.node(each) for each in report.nodes]
             refuse(lock, now=True)
             if asked is not None and not was_seen(request.POST.get("seen", ""), backend, lock):
-                shown["refused"] = "Look again: the holder has changed, or a minute has passed."
+                shown["refused"] = gettext(
+                    "Look again: the holder has changed, or a minute has passed."
+                )
                 asked = None
             if asked is not None and asked.is_valid():
                 messages.info(request, self._release(request, backend, lock, asked.cleaned_data))
@@ -138,9 +142,9 @@ class LockKeyAdmin(ModelAdmin):
             again = {"seen": seen(backend, lock), "reason": request.POST.get("reason", "")}
             shown["form"] = asked or ReleaseForm(initial=again)
         except (ImproperlyConfigured, LookupError, NodesUnavailable, ValueError) as error:
-            shown["refused"] = printable(str(error))
-        shown |= {"back": back, "here": "Take away"}
-        return self._page(request, self.release_template, "Take a lock away", shown)
+            shown["refused"] = rows.said(error)
+        shown |= {"back": back, "here": gettext("Take away")}
+        return self._page(request, self.release_template, gettext("Take a lock away"), shown)
 
     def _page(
         self, request: HttpRequest, template: str, title: str, shown: dict[str, Any]
@@ -159,12 +163,15 @@ class LockKeyAdmin(ModelAdmin):
     def _release(
         self, request: HttpRequest, backend: Backend, lock: HeldLock, wanted: dict[str, Any]
     ) -> str:
-        """Take a lock away, and enter that into the admin's log; return what became of it."""
+        """Take a lock away, and enter that into the admin's log; return what became of it.
+
+        The log is English: others read it, whatever their language.
+        """
         refuse(lock, now=wanted["now"])
         why = why_of(request.user.get_username(), wanted["reason"])
         sentence = told(backend.run(taking(backend, lock, why, now=wanted["now"])))
         self.log_change(request, LockKey(name=printable(lock.name)), f"{sentence} ({why})")
-        return sentence
+        return rows.said(sentence)
 
 
 class PageQuery(NamedTuple):
@@ -203,7 +210,7 @@ def look(asked: PageQuery, per_page: int) -> dict[str, Any]:
         search = _Search.of(asked.q)
     except ValueError as error:  # all that is held is shown instead
         asked = asked._replace(q="")
-        context |= {"status": HTTPStatus.BAD_REQUEST, "refused": printable(str(error))}
+        context |= {"status": HTTPStatus.BAD_REQUEST, "refused": rows.said(error)}
     context |= {
         "asked": asked,
         "query": printable(asked.q),
@@ -221,7 +228,8 @@ def look(asked: PageQuery, per_page: int) -> dict[str, Any]:
     try:
         aliases = list(conf.aliases())
         if not aliases:
-            return context | {"misconfigured": "REDLOCK names no alias: there is nothing to show."}
+            nothing = gettext("REDLOCK names no alias: there is nothing to show.")
+            return context | {"misconfigured": nothing}
         alias = asked.alias or ("default" if "default" in aliases else aliases[0])
         context["aliases"] = [
             {
@@ -255,9 +263,9 @@ def look(asked: PageQuery, per_page: int) -> dict[str, Any]:
     return context | {
         "alias": printable(alias),
         "release": f"release/?{urlencode({'alias': alias})}",
-        "summary": describe(found.summary),
+        "summary": rows.said(found.summary),
         "mood": rows.MOODS[found.health],
-        "advice": [printable(describe(each)) for each in found.advice],
+        "advice": list(map(rows.said, found.advice)),
         "nodes": [rows.node(each) for each in found.nodes],
         "rows": [rows.lock(each, found.nodes, found.majority) for each in page.object_list],
         "page": page,
@@ -302,7 +310,7 @@ class _Search(NamedTuple):
         try:
             check_names(query)
         except ValueError as error:
-            return cls(pattern, parts, frozenset(), printable(str(error)))
+            return cls(pattern, parts, frozenset(), rows.said(error))
         return cls(pattern, parts, texts, "")
 
     def finds(self, text: str) -> bool:

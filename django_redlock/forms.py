@@ -7,6 +7,7 @@ from typing import Final
 
 from django import forms
 from django.core import signing
+from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 
 from .backend import Backend
 from .inspection.revoke import LONGEST
@@ -20,23 +21,25 @@ class ReleaseForm(forms.Form):
     """Why a lock is taken away, how, and from which holder: the one that the page has shown."""
 
     reason = forms.CharField(
-        label="Reason",
+        label=pgettext_lazy("redlock", "Reason"),
         max_length=LONGEST,
-        help_text="The holder's error and the log have it, with your name.",
+        help_text=gettext_lazy("The holder's error and the log have it, with your name."),
         widget=forms.TextInput(attrs={"class": "vTextField"}),
     )
     now = forms.BooleanField(
-        label="Delete the key now",
+        label=gettext_lazy("Delete the key now"),
         required=False,
-        help_text=(
+        help_text=gettext_lazy(
             "The name is free at once, and the holder works on until it renews: two may believe "
             "that they have it. Without this the name is free when the holder's time is over."
         ),
     )
     sure = forms.BooleanField(
-        label="Two holders do no harm here: only rows that a fence guards are written",
+        label=gettext_lazy(
+            "Two holders do no harm here: only rows that a fence guards are written"
+        ),
         required=False,
-        help_text="Needed for “Delete the key now”.",
+        help_text=gettext_lazy("Needed for “Delete the key now”."),
     )
     seen = forms.CharField(widget=forms.HiddenInput)
 
@@ -44,7 +47,7 @@ class ReleaseForm(forms.Form):
         """Want the confirmation of a deletion."""
         sure: bool = self.cleaned_data["sure"]
         if self.cleaned_data.get("now") and not sure:
-            raise forms.ValidationError("Confirm this, or do not delete the key now.")
+            raise forms.ValidationError(gettext("Confirm this, or do not delete the key now."))
         return sure
 
 

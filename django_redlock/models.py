@@ -7,6 +7,7 @@ permissions ``django_redlock.view_lock`` and ``django_redlock.release_lock``.
 from __future__ import annotations
 
 from django.db import models
+from django.utils.translation import pgettext_lazy
 
 
 class NoRows(models.Manager["LockKey"]):
@@ -34,8 +35,8 @@ class LockKey(models.Model):
             ("view_lock", "Can view locks"),
             ("release_lock", "Can release locks"),
         )
-        verbose_name = "lock"
-        verbose_name_plural = "locks"
+        verbose_name = pgettext_lazy("redlock", "lock")
+        verbose_name_plural = pgettext_lazy("redlock", "locks")
 
     def __str__(self) -> str:
         return self.name

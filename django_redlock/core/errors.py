@@ -19,6 +19,8 @@ from .reasons import (
     LOOK_FURTHER,
     Reason,
     ReasonCode,
+    Sentence,
+    Translate,
     because,
     by_node,
     code_of,
@@ -62,7 +64,14 @@ class RedlockError(Exception):
         self.votes = tuple(votes)
 
     def __str__(self) -> str:
-        return f"{self.name!r}: {self.reason}" if self.name else self.reason
+        return self.sentence()
+
+    def sentence(self, translate: Translate = str) -> str:
+        """Return the error as its text has it, in the language of ``translate``."""
+        reason = self.reason
+        if self.code and translate is not str:
+            reason = describe(because(ReasonCode(self.code), **self.data), translate=translate)
+        return f"{self.name!r}: {reason}" if self.name else reason
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.__dict__.copy())
@@ -103,8 +112,10 @@ class NodesUnavailable(RedlockError):  # noqa: N818 - the contract's name
     ``str()`` and ``votes`` give each node's reason: down, silent, under restart guard, …
     """
 
-    def __str__(self) -> str:
-        return "; ".join([super().__str__(), *why_not(self.votes)])
+    def sentence(self, translate: Translate = str) -> str:
+        """Return the error as its text has it, in the language of ``translate``."""
+        why = (describe(each, translate=translate) for each in why_not(self.votes))
+        return "; ".join([super().sentence(translate), *why])
 
 
 class DuplicateTask(RedlockError):  # noqa: N818 - a result, not a fault
@@ -134,7 +145,7 @@ for _error in (RedlockError, LockTaken, NodesUnavailable, DuplicateTask, LeaseLo
     _error.__module__ = "django_redlock.errors"  # task queues store it with an error
 
 
-def why_not(votes: Sequence[Vote]) -> list[str]:
+def why_not(votes: Sequence[Vote]) -> list[Sentence]:
     """Return why nodes did not agree, or were not heard, as sentences; equal reasons together.
 
     Where a node is not set up as the settings say, the last one says who tells more.

@@ -15,6 +15,8 @@ import unicodedata
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from .reasons import Sentence
+
 if TYPE_CHECKING:
     import inspect
     from collections.abc import Iterable, Sequence
@@ -48,8 +50,9 @@ def check_names(name: object) -> tuple[str, ...]:
             msg += ": a decorator has a name, as in @redlock('report:{year}')"
         raise TypeError(msg)
     if not 1 <= len(names) <= MOST:
-        msg = f"a lock needs 1 to {MOST} names, not {len(names)}"
-        raise ValueError(msg)
+        raise ValueError(
+            Sentence("a lock needs 1 to {most} names, not {count}", most=MOST, count=len(names))
+        )
     checked = []
     for each in names:
         if not isinstance(each, str):
@@ -59,10 +62,9 @@ def check_names(name: object) -> tuple[str, ...]:
             raise TypeError(msg)
         text = str(each)  # an enum's member is one text in an f-string and may hold another
         checked.append(text)
-        reason = _objection(text)
-        if reason:
-            msg = f"the lock name {each[:READABLE]!r} {reason}"
-            raise ValueError(msg)
+        objection = _objection(text)
+        if objection:
+            raise ValueError(objection)
     return tuple(checked)
 
 
@@ -368,14 +370,16 @@ def _unfilled(template: str, arguments: Mapping[str, object]) -> str:
 
 
 def _objection(name: str) -> str:
+    """Return why this can be no name; "" if it can."""
     if not name:
-        return "is empty"
-    too_long = f"is longer than {LONGEST} bytes"
-    if len(name) > LONGEST:  # first: the text may have millions of characters
-        return too_long
-    if not (name.isprintable() or all(map(_printable, name))):
-        return "has control characters"
-    return too_long if len(name.encode()) > LONGEST else ""
+        return Sentence("the lock name {begin!r} is empty", begin=name)
+    if len(name) <= LONGEST:  # else the text may have millions of characters
+        if not (name.isprintable() or all(map(_printable, name))):
+            return Sentence("the lock name {begin!r} has control characters", begin=name[:READABLE])
+        if len(name.encode()) <= LONGEST:
+            return ""
+    text = name[:READABLE]
+    return Sentence("the lock name {begin!r} is longer than {most} bytes", begin=text, most=LONGEST)
 
 
 def _printable(character: str) -> bool:

@@ -16,6 +16,7 @@ import re
 from typing import Final, NamedTuple
 
 from django_redlock.core import names
+from django_redlock.core.reasons import Sentence
 
 LONGEST: Final = 2 * names.LONGEST  # characters: each one of a name may need a backslash
 SPECIAL: Final = "*?[]\\"
@@ -46,8 +47,12 @@ def parse(text: str, *, ignore_case: bool = False) -> Parsed:
         ValueError: it is longer than ``LONGEST``.
     """
     if len(text) > LONGEST:
-        msg = f"the pattern {text[: names.READABLE]!r}… is longer than {LONGEST} characters"
-        raise ValueError(msg)
+        begin = text[: names.READABLE]
+        raise ValueError(
+            Sentence(
+                "the pattern {begin!r}… is longer than {most} characters", begin=begin, most=LONGEST
+            )
+        )
     parts: list[str | None] = []  # regular expressions of one character each; None is a "*"
     plain, is_pattern, at = "", False, 0
     closed = True  # whether a "]" may follow: where one "[" has none, no later "[" has one

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from django_redlock.core import hold
 from django_redlock.core.names import check_names
 from django_redlock.core.protocol import Answer
-from django_redlock.core.reasons import printable
+from django_redlock.core.reasons import Sentence, printable
 
 from .survey import ONE_OWNERS, HeldLock, LockStatus, surveying, voting_or_raise
 
@@ -75,8 +75,9 @@ def why_of(by: str, reason: object) -> str:
         msg = f"reason must be a text, not {type(reason).__name__}"
         raise ValueError(msg)  # noqa: TRY004 - as for other arguments
     if len(reason) > LONGEST or not reason.isprintable():
-        msg = f"reason must be at most {LONGEST} characters of one line"
-        raise ValueError(msg)
+        raise ValueError(
+            Sentence("reason must be at most {most} characters of one line", most=LONGEST)
+        )
     return f"revoked by {printable(by)}" + (f": {reason}" if reason else "")
 
 
@@ -87,24 +88,35 @@ def refuse(lock: HeldLock, fence: int | None = None, *, now: bool = False) -> No
         LookupError: that is so.
     """
     if lock.kind is LockStatus.FREE:
-        msg = f"nobody holds {lock.name!r}"
-        raise LookupError(msg)
+        raise LookupError(Sentence("nobody holds {name!r}", name=lock.name))
     if lock.kind not in ONE_OWNERS:
-        msg = (
-            f"nobody holds {lock.name!r} for certain: its state is {lock.kind}, and keys that a "
-            "failed attempt has left end with their ttl"
+        why = Sentence(
+            "nobody holds {name!r} for certain: its state is {state}, and keys that a failed "
+            "attempt has left end with their ttl",
+            name=lock.name,
+            state=Sentence(lock.kind.value),
         )
-        raise LookupError(msg)
+        raise LookupError(why)
     if lock.kind is LockStatus.HELD and lock.fence is None and not now:
-        msg = (
-            f"another client holds {lock.name!r}, and cannot be told that it was taken away: with "
-            "--now (now=True) its key is deleted"
+        why = Sentence(
+            "another client holds {name!r}, and cannot be told that it was taken away: with --now "
+            "(now=True) its key is deleted",
+            name=lock.name,
         )
-        raise LookupError(msg)
+        raise LookupError(why)
+    if fence is not None and lock.fence is None:
+        why = Sentence(
+            "the holder of {name!r} has no fence, not {wanted}", name=lock.name, wanted=fence
+        )
+        raise LookupError(why)
     if fence is not None and fence != lock.fence:
-        held = "no fence" if lock.fence is None else f"the fence {lock.fence}"
-        msg = f"the holder of {lock.name!r} has {held}, not {fence}"
-        raise LookupError(msg)
+        why = Sentence(
+            "the holder of {name!r} has the fence {fence}, not {wanted}",
+            name=lock.name,
+            fence=lock.fence,
+            wanted=fence,
+        )
+        raise LookupError(why)
 
 
 def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> Steps[Revoked]:
@@ -126,13 +138,19 @@ def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> 
     )
 
 
-def told(found: Revoked) -> str:
+def told(found: Revoked) -> Sentence:
     """Say what became of taking a lock away."""
-    name = printable(found.name)
+    about = {"name": printable(found.name), "on": found.on, "of": found.of}
     if not found.done:
-        return f"{name}: taken away on {found.on} of {found.of} nodes, not yet on a majority"
+        return Sentence("{name}: taken away on {on} of {of} nodes, not yet on a majority", **about)
     if found.free_in:
-        when = f"free in at most {found.free_in:.0f} s"
-    else:
-        when = "free now" if found.free_in == 0 else "free when its holder lets go"
-    return f"{name}: taken away on {found.on} of {found.of} nodes, {when}"
+        return Sentence(
+            "{name}: taken away on {on} of {of} nodes, free in at most {seconds:.0f} s",
+            **about,
+            seconds=found.free_in,
+        )
+    if found.free_in == 0:
+        return Sentence("{name}: taken away on {on} of {of} nodes, free now", **about)
+    return Sentence(
+        "{name}: taken away on {on} of {of} nodes, free when its holder lets go", **about
+    )

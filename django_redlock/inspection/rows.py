@@ -4,6 +4,9 @@ A row is a dictionary of texts; each face shows the columns that it has room for
 that comes from a node, a client or the settings passes through ``printable``: a client that may
 name a lock chooses such a text.
 
+The texts of rows and blocks are in the language that is active; documents, and the gauges for
+Prometheus, are English.
+
 A new field of a node is an entry in ``node``, with its column in ``STATUS_COLUMNS`` or
 ``CHECK_COLUMNS``, and one in ``_node_values``, with its key in ``STATUS_KEYS`` or ``CHECK_KEYS``.
 """
@@ -16,7 +19,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from django_redlock.core.reasons import action, code_of, describe, printable
+from django.utils.translation import gettext, ngettext, pgettext
+
+from django_redlock.core.errors import RedlockError
+from django_redlock.core.reasons import (
+    Reason,
+    Sentence,
+    Translate,
+    action,
+    code_of,
+    describe,
+    printable,
+)
 
 from .examination import Examination
 from .probe import WORST_FIRST, Finding, Level, NodeReport, NodeState
@@ -35,7 +49,7 @@ from .tasks import Task, TaskState
 
 EXIT: Final = {Health.OK: 0, Health.DEGRADED: 3, Health.NO_MAJORITY: 4, Health.NOT_YET: 5}
 NOTHING: Final = "-"
-UNKNOWN: Final = "another client"
+WELL: Final = "well"  # in place of a level, where there is no finding
 LETTERS: Final = string.ascii_uppercase
 MINUTE, HOUR, DAY = 60, 3600, 86400
 # How a state looks: "good", "odd", "bad" or "calm". Equal texts of different kinds look the same.
@@ -83,9 +97,27 @@ Paragraph: TypeAlias = tuple[Span, ...]  # an empty one separates
 Blocks: TypeAlias = Iterator[Paragraph | Table]
 
 
+def word(text: str) -> str:
+    """Translate a word, or a template of ``core.reasons``.
+
+    The context keeps short words such as "on" from those of the site's other apps.
+    """
+    return pgettext("redlock", text)
+
+
+def said(what: Reason | Exception | str | None, *, brief: bool = False) -> str:
+    """Say a reason, a sentence or why there was an error, in the language that is active."""
+    if isinstance(what, RedlockError):
+        return printable(what.sentence(word))
+    if isinstance(what, Exception):
+        text = what.args[0] if what.args else ""
+        what = text if isinstance(text, Sentence) else str(what)
+    return printable(describe(what, brief=brief, translate=word))
+
+
 def _table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
     """Make a table of some columns of rows; the mood of a text is beside it."""
-    heads = tuple(column.replace("_", " ") for column in columns)
+    heads = tuple(word(column.replace("_", " ")) for column in columns)
     cells = [
         [Span(row[each] or NOTHING, row.get(f"{each}_mood", "")) for each in columns]
         for row in rows
@@ -123,17 +155,21 @@ TASK_COLUMNS: Final = ("task", "locks", "id", "on", "seconds_left", "is")
 def node(node: NodeReport) -> dict[str, str]:
     """Make the texts about a node; "" where it told nothing."""
     state, left = node.state, node.guard_left
-    why = printable(describe(node.reason or node.warning, brief=True))
-    limited = node.maxmemory_policy if node.maxmemory else "no limit"
-    kept = [*["append-only file"] * bool(node.append_only), *["snapshots"] * bool(node.snapshots)]
-    keeps = "" if node.append_only is node.snapshots is None else ", ".join(kept) or "nothing"
+    why = said(node.reason or node.warning, brief=True)
+    limited = node.maxmemory_policy if node.maxmemory else word("no limit")
+    kept = [word("append-only file")] if node.append_only else []
+    kept += [word("snapshots")] if node.snapshots else []
+    keeps = ", ".join(kept) or word("nothing")
+    if node.append_only is node.snapshots is None:
+        keeps = ""
+    badge = word(state)
     return {
         "node": printable(node.label),
-        "state": f"{state}: {why}" if why else state.value,
+        "state": f"{badge}: {why}" if why else badge,
         "state_mood": "odd" if node.voting and node.warning else MOODS[state],
-        "badge": state.value,
+        "badge": badge,
         "why": why,
-        "is": node.level or "well",
+        "is": word(node.level or WELL),
         "is_mood": MOODS[node.level],
         "version": printable(node.software),
         "role": printable(node.role),
@@ -144,7 +180,7 @@ def node(node: NodeReport) -> dict[str, str]:
         "clock": "" if node.clock_ahead is None else f"{node.clock_ahead:+.3f} s",
         "full_memory": "" if node.maxmemory is None else printable(limited or ""),
         "keeps": keeps,
-        "rights": {True: "all", False: "too few", None: ""}[node.rights],
+        "rights": {True: word("all"), False: word("too few"), None: ""}[node.rights],
     }
 
 
@@ -153,11 +189,13 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> dict[str
     owners = lock.owners
     letters = dict(zip((each.owner for each in owners), LETTERS, strict=False))
     letters = letters if len(owners) > 1 else {}
-    labels = [printable(each.label) or UNKNOWN for each in owners]
+    labels = [printable(each.label) or word("another client") for each in owners]
     if len(owners) > 1 and lock.kind not in ONE_OWNERS:
         # Nobody holds it: everybody who left a key, and on how many nodes.
-        labels = [f"{label} on {each.on}" for label, each in zip(labels, owners, strict=True)]
-        holder = ", ".join(labels)
+        holder = ", ".join(
+            gettext("%(holder)s on %(count)s") % {"holder": label, "count": each.on}
+            for label, each in zip(labels, owners, strict=True)
+        )
     else:
         holder = labels[0] if labels else ""
     return {
@@ -171,7 +209,7 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> dict[str
         "fence": "" if lock.fence is None else str(lock.fence),
         "held_for": "" if (held := lock.age) is None else age(held),
         "since": lock.since,
-        "is": lock.kind.value,
+        "is": word(lock.kind),
         "is_mood": MOODS[lock.kind],
         **_left(lock),
         "majority": lock.on >= majority,
@@ -202,7 +240,7 @@ def task(task: Task) -> dict[str, Any]:
         "locks": ", ".join(names),
         "names": names,
         "id": printable(task.task_id),
-        "is": task.state.value,
+        "is": word(task.state),
         "is_mood": MOODS[task.state],
         **_left(task),
         "majority": task.state not in {TaskState.PARTIAL, TaskState.UNCLEAR},
@@ -215,10 +253,13 @@ def _left(what: HeldLock | Task) -> dict[str, str]:
     if not what.on:
         left = ""
     elif not low:
-        left = "never expires"
+        left = word("never expires")
+    elif not high:
+        left = gettext("%(low)s to never") % {"low": low}
     else:
-        left = f"{low} to {high or 'never'}" if low != high else low
-    return {"on": f"{what.on} of {what.of}", "seconds_left": left, "low": low, "high": high}
+        left = gettext("%(low)s to %(high)s") % {"low": low, "high": high} if low != high else low
+    on = gettext("%(on)s of %(of)s") % {"on": what.on, "of": what.of}
+    return {"on": on, "seconds_left": left, "low": low, "high": high}
 
 
 # -- redlock_status -------------------------------------------------------------------------------
@@ -232,23 +273,33 @@ def status(found: Report, wanted: Wanted) -> Blocks:
     if nodes:
         yield _table(STATUS_COLUMNS, map(node, nodes))
     for advice in found.advice:
-        yield (Span(printable(describe(advice)), "quiet"),)
+        yield (Span(said(advice), "quiet"),)
     yield ()
     if found.locks:
         rows = [lock(each, found.nodes, found.majority) for each in found.locks]
         yield _table(LOCK_COLUMNS, rows)
     if found.complete:
         for sentence in wanted.unmet(found):
-            yield (Span(printable(sentence)),)
+            yield (Span(said(sentence)),)
     elif not found.locks:
-        yield (Span("Too few nodes answered to know what is held."),)
+        yield (Span(gettext("Too few nodes answered to know what is held.")),)
     if found.beyond:
-        yield (Span(f"{found.beyond} more match; --limit shows more.", "odd"),)
+        more = ngettext(
+            "%(count)s more match; --limit shows more.",
+            "%(count)s more match; --limit shows more.",
+            found.beyond,
+        )
+        yield (Span(more % {"count": found.beyond}, "odd"),)
     elif found.truncated and not wanted.patterns:
-        shown = f"More locks are held than these {len(found.locks)}; --limit shows more."
-        yield (Span(shown, "odd"),)
+        more = ngettext(
+            "More locks are held than these %(count)s; --limit shows more.",
+            "More locks are held than these %(count)s; --limit shows more.",
+            len(found.locks),
+        )
+        yield (Span(more % {"count": len(found.locks)}, "odd"),)
     if found.unsearched:
-        yield (Span("More names are held than were looked at: others may match, too.", "odd"),)
+        more = gettext("More names are held than were looked at: others may match, too.")
+        yield (Span(more, "odd"),)
     yield from _tasks(found, wanted)
 
 
@@ -259,17 +310,22 @@ def _tasks(found: Report, wanted: Wanted) -> Blocks:
         yield ()
         yield _table(TASK_COLUMNS, map(task, tasks.tasks))
     elif wanted.finished and found.complete:
-        yield (Span("No such task is queued or running, or has finished."),)
+        yield (Span(gettext("No such task is queued or running, or has finished.")),)
     if tasks.beyond:
-        yield (Span(f"{tasks.beyond} more tasks; --limit shows more.", "odd"),)
+        more = ngettext(
+            "%(count)s more tasks; --limit shows more.",
+            "%(count)s more tasks; --limit shows more.",
+            tasks.beyond,
+        )
+        yield (Span(more % {"count": tasks.beyond}, "odd"),)
     if tasks.truncated:
-        more = "More names are kept than were looked at: there may be more tasks."
+        more = gettext("More names are kept than were looked at: there may be more tasks.")
         yield (Span(more, "odd"),)
 
 
 def _headline(found: Report | Examination) -> Paragraph:
-    summary = printable(describe(found.summary))
-    return Span(f"{printable(found.alias)}: ", "strong"), Span(summary, MOODS[found.health])
+    head = Span(f"{printable(found.alias)}: ", "strong")
+    return head, Span(said(found.summary), MOODS[found.health])
 
 
 def document(found: Sequence[Report | Examination]) -> dict[str, Any]:
@@ -458,9 +514,9 @@ def check(found: Examination) -> Blocks:
         yield ()
     rows = _finding_rows(found)
     if rows:
-        yield Table(("node", "what to do", "is"), rows)
+        yield Table((word("node"), word("what to do"), word("is")), rows)
     else:
-        yield (Span("There is nothing to do."),)
+        yield (Span(gettext("There is nothing to do.")),)
 
 
 def _finding_rows(found: Examination) -> list[list[Span]]:
@@ -468,24 +524,25 @@ def _finding_rows(found: Examination) -> list[list[Span]]:
     nodes: dict[tuple[Level, str], list[str]] = {}
     for each in found.nodes:
         for finding in each.findings:
-            nodes.setdefault((finding.level, _sentence(finding)), []).append(each.label)
+            nodes.setdefault((finding.level, _sentence(finding, word)), []).append(each.label)
     for finding in found.findings:
-        nodes[finding.level, _sentence(finding)] = ["all nodes"]
+        nodes[finding.level, _sentence(finding, word)] = [word("all nodes")]
     rows = []
     for level, sentence in sorted(nodes, key=lambda key: WORST_FIRST.index(key[0])):
         labels = nodes[level, sentence]
-        everywhere = ["all nodes"] if len(labels) == found.size > 1 else labels
+        everywhere = [word("all nodes")] if len(labels) == found.size > 1 else labels
         rows += [
-            [Span(printable(label)), Span(sentence), Span(level, MOODS[level])]
+            [Span(printable(label)), Span(sentence), Span(word(level), MOODS[level])]
             for label in everywhere
         ]
     return rows
 
 
-def _sentence(finding: Finding) -> str:
+def _sentence(finding: Finding, translate: Translate) -> str:
     """Say what it is, and what to do."""
-    what, do = describe(finding.reason), action(finding.reason)
-    return printable(f"{what}; {do}" if do else what)
+    what, do = finding.reason, action(finding.reason)
+    both = Sentence("{cause}; {action}", cause=what, action=do) if do else what
+    return printable(describe(both, translate=translate))
 
 
 def _check_values(found: Examination) -> dict[str, Any]:
@@ -504,5 +561,5 @@ def _finding_values(finding: Finding) -> dict[str, str]:
     return {
         "level": finding.level.value,
         "code": code_of(finding.reason),
-        "text": _sentence(finding),
+        "text": _sentence(finding, str),
     }

@@ -35,7 +35,15 @@ from django_redlock.core.names import check_names
 from django_redlock.core.policy import check_seconds
 from django_redlock.core.protocol import Answer, Request, Steps, Vote
 from django_redlock.core.quorum import all_heard, majority_of
-from django_redlock.core.reasons import Reason, ReasonCode, action, because, is_silent, printable
+from django_redlock.core.reasons import (
+    Reason,
+    ReasonCode,
+    Sentence,
+    action,
+    because,
+    is_silent,
+    printable,
+)
 from django_redlock.nodes.node import NodeStatus
 
 from . import index
@@ -667,25 +675,27 @@ class Wanted:
             tasks = replace(tasks, tasks=tuple(odd))
         return replace(found, locks=tuple(locks), tasks=tasks)
 
-    def unmet(self, found: Report) -> Iterator[str]:
+    def unmet(self, found: Report) -> Iterator[Sentence]:
         """Say what was asked for and is not held, as far as that is known.
 
         A name that is free has a row.
         """
         if self.problems:
             if not (found.locks or found.tasks.tasks or found.unwell):
-                yield "Nothing needs attention."
+                yield Sentence("Nothing needs attention.")
             return
         if self.older_than is not None:
             if not found.locks:
-                yield f"No lock is held for {self.older_than:g} s or longer."
+                yield Sentence(
+                    "No lock is held for {seconds:g} s or longer.", seconds=self.older_than
+                )
             return
         if not (self.texts or found.locks):
-            yield "No lock is held."
+            yield Sentence("No lock is held.")
         names = [lock.name for lock in found.locks]
         for each in self.patterns if not found.truncated else ():
             if each.name not in names and not any(map(each.matches, names)):
-                yield f"No held lock matches '{each.name}'."
+                yield Sentence("No held lock matches '{name}'.", name=each.name)
 
     def _matches(self, name: str) -> bool:
         return any(each.matches(name) for each in self.patterns)

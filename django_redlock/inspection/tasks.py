@@ -23,6 +23,7 @@ from django_redlock.core import completion
 from django_redlock.core.commands import Tasks, as_text, seconds_left
 from django_redlock.core.protocol import Answer, Request, Steps
 from django_redlock.core.quorum import all_heard
+from django_redlock.core.reasons import Sentence
 
 from . import index
 from .index import BATCH, LIMIT, as_name, check_limit
@@ -136,8 +137,11 @@ def find_tasks(backend: Backend, task_id: str) -> tuple[Task, ...]:
         backend, policy.everyone, finished=True, matching=lambda each: each.task_id == task_id
     )
     if not found.tasks:
-        msg = f"no task with the id {task_id!r} is queued, runs or has a completion record"
-        raise LookupError(msg)
+        why = Sentence(
+            "no task with the id {task_id!r} is queued, runs or has a completion record",
+            task_id=task_id,
+        )
+        raise LookupError(why)
     return found.tasks
 
 

@@ -24,6 +24,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final
 
+from django.utils.translation import gettext
+
 from django_redlock.leases.lease import Lease
 
 from . import LOST, guardian
@@ -140,7 +142,8 @@ def _status(
         sys.stderr.write(f"{command[0]}: {told[2]}\n")
         return NOT_FOUND if told[1] == errno.ENOENT else NOT_RUN
     if told[0] == guardian.LATE or lost:
-        sys.stderr.write(f"{lease.name!r}: the lease was lost, and the command was ended\n")
+        why = gettext("%(name)r: the lease was lost, and the command was ended")
+        sys.stderr.write(f"{why % {'name': lease.name}}\n")
         return LOST
     status = int(told[0])
     return status if status >= 0 else 128 - status

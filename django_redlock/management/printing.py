@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import unicodedata
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
+from django.utils.translation import gettext, ngettext
 
 from django_redlock import conf
 from django_redlock.backend import Backend
@@ -62,7 +64,7 @@ class NodesCommand(BaseCommand):
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from None
         if not found:
-            raise CommandError("REDLOCK names no alias: there is nothing to show")
+            raise CommandError(gettext("REDLOCK names no alias: there is nothing to show"))
         return found
 
     def show(
@@ -120,7 +122,12 @@ def screen(to: OutputWrapper) -> Iterator[Callable[[str], None]]:
         lines, most = text.splitlines(), shutil.get_terminal_size().lines - 1
         if len(lines) > most:
             left = len(lines) - most + 1
-            lines[most - 1 :] = [f"{left} more lines: enlarge the window, or ask for less"]
+            more = ngettext(
+                "%(count)s more lines: enlarge the window, or ask for less",
+                "%(count)s more lines: enlarge the window, or ask for less",
+                left,
+            )
+            lines[most - 1 :] = [more % {"count": left}]
         write(to, HOME + "".join(f"{line}{END_OF_LINE}\n" for line in lines) + END_OF_SCREEN)
 
     def end(number: int, _: FrameType | None) -> None:
@@ -147,6 +154,15 @@ def write(to: OutputWrapper, text: str) -> None:
             os.dup2(nowhere.fileno(), to.fileno())
 
 
+def encodable(text: str, to: OutputWrapper) -> str:
+    """Return the text; what ``to`` cannot show is escaped."""
+    return text.encode(_encoding(to), "backslashreplace").decode(_encoding(to))
+
+
+def _encoding(to: OutputWrapper) -> str:
+    return getattr(to, "encoding", None) or "utf-8"
+
+
 def printed(
     blocks: Iterable[Paragraph | Table],
     to: OutputWrapper,
@@ -155,21 +171,29 @@ def printed(
     force_color: bool = False,
 ) -> str:
     """Return paragraphs and tables as the text to print; what ``to`` cannot show is escaped."""
-    encoding = getattr(to, "encoding", None) or "utf-8"
 
-    def encodable(span: Span) -> Span:
-        return span._replace(text=span.text.encode(encoding, "backslashreplace").decode(encoding))
+    def encoded(span: Span) -> Span:
+        return span._replace(text=encodable(span.text, to))
 
     shown = [
-        block._replace(rows=[list(map(encodable, row)) for row in block.rows])
+        block._replace(
+            heads=tuple(encodable(head, to) for head in block.heads),
+            rows=[list(map(encoded, row)) for row in block.rows],
+        )
         if isinstance(block, Table)
-        else tuple(map(encodable, block))
+        else tuple(map(encoded, block))
         for block in blocks
     ]
     try:
-        return _with_rich(shown, to, encoding, no_color=no_color, force_color=force_color)
+        return _with_rich(shown, to, _encoding(to), no_color=no_color, force_color=force_color)
     except ImportError:  # rich is an extra
         return _plain(shown)
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal it takes: Chinese and Japanese take two each."""
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(map(bool, map(unicodedata.combining, text)))
 
 
 def _plain(blocks: Iterable[Paragraph | Table]) -> str:
@@ -180,10 +204,11 @@ def _plain(blocks: Iterable[Paragraph | Table]) -> str:
             lines.append("".join(span.text for span in block))
             continue
         rows = [list(block.heads), *([span.text for span in row] for row in block.rows)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
         rows.insert(1, ["-" * width for width in widths])
         for row in rows:
-            padded = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+            pairs = zip(row, widths, strict=True)
+            padded = (text + " " * (width - _width(text)) for text, width in pairs)
             lines.append("  ".join(padded).rstrip())
     return "".join(f"{line}\n" for line in lines)
 

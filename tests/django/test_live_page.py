@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from django.core.exceptions import PermissionDenied
+from django.test import override_settings
 
 from django_redlock import admin as page_of_locks
 from django_redlock.admin import LockKeyAdmin
@@ -195,4 +196,31 @@ def test_a_server_that_does_not_answer_is_told_and_asked_again(visit, monkeypatc
         refusing.setattr("django_redlock.admin.look", refuse)
         says(visitor, "You may not see the locks any more.")
     says(visitor, "every")
+    forgive(visitor)
+
+
+def test_the_script_speaks_the_language_of_the_page(visit, monkeypatch):  # noqa: F811
+    """All that it says stands in the page; figures are as it can read them."""
+    visitor = visit()
+    with override_settings(LANGUAGE_CODE="de"):
+        visitor.page.reload()
+        says(visitor, f"alle {EVERY} s")
+        Asked(visitor).again(2)
+        visitor.page.get_by_role("button", name="Anhalten").press("Enter")
+        says(visitor, "angehalten")
+        visitor.page.get_by_role("button", name="Weiter").press("Enter")
+        says(visitor, "alle")
+        visitor.context.set_offline(True)
+        says(visitor, "Der Server antwortet nicht.")
+        visitor.context.set_offline(False)
+        says(visitor, "alle")
+
+        def fail(*_: object) -> None:
+            raise RuntimeError
+
+        with monkeypatch.context() as broken:
+            broken.setattr("django_redlock.admin.look", fail)
+            says(visitor, "Der Server hat mit 500 geantwortet.")
+        visitor.context.clear_cookies()
+        says(visitor, "Ihre Sitzung ist beendet.")
     forgive(visitor)

@@ -140,6 +140,24 @@ def test_everybody_can_read_the_page_of_locks(
         assert ours(auditor.audit(address, cookies=cookies, **act)) == []
 
 
+@pytest.mark.parametrize("language", ["de", "ja", "zh-hans"])
+def test_everybody_can_read_the_pages_in_other_languages(auditor, live_server, language):
+    """German has longer words, and Japanese and Chinese break lines elsewhere."""
+    cookies = cookies_of(User.objects.create_superuser("operator"))
+
+    def submit(page: Page) -> None:
+        page.check("#id_now")
+        page.click(".redlock-form input[type=submit]")
+        page.wait_for_selector(".errorlist")
+
+    with in_memory("default", "payments"), override_settings(LANGUAGE_CODE=language):
+        for state in (ill, unknown):
+            assert ours(auditor.audit(f"{live_server.url}{PAGE}{state()}", cookies=cookies)) == []
+            group("default").down = set()
+        address = f"{live_server.url}{PAGE}release/?{urlencode({'name': 'invoice:42'})}"
+        assert ours(auditor.audit(address, cookies=cookies, act=submit)) == []
+
+
 def test_everybody_can_read_how_a_lock_is_taken_away(auditor, live_server):
     """The form, also with errors, and a lock of a client that chose its name."""
     cookies = cookies_of(User.objects.create_superuser("operator"))

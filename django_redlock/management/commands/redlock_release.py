@@ -13,6 +13,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
+from django.utils.translation import gettext
 
 from django_redlock import conf
 from django_redlock.backend import Backend
@@ -22,6 +23,7 @@ from django_redlock.inspection.revoke import refuse, taking, told, why_of
 from django_redlock.inspection.survey import HeldLock, survey, voting_or_raise
 from django_redlock.inspection.tasks import TaskState, clear_task, find_tasks
 from django_redlock.management import UNKNOWN
+from django_redlock.management.printing import encodable
 
 
 class Command(BaseCommand):
@@ -71,9 +73,11 @@ class Command(BaseCommand):
         """
         by_task, alike = options["task"], ("fence", "reason", "now")
         if bool(options["names"]) == bool(by_task):
-            raise CommandError("give the names of locks, or --task with the id of a task")
+            why = gettext("give the names of locks, or --task with the id of a task")
+            raise CommandError(why)
         if by_task and any(options[each] for each in alike):
-            raise CommandError("--fence, --reason and --now are for locks and go without --task")
+            why = gettext("--fence, --reason and --now are for locks and go without --task")
+            raise CommandError(why)
         try:
             backend = conf.backend(options["alias"])
             if by_task:
@@ -81,9 +85,9 @@ class Command(BaseCommand):
             else:
                 self._release(backend, options)
         except (ImproperlyConfigured, LookupError, ValueError) as error:
-            raise CommandError(str(error)) from None
+            raise CommandError(rows.said(error)) from None
         except NodesUnavailable as error:
-            raise CommandError(str(error), returncode=UNKNOWN) from None
+            raise CommandError(rows.said(error), returncode=UNKNOWN) from None
 
     def _release(self, backend: Backend, options: dict[str, Any]) -> None:
         """Show the holders, ask, and take the locks away.
@@ -98,40 +102,40 @@ class Command(BaseCommand):
         for lock in report.locks:
             refuse(lock, options["fence"], now=options["now"])
         for lock in report.locks:
-            self.stdout.write(shown(rows.lock(lock, report.nodes, report.majority)))
+            self._say(shown(rows.lock(lock, report.nodes, report.majority)))
         if options["dry_run"]:
             return
         if not options["yes"]:
             self._ask(now=options["now"])
         results = [self._take(backend, lock, why, now=options["now"]) for lock in report.locks]
         if not all(results):
-            msg = "not yet done on a majority of the nodes: run this command again"
-            raise CommandError(msg, returncode=UNKNOWN)
+            why = gettext("not yet done on a majority of the nodes: run this command again")
+            raise CommandError(why, returncode=UNKNOWN)
 
     def _clear(self, backend: Backend, task_id: str, *, dry: bool, sure: bool) -> None:
         """Show the tasks with this id, ask, and clear them.
 
         Raises:
-            LookupError: there is none, or it runs.
-            CommandError: as of ``handle``.
+            LookupError: there is none.
+            CommandError: it runs, or as of ``handle``.
         """
         tasks = find_tasks(backend, task_id)
         for each in tasks:
             row = rows.task(each)
-            self.stdout.write(f"{row['task']} {row['id']}: {row['is']}, on {row['on']} nodes")
+            self._say(f"{row['task']} {row['id']}: {row['is']}, {gettext('on %(on)s nodes') % row}")
             if each.state is TaskState.RUNNING:
-                locks = " ".join(row["names"]) or "its run"
-                msg = f"{row['id']} runs and holds {locks}: take that lock away instead"
-                raise LookupError(msg)
+                why = gettext("it runs and holds %(names)s: take that lock away instead")
+                raise CommandError(why % {"names": " ".join(row["names"])})
         if dry:
             return
         if not sure:
             self._ask(now=False)
         replied, size = clear_task(backend, task_id), backend.policy.size
         if replied < backend.policy.majority:
-            msg = f"only {replied} of {size} nodes have replied: run this command again"
-            raise CommandError(msg, returncode=UNKNOWN)
-        self.stdout.write(f"{task_id}: cleared, {replied} of {size} nodes have replied")
+            why = gettext("not yet done on a majority of the nodes: run this command again")
+            raise CommandError(why, returncode=UNKNOWN)
+        done = gettext("cleared, %(replied)s of %(size)s nodes have replied")
+        self._say(done % {"replied": replied, "size": size})
 
     def _ask(self, *, now: bool) -> None:
         """Ask whether to go on; with ``now`` for a word that nobody types by habit.
@@ -140,30 +144,36 @@ class Command(BaseCommand):
             CommandError: nobody is there to ask, or the answer is no.
         """
         if not sys.stdin.isatty():
-            raise CommandError("there is no terminal to ask: add --yes")
+            raise CommandError(gettext("there is no terminal to ask: add --yes"))
         if now:
-            self.stdout.write(
-                "With --now the name is free at once, and the old holder may work on until its "
-                "deadline. Only rows that `fenced` guards are safe."
+            self._say(
+                gettext(
+                    "With --now the name is free at once, and the old holder may work on until its "
+                    "deadline. Only rows that `fenced` guards are safe."
+                )
             )
-        word = "now" if now else "yes"
-        if input(f"Take it away? Type '{word}': ").strip().lower() != word:
-            raise CommandError("nothing was done")
+        word = "now" if now else "yes"  # in every language, as Django's commands ask
+        question = gettext("Take it away? Type '%(word)s':") % {"word": word}
+        if input(f"{encodable(question, self.stdout)} ").strip().lower() != word:
+            raise CommandError(gettext("nothing was done"))
 
     def _take(self, backend: Backend, lock: HeldLock, why: str, *, now: bool) -> bool:
         """Take one lock away, and say what became of it."""
         found = backend.run(taking(backend, lock, why, now=now))
-        self.stdout.write(told(found))
+        self._say(rows.said(told(found)))
         return found.done
+
+    def _say(self, text: str) -> None:
+        """Print a line."""
+        self.stdout.write(encodable(text, self.stdout))
 
 
 def shown(row: dict[str, Any]) -> str:
     """Say in one line what ``redlock_status`` has in a row."""
-    parts = [f"{row['lock']}: {row['is']}", f"by {row['holder']}", f"on {row['on']} nodes"]
+    parts = [f"{row['lock']}: {row['is']}", gettext("by %(holder)s"), gettext("on %(on)s nodes")]
     if row["fence"]:
-        parts.append(f"fence {row['fence']}")
+        parts.append(gettext("fence %(fence)s"))
     if row["held_for"]:
-        parts.append(f"for {row['held_for']}")
-    left = row["seconds_left"]
-    parts.append(f"{left} s left" if row["low"] else left)
-    return ", ".join(parts)
+        parts.append(gettext("for %(held_for)s"))
+    parts.append(gettext("%(seconds_left)s s left") if row["low"] else row["seconds_left"])
+    return ", ".join([parts[0], *(part % row for part in parts[1:])])

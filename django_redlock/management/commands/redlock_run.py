@@ -10,9 +10,11 @@ from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
+from django.utils.translation import gettext
 
 from django_redlock import redlock
 from django_redlock.core.errors import LockTaken, NodesUnavailable
+from django_redlock.inspection.rows import said
 from django_redlock.leases.lease import RENEWALS
 from django_redlock.management import TAKEN, UNKNOWN
 
@@ -62,12 +64,16 @@ class Command(BaseCommand):
             SystemExit: with the status of the command, unless that is 0.
         """
         if not hasattr(os, "killpg"):
-            raise CommandError("redlock_run needs process groups, which this system does not have")
+            raise CommandError(
+                gettext("redlock_run needs process groups, which this system does not have")
+            )
         from django_redlock.management import child
 
         command = options.get("command") or self._command
         if not command:
-            raise CommandError("write the command to run behind --: redlock_run NAME -- COMMAND")
+            raise CommandError(
+                gettext("write the command to run behind --: redlock_run NAME -- COMMAND")
+            )
         with child.Signals().caught() as signals:
             try:
                 wait = 0.0 if options["wait"] is None else options["wait"]
@@ -83,11 +89,11 @@ class Command(BaseCommand):
                     grace = _grace(options["grace"], lease.grant.ttl)
                     status = child.run(lease, command, grace=grace, signals=signals)
             except LockTaken as error:
-                raise CommandError(str(error), returncode=TAKEN) from None
+                raise CommandError(said(error), returncode=TAKEN) from None
             except NodesUnavailable as error:
-                raise CommandError(str(error), returncode=UNKNOWN) from None
+                raise CommandError(said(error), returncode=UNKNOWN) from None
             except (ImproperlyConfigured, TypeError, ValueError) as error:
-                raise CommandError(str(error)) from None
+                raise CommandError(said(error)) from None
         if status:
             raise SystemExit(status)
 
@@ -96,9 +102,9 @@ def _grace(seconds: float | None, ttl: float) -> float:
     if seconds is None:
         return ttl / RENEWALS
     if not 0 <= seconds < ttl * LEFT:
-        msg = (
-            f"--grace must be at least 0 and less than two thirds of the ttl of {ttl:g} s, for a "
+        why = gettext(
+            "--grace must be at least 0 and less than two thirds of the ttl of %(ttl)s s, for a "
             "lease is renewed when a third of it is over"
         )
-        raise ValueError(msg)
+        raise ValueError(why % {"ttl": f"{ttl:g}"})
     return seconds

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.core.management.base import CommandError
+from django.utils.translation import gettext
 
 from django_redlock.core.policy import check_seconds
 from django_redlock.inspection import LIMIT, rows
@@ -90,7 +91,8 @@ class Command(NodesCommand):
         if options["prometheus"]:
             for key, text in ALONE.items():
                 if options[key] not in ([], None) and options[key] is not False:  # 0 is given
-                    raise CommandError(f"--prometheus counts everything: leave {text} out")
+                    why = gettext("--prometheus counts everything: leave %(option)s out")
+                    raise CommandError(why % {"option": text})
         backends = self.backends(options["aliases"])
         try:
             wanted = Wanted(
@@ -108,7 +110,7 @@ class Command(NodesCommand):
                 return
             found = look()
         except ValueError as error:
-            raise CommandError(str(error)) from None
+            raise CommandError(rows.said(error)) from None
         if options["prometheus"]:
             self.finish(found, rows.exposition(found))
         else:
@@ -120,14 +122,19 @@ class Command(NodesCommand):
         every = options["watch"]
         check_seconds("--watch", every)
         if options["json"]:
-            raise CommandError("--watch shows tables: leave --json out")
+            raise CommandError(gettext("--watch shows tables: leave --json out"))
         if not self.stdout.isatty():
-            msg = "--watch needs a terminal; a program calls redlock_status --json now and then"
-            raise CommandError(msg)
+            raise CommandError(
+                gettext(
+                    "--watch needs a terminal; a program calls redlock_status --json now and then"
+                )
+            )
         with screen(self.stdout) as show:
             while True:
                 found = look()
-                head = f"{datetime.now():%H:%M:%S}, every {every:g} s; Ctrl-C ends."  # noqa: DTZ005 - for people
+                now = f"{datetime.now():%H:%M:%S}"  # noqa: DTZ005 - for people
+                head = gettext("%(time)s, every %(seconds)s s; Ctrl-C ends.")
+                head %= {"time": now, "seconds": f"{every:g}"}
                 blocks = [(Span(head, "quiet"),), ()]
                 text = self.text(found, lambda each: rows.status(each, wanted), options, blocks)
                 show(text)

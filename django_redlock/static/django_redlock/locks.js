@@ -1,7 +1,8 @@
 // Keeps the locks' page up to date. Seconds count down from what the server has written, and every
 // few seconds the same page is asked for again: what has changed is taken over, and everything else
 // stays the very element that it is, with its focus, selection and scroll position. Without this
-// script the page does not change, and "Look again" loads it anew.
+// script the page does not change, and "Look again" loads it anew. What the script says is in
+// attributes of the page, which is in the reader's language.
 "use strict";
 
 (() => {
@@ -12,7 +13,8 @@
   const OWN = new Set(["open", "tabindex"]); // attributes that the server does not write
 
   const content = document.getElementById("content-main");
-  const every = Number(document.querySelector("[data-redlock-every]")?.dataset.redlockEvery) * 1000;
+  const words = document.querySelector("[data-redlock-told]")?.dataset ?? {};
+  const every = Number(words.redlockEvery) * 1000;
   const [visit] = performance.getEntriesByType("navigation");
   let asked = visit ? visit.responseStart : 0; // the nodes were asked just before the answer came
   let paused = sessionStorage.getItem(KEY) !== null;
@@ -44,10 +46,10 @@
     const button = content.querySelector("[data-redlock-pause]");
     if (button) {
       button.hidden = false;
-      write(button, paused ? "Go on" : "Pause");
+      write(button, paused ? button.dataset.goOn : button.dataset.pause);
     }
     const told = content.querySelector("[data-redlock-told]");
-    write(told, paused ? "paused" : trouble || `every ${every / 1000} s`);
+    write(told, paused ? words.paused : trouble || words.every);
     told?.classList.toggle("redlock-odd", trouble !== "" && !paused);
     tick();
     content.querySelectorAll(".redlock-long, .redlock-scroll").forEach((each) => observer.observe(each));
@@ -77,7 +79,7 @@
       return `${node.nodeName} ${before ? signature(before) : ""}`;
     }
     if (node.localName === "tr") {
-      return Array.from(node.querySelectorAll("th, [data-label=Id]"), (each) => each.textContent).join("\n");
+      return Array.from(node.querySelectorAll("th, [data-redlock-id]"), (each) => each.textContent).join("\n");
     }
     return [node.localName, node.id, isClock(node) ? "" : node.classList[0]].join(" ");
   }
@@ -153,17 +155,17 @@
       arrived = performance.now();
       text = await response.text();
     } catch {
-      return "The server does not answer. It is asked again.";
+      return words.silent;
     }
     if (response.type === "opaqueredirect") {
-      return "Your session has ended. “Look again” leads to the login.";
+      return words.ended;
     }
     if (response.status === 403) {
-      return "You may not see the locks any more.";
+      return words.forbidden;
     }
     const found = new DOMParser().parseFromString(text, "text/html").querySelector("#content-main.redlock");
     if (!found) {
-      return `The server has answered ${response.status}. It is asked again.`;
+      return words.other.replace("{status}", response.status);
     }
     if (!paused) {
       asked = arrived;
