@@ -285,7 +285,7 @@ TRIES: Final[dict[str, tuple[str, ...]]] = {
     "zremrangebyrank": ("ZREMRANGEBYRANK", KEY, "0", "0"),
     "rpush": ("RPUSH", QUEUE, "1"),  # the one that writes: see UNDO
     "lpop": ("LPOP", QUEUE),
-    "blpop": ("BLPOP", QUEUE, "0.001"),
+    "blpop": ("BLPOP", QUEUE, "0.01"),  # Redis 6.2 rounds 0.001 down to 0, which is for ever
     "info": ("INFO", "server"),
     "select": ("SELECT", "{db}"),
     "client|id": ("CLIENT", "ID"),

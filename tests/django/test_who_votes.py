@@ -127,8 +127,9 @@ class Faults:
         return self.new[0].url
 
     def promoted(self) -> Any:
+        master = self.stack.enter_context(EmbeddedNodes(1))[0]  # of the same kind as its replica
         with closing(self.new[0].client()) as client:
-            client.replicaof("127.0.0.1", self.new[1].port)
+            client.replicaof("127.0.0.1", master.port)
             eventually(lambda: client.info("replication")["master_link_status"] == "up")
             client.replicaof("NO", "ONE")
         return self.new[0].url
@@ -150,7 +151,7 @@ class Faults:
 
     def confined_user(self) -> Any:
         admin = self.stack.enter_context(closing(self.aged[2].client()))
-        admin.execute_command("ACL SETUSER", "few", "on", ">p", "~*", "+@all", "-script|load")
+        admin.execute_command("ACL SETUSER", "few", "on", ">p", "~*", "+@all", "-script")
         self.stack.callback(admin.execute_command, "ACL DELUSER", "few")
         return {"URL": self.aged[2].url, "USERNAME": "few", "PASSWORD": "p"}
 
