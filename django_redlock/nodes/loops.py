@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 
 Timer: TypeAlias = list[Any]  # when; which of those; the batch, or None when it is over
 
+CLOSE_EVERY: Final = (
+    0.05  # seconds after which a connection that was to be closed is looked at again
+)
 FEW: Final = 1024  # timers that are not worth tidying
 LATE: Final = 1.0  # seconds after which what the loop was to be told of was interrupted …
 STALE: Final = 0.05  # … and a flush, which a tick of the loop is to bring
@@ -158,7 +161,7 @@ class LoopConnections:
         idle = self.batch is None  # else requests of this tick are about to be written
         busy = [each for each in connections if not (idle and each.close_idle())]
         if busy:
-            asyncio.get_running_loop().call_later(self.timeout, self._close, busy)
+            asyncio.get_running_loop().call_later(CLOSE_EVERY, self._close, busy)
 
     def are_well(self, now: float) -> bool:
         """Tell whether there is nothing to be done about any connection before it is used."""

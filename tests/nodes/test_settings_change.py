@@ -213,7 +213,11 @@ def test_a_loop_that_has_ended_is_left_alone(nodes):
         asyncio.run(turn())
         loop.run_until_complete(turn())
     assert more() <= 1
-    loop.run_until_complete(asyncio.sleep(0))  # a loop that stood still closes them when it runs
-    eventually(lambda: more() == 0)
+
+    def closed() -> bool:
+        loop.run_until_complete(asyncio.sleep(0))  # one that stood still closes them when it runs
+        return more() == 0
+
+    eventually(closed)
     loop.close()
     conf.forget()

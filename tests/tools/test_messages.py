@@ -168,13 +168,13 @@ def test_an_update_leaves_what_is_new_to_a_translator(package):
 
 def test_a_language_is_begun(package):
     """Its catalogue has every string and no translation, and tells no date."""
-    path = package / "locale/pt_BR/LC_MESSAGES/django.po"
+    path = package / "locale/nl/LC_MESSAGES/django.po"
     strings = as_they_are()
     update(path, strings)
     begun = read(path)
     assert len(begun) == len(strings) == len(list(faults(path, strings)))
     assert "Date" not in written(begun)
-    assert "Plural-Forms: nplurals=2; plural=(n > 1)" in written(begun)
+    assert "Plural-Forms: nplurals=2; plural=(n != 1)" in written(begun)
 
 
 def test_the_check_fails_and_says_where(package, capsys):
