@@ -120,7 +120,7 @@ async def renewed_in_a_loop(count):
 
 def settled(before):
     # The watchdog may have leases in its hands for a while.
-    left, until = tracked() - before, time.monotonic() + 30
+    left, until = tracked() - before, time.monotonic() + 10
     while left > CHUNKS and time.monotonic() < until:
         time.sleep(0.05)
         left = tracked() - before
