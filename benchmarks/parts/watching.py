@@ -19,6 +19,7 @@ from benchmarks.stage import HUNG, NODES, Stage
 from benchmarks.turns import Spread, spread
 from django_redlock.testing import EmbeddedNodes
 
+Seconds = list[float | None]  # None: it did not find the locks
 STEP: Final = 20_000  # foreign keys written by one script: a node serves nobody meanwhile
 AT_ONCE: Final = 500  # locks taken at one time
 FILL: Final = """
@@ -64,9 +65,9 @@ def watching(stage: Stage) -> Result:
     return result
 
 
-def _more(hung: list[float], well: list[float]) -> Spread | None:
-    usual = statistics.median(well)
-    return spread(each - usual for each in hung)
+def _more(hung: Seconds, well: Seconds) -> Spread | None:
+    usual = spread(well)
+    return usual and spread(each and each - usual.median for each in hung)
 
 
 def _fill(nodes: EmbeddedNodes, keys: int) -> None:
@@ -92,10 +93,10 @@ def _hold(alias: dict[str, Any], locks: int) -> None:
         asyncio.run(take())
 
 
-def _looks(alias: dict[str, Any], rounds: int) -> dict[str, list[float]]:
+def _looks(alias: dict[str, Any], rounds: int) -> dict[str, Seconds]:
     command = [sys.executable, "-m", "benchmarks.programs.watching", json.dumps(alias), str(rounds)]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    found: dict[str, list[float]] = json.loads(said.stdout)
+    found: dict[str, Seconds] = json.loads(said.stdout)
     return found
 
 
