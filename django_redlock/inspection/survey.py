@@ -438,9 +438,21 @@ class _Lookup:
 
     def _at_the_index(self) -> Steps[None]:
         """Enter the held names that the indexes list, the first due first."""
-        self.votes = yield from index.ask_all(self._backend, self._request(()))
-        self.more = any(vote.result and vote.result.looked_at > self._limit for vote in self.votes)
+        most = min(self._limit, index.PAGE)
+        self.votes = yield from index.ask_all(self._backend, self._request((), most=most))
+        self.more = any(vote.result and vote.result.looked_at > most for vote in self.votes)
         self._enter(range(len(self.votes)))
+        if self.more and most < self._limit:
+            # One script for all would last longer than a node timeout, and keep others waiting.
+            to = index.heard(self.votes)
+            found, reading = yield from index.search(self._backend, bool, to)
+            for i, vote in reading.silent.items():
+                self.votes[i] = vote
+            new = [name for name in found if name.encode() not in self.table]
+            room = max(0, self._limit - len(self.table))
+            self.more = len(new) > room or not reading.complete
+            self._add(new[:room])
+            yield from self._look_up(new[:room])
         self.table = dict(sorted(self.table.items())[: self._limit])
         # Names that not every replying node lists. Those that others wrote are not looked up.
         replied = len(index.heard(self.votes))

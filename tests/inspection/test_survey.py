@@ -214,6 +214,29 @@ def test_truncated(nodes):
     assert [(lock.name, lock.on) for lock in found.locks] == [("a", 5)]
 
 
+@pytest.mark.parametrize(("limit", "truncated"), [(10, True), (24, True), (25, False), (30, False)])
+def test_more_than_a_page_is_listed_in_pages(nodes, monkeypatch, limit, truncated):
+    """No script reads them all at once: it would last longer than a node timeout."""
+    sizes: list[int] = []
+    ask = nodes.group.ask
+
+    def noted(asked):
+        if asked.command is Command.SURVEY:
+            sizes.append(asked.limit)
+        return ask(asked)
+
+    monkeypatch.setattr(nodes.group, "ask", noted)
+    monkeypatch.setattr("django_redlock.inspection.index.PAGE", 10)
+    for i in range(25):
+        nodes.put(f"n{i:02}", f"{A}:5:a", *range(5), left=10 + i)
+    found = nodes.survey(limit=limit)
+    names = [lock.name for lock in found.locks]
+    assert names == sorted(names)
+    assert (len(names), found.truncated) == (min(limit, 25), truncated)
+    assert {lock.on for lock in found.locks} == {5}
+    assert sizes[0] == 11
+
+
 class SlowAtFirst(MemoryNodes):
     """Nodes of which some answer late, as told for each question, and some are not connected."""
 
