@@ -444,15 +444,8 @@ class _Lookup:
         self._enter(range(len(self.votes)))
         if self.more and most < self._limit:
             # One script for all would last longer than a node timeout, and keep others waiting.
-            to = index.heard(self.votes)
-            found, reading = yield from index.search(self._backend, bool, to)
-            for i, vote in reading.silent.items():
-                self.votes[i] = vote
-            new = [name for name in found if name.encode() not in self.table]
-            room = max(0, self._limit - len(self.table))
-            self.more = len(new) > room or not reading.complete
-            self._add(new[:room])
-            yield from self._look_up(new[:room])
+            beyond, complete = yield from self._search(bool, max(0, self._limit - len(self.table)))
+            self.more = beyond > 0 or not complete
         self.table = dict(sorted(self.table.items())[: self._limit])
         # Names that not every replying node lists. Those that others wrote are not looked up.
         replied = len(index.heard(self.votes))
@@ -475,15 +468,22 @@ class _Lookup:
             self._enter(range(len(self.votes)))
         yield from self._look_up(names[BATCH:])
         if matching:
-            to = index.heard(self.votes)
-            found, reading = yield from index.search(self._backend, matching, to)
-            for i, vote in reading.silent.items():
-                self.votes[i] = vote
-            new = [name for name in found if name not in names]
-            self.beyond = max(0, len(new) - self._limit)
-            self.unsearched = not reading.complete
-            self._add(new[: self._limit])
-            yield from self._look_up(new[: self._limit])
+            self.beyond, complete = yield from self._search(matching, self._limit)
+            self.unsearched = not complete
+
+    def _search(self, matches: Callable[[str], bool], room: int) -> Steps[tuple[int, bool]]:
+        """Enter at most ``room`` more names that the indexes list and that match.
+
+        Returns:
+            How many more match, and whether the indexes were read to their ends.
+        """
+        found, reading = yield from index.search(self._backend, matches, index.heard(self.votes))
+        for i, vote in reading.silent.items():
+            self.votes[i] = vote
+        new = [name for name in found if name.encode() not in self.table]
+        self._add(new[:room])
+        yield from self._look_up(new[:room])
+        return max(0, len(new) - room), reading.complete
 
     def _look_up(self, names: Sequence[str]) -> Steps[None]:
         """Enter what the replying nodes have of these names; note which reply no more."""

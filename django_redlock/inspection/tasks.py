@@ -223,8 +223,8 @@ class _Reader:
         for key in self._table:
             if as_text(key.task_id) != task_id or key.kind == b"lock":
                 continue
-            prefix = "mark:" if key.kind == b"mark" else "lock:"
-            name = f"{policy.prefix}{prefix}{as_text(key.name)}"
+            prefix = self._prefix("marks" if key.kind == b"mark" else "records")
+            name = f"{prefix}{as_text(key.name)}"
             votes = yield from completion.remove(policy, name, task_id=task_id)
             heard = sum(vote.answer is not Answer.UNKNOWN for vote in votes)
             replied = min(replied, heard)

@@ -9,7 +9,7 @@ from .heal_model import search
 
 
 def test_a_promoted_replica_lets_no_second_holder_in():
-    """However far it lags, however often it happens, and whoever comes first."""
+    """The search has every lag of the replica, two failovers, and every order of clients."""
     _, way, states = search(Failing())
     assert way == ()
     assert states > 20_000  # the search goes somewhere

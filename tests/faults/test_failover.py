@@ -485,7 +485,7 @@ def test_failovers_under_load(service):
 
 @pytest.mark.slow
 def test_without_failover_the_error_names_the_setting(service):
-    """Who has one node with a replica learns what to set, in the error and from redlock_check."""
+    """The error of a single node names FAILOVER, and so does redlock_check."""
     with in_charge(service, FAILOVER=False):
         service.fail_over()
         with pytest.raises(NodesUnavailable, match=r"'FAILOVER': True in REDLOCK\['default'\]"):
