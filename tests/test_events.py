@@ -11,30 +11,13 @@ import pytest
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, events, redlock
 from django_redlock.events import Event, EventKind, NodeTiming, VoteCount
 
-from .support.listening import memory, nobody
+from .support.listening import memory, nobody, told
 from .support.waiting import eventually
 
-__all__ = ["memory", "nobody"]
+__all__ = ["memory", "nobody", "told"]
 
 SHORT = 1.0  # seconds: a ttl that a test outlives, and no attempt
 HOSTILE = "a%sb %(x)s \u2028 \u2029 \u202e '\"\\"
-
-
-class Told(list[Event]):
-    """Events in order."""
-
-    def kinds(self) -> list[EventKind]:
-        """Their kinds."""
-        return [event.kind for event in self]
-
-
-@pytest.fixture
-def told() -> Iterator[Told]:
-    """What a listener to everything is told."""
-    heard = Told()
-    events.subscribe(heard.append)
-    yield heard
-    events.unsubscribe(heard.append)
 
 
 # -- what is told ---------------------------------------------------------------------------------

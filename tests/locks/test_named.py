@@ -7,7 +7,7 @@ import datetime as dt
 import decimal
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,38 +20,20 @@ from django_redlock import (
     LockTaken,
     NodesUnavailable,
     current_lease,
-    events,
     redlock,
     redlocks,
 )
 from django_redlock.celery import locked_task
-from django_redlock.events import Event, EventKind
+from django_redlock.events import EventKind
 from django_redlock.management import LockedCommand
 from django_redlock.views import single_flight
 from tests.fencing.models import Hall
-from tests.support.listening import memory, nobody
+from tests.support.listening import Told, memory, nobody, told
 
-__all__ = ["memory", "nobody"]
+__all__ = ["memory", "nobody", "told"]
 
 ID = uuid.UUID("00000000-0000-0000-0000-00000000002a")
 INVOICE = "invoice:{pk}"
-
-
-class Told(list[Event]):
-    """Events in order."""
-
-    def templates(self) -> list[tuple[str, str]]:
-        """What each said of the template, by kind."""
-        return [(event.kind.name, event.template) for event in self]
-
-
-@pytest.fixture
-def told() -> Iterator[Told]:
-    """What a listener to everything is told."""
-    heard = Told()
-    events.subscribe(heard.append)
-    yield heard
-    events.unsubscribe(heard.append)
 
 
 # -- the name -------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 from django.test import override_settings
 
-from django_redlock import conf, otel
+from django_redlock import conf, events, otel
+from django_redlock.events import Event, EventKind
 from django_redlock.nodes.memory import MemoryNodes
 
 NUMBERS = itertools.count()
@@ -32,3 +33,24 @@ def nobody(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     otel.uninstrument()
     yield
     otel.instrument()
+
+
+class Told(list[Event]):
+    """Events in order."""
+
+    def kinds(self) -> list[EventKind]:
+        """Their kinds."""
+        return [event.kind for event in self]
+
+    def templates(self) -> list[tuple[str, str]]:
+        """What each said of the template, by kind."""
+        return [(event.kind.name, event.template) for event in self]
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    """What a listener to everything is told."""
+    heard = Told()
+    events.subscribe(heard.append)
+    yield heard
+    events.unsubscribe(heard.append)
