@@ -85,12 +85,17 @@ def mend(nodes: EmbeddedNodes, **options: Any) -> dict[str, object]:
 
 
 def _is_emptied(node: EmbeddedNode) -> bool:
-    """Delete the node's lock keys; return True if the epoch that it had is gone."""
+    """Delete the node's lock keys; return True if the epoch that it had is gone.
+
+    A test may have had a KEY_PREFIX of its own: what it left there, such as the note that a name
+    has a waiter, would change what the next test with this prefix sees.
+    """
+    prefixes = {PREFIX, *node.vouched}
+    fences = {f"{prefix}fences".encode() for prefix in prefixes}
+    begins = tuple(prefix.encode() for prefix in prefixes)
     with closing(node.client()) as client:
-        stale = [
-            key for key in client.scan_iter(f"{PREFIX}*", count=1000) if key != FENCES.encode()
-        ]
-        if stale:
+        keys = (key for key in client.scan_iter(count=1000) if key.startswith(begins))
+        if stale := [key for key in keys if key not in fences]:
             client.delete(*stale)
         return PREFIX in node.vouched and not client.hexists(FENCES, "epoch")
 

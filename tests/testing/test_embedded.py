@@ -335,3 +335,16 @@ def test_what_a_test_did_to_the_nodes_is_mended(shared):
     with closing(shared[0].client()) as client:
         assert client.keys("redlock:*") == [b"redlock:fences"]
         assert client.hget("redlock:fences", "7") == b"70"
+
+
+@pytest.mark.parametrize("prefix", ["", "of a [test]:"])
+def test_what_a_test_left_under_its_own_prefix_is_deleted(shared, prefix):
+    """The next test with that prefix finds no waiter that died long ago; counters stay."""
+    shared.settings(RESTART_GUARD=False, KEY_PREFIX=prefix)
+    with closing(shared[0].client()) as client:
+        client.zadd(f"{prefix}waits", {"left": 2**52})
+        client.hset(f"{prefix}fences", "7", "70")
+    plugin.mend(shared, RESTART_GUARD=False)
+    with closing(shared[0].client()) as client:
+        assert not client.exists(f"{prefix}waits")
+        assert client.hget(f"{prefix}fences", "7") == b"70"
