@@ -17,6 +17,7 @@ import math
 import string
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from django.utils.translation import gettext, ngettext, pgettext
@@ -31,9 +32,11 @@ from django_redlock.core.reasons import (
     describe,
     printable,
 )
+from django_redlock.events import EventKind
 
 from .examination import Examination
 from .probe import WORST_FIRST, Finding, Level, NodeReport, NodeState
+from .recent import Past
 from .survey import (
     ONE_OWNERS,
     UNSETTLED,
@@ -71,6 +74,13 @@ MOODS: Final[Mapping[str | None, str]] = {
     TaskState.RUNNING: "good",
     TaskState.QUEUED: "calm",
     TaskState.FINISHED: "calm",
+    EventKind.ACQUIRED: "good",
+    EventKind.REFUSED: "calm",
+    EventKind.UNAVAILABLE: "bad",
+    EventKind.UNKNOWN: "odd",
+    EventKind.RELEASED: "calm",
+    EventKind.GIVEN: "calm",
+    EventKind.LOST: "bad",
     None: "good",  # no finding
     Level.NOTE: "good",
     Level.WARNING: "odd",
@@ -200,7 +210,7 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> dict[str
         holder = labels[0] if labels else ""
     return {
         "lock": printable(lock.name),
-        "key": lock.name if lock.kind in ONE_OWNERS else "",
+        "key": lock.name,
         "holder": holder,
         "owners": [
             {"label": printable(each.label), "letter": letters.get(each.owner, ""), "on": each.on}
@@ -213,6 +223,7 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> dict[str
         "is_mood": MOODS[lock.kind],
         **_left(lock),
         "majority": lock.on >= majority,
+        "waited": lock.waited,
         "cells": [
             _cell(i, cell, each, letters)
             for i, (cell, each) in enumerate(zip(lock.cells, nodes, strict=True), start=1)
@@ -229,6 +240,20 @@ def _cell(
         "found": cell is not None,
         "left": seconds(cell.left) if cell else "",
         "letter": letters.get(cell.owner, "") if cell else "",
+    }
+
+
+def event(past: Past) -> dict[str, Any]:
+    """Make the texts about something that happened to a lock; ``when`` is a time."""
+    waited = past.kind in (EventKind.ACQUIRED, EventKind.REFUSED, EventKind.UNAVAILABLE)
+    after = gettext("a wait of %(seconds)s s") if waited else gettext("a hold of %(seconds)s s")
+    return {
+        "when": datetime.fromtimestamp(past.when, UTC),
+        "what": word(past.kind),
+        "what_mood": MOODS[past.kind],
+        "after": after % {"seconds": f"{past.seconds:.3f}"},
+        "fence": "" if past.fence is None else str(past.fence),
+        "why": "" if past.error is None else said(past.error),
     }
 
 
