@@ -469,10 +469,10 @@ GAUGES: Final = {
     "redlock_node_voting": "Whether the node votes.",
     "redlock_node_evicts": "Whether the node may delete locks when its memory is full.",
     "redlock_node_round_trip_seconds": "Seconds of a small command to the node.",
-    "redlock_held": "Names that are held.",
-    "redlock_waiting": "Names that somebody waits for.",
-    "redlock_unsettled": "Names that are partial, split or unclear.",
-    "redlock_oldest_hold_seconds": "Seconds since the holder that holds for longest asked.",
+    "redlock_names_held": "Names that are held.",
+    "redlock_names_waited_for": "Names that somebody waits for.",
+    "redlock_names_unsettled": "Names that are partial, split or unclear.",
+    "redlock_names_oldest_hold_seconds": "Seconds since the holder that holds for longest asked.",
     "redlock_tasks": "Tasks that are queued or running.",
     "redlock_truncated": "Whether there is more than --limit allowed to count.",
 }
@@ -516,12 +516,12 @@ def _samples(found: Report) -> Iterator[Sample]:
     tasks = found.tasks
     kinds = Counter(each.kind for each in found.locks)
     states = Counter(each.state for each in tasks.tasks)
-    yield "redlock_held", kinds[LockStatus.HELD], {}
+    yield "redlock_names_held", kinds[LockStatus.HELD], {}
     if found.waiting is not None:
-        yield "redlock_waiting", found.waiting, {}
-    yield "redlock_unsettled", sum(kinds[each] for each in UNSETTLED), {}
+        yield "redlock_names_waited_for", found.waiting, {}
+    yield "redlock_names_unsettled", sum(kinds[each] for each in UNSETTLED), {}
     for oldest in oldest_first(found.locks)[:1]:
-        yield "redlock_oldest_hold_seconds", oldest.age or 0.0, {}
+        yield "redlock_names_oldest_hold_seconds", oldest.age or 0.0, {}
     for state in (TaskState.QUEUED, TaskState.RUNNING):
         yield "redlock_tasks", states[state], {"state": state.value}
     yield "redlock_truncated", found.truncated or tasks.truncated or tasks.beyond > 0, {}
