@@ -310,14 +310,14 @@ def status(found: Report, wanted: Wanted) -> Blocks:
         yield (Span(gettext("Too few nodes answered to know what is held.")),)
     if found.beyond:
         more = ngettext(
-            "%(count)s more match; --limit shows more.",
+            "%(count)s more matches; --limit shows more.",
             "%(count)s more match; --limit shows more.",
             found.beyond,
         )
         yield (Span(more % {"count": found.beyond}, "odd"),)
     elif found.truncated and not wanted.patterns:
         more = ngettext(
-            "More locks are held than these %(count)s; --limit shows more.",
+            "More locks are held than this %(count)s; --limit shows more.",
             "More locks are held than these %(count)s; --limit shows more.",
             len(found.locks),
         )
@@ -338,7 +338,7 @@ def _tasks(found: Report, wanted: Wanted) -> Blocks:
         yield (Span(gettext("No such task is queued or running, or has finished.")),)
     if tasks.beyond:
         more = ngettext(
-            "%(count)s more tasks; --limit shows more.",
+            "%(count)s more task; --limit shows more.",
             "%(count)s more tasks; --limit shows more.",
             tasks.beyond,
         )
