@@ -42,8 +42,8 @@ def idempotency(stage: Stage) -> Result:
             times = in_turns(stage, ways)
         for way, each in times.items():
             quotient = ratio(each, times[BY_HAND])
-            row = {"": f"{name}: {way}", "µs": spread(each), "÷ the first way": quotient}
-            result.rows.append(row)
+            label = f"{name}: {way}"
+            result.rows.append({"": label, "µs": spread(each), "÷ the first way": quotient})
             if way in FIGURES:
                 result.figures[f"{name}: {FIGURES[way]}"] = quotient
     return result
