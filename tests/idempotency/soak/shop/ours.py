@@ -1,0 +1,12 @@
+"""Addresses with the decorator of this package."""
+
+import os
+from importlib import import_module
+
+from django.urls import path
+
+from .views import ALWAYS, ORDERS, order
+
+idempotent = import_module("django_redlock.idempotency").idempotent
+once = idempotent(scope="shop", wait=2.0, on_unavailable=os.environ["SOAK_UNAVAILABLE"])
+urlpatterns = [*ALWAYS, path(ORDERS, once(order))]
