@@ -37,11 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--databases", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--with", nargs="+", choices=CANDIDATES, default=[OURS], dest="candidates")
     parser.add_argument("--nodes-down", action="store_true", help="all of them, all the time")
+    parser.add_argument("--kill", type=float, default=1.0, help="a worker every so many seconds")
     parser.add_argument("--seed", type=int, help="of all that is random, but for the machine")
     chosen = parser.parse_args(arguments)
-    fixed = {} if chosen.seed is None else {"seed": chosen.seed}
+    fixed = {"clients": chosen.clients, "kill": chosen.kill, "nodes_down": chosen.nodes_down}
+    fixed |= {} if chosen.seed is None else {"seed": chosen.seed}
     plays = [
-        Play(candidate, kind, chosen.clients, nodes_down=chosen.nodes_down, **fixed)
+        Play(candidate, kind, **fixed)
         for candidate in chosen.candidates
         for kind in chosen.databases
     ]

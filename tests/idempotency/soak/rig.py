@@ -37,7 +37,9 @@ NODES, WORKERS, AT_ONCE = 5, 4, 12
 TTL, SKEW = 3.0, 0.1  # seconds
 PREFIX = "redlock:"
 START = 60.0  # seconds: what a machine may take that does other things, too
-MOMENT = 0.06  # seconds: the view takes a third, so what comes behind it is struck as well
+AIMED = 0.75  # of the kills strike a worker that is in the view, or has just left it
+MOMENT = 0.1  # seconds: the view takes half, so what comes behind it is struck as well
+LOOK = 0.3  # seconds in which somebody is looked for who is in the view
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class Rig:
             "SOAK_DATABASE": json.dumps(settings),
             "SOAK_HISTORY": str(self.path),
             "SOAK_UNAVAILABLE": "run" if play.nodes_down else "refuse",
+            # Every request would wait so long for a majority.
+            "SOAK_WAIT": "0" if play.nodes_down else "2",
         }
 
     # -- processes --------------------------------------------------------------------------------
@@ -147,17 +151,29 @@ class Rig:
         return False
 
     def dying_workers(self, master: int) -> Waiting:
-        """Kill one about every second: one that is in the view, or has just left it."""
+        """Kill one about every second; mostly one that is in the view, or has just left it."""
         while True:
             yield self.play.kill * self.draw.uniform(0.5, 1.5)
-            self.follow()
             there = children(master)
-            if there:
-                victim = self.draw.choice([pid for pid in there if pid in self.at_work] or there)
+            if self.draw.random() < AIMED:
+                there = self.busy(master) or there
                 time.sleep(self.draw.uniform(0, MOMENT))
+            if there:
+                victim = self.draw.choice(there)
                 with suppress(ProcessLookupError):
                     os.kill(victim, signal.SIGKILL)
                     self.notebook.write("kill", pid=victim)
+
+    def busy(self, master: int) -> list[int]:
+        """The workers that have just begun the view; soon there is one, unless all is done."""
+        late = time.monotonic() + LOOK
+        while time.monotonic() < late:
+            self.at_work.clear()
+            self.follow()
+            if self.at_work:
+                return [pid for pid in children(master) if pid in self.at_work]
+            time.sleep(0.001)
+        return []
 
     def follow(self) -> None:
         """Read what has happened."""

@@ -10,7 +10,7 @@ from .views import ALWAYS, ORDERS, order
 
 once = single_flight(
     "shop:{request.headers[Idempotency-Key]}",
-    wait=2.0,
+    wait=float(os.environ["SOAK_WAIT"]),
     on_unavailable=os.environ["SOAK_UNAVAILABLE"],
 )
 urlpatterns = [*ALWAYS, path(ORDERS, once(order))]

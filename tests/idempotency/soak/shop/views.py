@@ -12,7 +12,7 @@ from django.urls import URLPattern, path
 
 from tests.support.notebook import Notebook
 
-STEP = 0.01  # seconds
+STEP = 0.025  # seconds
 ORDERS = "orders/"
 notebook = Notebook(os.environ["SOAK_HISTORY"])
 
