@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 
+OF_REST_FRAMEWORK: Final = {  # where the same decorator is for views of REST framework
+    "single_flight": "django_redlock.views.rest_framework",
+    "idempotent": "django_redlock.idempotency.rest_framework",
+}
 BEGUN: Final = "redlock_begun"  # the attribute of a connection: its last TransactionUnderLock
 
 
@@ -88,17 +92,17 @@ def in_transaction(alias: str | None = None) -> bool:
     return False
 
 
-def check_none() -> None:
-    """Check that this thread is in no transaction.
+def check_none(decorator: str = "single_flight") -> None:
+    """Check that this thread is in no transaction; ``decorator`` is who wants that.
 
     Raises:
         RuntimeError: it is in one, so the lock would be released before the COMMIT.
     """
     if in_transaction():
         msg = (
-            "single_flight runs inside a transaction, so the lock would be released before "
+            f"{decorator} runs inside a transaction, so the lock would be released before "
             "the COMMIT: put it above transaction.atomic, and on 'dispatch' of a class; under "
-            "ATOMIC_REQUESTS take single_flight of django_redlock.views.rest_framework for a view "
+            f"ATOMIC_REQUESTS take {decorator} of {OF_REST_FRAMEWORK[decorator]} for a view "
             "of REST framework, and non_atomic of django_redlock.views.ninja for django-ninja"
         )
         raise RuntimeError(msg)

@@ -14,6 +14,7 @@ INSTALLED_APPS = [
     "django_redlock",
     "example_project.box_office",
     "tests.fencing",
+    "django_redlock.idempotency",
 ]
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -18,6 +18,7 @@ from django.urls import get_resolver
 from django.utils.module_loading import import_string
 
 from django_redlock.checks import check_options, documented
+from django_redlock.transactions import OF_REST_FRAMEWORK
 
 from .decorator import DECORATES, PLACED, is_of_rest_framework
 from .lock import EVERY, ViewLock, lock_of, view_locks
@@ -48,7 +49,7 @@ def _where(lock: ViewLock) -> tuple[str, int]:
 
 
 def _of_view(lock: ViewLock) -> Iterator[checks.CheckMessage]:
-    where = f"The single_flight of {lock.place}"
+    where = f"The {lock.decorator} of {lock.place}"
     broken = f"{where} answers each request with a 500"
     yield from check_options(broken, lock.alias, lock.options)
     yield from _of_template(where, lock.responder.on_refused)
@@ -78,7 +79,7 @@ def _routes(
 
 
 class Found(NamedTuple):
-    """A single_flight on the way of a request."""
+    """A single_flight, or an idempotent, on the way of a request."""
 
     lock: ViewLock
     wrapper: Any  # what it has made; of a method, what method_decorator tried it with
@@ -88,16 +89,22 @@ class Found(NamedTuple):
     @property
     def where(self) -> str:
         """What it is, for a sentence."""
-        return f"The single_flight of {self.lock.place}"
+        return f"The {self.lock.decorator} of {self.lock.place}"
+
+    @property
+    def rest_framework(self) -> str:
+        """The module with the same decorator for views of REST framework."""
+        return OF_REST_FRAMEWORK[self.lock.decorator]
 
 
 def _of_route(route: Route) -> Iterator[checks.CheckMessage]:
     view = route.view
     if DECORATES in getattr(view, "__dict__", ()):
+        lock = view.__dict__[DECORATES]
         yield checks.Error(
-            f"The view of the URL {route.path!r} is single_flight(...) without a view: each "
+            f"The view of the URL {route.path!r} is {lock.decorator}(...) without a view: each "
             "request is answered with a 500.",
-            hint="Write single_flight('pay:{pk}')(view) there.",
+            hint=f"Write {lock.example}(view) there.",
             id=E004,
         )
         return
@@ -112,7 +119,7 @@ def _of_route(route: Route) -> Iterator[checks.CheckMessage]:
             yield _broken(
                 found,
                 f"{cls.__name__} is a view of REST framework, which authenticates inside of it",
-                "Write @single_flight(...) of django_redlock.views.rest_framework on the class.",
+                f"Write @{found.lock.decorator}(...) of {found.rest_framework} on the class.",
             )
         else:
             is_async = found.is_method and getattr(cls, "view_is_async", False)
@@ -176,11 +183,11 @@ def _in_transaction(route: Route, found: Found, *, is_async: bool) -> Iterator[c
             f"{opens} opens a transaction around it, so the lock would be released before the "
             "COMMIT",
             "Put it above transaction.atomic, and on 'dispatch' of a class; a decorator above it "
-            "needs functools.wraps. For a view of REST framework take single_flight of "
-            "django_redlock.views.rest_framework, for django-ninja non_atomic of "
+            f"needs functools.wraps. For a view of REST framework take {found.lock.decorator} of "
+            f"{found.rest_framework}, for django-ninja non_atomic of "
             "django_redlock.views.ninja.",
         )
-    elif is_async or iscoroutinefunction(found.wrapper):
+    elif not found.lock.async_has_transactions and (is_async or iscoroutinefunction(found.wrapper)):
         marked = frozenset(marks) | frozenset(getattr(found.wrapper, "_non_atomic_requests", ()))
         if any(name not in marked for name in wanted):
             yield _broken(

@@ -19,8 +19,9 @@ from asgiref.sync import iscoroutinefunction
 from django_redlock import redlock
 from django_redlock.core.policy import check_seconds
 from django_redlock.locks.options import OnLost, refuse_keywords, without_unknown
+from django_redlock.transactions import OF_REST_FRAMEWORK
 
-from .keys import Key, Names
+from .keys import Key, Names, ViewKey
 from .lock import View, ViewLock
 from .refusals import RETRY_AFTER, OnRefused, Responder, RetryAfter
 
@@ -166,7 +167,13 @@ def single_flight(
         quiet=on_unavailable == "refuse",
     )
     unlocked = on_unavailable == "run"
-    lock = ViewLock(template, key, _verbs(methods), responder, runs_unlocked=unlocked)
+    verbs = verbs_of(methods)
+    lock = ViewLock(template, ViewKey(template, key), verbs, responder, runs_unlocked=unlocked)
+    return decorating(lock, view)
+
+
+def decorating(lock: ViewLock, view: View | None) -> View:
+    """Return the view in its lock; without one, the decorator that puts a view into it."""
     if view is not None:
         return _decorate(lock, view)
     decorates = functools.partial(_decorate, lock)
@@ -174,7 +181,7 @@ def single_flight(
     return decorates
 
 
-def _verbs(methods: Sequence[str]) -> frozenset[str]:
+def verbs_of(methods: Sequence[str]) -> frozenset[str]:
     """Return the HTTP methods that are locked: a view does for HEAD what it does for GET."""
     given: Any = methods
     is_list = isinstance(given, Collection) and not isinstance(given, str) and len(given) > 0
@@ -185,10 +192,11 @@ def _verbs(methods: Sequence[str]) -> frozenset[str]:
 
 
 def _decorate(lock: ViewLock, view: Any) -> View:
+    name = lock.decorator
     if not callable(view):
         raise TypeError(
-            f"single_flight(...) decorates a view, not {type(view).__name__}: in urls.py write "
-            "single_flight('pay:{pk}')(view)"
+            f"{name}(...) decorates a view, not {type(view).__name__}: in urls.py write "
+            f"{lock.example}(view)"
         )
     # method_decorator decorates a partial of the bound method, and anew for each request. So only
     # what depends on the object is looked at then; the rest was, with a function of any arguments.
@@ -197,14 +205,14 @@ def _decorate(lock: ViewLock, view: Any) -> View:
     if is_of_rest_framework(owner):
         raise TypeError(
             "REST framework authenticates inside of the view, so this lock would know no user of a "
-            "token: on the class, or above @api_view, write @single_flight(...) of "
-            "django_redlock.views.rest_framework"
+            f"token: on the class, or above @api_view, write @{name}(...) of "
+            f"{OF_REST_FRAMEWORK[name]}"
         )
     if is_partial:
         # ``View.dispatch`` is a plain function that returns what an async handler returns.
         is_async = iscoroutinefunction(view) or bool(getattr(owner, "view_is_async", False))
         return lock.wrap(view, lock.read, is_async=is_async)
-    _refuse_class_and_method(view)
+    _refuse_class_and_method(view, name)
     lock.key.check(view)
     wrapped = lock.wrap(view, lock.key.reader(view), is_async=iscoroutinefunction(view))
     # Frameworks read annotations, and look those that are text up in the wrapper's module.
@@ -220,7 +228,7 @@ def is_of_rest_framework(cls: Any) -> bool:
     return any(each.__module__.startswith("rest_framework.") for each in kinds)
 
 
-def _refuse_class_and_method(view: Any) -> None:
+def _refuse_class_and_method(view: Any, name: str) -> None:
     first = ""
     # What as_view() makes has the class's signature, and is no method.
     if not hasattr(view, "view_class"):
@@ -229,11 +237,10 @@ def _refuse_class_and_method(view: Any) -> None:
     if first == "self":
         raise TypeError(
             f"{view.__qualname__} is a method, whose first argument is no request: write "
-            "@method_decorator(single_flight(...)); for a view of REST framework, on its class, "
-            "@single_flight(...) of django_redlock.views.rest_framework"
+            f"@method_decorator({name}(...)); for a view of REST framework, on its class, "
+            f"@{name}(...) of {OF_REST_FRAMEWORK[name]}"
         )
     if isinstance(view, type):
         raise TypeError(
-            f"{view.__qualname__} is a class: write "
-            "@method_decorator(single_flight(...), name='dispatch')"
+            f"{view.__qualname__} is a class: write @method_decorator({name}(...), name='dispatch')"
         )

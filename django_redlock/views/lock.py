@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from time import monotonic
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.core.exceptions import BadRequest
@@ -44,8 +44,6 @@ from .refusals import UNAVAILABLE_RETRY, Refusal, Responder, note_single_flight,
 if TYPE_CHECKING:
     from django_redlock.locks.lock import Lock
     from django_redlock.locks.template import LockTemplate
-
-    from .keys import Key
 
     class LockedRequest(HttpRequest):
         """A request in a view under ``@single_flight``, for annotations.
@@ -80,15 +78,23 @@ class ViewLock:
     """The lock of a view, by the options of ``single_flight``.
 
     Attributes:
+        decorator: the name of what has made it, for texts; ``example``: how it is written.
+        async_has_transactions: whether an async view is run in those of ATOMIC_REQUESTS.
         methods: the HTTP methods that are locked.
+        runs_unlocked: whether a view runs without the lock where no majority can be asked.
+        handler_of: makes what is run for a handler of a view of REST framework, from both.
         place: module and line of the decorator.
         read: makes the lock of a request from what a method of a class is called with.
     """
 
+    decorator: ClassVar[str] = "single_flight"
+    example: ClassVar[str] = "single_flight('pay:{pk}')"
+    async_has_transactions: ClassVar[bool] = False
+
     def __init__(
         self,
         template: LockTemplate,
-        key: Key | None,
+        key: ViewKey,
         methods: frozenset[str],
         responder: Responder,
         *,
@@ -96,12 +102,13 @@ class ViewLock:
     ) -> None:
         self.alias: Final = template.alias
         self.options: Final = template.options
-        self.key: Final = ViewKey(template, key)
+        self.key: Final = key
         self.methods: Final = methods
         self.responder: Final = responder
         self.place: Final = _calling_line()
         self.read: Final = self.key.reader()
-        self._runs_unlocked = runs_unlocked
+        self.runs_unlocked: Final = runs_unlocked
+        self.handler_of: Callable[[Any, View], View] = lambda _, handler: handler
         self._throttle = LogThrottle()
         view_locks.add(self)
 
@@ -158,18 +165,18 @@ class ViewLock:
             Unfilled: the request lacks what the key needs.
             RuntimeError: this thread is in a transaction.
         """
-        _enter(request)
+        self._enter(request)
         databases = transactions.wanted(request, marked)
         if request.method not in self.methods:
             return transactions.atomic(view, databases)(request, *args, **kwargs)
-        transactions.check_none()
+        transactions.check_none(self.decorator)
         try:
             lock = read(request, *args, **kwargs)
         except ValueError as error:  # the request decides it
             raise self._unfilled(error) from error
         lease, wait = None, self._wait()
         try:
-            lease = request.lease = lock.acquire(wait.seconds)
+            lease = request.lease = self.take(lock, wait.seconds)
         except (LockTaken, NodesUnavailable) as error:
             wait.over = True  # before a response is made, which may take long
             refusal = self._refusal(error, request, wait)
@@ -205,7 +212,7 @@ class ViewLock:
         **kwargs: Any,
     ) -> Any:
         """Run an async view as ``run`` does a plain one; it can have no transaction."""
-        _enter(request)
+        self._enter(request)
         if transactions.wanted(request, marked):
             raise RuntimeError(NO_ATOMIC)
         if request.method not in self.methods:
@@ -236,6 +243,25 @@ class ViewLock:
             raise
         return response
 
+    def _enter(self, request: Any) -> None:
+        name = self.decorator
+        if callable(request) and not hasattr(request, "META"):
+            raise TypeError(
+                f"{name} was given a function, and then the view: its first argument is the view "
+                f"or a text. Name a function that makes the key: @{name}(key=function)"
+            )
+        if not hasattr(request, "META"):
+            raise TypeError(
+                f"{name} needs the request, not {type(request).__name__}: on a method, write "
+                f"@method_decorator({name}(...))"
+            )
+        request.lease = None
+        note_single_flight(request)
+
+    def take(self, lock: Lock, seconds: float) -> Lease:
+        """Take the lock of a request, which may wait for so many seconds."""
+        return lock.acquire(seconds)
+
     def _wait(self) -> Wait:
         """Return for how long a request may wait for its lock."""
         backend = conf.backend(self.alias)
@@ -251,7 +277,7 @@ class ViewLock:
             self._log(logging.WARNING, text, error)
             return refuse(error, request, 503, UNAVAILABLE_RETRY)
         if isinstance(error, NodesUnavailable):
-            if self._runs_unlocked:
+            if self.runs_unlocked:
                 extra = log_fields(self.alias, error.name, code=error.code)
                 logger.warning("the view runs without its lock: %s", error, extra=extra)
                 return None
@@ -297,21 +323,6 @@ def _calling_line() -> str:
 
 def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__"))
-
-
-def _enter(request: Any) -> None:
-    if callable(request) and not hasattr(request, "META"):
-        raise TypeError(
-            "single_flight was given a function, and then the view: its first argument is the view "
-            "or a text. Name a function that makes the key: @single_flight(key=function)"
-        )
-    if not hasattr(request, "META"):
-        raise TypeError(
-            f"single_flight needs the request, not {type(request).__name__}: on a method, write "
-            "@method_decorator(single_flight(...))"
-        )
-    request.lease = None
-    note_single_flight(request)
 
 
 # -- responses that are not complete ---------------------------------------------------------------

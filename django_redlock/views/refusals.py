@@ -82,7 +82,7 @@ class Refusal:
 
     status: int
     retry_after: int | None
-    error: LockTaken | NodesUnavailable
+    error: Exception
     begun: bool = False
 
     @property

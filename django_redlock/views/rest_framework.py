@@ -39,6 +39,10 @@ ACTIONS: Final = (  # that routers know; an extra action tells its methods itsel
     ("patch", "partial_update"),
     ("delete", "destroy"),
 )
+OF_DJANGO: Final = {  # where the same decorator is for Django's own views
+    "single_flight": "django_redlock.views",
+    "idempotent": "django_redlock.idempotency",
+}
 T = TypeVar("T", bound="type[APIView] | Callable[..., Any]")
 
 __all__ = ["exception_handler", "single_flight"]
@@ -65,16 +69,25 @@ def single_flight(
         TypeError, ValueError: an option makes no sense, nothing can fill a field of the key, or
             what is decorated is no such view.
     """
+    check_parentheses("single_flight", key)
+    return decorating(decorator.single_flight(key=key, **options), actions)
+
+
+def check_parentheses(name: str, key: Any) -> None:
+    """Check that the first argument of a decorator is not what it is to decorate."""
     if callable(key) and (isinstance(key, type) or hasattr(key, "cls")):
-        raise TypeError("single_flight of REST framework has parentheses: @single_flight()")
+        raise TypeError(f"{name} of REST framework has parentheses: @{name}()")
+
+
+def decorating(decorates: Any, actions: Collection[str] | None) -> Callable[[T], T]:
+    """Return what puts the actions of a view into the lock of a decorator of Django's views."""
     if isinstance(actions, str):
         raise TypeError(f"actions must be a list of names, as [{actions!r}]")
-    decorates: Any = decorator.single_flight(key=key, **options)
     lock: ViewLock = decorates.__dict__[DECORATES]
     lock.check_plain()
 
     def decorate(view: T) -> T:
-        cls = _class_of(view)
+        cls = _class_of(view, lock.decorator)
         names = _names(cls, actions)
         for handler in _handlers(cls, lock, names):
             lock.key.check(_signature(handler))
@@ -82,7 +95,8 @@ def single_flight(
         locks: dict[str, ViewLock] = vars(cls)[LOCKED]
         if twice := names & locks.keys():
             those = ", ".join(sorted(twice - {EVERY})) or "every action"
-            raise TypeError(f"{cls.__name__} has a single_flight for {those} already")
+            before = next(locks[each] for each in sorted(twice)).decorator
+            raise TypeError(f"{cls.__name__} has a {before} for {those} already")
         locks.update(dict.fromkeys(names, lock))
         if view is not cls:  # as_view() has copied what dispatch had before
             function: Any = view
@@ -93,13 +107,13 @@ def single_flight(
     return decorate
 
 
-def _class_of(view: Any) -> Any:
+def _class_of(view: Any, name: str) -> Any:
     cls = view if isinstance(view, type) else getattr(view, "cls", None)
     if isinstance(cls, type) and issubclass(cls, APIView):
         return cls
     raise TypeError(
-        f"{view!r} is no view of REST framework: decorate a class, or write @single_flight() above "
-        "@api_view; other views: django_redlock.views.single_flight"
+        f"{view!r} is no view of REST framework: decorate a class, or write @{name}() above "
+        f"@api_view; other views: {OF_DJANGO[name]}.{name}"
     )
 
 
@@ -177,11 +191,16 @@ def _initial(
     handler = getattr(view, name, None)
     if handler is not None:
         lock = lock_of(type(view), getattr(view, "action", None) or EVERY)
-        setattr(view, name, functools.partial(_handle, lock, handler))
+        setattr(view, name, functools.partial(_handle, lock, view, handler))
 
 
 def _handle(
-    lock: ViewLock | None, handler: Callable[..., Any], request: Any, *args: Any, **kwargs: Any
+    lock: ViewLock | None,
+    view: APIView,
+    handler: Callable[..., Any],
+    request: Any,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     """Call the handler of a request in its lock, if it has one, and in its transactions."""
     if lock is None:
@@ -189,7 +208,7 @@ def _handle(
         databases = transactions.wanted(request, ())
         return transactions.atomic(handler, databases)(request, *args, **kwargs)
     try:
-        return lock.run(handler, lock.read, (), request, *args, **kwargs)
+        return lock.run(lock.handler_of(view, handler), lock.read, (), request, *args, **kwargs)
     except Unfilled as error:  # for REST framework to answer: Django's 400 is a page
         raise ParseError from error
 

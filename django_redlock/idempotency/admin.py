@@ -1,0 +1,62 @@
+"""The admin's list of stored answers: read only. The permission ``view_body`` shows the bodies."""
+
+# ruff: noqa: ARG002 - Django fixes the signatures of permission methods
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.translation import gettext, gettext_lazy
+
+from .models import Record
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Record]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+SHOWN: Final = 10_000  # characters of a body
+
+
+@admin.register(Record)
+class RecordAdmin(ModelAdmin):
+    """What was answered to whom; nothing can be changed here."""
+
+    list_display = ("key", "scope", "status", "begun", "finished", "expires")
+    list_filter = ("status", "begun", "expires")
+    search_fields = ("=identity", "key", "scope")
+    date_hierarchy = None  # it would read the whole table
+    show_full_result_count = False
+    ordering = ("-expires",)
+    fields = (*list_display, "fingerprint", "headers")
+    readonly_fields = (*fields, "shown_body")
+
+    def get_fields(self, request: HttpRequest, obj: Record | None = None) -> tuple[str, ...]:
+        """Leave the body out for who may not see it: it may be somebody's personal data."""
+        may_see = request.user.has_perm("redlock_idempotency.view_body")
+        return (*self.fields, "shown_body") if may_see else self.fields
+
+    @admin.display(description=gettext_lazy("body"))
+    def shown_body(self, record: Record) -> str:
+        """Return the body, as far as it is text."""
+        if record.body is None:
+            return gettext("not stored")
+        try:
+            text = bytes(record.body).decode()
+        except UnicodeDecodeError:
+            return gettext("%d bytes, which are no text") % len(record.body)
+        return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Return False: a record is what a request has left."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return False."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return False: without its record the work would be done once more."""
+        return False

@@ -1,0 +1,57 @@
+"""System checks of views under ``@idempotent``. They contact no node and no database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from django.apps import apps
+from django.conf import settings
+from django.core import checks
+from django.db import connections
+
+from django_redlock.checks import documented
+from django_redlock.views.lock import view_locks
+
+from .decorator import IdempotentLock
+from .records import database_of
+
+E006: Final = "django_redlock.E006"  # no database for the records
+W025: Final = "django_redlock.W025"  # a session that is another one with each request
+FLEETING: Final = {
+    "django.contrib.sessions.backends.signed_cookies": "its key changes whenever it is written",
+    "django.contrib.sessions.backends.cache": "a cache may forget it at any time",
+}
+
+
+def check_idempotent() -> list[checks.CheckMessage]:
+    """Report E006 and W025 of the views that have been imported."""
+    found = sorted(
+        (each for each in view_locks if isinstance(each, IdempotentLock)),
+        key=lambda each: each.place,
+    )
+    return documented(message for lock in found for message in _of_view(lock))
+
+
+def _of_view(lock: IdempotentLock) -> Iterator[checks.CheckMessage]:
+    where = f"The idempotent of {lock.place}"
+    database = database_of(lock.using)
+    engine = connections.settings.get(database, {}).get("ENGINE", "")
+    if not engine or engine == "django.db.backends.dummy":
+        problem = "DATABASES has none" if engine else f"there is no database {database!r}"
+        yield checks.Error(
+            f"{where} answers each request with a 500: its records stand in the transaction of the "
+            f"view, and {problem}.",
+            hint="Name a database of DATABASES in using=. No cache can take its place.",
+            id=E006,
+        )
+    session: Any = getattr(settings, "SESSION_ENGINE", "")
+    if lock.by_session and session in FLEETING and apps.is_installed("django.contrib.sessions"):
+        yield checks.Warning(
+            f"{where} tells clients without a user from each other by their session, and "
+            f"{FLEETING[session]}: a repetition may be taken for the request of somebody else, "
+            "and its work be done again.",
+            hint="Give scope=, demand a login, or set SESSION_ENGINE to "
+            "'django.contrib.sessions.backends.cached_db'.",
+            id=W025,
+        )

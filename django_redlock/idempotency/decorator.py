@@ -1,0 +1,403 @@
+"""``@idempotent``: a client that sends a request again gets the first answer.
+
+    @idempotent
+    def pay(request, pk): ...
+
+Each is inside the one before it, up to the view; then they end in this order:
+
+    lock  ->  transaction  ->  INSERT  ->  view  ->  UPDATE  ->  COMMIT  ->  release
+
+The lock lets equal requests wait for the first one, or refuses them. That the work is done once
+does not rest on it: without a majority of the nodes, or with a holder that was paused for too long,
+two transactions begin, and one of them fails at the primary key of the record.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar, Final, Never, TypedDict, TypeVar, Unpack, overload
+
+from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
+from django.db import DatabaseError, OperationalError, connections, transaction
+from django.http.response import HttpResponseBase
+
+from django_redlock import redlock, transactions
+from django_redlock.core.errors import LockTaken
+from django_redlock.core.policy import check_seconds
+from django_redlock.leases.lease import Lease
+from django_redlock.locks.lock import Lock
+from django_redlock.locks.options import refuse_keywords, without_unknown
+from django_redlock.locks.template import LockTemplate
+from django_redlock.views.decorator import METHODS, decorating, verbs_of
+from django_redlock.views.keys import Key
+from django_redlock.views.lock import View, ViewLock
+from django_redlock.views.refusals import RETRY_AFTER, OnRefused, Responder, RetryAfter
+
+from . import answers
+from .answers import HEADERS, MAX_BODY, KeyRefusal, Storing, replay
+from .keys import Missing, RequestKey, Unkeyed, fingerprint
+from .records import Begun, Work, check_using, database_of, kept_for
+
+V = TypeVar("V", bound=View)
+DAY: Final = timedelta(days=1)
+WAIT: Final = 5.0  # seconds: a second click shows what the first one has done
+LOCK: Final = "idempotency:{identity}"
+TRIES: Final = 3  # to begin the transaction
+
+
+class Options(TypedDict, total=False):
+    """The options of ``idempotent``, for type checkers."""
+
+    key: Key | None
+    scope: Key | None
+    keep: timedelta | float
+    required: bool
+    methods: Sequence[str]
+    using: str | None
+    store: Callable[[Any], bool] | None
+    headers: Sequence[str]
+    max_body: int
+    store_body: bool
+    alias: str | None
+    ttl: float | None
+    wait: float | None
+    max_hold: float | None
+    retry_after: RetryAfter
+    on_refused: OnRefused
+    on_unavailable: str
+
+
+@overload
+def idempotent(view: V, /, **options: Unpack[Options]) -> V: ...
+
+
+@overload
+def idempotent(
+    *,
+    key: Key | None = None,
+    scope: Key | None = None,
+    keep: timedelta | float = DAY,
+    required: bool = True,
+    methods: Sequence[str] = METHODS,
+    using: str | None = None,
+    store: Callable[[Any], bool] | None = None,
+    headers: Sequence[str] = HEADERS,
+    max_body: int = MAX_BODY,
+    store_body: bool = True,
+    alias: str | None = None,
+    ttl: float | None = None,
+    wait: float | None = WAIT,
+    max_hold: float | None = None,
+    retry_after: RetryAfter = RETRY_AFTER,
+    on_refused: OnRefused = None,
+    on_unavailable: str = "refuse",
+) -> Callable[[V], V]: ...
+
+
+@without_unknown
+def idempotent(
+    view: View | None = None,
+    /,
+    *,
+    key: Key | None = None,
+    scope: Key | None = None,
+    keep: timedelta | float = DAY,
+    required: bool = True,
+    methods: Sequence[str] = METHODS,
+    using: str | None = None,
+    store: Callable[[Any], bool] | None = None,
+    headers: Sequence[str] = HEADERS,
+    max_body: int = MAX_BODY,
+    store_body: bool = True,
+    alias: str | None = None,
+    ttl: float | None = None,
+    wait: float | None = WAIT,
+    max_hold: float | None = None,
+    retry_after: RetryAfter = RETRY_AFTER,
+    on_refused: OnRefused = None,
+    on_unavailable: str = "refuse",
+    **unknown: Never,
+) -> View:
+    """Do the work of a request once; answer its repetitions with the first answer.
+
+    For ``def`` and ``async def`` views, and by ``method_decorator`` on ``dispatch`` for classes.
+    The view finds its key in ``request.idempotency_key``, which is None if there is none, and its
+    lease in ``request.lease``.
+
+    Args:
+        key: which requests are the same one: a text with fields from ``request``, ``client`` and
+            the view's arguments, or a function, as for ``single_flight``. None: the header
+            ``Idempotency-Key``, or the field of ``{% idempotency_key %}`` in a form.
+        scope: whose keys they are; the same. None: the user's, else the session's; a request with
+            neither is answered 400.
+        keep: for how long an answer is replayed: a ``timedelta``, or seconds. Afterwards the same
+            key is a new request.
+        required: whether a request without a key is answered 400. False: it runs as if the view
+            were not decorated.
+        methods: the HTTP methods that are meant, and HEAD with GET; others pass.
+        using: the database that the view writes to. The record is written to it in the same
+            transaction. None: that to which Django's routers write the model of the records.
+        store: a function of the response that says whether it is stored. What is not stored is
+            rolled back. None: a response below 500 without ``Retry-After``.
+        headers: the names of the headers that are stored.
+        max_body: bytes of the body, at most.
+        store_body: False: replay status and headers only.
+        alias: the alias whose nodes decide. None: "default".
+        ttl: seconds after which the nodes forget a process that does not renew its lease. None:
+            the alias's TTL.
+        wait: seconds that a repetition may wait for the first request, occupying a worker. None:
+            the alias's WAIT. See MAX_WAITING_REQUESTS.
+        max_hold: seconds after which the lease is renewed no more. None: MAX_HOLD.
+        retry_after: the ``Retry-After`` of the 409 while the first request runs; see
+            ``single_flight``.
+        on_refused: makes the response of a refused request; see ``single_flight``.
+        on_unavailable: "refuse": answer 503 when no majority of the nodes can be asked, unless
+            there is an answer to replay; "run": run the view without the lock. The record alone
+            keeps two from committing then.
+
+    Raises:
+        TypeError, ValueError: an argument makes no sense, or nothing can fill a field.
+    """
+    if unknown:
+        refuse_keywords("idempotent", unknown, tuple(Options.__annotations__))
+    if isinstance(view, str):
+        raise TypeError(f"idempotent takes its key by name: @idempotent(key={view!r})")
+    if wait is not None:
+        check_seconds("wait", wait, zero=True)
+    if on_unavailable not in ("refuse", "run"):
+        raise ValueError(f"on_unavailable={on_unavailable!r} is none of 'refuse', 'run'")
+    check_using(using)
+    if iscoroutinefunction(on_refused):  # it is called in a thread
+        on_refused = async_to_sync(on_refused)
+    template = redlock.using(
+        alias, ttl=ttl, wait=wait, max_hold=max_hold, quiet=on_unavailable == "refuse"
+    )
+    lock = IdempotentLock(
+        template,
+        RequestKey(template, key, scope),
+        verbs_of(methods),
+        Responder(409, retry_after, on_refused),
+        runs_unlocked=on_unavailable == "run",
+    )
+    lock.keep = kept_for(keep)
+    lock.required = bool(required)
+    lock.using = using
+    lock.storing = Storing(store, headers, max_body, store_body=store_body)
+    return decorating(lock, view)
+
+
+class Undone(Exception):  # noqa: N818 - what happens to the work
+    """Rolls back the work of a request, whose response is answered and not stored."""
+
+    def __init__(self, response: Any) -> None:
+        super().__init__()
+        self.response: Final = response
+
+
+class Undecided(Undone):
+    """Rolls it back, and whether the response is stored is decided afterwards."""
+
+
+class IdempotentLock(ViewLock):
+    """The lock of a view under ``idempotent``, and what happens in it.
+
+    Attributes:
+        keep, required, using: see ``idempotent``.
+        storing: what is stored of a response.
+        by_session: whether it tells clients without a user from each other by their session.
+    """
+
+    decorator: ClassVar[str] = "idempotent"
+    example: ClassVar[str] = "idempotent()"
+    async_has_transactions: ClassVar[bool] = True
+    keep: timedelta
+    required: bool
+    using: str | None
+    storing: Storing
+
+    def __init__(self, template: LockTemplate, key: RequestKey, *args: Any, **kwargs: Any) -> None:
+        super().__init__(template, key, *args, **kwargs)
+        self.by_session: Final = key.by_session
+        self._lock: Final = template(LOCK)
+
+    def wrap(self, view: View, read: Callable[..., Any], *, is_async: bool) -> View:
+        """Return the view in its lock.
+
+        An async view gets its transaction, too: a thread of its request opens it and waits for the
+        view, and Django sends the queries of such a view to the thread that waits for it. If the
+        client goes away, the work is done nevertheless, and its repetition gets the answer.
+        """
+        if not is_async:
+            return super().wrap(view, read, is_async=False)
+
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            return await view(*args, **kwargs)
+
+        plain = super().wrap(async_to_sync(awaited), read, is_async=False)
+
+        @functools.wraps(view)
+        async def asingle(request: Any, *args: Any, **kwargs: Any) -> Any:
+            return await sync_to_async(plain)(request, *args, **kwargs)
+
+        marks = plain._non_atomic_requests  # type: ignore[attr-defined]  # noqa: SLF001 - Django's
+        asingle.__dict__["_non_atomic_requests"] = marks
+        return asingle
+
+    def run(
+        self,
+        view: View,
+        read: Callable[..., Any],
+        marked: Collection[str],
+        request: Any,
+        /,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Replay the answer to a request, or run the view and store what it answers.
+
+        Raises:
+            RuntimeError: this thread is in a transaction.
+            NotReplayable: the response cannot be stored; the work is rolled back.
+        """
+        self._enter(request)
+        request.idempotency_key = None
+        databases = transactions.wanted(request, marked)
+        work = None
+        if request.method in self.methods:
+            transactions.check_none(self.decorator)
+            try:
+                work = self._work(read, request, args, kwargs)
+                done = work and self._replay(work)
+            except Unkeyed as error:
+                return self._refuse(error, request)
+            if done is not None:
+                return done
+        if work is None:
+            return transactions.atomic(view, databases)(request, *args, **kwargs)
+        database, lock = (
+            work.database,
+            self._lock.filled({"identity": work.identity}, template=LOCK),
+        )
+        inside = [each for each in databases if each != database]
+
+        def do(request: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return self._do(work, view, inside, request, *args, **kwargs)
+            except Unkeyed as error:  # a twin with another content was faster
+                return self._refuse(error, request)
+
+        # Every database is marked: the transactions are opened in ``_do``.
+        every = connections.settings.keys()
+        return super().run(do, lambda *_, **__: lock, every, request, *args, **kwargs)
+
+    def take(self, lock: Lock, seconds: float) -> Lease:
+        """Take the lock, and wait for its holder; not for nodes, if it can be done without."""
+        if self.runs_unlocked:
+            try:
+                return lock.acquire(0)
+            except LockTaken:
+                if seconds <= 0:
+                    raise
+        return lock.acquire(seconds)
+
+    def _work(self, read: Callable[..., Any], request: Any, args: Any, kwargs: Any) -> Work | None:
+        """Return what the request asks for; None: it has no key, and needs none."""
+        try:
+            identity = read(request, *args, **kwargs)
+        except Missing:
+            if self.required:
+                raise
+            return None
+        request.idempotency_key = identity.key
+        database = database_of(self.using)
+        scope, key = identity
+        return Work(scope, key, fingerprint(request), self.keep, database)
+
+    def _replay(self, work: Work) -> HttpResponseBase | None:
+        """Return the answer that was stored, if there is one.
+
+        Raises:
+            Unkeyed: it is that of another request.
+        """
+        record = work.find()
+        if record is None or record.finished is None:
+            return None
+        if record.fingerprint != work.fingerprint:
+            raise answers.of_another_request(record)
+        return replay(record)
+
+    def _refuse(self, error: Unkeyed, request: Any) -> HttpResponseBase:
+        return self.responder.respond(request, KeyRefusal(error.status, None, error))
+
+    # -- in the lock -----------------------------------------------------------------------------
+
+    def _do(
+        self, work: Work, view: View, inside: list[str], request: Any, /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Run the view in its transactions; if another has run it meanwhile, replay its answer."""
+        left = TRIES
+        while True:
+            left -= 1
+            try:
+                return self._once(work, view, inside, request, *args, **kwargs)
+            except (Begun, OperationalError) as error:
+                # The view of a twin has run; or a serializable transaction found one at its COMMIT.
+                try:
+                    done = self._replay(work)
+                except DatabaseError:  # as the first one
+                    done = None
+                if done is not None:
+                    return done
+                if not isinstance(error, Begun):
+                    raise  # the view has run; whether it may run again, the client decides
+                if left <= 0:
+                    raise error.__cause__ or error from None
+
+    def _once(
+        self, work: Work, view: View, inside: list[str], request: Any, /, *args: Any, **kwargs: Any
+    ) -> Any:
+        answering = getattr(view, "answer", view)  # of REST framework: with its errors
+
+        def run(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+            response = answering(*args, **kwargs)
+            if any(connections[each].needs_rollback for each in (work.database, *inside)):
+                raise Undecided(response)  # by set_rollback(): nothing more can be read here
+            response = self._complete(request, response, kwargs)
+            answer = self.storing.answer_of(response)
+            if answer is None:
+                raise Undone(response)
+            return response, answer
+
+        try:
+            with transaction.atomic(using=work.database, durable=True):
+                record = work.begin()
+                response, answer = transactions.atomic(run, inside)(request, *args, **kwargs)
+                work.finish(record, **answer)
+        except Undecided as undone:
+            response = self._complete(request, undone.response, kwargs)
+            return self._put(work, response)
+        except Undone as undone:
+            return undone.response
+        return response
+
+    def _put(self, work: Work, response: Any) -> Any:
+        """Store the response of a work that was rolled back, still under the lock."""
+        answer = self.storing.answer_of(response)
+        if answer is not None:
+            try:
+                work.put(**answer)
+            except Begun:  # there was no lock, and a twin was faster
+                return self._replay(work) or response
+        return response
+
+    def _complete(self, request: Any, response: Any, arguments: Any) -> Any:
+        """Return the response of a view with its body: what renders it may read the database."""
+        if not isinstance(response, HttpResponseBase):
+            from .ninja import response_of  # which knows how an operation answers
+
+            response = response_of(request, response, arguments)
+        if not getattr(response, "is_rendered", True):
+            response = response.render()
+        return response

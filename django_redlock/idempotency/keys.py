@@ -1,0 +1,237 @@
+"""Which requests are the same one, sent again: their key, whose it is, and what they ask for.
+
+The key is the header ``Idempotency-Key`` (draft-ietf-httpapi-idempotency-key-header), or a field of
+a form, which can send no header. A key is a client's own: keys of two users do not meet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from io import BytesIO
+from typing import Any, Final, NamedTuple
+
+from asgiref.sync import async_to_sync, iscoroutinefunction
+from django.core.files.uploadedfile import UploadedFile
+from django.http import QueryDict
+from django.utils.datastructures import MultiValueDict
+
+from django_redlock.locks.lock import Lock
+from django_redlock.locks.template import LockTemplate
+from django_redlock.views.keys import Key, ViewKey, client
+
+HEADER: Final = "Idempotency-Key"
+FIELD: Final = "idempotency_key"  # of a form
+LARGEST: Final = 8 * 2**20  # bytes of a request's content that are read for the fingerprint
+NOT_CONTENT: Final = frozenset({"csrfmiddlewaretoken", FIELD})  # differ from page to page
+FORM: Final = "application/x-www-form-urlencoded"
+MULTIPART: Final = "multipart/form-data"
+KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+QUOTED: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\]){1,255})"')  # RFC 8941
+
+
+class Unkeyed(ValueError):  # noqa: N818 - a state
+    """The request has no key, or none that can be used; ``status`` and ``why`` are answered.
+
+    Attributes:
+        status: of the response.
+        why: which text it has.
+    """
+
+    def __init__(self, why: str, text: str, status: int = 400) -> None:
+        super().__init__(text)
+        self.why: Final = why
+        self.status: Final = status
+
+
+class Missing(Unkeyed):
+    """The request has no key at all, so it may be answered without one."""
+
+
+class Identity(NamedTuple):
+    """Which request it is."""
+
+    scope: str
+    key: str
+
+
+class RequestKey(ViewKey):
+    """The scope and the key of a view's requests.
+
+    Args:
+        template: what makes locks.
+        key: a template, or a function; None: the header, or the field of a form.
+        scope: the same; None: the user, else the session.
+
+    Raises:
+        TypeError, ValueError: neither can be one.
+    """
+
+    def __init__(self, template: LockTemplate, key: Key | None, scope: Key | None) -> None:
+        for name, value in (("key", key), ("scope", scope)):
+            if not (value is None or isinstance(value, str) or callable(value)):
+                raise TypeError(f"{name} must be a text or a function, not {type(value).__name__}")
+        super().__init__(template, _plain(key) or sent_key)
+        self.by_session: Final = scope is None  # where there is no user
+        self._scope = ViewKey(template, _plain(scope) or client_of)
+
+    @property
+    def arguments(self) -> frozenset[str]:
+        """The arguments of the view that a request must have."""
+        return super().arguments | self._scope.arguments
+
+    def check(self, view: Any) -> None:
+        """Check both against the arguments of a view."""
+        super().check(view)
+        self._scope.check(view)
+
+    def reader(self, view: Callable[..., Any] | None = None) -> Callable[..., Any]:
+        """Return the function that tells the identity of a call of the view.
+
+        It raises Unkeyed for a request that lacks what they need.
+        """
+        key_of, scope_of = super().reader(view), self._scope.reader(view)
+
+        def read(*args: Any, **kwargs: Any) -> Identity:
+            key = self._text("key", key_of, args, kwargs)
+            return Identity(self._text("scope", scope_of, args, kwargs), key)
+
+        return read
+
+    def _text(self, name: str, lock_of: Callable[..., Lock], args: Any, kwargs: Any) -> str:
+        try:
+            names = lock_of(*args, **kwargs).names
+        except Unkeyed:
+            raise
+        except ValueError as error:  # the request decides it
+            raise (Missing if name == "key" else Unkeyed)(name, str(error)) from error
+        if len(names) != 1:
+            raise TypeError(f"{name}= must return one text, not {len(names)}")
+        return names[0]
+
+
+def _plain(function: Any) -> Any:
+    """Return a plain function for a coroutine one: views of both kinds run in a thread."""
+    return async_to_sync(function) if iscoroutinefunction(function) else function
+
+
+def client_of(request: Any, *_: Any, **__: Any) -> str:
+    """Return whose key it is: the user's, else the session's. An address is many people's."""
+    found = client(request)
+    if found.startswith("address:"):
+        raise Unkeyed("client", "the request has no user and no session, and scope= is not given")
+    return found
+
+
+def sent_key(request: Any, *_: Any, **__: Any) -> str:
+    """Return the key that the client has sent."""
+    text = request.headers.get(HEADER)
+    if text is None and request.method == "POST" and request.content_type in {FORM, MULTIPART}:
+        text = request.POST.get(FIELD)
+    if not text:
+        raise Missing("key", f"the request has no header {HEADER}")
+    if KEY.fullmatch(text) and not text.startswith('"'):
+        return str(text)
+    if quoted := QUOTED.fullmatch(text):
+        return re.sub(r"\\(.)", r"\1", quoted[1])
+    raise Unkeyed("format", f"the {HEADER} is none: 1 to 255 visible characters of ASCII")
+
+
+# -- what a request asks for -----------------------------------------------------------------------
+
+
+def fingerprint(request: Any) -> str:
+    """Return a digest of method, path, query and content of a request.
+
+    Of the content as it is parsed: each encoding of a form with a file has a boundary of its own,
+    and two programs write the same JSON in two ways. Of files the first 8 MiB of a request and
+    the sizes of all count.
+
+    Raises:
+        Unkeyed: there is more than may be read.
+    """
+    digest = Digest()
+    digest.add(request.method, request.path, request.META.get("QUERY_STRING", ""))
+    try:
+        digest.add_value(_content(request))
+    except RecursionError:
+        raise Unkeyed("size", "the request's content is nested too deeply", status=413) from None
+    return digest.hexdigest()
+
+
+def _content(request: Any) -> Any:
+    if hasattr(request, "_request") and hasattr(request, "data"):  # as REST framework has parsed it
+        return request.data
+    kind = request.content_type or ""
+    if kind in {FORM, MULTIPART} and request.method == "POST":
+        return [request.POST, request.FILES]
+    body = _body(request)
+    if kind == MULTIPART:  # Django parses only those of a POST
+        return list(request.parse_file_upload(request.META, BytesIO(body)))
+    if kind == FORM:
+        body = QueryDict(body, encoding=request.encoding)
+    elif kind == "application/json" or kind.endswith("+json"):
+        with suppress(ValueError):  # the view answers that
+            body = json.loads(body)
+    return body
+
+
+def _body(request: Any) -> Any:
+    length = request.META.get("CONTENT_LENGTH") or "0"
+    if length.isdigit() and int(length) > LARGEST:
+        raise Unkeyed("size", f"the request has more than {LARGEST} bytes", status=413)
+    return request.body
+
+
+class Digest:
+    """A digest of texts, fields and files, each of which ends where it ends."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._left = LARGEST  # bytes of files that are still read
+
+    def hexdigest(self) -> str:
+        """Return it as a text."""
+        return self._digest.hexdigest()
+
+    def add(self, *parts: str | bytes) -> None:
+        """Add texts, each with its length before it."""
+        for part in parts:
+            data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+            self._digest.update(b"%d:" % len(data) + data)
+
+    def add_value(self, value: Any) -> None:
+        """Add what a parser has made."""
+        if isinstance(value, bytes):
+            self.add("bytes", value)
+        elif isinstance(value, UploadedFile):
+            self._add_file(value)
+        elif isinstance(value, MultiValueDict):
+            lists = {name: value.getlist(name) for name in value if name not in NOT_CONTENT}
+            self._add_items("fields", lists)
+        elif isinstance(value, Mapping):
+            self._add_items("object", value)
+        elif isinstance(value, Iterable) and not isinstance(value, str):
+            values = list(value)
+            self.add("list", str(len(values)))
+            for each in values:
+                self.add_value(each)
+        else:
+            self.add(type(value).__name__, str(value))
+
+    def _add_items(self, kind: str, items: Mapping[Any, Any]) -> None:
+        self.add(kind, str(len(items)))
+        for name in sorted(items, key=str):
+            self.add(str(name))
+            self.add_value(items[name])
+
+    def _add_file(self, file: Any) -> None:
+        self.add("file", file.name or "", str(file.size), file.content_type or "")
+        file.seek(0)
+        begin = file.read(self._left)
+        self._left -= len(begin)
+        self.add(begin)
+        file.seek(0)  # for the view

@@ -1,0 +1,141 @@
+"""A piece of work that is done once: look for its record, write it, both in one database.
+
+The INSERT comes first in the transaction of the work. So the twin of a transaction waits there, on
+the primary key, and its view does not run (PostgreSQL, MySQL); SQLite takes its write lock at once,
+where a SELECT before it would make the INSERT fail with "database is locked".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import IntegrityError, OperationalError, router, transaction
+from django.utils import timezone
+
+from .models import Record
+
+LONGEST: Final = 255  # characters of scope and key that are shown; the identity has all
+
+
+class Begun(Exception):  # noqa: N818 - what has happened
+    """Another transaction has the record, or had it when this one wanted to write it."""
+
+
+@dataclass(slots=True)
+class Work:
+    """One piece of work.
+
+    Attributes:
+        scope: whose keys they are.
+        key: of the work, within the scope.
+        fingerprint: a digest of what is to be done; "": whatever it is.
+        keep: for how long the record is kept.
+        database: where it is.
+    """
+
+    scope: str
+    key: str
+    fingerprint: str
+    keep: timedelta
+    database: str
+    _outlived: bool = field(default=False, init=False)  # a record is there whose time is over
+
+    @property
+    def identity(self) -> str:
+        """The primary key of its record. The length keeps a scope from running into the key."""
+        return hashlib.sha256(f"{len(self.scope)}:{self.scope}{self.key}".encode()).hexdigest()
+
+    def find(self) -> Record | None:
+        """Return the record of the work, if it was done and the record is still kept."""
+        found = Record.objects.using(self.database).filter(pk=self.identity).first()
+        self._outlived = found is not None and found.expires <= timezone.now()
+        return None if self._outlived else found
+
+    def begin(self) -> Record:
+        """Write the record, at the beginning of the transaction of the work.
+
+        Raises:
+            Begun: it is there, or the database could not do it now; roll back, and look again.
+        """
+        record = self._record(timezone.now())
+        self._insert(record)
+        return record
+
+    def _insert(self, record: Record) -> None:
+        try:
+            if self._outlived:
+                stored = Record.objects.using(self.database).filter(pk=self.identity)
+                stored.filter(expires__lte=record.begun).delete()
+            record.save(using=self.database, force_insert=True)
+        # A database that serializes transactions, or finds a deadlock, says it in the latter way.
+        except (IntegrityError, OperationalError) as error:
+            raise Begun from error
+
+    def finish(self, record: Record, **answer: Any) -> None:
+        """Fill the record, at the end of the same transaction.
+
+        Args:
+            answer: ``status``, ``headers`` and ``body``.
+        """
+        for name, value in answer.items():
+            setattr(record, name, value)
+        record.finished = timezone.now()
+        record.save(using=self.database, update_fields=[*answer, "finished"])
+
+    def put(self, **answer: Any) -> None:
+        """Write a whole record, in a transaction of its own: that of the work rolls back.
+
+        Raises:
+            Begun: another has written one, or the database could not do it now.
+        """
+        record = self._record(timezone.now(), **answer)
+        record.finished = record.begun
+        with transaction.atomic(using=self.database):
+            self._insert(record)
+
+    def _record(self, now: datetime, **answer: Any) -> Record:
+        return Record(
+            identity=self.identity,
+            scope=self.scope[:LONGEST],
+            key=self.key[:LONGEST],
+            fingerprint=self.fingerprint,
+            begun=now,
+            expires=now + self.keep,
+            **answer,
+        )
+
+
+def database_of(using: str | None) -> str:
+    """Return the alias of the database that has the records; None: what the routers say."""
+    return router.db_for_write(Record) if using is None else using
+
+
+def check_using(using: object) -> None:
+    """Check that it may be the alias of a database.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not (using is None or isinstance(using, str)):
+        raise TypeError(f"using must be the alias of a database, not {type(using).__name__}")
+
+
+def kept_for(keep: object) -> timedelta:
+    """Return for how long a record is kept, of a ``timedelta`` or a number of seconds.
+
+    Raises:
+        TypeError, ValueError: it is none, or not above 0.
+    """
+    if isinstance(keep, int | float) and not isinstance(keep, bool):
+        try:
+            keep = timedelta(seconds=keep)
+        except (OverflowError, ValueError) as error:
+            raise ValueError(f"keep={keep!r} is no time in which a record can be kept") from error
+    if not isinstance(keep, timedelta):
+        raise TypeError(f"keep must be a timedelta or seconds, not {type(keep).__name__}")
+    if keep <= timedelta(0):
+        raise ValueError(f"keep must be above 0, not {keep!r}")
+    return keep

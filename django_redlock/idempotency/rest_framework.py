@@ -1,0 +1,98 @@
+"""``@idempotent`` for Django REST framework.
+
+    @idempotent()
+    class Pay(APIView): ...
+
+As ``single_flight`` there, it acts behind ``initial()``: after authentication, permissions and
+throttles. What REST framework answers to an exception of the handler, such as a 400, is stored as
+well, after the transaction has been rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, NoReturn, Unpack
+
+from django_redlock.core.errors import RedlockError
+from django_redlock.extras import needs
+from django_redlock.views.decorator import DECORATES
+from django_redlock.views.lock import View
+
+from . import decorator
+from .decorator import Options, Undecided
+
+with needs(__name__, "rest_framework", "djangorestframework"):
+    from django_redlock.views.rest_framework import T, check_parentheses, decorating
+
+__all__ = ["idempotent"]
+
+
+def idempotent(
+    view: Any = None,
+    /,
+    *,
+    actions: Collection[str] | None = None,
+    **options: Unpack[Options],
+) -> Callable[[T], T]:
+    """Do the work of a request once, in a view of REST framework.
+
+    It decorates an ``APIView``, a viewset, or, from above, what ``@api_view`` has made. A class is
+    changed, and its subclasses with it.
+
+    Args:
+        actions: of a viewset: those that are meant, as ``["create", "pay"]``. None: all.
+        options: as for ``django_redlock.idempotency.idempotent``.
+
+    Raises:
+        TypeError, ValueError: an option makes no sense, nothing can fill a field of the key, or
+            what is decorated is no such view.
+    """
+    check_parentheses("idempotent", view)
+    if view is not None:
+        raise TypeError("idempotent of REST framework takes its options by name")
+    decorates: Any = decorator.idempotent(**options)
+    decorates.__dict__[DECORATES].handler_of = Handler
+    return decorating(decorates, actions)
+
+
+class Handler:
+    """The handler of a request: by itself, or with what REST framework answers to its errors."""
+
+    def __init__(self, view: Any, handler: View) -> None:
+        self._view = view
+        self._handler = handler
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the handler."""
+        return self._handler(*args, **kwargs)
+
+    def answer(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call the handler, and return its response with all that REST framework knows of it.
+
+        Raises:
+            Undecided: the handler raised an exception that REST framework answers.
+            Exception: one that it does not answer; and what says that a lock was not to be had, or
+                is lost, which a repetition must not get to see.
+        """
+        view = self._view
+        try:
+            response = self._handler(request, *args, **kwargs)
+        except RedlockError:
+            raise
+        except Exception as error:  # noqa: BLE001 - REST framework decides which it answers
+            response = self._answered(error)
+            response = view.finalize_response(request, response, *args, **kwargs)
+            raise Undecided(response) from None
+        return view.finalize_response(request, response, *args, **kwargs)
+
+    def _answered(self, error: Exception) -> Any:
+        view = self._view
+        try:
+            return view.handle_exception(error)
+        except Exception:
+            view.handle_exception = _raise  # ``dispatch`` would ask once more
+            raise
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error

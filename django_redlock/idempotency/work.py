@@ -1,0 +1,144 @@
+"""``idempotent_work``: work outside of views that is done once, and its result.
+
+@shared_task(bind=True, acks_late=True)
+def charge(self, order):
+    with idempotent_work("charge", order) as work:
+        if not work.done:
+            work.result = {"receipt": pay(order)}
+    return work.result
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from django.core.serializers.json import DjangoJSONEncoder
+
+from django_redlock import redlock
+from django_redlock.locks.options import refuse_keywords
+
+from .decorator import DAY, LOCK
+from .records import Begun, Work, check_using, database_of, kept_for
+
+if TYPE_CHECKING:
+    from .models import Record
+
+OPTIONS: Final = ("alias", "ttl", "wait", "max_hold")  # of the lock
+
+
+class IdempotentWork:
+    """Work that is done once, for a ``with`` statement; ``idempotent_work`` makes it.
+
+    Attributes:
+        done: whether it was done before: then ``result`` is that of the first time.
+        result: what is stored, if the block ends without an exception: anything that JSON can
+            have. Dates, UUIDs and decimals become texts.
+    """
+
+    done: bool
+    result: Any
+
+    def __init__(self, work: Work, lock: Any) -> None:
+        self._work: Final = work
+        self._lock: Final = lock
+        self._block = ExitStack()
+        self._record: Record | None = None
+        self.done, self.result = False, None
+
+    def __enter__(self) -> Self:
+        self.result = None
+        self.done = self._find()
+        if self.done:
+            return self
+        try:
+            with ExitStack() as block:
+                block.enter_context(self._lock.atomic(self._work.database))
+                self._record = self._work.begin()
+                self._block = block.pop_all()
+        except Begun as begun:
+            self.done = self._find()
+            if not self.done:
+                raise begun.__cause__ or begun from None
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        record, self._record = self._record, None
+        if record is None:
+            return
+        if error is not None:
+            self._block.__exit__(kind, error, trace)
+            return
+        with self._block:
+            self._work.finish(record, body=_text(self.result))
+
+    def _find(self) -> bool:
+        record = self._work.find()
+        if record is None or record.finished is None:
+            return False
+        if record.status is not None or record.fingerprint != self._work.fingerprint:
+            raise ValueError(
+                f"{self._work.scope!r} has done something else under the key {self._work.key!r}"
+            )
+        self.result = json.loads(bytes(record.body or b"null"))
+        return True
+
+
+def idempotent_work(
+    scope: str,
+    key: object,
+    *,
+    keep: timedelta | float = DAY,
+    using: str | None = None,
+    fingerprint: str = "",
+    **options: Any,
+) -> IdempotentWork:
+    """Return work that is done once: a task that is delivered again returns its first result.
+
+    The block runs in a transaction of the database, in a lock, as by ``redlock(...).atomic()``. If
+    it raises, the transaction rolls back, and the next time is a first one.
+
+    Args:
+        scope: whose keys they are, e.g. the name of the task.
+        key: of the work: its text counts.
+        keep: for how long the result is kept: a ``timedelta``, or seconds.
+        using: the database that the work writes to, and which has the record. None: that to which
+            Django's routers write the model of the records.
+        fingerprint: a text that tells the work from another one under the same key.
+        options: of the lock: ``alias``, ``ttl``, ``wait``, ``max_hold``.
+
+    Raises:
+        TypeError, ValueError: an argument makes no sense.
+
+    Entering it raises what a lock raises; ValueError, where another work has been done under the
+    key; and RuntimeError inside a transaction.
+    """
+    for name, value in (("scope", scope), ("fingerprint", fingerprint)):
+        if not isinstance(value, str):
+            raise TypeError(f"{name} must be a text, not {type(value).__name__}")
+    if key is None or isinstance(key, bytes) or not str(key) or not scope:
+        raise ValueError(f"idempotent_work needs a scope and a key, not {scope!r} and {key!r}")
+    check_using(using)
+    if unknown := options.keys() - set(OPTIONS):
+        refuse_keywords("idempotent_work", dict.fromkeys(unknown), OPTIONS)
+    work = Work(scope, str(key), fingerprint, kept_for(keep), database_of(using))
+    alias = options.pop("alias", None)
+    lock = redlock.using(alias, durable=True, **options)(LOCK)
+    return IdempotentWork(work, lock.filled({"identity": work.identity}, template=LOCK))
+
+
+def _text(result: Any) -> bytes:
+    try:
+        return json.dumps(result, cls=DjangoJSONEncoder).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(
+            f"the result of idempotent_work cannot be stored as JSON: {error}"
+        ) from error

@@ -1,0 +1,259 @@
+"""What stands around the records: the command, the admin's list, the tag of forms, the checks."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.core.management import CommandError, call_command
+from django.http import HttpResponse
+from django.template import engines
+from django.test import Client, override_settings
+from django.urls import reverse
+from django.utils import timezone
+
+from django_redlock.idempotency import idempotent
+from django_redlock.idempotency.apps import check_idempotent
+from django_redlock.idempotency.models import Record
+from django_redlock.views.checks import check_views
+from tests.views.asking import urls
+
+from .shop import Shop, order, orders_made, records
+from .test_views import anybody, assert_same
+
+pytestmark = pytest.mark.django_db
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def clear(**options: Any) -> str:
+    """What the command prints."""
+    out = io.StringIO()
+    call_command("redlock_clear_idempotency", stdout=out, **options)
+    return out.getvalue()
+
+
+def test_expired_records_are_deleted(django_assert_num_queries):
+    """In batches; the others stay."""
+    shop = Shop(anybody(order))
+    for number in range(5):
+        shop.send(f"key{number}")
+    assert clear() == "No record has expired.\n"
+    Record.objects.exclude(key="key3").update(expires=timezone.now())
+    with django_assert_num_queries(5):
+        assert clear(batch=3) == "4 records are deleted.\n"
+    assert [each.key for each in records()] == ["key3"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"database": "elsewhere"}, "--database"),
+        ({"batch": 0}, "--batch must be"),
+    ],
+)
+def test_wrong_options_of_the_command(options, text):
+    """Each is told."""
+    with pytest.raises(CommandError, match=text):
+        clear(**options)
+
+
+# -- the admin -------------------------------------------------------------------------------------
+
+
+def viewer(*permissions: str) -> Client:
+    """A client of the admin, logged in by a user with these permissions."""
+    user = User.objects.create(username="ann", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def test_who_sees_what():
+    """The list, and one record; its body only by a permission of its own."""
+    Shop(anybody(lambda _: HttpResponse("<b>4111 1111</b>"))).send()
+    (record,) = records()
+    listed = reverse("admin:redlock_idempotency_record_changelist")
+    shown = reverse("admin:redlock_idempotency_record_change", args=[record.pk])
+    curious = viewer("view_record")
+    assert record.key in curious.get(listed, {"q": record.key[:8]}).content.decode()
+    page = curious.get(shown).content.decode()
+    assert "Content-Type" in page
+    assert "4111" not in page
+    User.objects.all().delete()
+    page = viewer("view_record", "view_body").get(shown).content.decode()
+    assert "&lt;b&gt;4111 1111&lt;/b&gt;" in page
+    User.objects.all().delete()
+    assert viewer("view_body").get(shown).status_code == 403
+
+
+def test_nothing_can_be_changed():
+    """Not even by a superuser: without its record a work would be done once more."""
+    Shop(anybody(lambda _: HttpResponse(b"\xff"))).send()
+    (record,) = records()
+    client = Client()
+    client.force_login(User.objects.create_superuser("root"))
+    shown = reverse("admin:redlock_idempotency_record_change", args=[record.pk])
+    assert "1 bytes, which are no text" in client.get(shown).content.decode()
+    assert client.post(shown, {"key": "x"}).status_code == 403
+    for verb in ("add", "delete"):
+        args = [record.pk] if verb == "delete" else []
+        address = reverse(f"admin:redlock_idempotency_record_{verb}", args=args)
+        assert client.post(address, {"post": "yes"}).status_code == 403
+    assert [each.key for each in records()] == [record.key]
+
+
+def test_a_body_that_is_not_stored_and_a_long_one():
+    """Both are told."""
+    from django_redlock.idempotency.admin import SHOWN, RecordAdmin
+
+    made = RecordAdmin(Record, None)  # type: ignore[arg-type]
+    assert made.shown_body(Record()) == "not stored"
+    assert made.shown_body(Record(body=b"x" * SHOWN)) == "x" * SHOWN
+    assert made.shown_body(Record(body=b"x" * (SHOWN + 1))) == "x" * SHOWN + "…"
+
+
+# -- forms -----------------------------------------------------------------------------------------
+
+FORM = "{% load idempotency %}<form method=post>{% idempotency_key %}<input name=seats></form>"
+
+
+def test_a_form_brings_its_key():
+    """Each page has a key of its own; sent twice, the form shows its first result."""
+    page = engines["django"].from_string(FORM)
+
+    def view(request: Any) -> HttpResponse:
+        if request.method == "GET":
+            return HttpResponse(page.render())
+        if request.POST["seats"] == "0":
+            return HttpResponse(f"not so few! {page.render()}")
+        order(request)
+        return HttpResponse(status=302, headers={"Location": f"/orders/{orders_made()}"})
+
+    shop = Shop(anybody(view))
+
+    def key() -> str:
+        empty = shop.send(None, method="get").content.decode()
+        (found,) = re.findall('name="idempotency_key" value="([^"]+)"', empty)
+        return str(found)
+
+    def submit(key: str, seats: int) -> Any:
+        data = f"idempotency_key={key}&seats={seats}"
+        kind = "application/x-www-form-urlencoded"
+        return shop.send(None, data=data, content_type=kind, accept="text/html")
+
+    one, other = key(), key()
+    assert one != other
+    first = submit(one, 2)
+    assert first["Location"] == "/orders/1"
+    assert_same(first, submit(one, 2))
+    assert submit(other, 2)["Location"] == "/orders/2"
+    # A form with a mistake comes back with a new key, so that it can be corrected.
+    wrong = submit(key(), 0).content.decode()
+    (again,) = re.findall('value="([^"]+)"', wrong)
+    assert submit(again, 3)["Location"] == "/orders/3"
+
+
+def test_a_page_says_why_a_form_is_refused():
+    """To a person, in its own language."""
+    shop = Shop(anybody(order))
+    kind = "application/x-www-form-urlencoded"
+    with override_settings(LANGUAGE_CODE="de"):
+        answer = shop.send(None, data="seats=2", content_type=kind, accept="text/html")
+    assert answer.status_code == 400
+    assert "<h1>Bitte senden Sie neu</h1>" in answer.content.decode()
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+
+def found(**options: Any) -> list[str]:
+    """The ids of what the checks say of a view with these options."""
+    view = idempotent(**options)(order)
+    with urls():
+        said = [each for each in check_idempotent() if __name__ in each.msg]
+    del view
+    return [str(each.id) for each in said]
+
+
+def test_a_view_that_is_right():
+    """Nothing is said."""
+    assert found() == []
+
+
+@pytest.mark.parametrize("using", ["elsewhere", "default"])
+def test_without_a_database(monkeypatch, using):
+    """A cache cannot take its place."""
+    from django.db import connections
+
+    engine = {"ENGINE": "django.db.backends.dummy"}
+    monkeypatch.setitem(connections.settings, "default", connections.settings["default"] | engine)
+    assert found(using=using) == ["django_redlock.E006"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "scope", "ids"),
+    [
+        ("signed_cookies", None, ["django_redlock.W025"]),
+        ("cache", None, ["django_redlock.W025"]),
+        ("cached_db", None, []),
+        ("cache", "anybody", []),
+    ],
+)
+def test_sessions_that_are_others_each_time(engine, scope, ids):
+    """A client without a user is told from others by its session."""
+    with override_settings(SESSION_ENGINE=f"django.contrib.sessions.backends.{engine}"):
+        assert found(scope=scope) == ids
+
+
+def test_the_checks_of_placement_name_it():
+    """Those of ``single_flight`` look at it as well."""
+    with urls(), override_settings(ROOT_URLCONF=tuple(urls_of(idempotent(scope="a")))):
+        (message,) = check_views()
+    assert message.id == "django_redlock.E004"
+    assert "idempotent(...) without a view" in message.msg
+    assert "Write idempotent()(view) there." in str(message.hint)
+
+
+def urls_of(view: Any) -> list[Any]:
+    """A site of the view."""
+    from django.urls import path
+
+    return [path("pay/", view)]
+
+
+def test_without_the_app():
+    """The import says what to add."""
+    script = (
+        "import django; from django.conf import settings\n"
+        "settings.configure(INSTALLED_APPS=['django_redlock']); django.setup()\n"
+        "from django_redlock.idempotency import idempotent"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert "add 'django_redlock.idempotency' to INSTALLED_APPS" in done.stderr.splitlines()[-1]
+
+
+def test_what_the_package_has():
+    """Names that are there, and none that is not."""
+    import django_redlock.idempotency as package
+
+    assert all(getattr(package, name) for name in package.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        package.nothing  # noqa: B018
+
+
+def test_records_outlive_no_one():
+    """A record says for how long it stays."""
+    Shop(anybody(order, keep=timedelta(days=2))).send()
+    (record,) = records()
+    assert str(record) == f"anybody {record.key}"
+    assert record.expires - record.begun == timedelta(days=2)

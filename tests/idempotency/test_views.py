@@ -1,0 +1,684 @@
+"""``@idempotent``: a client that sends a request again gets the first answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection, connections, transaction
+from django.http import FileResponse, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.template import engines
+from django.template.response import TemplateResponse
+from django.test import AsyncClient, override_settings
+from django.test.client import BOUNDARY, encode_multipart
+from django.utils import timezone
+from django.utils.decorators import method_decorator
+from django.views.generic import View
+
+from django_redlock import LockTaken, redlock
+from django_redlock.idempotency import NotReplayable, idempotent
+from django_redlock.idempotency.models import Record
+from django_redlock.views import single_flight
+
+from .shop import KEY, Shop, order, orders_made, records
+
+pytestmark = pytest.mark.django_db
+SESSIONS = (
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+)
+
+
+def anybody(view: Any = None, **options: Any) -> Any:
+    """``idempotent`` whose keys are everybody's."""
+    decorator = idempotent(scope="anybody", **options)
+    return decorator if view is None else decorator(view)
+
+
+def is_free(identity: str) -> bool:
+    """Whether no request is at work on this piece of work."""
+    lease = redlock(f"idempotency:{identity}").try_acquire()
+    if lease is not None:
+        lease.release()
+    return lease is not None
+
+
+def assert_same(first: Any, second: Any) -> None:
+    """The second is the first one, said again."""
+    assert second.status_code == first.status_code
+    assert second.content == first.content
+    assert second["Idempotency-Replayed"] == "true"
+    assert "Idempotency-Replayed" not in first
+    plain = {name: value for name, value in second.items() if name != "Idempotency-Replayed"}
+    assert plain == dict(first.items())
+
+
+# -- the first answer, again -----------------------------------------------------------------------
+
+
+def test_a_repetition_gets_the_first_answer():
+    """Status, headers and body are those of the first time, and the work is done once."""
+    shop = Shop(anybody(order))
+    first = shop.send()
+    assert first.status_code == 201
+    for _ in range(3):
+        assert_same(first, shop.send())
+    assert orders_made() == 1
+    (record,) = records()
+    assert is_free(record.identity)
+
+
+def test_another_key_is_another_request():
+    """Two keys, two orders."""
+    shop = Shop(anybody(order))
+    assert shop.send("one").content != shop.send("two").content
+    assert orders_made() == 2
+
+
+@pytest.mark.parametrize(("one", "other"), [("a", "A"), ("a b", "a  b"), ("a", "a ")])
+def test_keys_are_compared_letter_by_letter(one, other):
+    """Whatever a database takes for equal: it compares digests."""
+    shop = Shop(anybody(order))
+    first, second = shop.send(f'"{one}"'), shop.send(f'"{other}"')
+    assert first.content != second.content
+
+
+def test_the_quotes_of_the_draft_may_be_left_out():
+    """The draft has a string of RFC 8941, most clients send the text itself."""
+    shop = Shop(anybody(order))
+    assert_same(shop.send(KEY), shop.send(f'"{KEY}"'))
+
+
+def test_a_replay_runs_no_view_and_asks_once(django_assert_num_queries, memory):
+    """One SELECT and no lock, so it is answered without a majority of the nodes as well."""
+    shop = Shop(anybody(order))
+    first = shop.send()
+    memory.down = {0, 1, 2}
+    with django_assert_num_queries(1):
+        assert_same(first, shop.send())
+
+
+def test_a_first_request_asks_three_times(django_assert_num_queries):
+    """SELECT, INSERT, UPDATE, and a savepoint, where outside of tests is a transaction."""
+    shop = Shop(anybody(lambda _: HttpResponse("done")))
+    with django_assert_num_queries(5) as asked:
+        shop.send()
+    verbs = [each["sql"].split()[0] for each in asked.captured_queries]
+    assert verbs == ["SELECT", "SAVEPOINT", "INSERT", "UPDATE", "RELEASE"]
+
+
+def test_what_a_view_sees():
+    """Its key and its lease; neither for a method that passes."""
+    seen = []
+
+    def view(request: Any) -> HttpResponse:
+        seen.append((request.idempotency_key, request.lease and request.lease.name))
+        return HttpResponse()
+
+    shop = Shop(anybody(view))
+    shop.send()
+    shop.send(method="get")
+    (record,) = records()
+    assert seen == [(KEY, f"idempotency:{record.identity}"), (None, None)]
+
+
+def test_a_record_ends():
+    """After ``keep`` the key is that of a new request; the old row makes room."""
+    shop = Shop(anybody(order, keep=60))
+    first = shop.send()
+    Record.objects.update(expires=timezone.now() - timedelta(seconds=1))
+    second = shop.send()
+    assert second.content != first.content
+    assert_same(second, shop.send())
+    (record,) = records()
+    assert timedelta(seconds=55) < record.expires - timezone.now() <= timedelta(seconds=60)
+
+
+# -- which request it is ---------------------------------------------------------------------------
+
+
+def test_without_a_key_nothing_is_done():
+    """A 400 that says what to send; it is as an API answers it."""
+    shop = Shop(anybody(order))
+    answer = shop.send(None)
+    assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json")
+    assert "has no Idempotency-Key" in json.loads(answer.content)["detail"]
+    assert "Retry-After" not in answer
+    assert orders_made() == 0
+
+
+def test_a_key_may_be_left_out_where_none_is_required():
+    """Then the view runs each time, as if it were not decorated."""
+    shop = Shop(anybody(order, required=False))
+    assert shop.send(None).content != shop.send(None).content
+    assert (orders_made(), records()) == (2, [])
+    assert_same(shop.send(), shop.send())
+
+
+@pytest.mark.parametrize("key", ["", "a b", "k\u00e9", "x" * 256, '"', '"a', '""', 'a"b"'])
+def test_what_is_no_key(key):
+    """An answer of 400; an empty one is as good as none."""
+    shop = Shop(anybody(order))
+    answer = shop.send(key)
+    if key == 'a"b"':
+        assert answer.status_code == 201
+    else:
+        assert answer.status_code == 400
+        assert orders_made() == 0
+
+
+def test_a_key_with_another_content_is_refused():
+    """A 422: the client has a defect, and would take the answer for that to what it sent last."""
+    shop = Shop(anybody(order))
+    shop.send(data={"seats": 1})
+    answer = shop.send(data={"seats": 2})
+    assert answer.status_code == 422
+    assert "another content" in json.loads(answer.content)["detail"]
+    assert orders_made() == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"method": "put"},
+        {"address": "/pay/7/"},
+        {"address": "/pay/?seats=2"},
+        {"data": "1"},
+        {"data": b"\xff", "content_type": "application/octet-stream"},
+        {"data": "seats=2", "content_type": "application/x-www-form-urlencoded"},
+    ],
+    ids=["method", "path", "query", "json", "bytes", "form"],
+)
+def test_what_belongs_to_a_request(other):
+    """Method, path, query and content."""
+    shop = Shop(anybody(order))
+    shop.send()
+    assert shop.send(**other).status_code == 422
+
+
+def multipart(boundary: str, text: bytes = b"text", token: str = "t", name: str = "a.txt") -> Any:
+    """A form with a file, and the type that names its boundary."""
+    fields = {
+        "seats": "1",
+        "csrfmiddlewaretoken": token,
+        "file": SimpleUploadedFile(name, text, "text/plain"),
+    }
+    body = encode_multipart(boundary, fields)
+    return {"data": body, "content_type": f"multipart/form-data; boundary={boundary}"}
+
+
+@pytest.mark.parametrize("method", ["post", "put"])
+def test_a_form_is_compared_by_its_fields(method):
+    """Not by its bytes: each encoding has a boundary of its own, and each page a CSRF token."""
+    seen = []
+
+    def view(request: Any) -> HttpResponse:
+        seen.append(request.FILES["file"].read() if request.method == "POST" else request.body)
+        return order(request)
+
+    shop = Shop(anybody(view))
+    first = shop.send(method=method, **multipart(BOUNDARY))
+    assert_same(first, shop.send(method=method, **multipart("other", token="u")))
+    assert shop.send(method=method, **multipart(BOUNDARY, b"tex_")).status_code == 422
+    assert shop.send(method=method, **multipart(BOUNDARY, name="b")).status_code == 422
+    assert len(seen) == 1
+    assert b"text" in seen[0]
+
+
+def test_json_is_compared_by_its_values():
+    """Two programs write the same in two ways; what is no JSON is compared by its bytes."""
+    shop = Shop(anybody(order))
+    first = shop.send(data='{"a": 1, "b": [true, null]}')
+    assert_same(first, shop.send(data='{"b":[true,null],"a":1}'))
+    assert shop.send(data='{"b":[1,null],"a":1}').status_code == 422
+    assert_same(shop.send("x", data="{"), shop.send("x", data="{"))
+
+
+def test_what_is_read_is_bounded(monkeypatch):
+    """A content that is too large is refused before it is read; one that is too deep as well."""
+    shop = Shop(anybody(order))
+    assert shop.send(data="[" * 100_000).status_code == 413
+    with override_settings(DATA_UPLOAD_MAX_MEMORY_SIZE=None):
+        monkeypatch.setattr("django_redlock.idempotency.keys.LARGEST", 10)
+        answer = shop.send("c", data="12345678901")
+    assert answer.status_code == 413
+    assert json.loads(answer.content)["title"] == "Content Too Large"
+
+
+def test_of_large_files_the_beginning_counts(monkeypatch):
+    """And the size; the view reads the file from its start."""
+    monkeypatch.setattr("django_redlock.idempotency.keys.LARGEST", 3)
+    with override_settings(FILE_UPLOAD_MAX_MEMORY_SIZE=1):  # it becomes a file
+        shop = Shop(anybody(lambda request: HttpResponse(request.FILES["file"].read())))
+        assert shop.send(**multipart(BOUNDARY, b"text")).content == b"text"
+        assert shop.send(**multipart(BOUNDARY, b"texX"))["Idempotency-Replayed"] == "true"
+        assert shop.send(**multipart(BOUNDARY, b"texts")).status_code == 422
+
+
+# -- whose key it is -------------------------------------------------------------------------------
+
+
+def test_a_key_is_its_users():
+    """Two users with one key have two orders; what one is answered the other does not see."""
+    shop = Shop(idempotent(order), middleware=SESSIONS)
+    answers = []
+    for name in ("ann", "bob"):
+        shop.client.force_login(User.objects.create(username=name))
+        answers.append(shop.send())
+        assert_same(answers[-1], shop.send())
+    assert answers[0].content != answers[1].content
+    assert [each.scope[:5] for each in records()] == ["user:", "user:"]
+
+
+def test_without_a_user_it_is_the_sessions():
+    """A session is as good as a user; its key, which is a secret, is not stored."""
+    shop = Shop(idempotent(order), middleware=SESSIONS)
+    session = shop.client.session
+    session["basket"] = [1]
+    session.save()
+    shop.client.cookies["sessionid"] = str(session.session_key)
+    assert_same(shop.send(), shop.send())
+    (record,) = records()
+    assert record.scope.startswith("session:")
+    assert str(session.session_key) not in record.scope
+
+
+def test_nobodys_key_is_refused():
+    """An address is many people's, so it is no scope."""
+    shop = Shop(idempotent(order), middleware=SESSIONS)
+    answer = shop.send()
+    assert answer.status_code == 400
+    assert "nobody is logged in" in json.loads(answer.content)["detail"]
+    assert orders_made() == 0
+
+
+def test_a_key_of_ones_own():
+    """A text with fields, or a function, as for ``single_flight``."""
+    shop = Shop(idempotent(key="order:{pk}", scope="{request.headers[X-Shop]}")(order))
+    first = shop.send(None, "/pay/7/", **{"X-Shop": "one"})
+    assert_same(first, shop.send(None, "/pay/7/", **{"X-Shop": "one"}))
+    assert shop.send(None, "/pay/7/", **{"X-Shop": "two"}).content != first.content
+    assert shop.send(None, "/pay/7/").status_code == 400  # it has no scope
+    (one, two) = records()
+    assert [(each.scope, each.key) for each in (one, two)] == [
+        ("one", "order:7"),
+        ("two", "order:7"),
+    ]
+
+
+def test_a_scope_does_not_run_into_the_key():
+    """One scope "ab" with the key "c" is not "a" with "bc"."""
+    shop = Shop(idempotent(scope="{request.headers[X-Shop]}")(order))
+    shop.send("c", **{"X-Shop": "ab"})
+    shop.send("bc", **{"X-Shop": "a"})
+    assert orders_made() == 2
+
+
+@pytest.mark.parametrize("kind", ["plain", "coroutine"])
+def test_functions_name_key_and_scope(kind):
+    """Plain ones, and coroutine ones too."""
+
+    def key(request: Any, **_: Any) -> str:
+        return str(request.headers["X-Order"])
+
+    async def akey(request: Any, **_: Any) -> str:
+        return key(request)
+
+    chosen = key if kind == "plain" else akey
+    shop = Shop(idempotent(key=chosen, scope=chosen)(order))
+    assert_same(shop.send(None, **{"X-Order": "5"}), shop.send(None, **{"X-Order": "5"}))
+
+
+# -- what is stored --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [200, 302, 400, 404, 409, 499])
+def test_an_answer_below_500_is_stored(status):
+    """The work is done, or it was found that it cannot be done."""
+
+    def view(request: Any) -> HttpResponse:
+        order(request)
+        return HttpResponse("x", status=status, headers={"Location": "/"})
+
+    shop = Shop(anybody(view))
+    assert_same(shop.send(), shop.send())
+    assert orders_made() == 1
+
+
+def failing(request: Any) -> HttpResponse:
+    """Answers 500."""
+    order(request)
+    return HttpResponse(status=500)
+
+
+def busy(request: Any) -> HttpResponse:
+    """Asks for a repetition."""
+    order(request)
+    return HttpResponse(status=429, headers={"Retry-After": "1"})
+
+
+def raising(request: Any) -> HttpResponse:
+    """Raises."""
+    order(request)
+    raise ZeroDivisionError
+
+
+def refused(request: Any) -> HttpResponse:
+    """Wants a lock that is taken."""
+    order(request)
+    with redlock("taken", durable=False):
+        return HttpResponse()
+
+
+@pytest.mark.parametrize("view", [failing, busy, raising, refused])
+def test_what_fails_leaves_nothing(view):
+    """Neither rows nor a record, so the repetition is a first request."""
+    broken = True
+    shop = Shop(anybody(lambda request: view(request) if broken else order(request)))
+    with redlock("taken"):
+        assert shop.send().status_code in {429, 500}
+    assert (orders_made(), records()) == (0, [])
+    broken = False
+    assert_same(shop.send(), shop.send())
+    assert orders_made() == 1
+
+
+def test_store_decides():
+    """What it refuses is rolled back."""
+    shop = Shop(anybody(order, store=lambda response: response.status_code != 201))
+    assert shop.send().status_code == 201
+    assert (orders_made(), records()) == (0, [])
+
+
+def test_an_answer_that_rolls_back_is_stored():
+    """By ``set_rollback``: the work is undone, the answer stays."""
+
+    def view(request: Any) -> HttpResponse:
+        order(request)
+        transaction.set_rollback(True)
+        return HttpResponse("no seats", status=409)
+
+    shop = Shop(anybody(view))
+    assert_same(shop.send(), shop.send())
+    assert orders_made() == 0
+
+
+def test_a_template_is_rendered_in_the_transaction():
+    """What it reads belongs to the work, and its error rolls the work back."""
+    template = engines["django"].from_string("{{ orders }} {{ token }}")
+    broken = True
+
+    def orders() -> int:
+        if broken:
+            raise ZeroDivisionError
+        assert connection.in_atomic_block
+        return Group.objects.count()
+
+    def view(request: Any) -> HttpResponse:
+        Group.objects.create(name=uuid.uuid4().hex)
+        return TemplateResponse(request, template, {"orders": orders, "token": object()})
+
+    shop = Shop(anybody(view))
+    assert shop.send().status_code == 500
+    assert (orders_made(), records()) == (0, [])
+    broken = False
+    first = shop.send()
+    assert first.content.startswith(b"1 ")
+    assert_same(first, shop.send())
+
+
+def streaming(_: Any) -> Any:
+    """A stream."""
+    return StreamingHttpResponse(iter([b"x"]))
+
+
+def sending_a_file(_: Any) -> Any:
+    """A file."""
+    return FileResponse(Path(__file__).open("rb"))
+
+
+def setting_a_cookie(_: Any) -> Any:
+    """A cookie."""
+    response = HttpResponse()
+    response.set_cookie("basket", "1")
+    return response
+
+
+def large(_: Any) -> Any:
+    """Eleven bytes."""
+    return HttpResponse("x" * 11)
+
+
+def of_no_kind(_: Any) -> Any:
+    """None."""
+    return None
+
+
+@pytest.mark.parametrize(
+    ("view", "problem"),
+    [
+        (streaming, "it is a stream"),
+        (sending_a_file, "it is a stream"),
+        (setting_a_cookie, "it sets the cookie basket"),
+        (large, "its body has 11 bytes, more than max_body=10"),
+        (of_no_kind, "the view returned NoneType"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused_at_once(view, problem):
+    """Not at the first repetition: the work is rolled back, and the error says why."""
+
+    def ordering(request: Any) -> Any:
+        Group.objects.create(name=uuid.uuid4().hex)
+        return view(request)
+
+    shop = Shop(anybody(ordering, max_body=10), raises=True)
+    with pytest.raises(NotReplayable, match=problem):
+        shop.send()
+    assert (orders_made(), records()) == (0, [])
+
+
+def test_a_body_need_not_be_stored():
+    """It may be personal data; status and headers are replayed."""
+    shop = Shop(anybody(order, store_body=False, max_body=0))
+    shop.send()
+    again = shop.send()
+    assert (again.status_code, again.content, again["Location"]) == (201, b"", "/orders/1")
+    (record,) = records()
+    assert record.body is None
+
+
+def test_headers_are_chosen():
+    """Those that are named, however they are written."""
+    shop = Shop(anybody(order, headers=["LOCATION"]))
+    shop.send()
+    assert set(shop.send().headers) == {"Location", "Idempotency-Replayed"}
+
+
+# -- at the same time ------------------------------------------------------------------------------
+
+
+def test_while_the_first_runs_a_repetition_is_refused():
+    """A 409 that asks for another one; nothing is done, and nothing waits."""
+    shop = Shop(anybody(order, wait=0))
+    with redlock(f"idempotency:{identity()}"):
+        answer = shop.send()
+    assert (answer.status_code, answer["Retry-After"]) == (409, "1")
+    assert orders_made() == 0
+    assert shop.send().status_code == 201
+
+
+def identity() -> str:
+    """That of the key that everybody sends."""
+    from django_redlock.idempotency.records import Work
+
+    return Work("anybody", KEY, "", timedelta(1), "default").identity
+
+
+def test_without_a_majority_the_view_may_run(memory):
+    """``on_unavailable``: a 503, or the record alone keeps two from being done."""
+    careful, bold = Shop(anybody(order, wait=0)), Shop(anybody(order, on_unavailable="run"))
+    memory.down = {0, 1, 2}
+    answer = careful.send()
+    assert answer.status_code == 503
+    assert "Retry-After" in answer
+    assert_same(bold.send(), bold.send())
+    assert orders_made() == 1
+
+
+# -- kinds of views --------------------------------------------------------------------------------
+
+
+@method_decorator(idempotent(scope="anybody"), name="dispatch")
+class Pay(View):
+    """A view that is a class."""
+
+    def post(self, request: Any) -> HttpResponse:
+        return order(request)
+
+
+def test_a_class_is_decorated_on_dispatch():
+    """By ``method_decorator``."""
+    shop = Shop(Pay.as_view())
+    assert_same(shop.send(), shop.send())
+    assert orders_made() == 1
+
+
+@anybody
+async def apay(request: Any) -> HttpResponse:
+    """An async view, in a transaction."""
+    counter = await Group.objects.acreate(name=uuid.uuid4().hex)
+    if request.headers.get("X-Fails"):
+        raise ZeroDivisionError
+    return JsonResponse({"token": counter.pk})
+
+
+@method_decorator(idempotent(scope="anybody"), name="dispatch")
+class APay(View):
+    """One that is a class."""
+
+    async def post(self, request: Any) -> HttpResponse:
+        return await apay.__wrapped__(request)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("use", ["wsgi", "asgi"])
+@pytest.mark.parametrize("view", [apay, APay.as_view()], ids=["def", "class"])
+def test_async_views_have_a_transaction(use, view, transactional_db):
+    """Under both kinds of servers: what fails is rolled back, what succeeds is replayed."""
+    shop = Shop(view)
+
+    def send(**headers: str) -> Any:
+        headers["Idempotency-Key"] = KEY
+        if use == "wsgi":
+            return shop.client.post("/pay/", headers=headers)
+
+        async def ask() -> Any:
+            return await AsyncClient(raise_request_exception=False).post("/pay/", headers=headers)
+
+        return asyncio.run(ask())
+
+    with shop.site:
+        assert send(**{"X-Fails": "1"}).status_code == 500
+        assert (orders_made(), records()) == (0, [])
+        assert_same(send(), send())
+    assert orders_made() == 1
+
+
+@pytest.mark.parametrize("use", ["def", "async"])
+def test_the_transactions_of_atomic_requests_are_opened_inside(orders, bills, use):
+    """Those of other databases commit first; what fails rolls all of them back."""
+    seen = []
+
+    def view(request: Any) -> HttpResponse:
+        seen.append([connections[each].in_atomic_block for each in ("default", "orders", "bills")])
+        with connections["orders"].cursor() as cursor:
+            cursor.execute("INSERT INTO orders VALUES ('1')")
+        return HttpResponse(status=500 if request.headers.get("X-Fails") else 200)
+
+    async def aview(request: Any) -> HttpResponse:
+        from asgiref.sync import sync_to_async
+
+        return await sync_to_async(view)(request)
+
+    shop = Shop(anybody(view if use == "def" else aview))
+    assert shop.send(**{"X-Fails": "1"}).status_code == 500
+    assert shop.send().status_code == 200
+    assert shop.send().status_code == 200
+    with connections["orders"].cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM orders")
+        assert cursor.fetchone() == (1,)
+    assert seen == [[True] * 3] * 2
+
+
+def test_a_transaction_around_it_is_refused(transactional_db):
+    """The lock and the record would end before its COMMIT."""
+    shop = Shop(anybody(order), raises=True)
+    with (
+        pytest.raises(RuntimeError, match="idempotent runs inside a transaction"),
+        transaction.atomic(),
+    ):
+        shop.send()
+
+
+# -- mistakes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"keep": 0}, "keep must be above 0"),
+        ({"keep": "1"}, "keep must be a timedelta or seconds, not str"),
+        ({"keep": 1e300}, "no time in which"),
+        ({"wait": -1}, "wait"),
+        ({"using": 5}, "using must be the alias of a database, not int"),
+        ({"store": 5}, "store must be a plain function"),
+        ({"headers": "Location"}, "headers must be a list"),
+        ({"headers": ["set-cookie"]}, "a cookie is not replayed"),
+        ({"max_body": -1}, "max_body must be a number of bytes"),
+        ({"on_unavailable": "wait"}, "on_unavailable='wait' is none of"),
+        ({"key": ["a", "b"]}, "key must be a text or a function, not list"),
+        ({"scope": 7}, "scope must be a text or a function, not int"),
+        ({"methods": "POST"}, "methods must be a list"),
+        ({"timeout": 5}, "idempotent has no option 'timeout'"),
+        ({"kep": 5}, "did you mean"),
+    ],
+)
+def test_a_wrong_option_is_told_at_once(options, text):
+    """With its name."""
+    with pytest.raises((TypeError, ValueError), match=text):
+        idempotent(**options)
+
+
+def test_a_key_has_fields_of_the_view():
+    """What nothing can fill is refused where it is written."""
+
+    def view(request: Any, pk: int) -> None: ...
+
+    with pytest.raises(ValueError, match="nr"):
+        idempotent(key="order:{nr}")(view)
+    with pytest.raises(ValueError, match="nr"):
+        idempotent(scope="order:{nr}")(view)
+    with pytest.raises(TypeError, match="takes its key by name"):
+        idempotent("order:{pk}")  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"@method_decorator\(idempotent"):
+        idempotent(Pay)
+
+
+def test_two_decorators():
+    """Below ``single_flight`` the record is written in its lock."""
+    shop = Shop(single_flight("pay")(anybody(order)))
+    assert_same(shop.send(), shop.send())
+    assert redlock("pay").try_acquire() is not None
+
+
+def test_a_refused_inner_lock_invites_to_repeat():
+    """The work is rolled back; what a view raises passes, for the middleware."""
+    shop = Shop(anybody(refused), raises=True)
+    with redlock("taken"), pytest.raises(LockTaken):
+        shop.send()

@@ -1,0 +1,140 @@
+"""``idempotent_work``: a task that is delivered again returns its first result."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import uuid
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from django_redlock import LockTaken, NodesUnavailable, current_lease, redlock
+from django_redlock.idempotency import idempotent, idempotent_work
+from django_redlock.idempotency.models import Record
+from django_redlock.idempotency.records import Work
+
+from .shop import KEY, Shop, order, orders_made, records
+
+pytestmark = pytest.mark.django_db
+
+
+def charge(key: Any = 7, result: Any = None, **options: Any) -> tuple[bool, Any]:
+    """Make an order under a key; return whether it was done before, and the result."""
+    with idempotent_work("charge", key, **options) as work:
+        if not work.done:
+            order(None)  # type: ignore[arg-type]
+            work.result = {"receipt": uuid.uuid4().hex} if result is None else result
+    return work.done, work.result
+
+
+def test_the_second_time_gets_the_result_of_the_first():
+    """In one transaction and in a lock, and by as few questions as a view."""
+    done, result = charge()
+    assert not done
+    assert charge() == (True, result)
+    assert charge("7") == (True, result)
+    assert charge(8)[1] != result
+    assert orders_made() == 2
+    assert [each.status for each in records()] == [None, None]
+
+
+def test_the_body_of_the_block_has_a_lease_and_a_transaction():
+    """Which are over afterwards; what was done before needs neither."""
+    with idempotent_work("charge", 7) as work:
+        lease = current_lease()
+        assert lease is not None
+        assert str(lease.name).startswith("idempotency:")
+        assert connection.in_atomic_block
+    assert redlock(lease.name).try_acquire() is not None
+    with idempotent_work("charge", 7) as work:
+        assert work.done
+        assert current_lease() is None
+
+
+def test_an_error_leaves_nothing():
+    """The next time is a first one."""
+    with pytest.raises(ZeroDivisionError), idempotent_work("charge", 7) as work:
+        work.result = order(None).status_code / 0  # type: ignore[arg-type]
+    assert (orders_made(), records()) == (0, [])
+    assert not charge()[0]
+
+
+def test_what_json_can_have():
+    """Dates, UUIDs and decimals become texts; what cannot be stored rolls back."""
+    day = dt.date(2026, 7, 1)
+    given = [None, 1.5, {"a": [day, decimal.Decimal("1.50"), uuid.UUID(int=1)]}]
+    charge(result=given)
+    assert charge()[1] == [None, 1.5, {"a": ["2026-07-01", "1.50", str(uuid.UUID(int=1))]}]
+    with pytest.raises(TypeError, match="cannot be stored as JSON"):
+        charge(8, result=object())
+    assert orders_made() == 1
+    with idempotent_work("charge", 9):  # without a result
+        pass
+    with idempotent_work("charge", 9) as work:
+        assert (work.done, work.result) == (True, None)
+
+
+def test_a_taken_lock_and_no_majority(memory):
+    """They raise what a lock raises."""
+    identity = Work("charge", "7", "", dt.timedelta(1), "default").identity
+    with redlock(f"idempotency:{identity}"), pytest.raises(LockTaken):
+        charge(wait=0)
+    memory.down = {0, 1, 2}
+    with pytest.raises(NodesUnavailable):
+        charge()
+    assert (orders_made(), records()) == (0, [])
+
+
+def test_other_work_under_the_same_key():
+    """By its fingerprint; or a view's, whose records stand in the same table."""
+    charge(fingerprint="7 euros")
+    assert charge(fingerprint="7 euros")[0]
+    with pytest.raises(ValueError, match="'charge' has done something else under the key '7'"):
+        charge(fingerprint="8 euros")
+    shop = Shop(idempotent(scope="anybody")(order))
+    shop.send()
+    with pytest.raises(ValueError, match="something else"), idempotent_work("anybody", KEY):
+        pass
+    with idempotent_work("anybody", "mine"):
+        pass
+    assert shop.send("mine").status_code == 422
+
+
+def test_a_result_is_kept_for_a_while():
+    """Afterwards the key is new."""
+    _, result = charge(keep=60)
+    Record.objects.update(expires=timezone.now())
+    done, other = charge()
+    assert not done
+    assert other != result
+
+
+def test_inside_a_transaction_it_is_refused(transactional_db):
+    """Its record would be committed with what is around it, or not at all."""
+    with transaction.atomic(), pytest.raises(RuntimeError, match="durable"):
+        charge()
+    assert records() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "text"),
+    [
+        (("charge", None), {}, "needs a scope and a key"),
+        (("charge", ""), {}, "needs a scope and a key"),
+        (("", 7), {}, "needs a scope and a key"),
+        (("charge", b"7"), {}, "needs a scope and a key"),
+        ((7, 7), {}, "scope must be a text, not int"),
+        (("charge", 7), {"fingerprint": 7}, "fingerprint must be a text"),
+        (("charge", 7), {"keep": -1}, "keep must be above 0"),
+        (("charge", 7), {"using": 7}, "using must be the alias of a database"),
+        (("charge", 7), {"ttl": "x"}, "ttl"),
+        (("charge", 7), {"min_hold": 5}, "idempotent_work has no option 'min_hold'"),
+    ],
+)
+def test_wrong_arguments(arguments, options, text):
+    """Each is told at once, with its name."""
+    with pytest.raises((TypeError, ValueError), match=text):
+        idempotent_work(*arguments, **options)
