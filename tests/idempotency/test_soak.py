@@ -21,6 +21,8 @@ def answer(pk: int, replayed: str = "true", seen: float = 2.0) -> Reply:
     return Reply(201, body, replayed, seen)
 
 
+MOST = 6  # plays, until all has happened that is to be survived
+SURVIVED = ("broken connections", "workers killed", "in the view", "replays")
 GOOD = History(
     keys=["a", "b"],
     answers={"a": [answer(1, ""), answer(1, seen=3)], "b": [answer(2), answer(2)]},
@@ -89,6 +91,21 @@ def test_each_rule_can_be_broken(name):
 def test_every_rule_has_a_history_that_breaks_it():
     """No rule is there for show."""
     assert {rule for rule, _ in BROKEN.values()} == set(rules.RULES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes_down", [False, True])
+def test_every_key_has_one_order(nodes_down, tmp_path):
+    """What ``make soak-idempotency`` plays, with fewer clients: also where no node is there."""
+    happened: Counter[str] = Counter()
+    for number in range(MOST):  # by chance no kill may strike a view
+        play = Play(clients=20, kill=0.3, nodes_down=nodes_down)
+        history = perform(play, tmp_path / str(number))
+        assert judge(history) == []
+        happened.update(figures(history))
+        if all(happened[what] for what in SURVIVED):
+            break
+    assert all(happened[what] for what in SURVIVED), happened
 
 
 @pytest.mark.slow
