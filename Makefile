@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 NEWER := python3.13 python3.12 python3.11
 
-.PHONY: help demo test coverage test-tools test-slow test-tools-slow soak soak-busy soak-healing soak-celery soak-fencing soak-interrupts soak-revoke soak-run soak-views lint format messages house docs docs-tables bench bench-figures matrix museum screenshots clean
+.PHONY: help demo test coverage test-tools test-slow test-tools-slow soak soak-busy soak-healing soak-celery soak-fencing soak-idempotency soak-interrupts soak-revoke soak-run soak-views lint format messages house docs docs-tables bench bench-figures matrix museum screenshots clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ soak-celery: $(VENV)/.has-dev ## 10,000 messages through Celery workers that are
 # ARGS="--databases sqlite": not PostgreSQL and MariaDB.
 soak-fencing: $(VENV)/.has-dev ## 10,000 additions on each database by processes that are stopped and killed
 	$(BIN)/python -m tests.fencing.counters $(ARGS)
+
+# ARGS="--clients 50 --databases sqlite": fewer. ARGS=--nodes-down: no node. ARGS="--with NAME": others.
+soak-idempotency: $(VENV)/.has-dev ## 500 clients that repeat requests to workers that are killed
+	$(BIN)/python -m tests.idempotency.soak $(ARGS)
 
 # POINTS=5000: fewer, of each of the two.
 POINTS ?= 20000

@@ -18,10 +18,12 @@ from typing import Any
 
 from benchmarks.peers import environments
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
+from tests.support.ailing import Schedule, ill_nodes
+from tests.support.notebook import Follower, Notebook, read
 from tests.support.waiting import eventually
 
 from . import faults
-from .history import MODES, Follower, Notebook, key_of, read
+from .history import MODES, key_of
 from .rules import History
 
 ROOT = Path(__file__).parents[3]
@@ -248,14 +250,15 @@ class Rig:
         """Send all messages, ill-treat everybody, wait until all is done, and look at the rest."""
         guard = TTL + SKEW + 1
         things = [
-            faults.ill_nodes(self.nodes, guard, self.notebook, self.draw),
+            ill_nodes(self.nodes, guard, self.notebook, self.draw),
             faults.dying_workers(self.groups, self.at_work, self.notebook, self.draw),
         ]
         with self.working():
             publishers = self.publish()
             try:
-                schedule = faults.Schedule(*(things if self.play.faults else ()))
-                schedule.run(self.play.seconds, self.tick)
+                end = time.monotonic() + self.play.seconds
+                schedule = Schedule(*(things if self.play.faults else ()))
+                schedule.run(lambda: time.monotonic() >= end, self.tick)
                 for each in publishers:
                     assert each.wait(START) == 0, f"a publisher failed, see {self.folder}"
             finally:

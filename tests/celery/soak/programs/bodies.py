@@ -9,7 +9,7 @@ from typing import Any
 from celery import Celery
 from celery.signals import after_task_publish, task_received, worker_ready
 
-from tests.celery.soak.history import Notebook
+from tests.support.notebook import Notebook
 
 VISIBILITY = 5  # seconds after which the broker takes an unacknowledged message for lost
 LONG = 1.3 * VISIBILITY  # seconds of a body that is delivered again while it runs
