@@ -62,5 +62,8 @@ class Shop:
 
 
 def close() -> None:
-    """Close the connections of this thread."""
-    connections.close_all()
+    """Close the connections of this thread; Django keeps those to a database in memory open."""
+    for each in connections.all(initialized_only=True):
+        if each.connection is not None:
+            each.connection.close()
+            each.connection = None

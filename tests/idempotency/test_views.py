@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import Group, User
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -30,7 +31,7 @@ from django_redlock.idempotency import NotReplayable, idempotent
 from django_redlock.idempotency.models import Record
 from django_redlock.views import single_flight
 
-from .shop import KEY, Shop, order, orders_made, records
+from .shop import KEY, Shop, close, order, orders_made, records
 
 pytestmark = pytest.mark.django_db
 SESSIONS = (
@@ -590,7 +591,10 @@ def test_async_views_have_a_transaction(use, view, transactional_db):
             return shop.client.post("/pay/", headers=headers)
 
         async def ask() -> Any:
-            return await AsyncClient(raise_request_exception=False).post("/pay/", headers=headers)
+            asked = AsyncClient(raise_request_exception=False)
+            answer = await asked.post("/pay/", headers=headers)
+            await sync_to_async(close)()  # of the thread in which it was answered
+            return answer
 
         return asyncio.run(ask())
 
@@ -622,6 +626,7 @@ def test_a_client_that_goes_away(transactional_db):
         await asyncio.to_thread(at_work.wait, 20)
         await asked.send_input({"type": "http.disconnect"})
         await asked.wait(20)
+        await sync_to_async(close)()
 
     shop = Shop(anybody(view))
     with shop.site:
@@ -643,8 +648,6 @@ def test_the_transactions_of_atomic_requests_are_opened_inside(orders, bills, us
         return HttpResponse(status=500 if request.headers.get("X-Fails") else 200)
 
     async def aview(request: Any) -> HttpResponse:
-        from asgiref.sync import sync_to_async
-
         return await sync_to_async(view)(request)
 
     shop = Shop(anybody(view if use == "def" else aview))
