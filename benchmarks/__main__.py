@@ -32,6 +32,7 @@ from .parts import (
     fencing,
     handover,
     healthy,
+    idempotency,
     imports,
     memory,
     network,
@@ -71,6 +72,7 @@ PARTS: Mapping[str, Callable[[Stage], Result]] = {
     "publishing": publishing.publishing,
     "runs": runs.runs,
     "fencing": fencing.fencing,
+    "idempotency": idempotency.idempotency,
     "watching": watching.watching,
     "before": before.before,
 }

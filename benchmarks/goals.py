@@ -76,6 +76,10 @@ GOALS = (
     Goal("publish with a mark ÷ plain publish", 2),
     Goal("a locked task: adds ÷ a bare lock", 1.5),
     Goal("with a completion record: adds ÷ a bare lock", 2),
+    *(
+        Goal(f"{name}: @idempotent ÷ @single_flight, SELECT, INSERT, UPDATE", 1.3)
+        for name in ("SQLite", "PostgreSQL", "MariaDB")
+    ),
     # 10,000 locks among 1,000,000 keys of others on each node
     Goal("redlock_status, s", 2),
     Goal("redlock_status --json of all locks, s", 2),

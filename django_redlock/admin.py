@@ -2,9 +2,11 @@
 
 The default site has it. Another site gets it by ``site.register(LockKey, LockKeyAdmin)``.
 
-A second page, for users with ``release_lock`` besides, takes one lock away. All text that comes
-from nodes or from the address passes through ``printable``, here or in ``inspection.rows``, and is
-escaped by the template: a client that can name a lock chooses it.
+A second page shows one lock: what each node has of it, whether somebody waits, and what happened
+to it in this process. Users with ``release_lock`` besides can take the lock away there.
+
+All text that comes from nodes or from the address passes through ``printable``, here or in
+``inspection.rows``, and is escaped by the template: a client that can name a lock chooses it.
 """
 
 # ruff: noqa: ARG002 - Django fixes the signatures of permission methods
@@ -34,7 +36,7 @@ from .core.errors import NodesUnavailable
 from .core.names import check_names
 from .core.reasons import printable
 from .forms import ReleaseForm, seen, was_seen
-from .inspection import LIMIT, Report, Task, list_tasks, patterns, rows, survey
+from .inspection import LIMIT, Report, Task, list_tasks, patterns, recent, rows, survey
 from .inspection.revoke import refuse, taking, told, why_of
 from .inspection.survey import HeldLock, oldest_first, voting_or_raise
 from .models import LockKey
@@ -61,16 +63,17 @@ class LockKeyAdmin(ModelAdmin):
     """Two pages, for users with ``django_redlock.view_lock``; nothing to add or to change."""
 
     list_per_page = 50
-    release_template = "admin/django_redlock/lockkey/release.html"
+    lock_template = "admin/django_redlock/lockkey/one.html"
     change_list_template = "admin/django_redlock/lockkey/change_list.html"
 
     def get_urls(self) -> list[URLPattern]:
         """Return the URLs of the two pages, and no others: no form, no deletion, no history."""
         name = f"{self.opts.app_label}_{self.opts.model_name}"
         view = self.admin_site.admin_view
+        recent.record()
         return [
             path("", view(self.changelist_view), name=f"{name}_changelist"),
-            path("release/", view(self.release_view), name=f"{name}_release"),
+            path("lock/", view(self.lock_view), name=f"{name}_lock"),
         ]
 
     def has_view_permission(self, request: HttpRequest, obj: LockKey | None = None) -> bool:
@@ -107,13 +110,14 @@ class LockKeyAdmin(ModelAdmin):
         if request.method not in SAFE:
             return HttpResponseNotAllowed(SAFE)
         found = look(PageQuery.of(request), self.list_per_page)
-        more = {"releases": self.has_release_permission(request), **(extra_context or {})}
         title = pgettext("redlock", "Locks")
-        return self._page(request, self.change_list_template, title, {**found, **more})
+        shown = {**found, **(extra_context or {})}
+        return self._page(request, self.change_list_template, title, shown)
 
-    def release_view(self, request: HttpRequest) -> HttpResponse:
-        """Show one lock, with a form that takes it away from the holder that is shown."""
-        if not self.has_release_permission(request):
+    def lock_view(self, request: HttpRequest) -> HttpResponse:
+        """Show one lock; who may has a form that takes it away from the holder that is shown."""
+        releases = self.has_release_permission(request)
+        if not (releases or (self.has_view_permission(request) and request.method != "POST")):
             raise PermissionDenied
         if request.method not in (*SAFE, "POST"):
             return HttpResponseNotAllowed((*SAFE, "POST"))
@@ -122,7 +126,12 @@ class LockKeyAdmin(ModelAdmin):
         home = reverse(urls, current_app=self.admin_site.name)
         back = f"{home}{PageQuery(alias=alias).link() if alias else ''}"
         asked = ReleaseForm(request.POST) if request.method == "POST" else None
-        shown: dict[str, Any] = {}
+        shown: dict[str, Any] = {
+            "back": back,
+            "here": pgettext("redlock", "Lock"),
+            "events": [rows.event(each) for each in recent.happened(alias or "default", name)],
+            "most": recent.MOST,
+        }
         try:
             backend = conf.backend(alias or "default")
             report = survey(backend, [name])
@@ -139,12 +148,12 @@ class LockKeyAdmin(ModelAdmin):
             if asked is not None and asked.is_valid():
                 messages.info(request, self._release(request, backend, lock, asked.cleaned_data))
                 return HttpResponseRedirect(back)
-            again = {"seen": seen(backend, lock), "reason": request.POST.get("reason", "")}
-            shown["form"] = asked or ReleaseForm(initial=again)
+            if releases:
+                again = {"seen": seen(backend, lock), "reason": request.POST.get("reason", "")}
+                shown["form"] = asked or ReleaseForm(initial=again)
         except (ImproperlyConfigured, LookupError, NodesUnavailable, ValueError) as error:
             shown["refused"] = rows.said(error)
-        shown |= {"back": back, "here": gettext("Take away")}
-        return self._page(request, self.release_template, gettext("Take a lock away"), shown)
+        return self._page(request, self.lock_template, shown["here"], shown)
 
     def _page(
         self, request: HttpRequest, template: str, title: str, shown: dict[str, Any]
@@ -262,7 +271,7 @@ def look(asked: PageQuery, per_page: int) -> dict[str, Any]:
     task_page = Paginator(tasks.tasks, per_page).get_page(asked.t)
     return context | {
         "alias": printable(alias),
-        "release": f"release/?{urlencode({'alias': alias})}",
+        "one": f"lock/?{urlencode({'alias': alias})}",
         "summary": rows.said(found.summary),
         "mood": rows.MOODS[found.health],
         "advice": list(map(rows.said, found.advice)),

@@ -63,6 +63,7 @@ PAGES = {
         "how-to/asyncio": "Use the same locks in coroutines and tasks, without blocking the event loop.",
         "how-to/views": "Run one of several equal requests to a view by @single_flight, and refuse the others.",
         "how-to/api-frameworks": "The same for views of Django REST framework and django-ninja.",
+        "how-to/idempotency": "A client that sends a request again gets the first answer.",
         "how-to/celery": "Run a Celery task once at a time for each key, and queue no duplicate messages.",
         "how-to/one-server": "Run a cron job or management command on one server at a time by redlock_run.",
         "how-to/recipes": "Short recipes for usual cases, each run by the tests.",

@@ -21,7 +21,7 @@ from babel.messages.pofile import read_po, write_po
 from django.utils.translation.template import templatize
 
 from django_redlock.core import reasons
-from django_redlock.inspection import rows
+from django_redlock.inspection import recent, rows
 from django_redlock.inspection.probe import Level, NodeState
 from django_redlock.inspection.survey import LockStatus
 from django_redlock.inspection.tasks import TaskState
@@ -78,7 +78,7 @@ def in_tables() -> Iterator[Found]:
         yield from ((code, (text,), CONTEXT) for text in (row.sentence, row.action, row.brief))
     for more in (reasons.MORE, reasons.IF_EMPTY):
         yield from ((code, (text,), CONTEXT) for text in more.values())
-    for values in (NodeState, Level, LockStatus, TaskState, [rows.WELL]):
+    for values in (NodeState, Level, LockStatus, TaskState, recent.KINDS, [rows.WELL]):
         yield from ((kinds, (str(value),), CONTEXT) for value in values)
     columns = rows.STATUS_COLUMNS, rows.CHECK_COLUMNS, rows.LOCK_COLUMNS, rows.TASK_COLUMNS
     for heads in columns:

@@ -43,7 +43,7 @@ def fencing(stage: Stage) -> Result:
             result.figures |= {f"{name}: {figure}": None for _, figure in PAIRS.values()}
             continue
         with _row(stage, kind, result, durable=durable) as ways:
-            times = _in_turns(stage, ways)
+            times = in_turns(stage, ways)
         for way, each in times.items():
             other, figure = PAIRS.get(way, (way, ""))
             quotient = ratio(each, times[other])
@@ -54,7 +54,7 @@ def fencing(stage: Stage) -> Result:
     return result
 
 
-def _in_turns(stage: Stage, ways: Ways) -> dict[str, list[float | None]]:
+def in_turns(stage: Stage, ways: Ways) -> dict[str, list[float | None]]:
     """Microseconds of each way by turns, after one to warm up.
 
     Within a turn, too, one comes after the other: a disk is slow for a while, and then fast.

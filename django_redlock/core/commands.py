@@ -36,7 +36,7 @@ MOST_NUMBER: Final = 2**53  # to which a node's counters are exact
 LONGEST_LEFT: Final = 10**14  # milliseconds, 3,000 years; longer is told as that
 OWNER: Final = re.compile(rb"(?:[0-9a-f]{16})?").fullmatch  # "": the name is reserved
 TASK_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}").fullmatch  # in a mark
-ROW: Final = 5  # items that a survey or a list of tasks returns for a name
+LOCK_ROW, TASK_ROW = 6, 5  # items that a survey, or a list of tasks, returns for a name
 TASK_KINDS: Final = frozenset({b"mark", b"lock", b"done"})
 
 
@@ -653,7 +653,7 @@ class Survey(Request):
     """Describe held locks; the result is ``Found``.
 
     Attributes:
-        held: the key of the index.
+        held, waits: the keys of the indexes.
         prefix: of the keys of locks.
         limit: of the names in the index that are looked at.
         names: to look at in place of the index.
@@ -663,12 +663,13 @@ class Survey(Request):
     done = b"FOUND"
 
     held: str
+    waits: str
     prefix: str
     limit: int
     names: Sequence[str] = ()
 
     def wire(self) -> Wire:
-        return (self.held,), (self.prefix, str(self.limit), *self.names)
+        return (self.held, self.waits), (self.prefix, str(self.limit), *self.names)
 
     @property
     def count(self) -> int:
@@ -786,17 +787,17 @@ def _are_rows(rows: object, most: int, fits: Callable[[object], bool]) -> bool:
 
 
 def _is_lock(row: object) -> bool:
-    if not (isinstance(row, list) and len(row) == ROW):
+    if not (isinstance(row, list) and len(row) == LOCK_ROW):
         return False
-    name, owner, left, number, label = row
+    name, owner, left, number, label, waited = row
     texts = is_bytes(name) and is_bytes(owner) and is_bytes(number) and is_bytes(label)
-    if not (texts and is_pttl(left)):
+    if not (texts and is_pttl(left) and is_count(waited, 1)):
         return False
     return OWNER(owner) is not None and (number == b"" or number.isdigit())
 
 
 def _is_task(row: object) -> bool:
-    if not (isinstance(row, list) and len(row) == ROW):
+    if not (isinstance(row, list) and len(row) == TASK_ROW):
         return False
     name, kind, task, task_id, left = row
     texts = all(isinstance(each, bytes) for each in (name, kind, task, task_id))

@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, Final, Never, TypedDict, TypeVar, Unpack, overload
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
-from django.db import DatabaseError, OperationalError, connections, transaction
+from django.db import Error, OperationalError, connections, transaction
 from django.http.response import HttpResponseBase
 
 from django_redlock import redlock, transactions
@@ -227,7 +227,7 @@ class IdempotentLock(ViewLock):
 
         An async view gets its transaction, too: a thread of its request opens it and waits for the
         view, and Django sends the queries of such a view to the thread that waits for it. If the
-        client goes away, the work is done nevertheless, and its repetition gets the answer.
+        client goes away, Django cancels the view, and the work is rolled back.
         """
         if not is_async:
             return super().wrap(view, read, is_async=False)
@@ -346,7 +346,7 @@ class IdempotentLock(ViewLock):
                 # The view of a twin has run; or a serializable transaction found one at its COMMIT.
                 try:
                     done = self._replay(work)
-                except DatabaseError:  # as the first one
+                except Error:  # as the first one
                     done = None
                 if done is not None:
                     return done

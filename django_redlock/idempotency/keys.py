@@ -154,7 +154,8 @@ def fingerprint(request: Any) -> str:
         Unkeyed: there is more than may be read.
     """
     digest = Digest()
-    digest.add(request.method, request.path, request.META.get("QUERY_STRING", ""))
+    method = "GET" if request.method == "HEAD" else request.method  # the view does the same
+    digest.add(method, request.path, request.META.get("QUERY_STRING", ""))
     try:
         digest.add_value(_content(request))
     except RecursionError:
@@ -180,10 +181,11 @@ def _content(request: Any) -> Any:
 
 
 def _body(request: Any) -> Any:
-    length = request.META.get("CONTENT_LENGTH") or "0"
-    if length.isdigit() and int(length) > LARGEST:
+    length = request.META.get("CONTENT_LENGTH") or "0"  # a request in chunks tells none
+    body = None if length.isdigit() and int(length) > LARGEST else request.body
+    if body is None or len(body) > LARGEST:
         raise Unkeyed("size", f"the request has more than {LARGEST} bytes", status=413)
-    return request.body
+    return body
 
 
 class Digest:

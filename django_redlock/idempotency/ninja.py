@@ -33,9 +33,10 @@ def response_of(request: Any, result: Any, arguments: Mapping[str, Any]) -> Any:
 def _operation(request: Any) -> Any:
     """Return the operation that serves the request: its path has one for each method."""
     view = getattr(getattr(request, "resolver_match", None), "func", None)
-    while view is not None:
-        for cell in getattr(view, "__closure__", None) or ():
-            operations = getattr(cell.cell_contents, "operations", None)
+    while view is not None:  # a method of the path, or a function that has it in a cell
+        cells = (cell.cell_contents for cell in getattr(view, "__closure__", None) or ())
+        for owner in (getattr(view, "__self__", None), *cells):
+            operations = getattr(owner, "operations", None)
             if isinstance(operations, list):
                 return next((each for each in operations if request.method in each.methods), None)
         view = getattr(view, "__wrapped__", None)

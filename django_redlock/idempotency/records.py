@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from .models import Record
 
+LONGEST_KEPT: Final = timedelta(days=36525)  # beyond, dates end
 LONGEST: Final = 255  # characters of scope and key that are shown; the identity has all
 
 
@@ -136,6 +137,6 @@ def kept_for(keep: object) -> timedelta:
             raise ValueError(f"keep={keep!r} is no time in which a record can be kept") from error
     if not isinstance(keep, timedelta):
         raise TypeError(f"keep must be a timedelta or seconds, not {type(keep).__name__}")
-    if keep <= timedelta(0):
-        raise ValueError(f"keep must be above 0, not {keep!r}")
+    if not timedelta(0) < keep <= LONGEST_KEPT:
+        raise ValueError(f"keep must be above 0 and at most 100 years, not {keep!r}")
     return keep

@@ -6,6 +6,7 @@ probe         the record of a node; asks one all that can be asked
 survey        asks all nodes what is held: a report, or the state of one lock
 examination   probes all nodes, and judges a deployment
 patterns      what a search means
+recent        what happened to locks in this process
 rows          texts, tables and JSON of all that, for every face
 """
 

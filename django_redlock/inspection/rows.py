@@ -17,6 +17,7 @@ import math
 import string
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from django.utils.translation import gettext, ngettext, pgettext
@@ -31,9 +32,11 @@ from django_redlock.core.reasons import (
     describe,
     printable,
 )
+from django_redlock.events import EventKind
 
 from .examination import Examination
 from .probe import WORST_FIRST, Finding, Level, NodeReport, NodeState
+from .recent import Past
 from .survey import (
     ONE_OWNERS,
     UNSETTLED,
@@ -71,6 +74,13 @@ MOODS: Final[Mapping[str | None, str]] = {
     TaskState.RUNNING: "good",
     TaskState.QUEUED: "calm",
     TaskState.FINISHED: "calm",
+    EventKind.ACQUIRED: "good",
+    EventKind.REFUSED: "calm",
+    EventKind.UNAVAILABLE: "bad",
+    EventKind.UNKNOWN: "odd",
+    EventKind.RELEASED: "calm",
+    EventKind.GIVEN: "calm",
+    EventKind.LOST: "bad",
     None: "good",  # no finding
     Level.NOTE: "good",
     Level.WARNING: "odd",
@@ -200,7 +210,7 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> dict[str
         holder = labels[0] if labels else ""
     return {
         "lock": printable(lock.name),
-        "key": lock.name if lock.kind in ONE_OWNERS else "",
+        "key": lock.name,
         "holder": holder,
         "owners": [
             {"label": printable(each.label), "letter": letters.get(each.owner, ""), "on": each.on}
@@ -213,6 +223,7 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> dict[str
         "is_mood": MOODS[lock.kind],
         **_left(lock),
         "majority": lock.on >= majority,
+        "waited": lock.waited,
         "cells": [
             _cell(i, cell, each, letters)
             for i, (cell, each) in enumerate(zip(lock.cells, nodes, strict=True), start=1)
@@ -229,6 +240,20 @@ def _cell(
         "found": cell is not None,
         "left": seconds(cell.left) if cell else "",
         "letter": letters.get(cell.owner, "") if cell else "",
+    }
+
+
+def event(past: Past) -> dict[str, Any]:
+    """Make the texts about something that happened to a lock; ``when`` is a time."""
+    waited = past.kind in (EventKind.ACQUIRED, EventKind.REFUSED, EventKind.UNAVAILABLE)
+    after = gettext("a wait of %(seconds)s s") if waited else gettext("a hold of %(seconds)s s")
+    return {
+        "when": datetime.fromtimestamp(past.when, UTC),
+        "what": word(past.kind),
+        "what_mood": MOODS[past.kind],
+        "after": after % {"seconds": f"{past.seconds:.3f}"},
+        "fence": "" if past.fence is None else str(past.fence),
+        "why": "" if past.error is None else said(past.error),
     }
 
 
@@ -285,14 +310,14 @@ def status(found: Report, wanted: Wanted) -> Blocks:
         yield (Span(gettext("Too few nodes answered to know what is held.")),)
     if found.beyond:
         more = ngettext(
-            "%(count)s more match; --limit shows more.",
+            "%(count)s more matches; --limit shows more.",
             "%(count)s more match; --limit shows more.",
             found.beyond,
         )
         yield (Span(more % {"count": found.beyond}, "odd"),)
     elif found.truncated and not wanted.patterns:
         more = ngettext(
-            "More locks are held than these %(count)s; --limit shows more.",
+            "More locks are held than this %(count)s; --limit shows more.",
             "More locks are held than these %(count)s; --limit shows more.",
             len(found.locks),
         )
@@ -313,7 +338,7 @@ def _tasks(found: Report, wanted: Wanted) -> Blocks:
         yield (Span(gettext("No such task is queued or running, or has finished.")),)
     if tasks.beyond:
         more = ngettext(
-            "%(count)s more tasks; --limit shows more.",
+            "%(count)s more task; --limit shows more.",
             "%(count)s more tasks; --limit shows more.",
             tasks.beyond,
         )
@@ -444,10 +469,10 @@ GAUGES: Final = {
     "redlock_node_voting": "Whether the node votes.",
     "redlock_node_evicts": "Whether the node may delete locks when its memory is full.",
     "redlock_node_round_trip_seconds": "Seconds of a small command to the node.",
-    "redlock_held": "Names that are held.",
-    "redlock_waiting": "Names that somebody waits for.",
-    "redlock_unsettled": "Names that are partial, split or unclear.",
-    "redlock_oldest_hold_seconds": "Seconds since the holder that holds for longest asked.",
+    "redlock_names_held": "Names that are held.",
+    "redlock_names_waited_for": "Names that somebody waits for.",
+    "redlock_names_unsettled": "Names that are partial, split or unclear.",
+    "redlock_names_oldest_hold_seconds": "Seconds since the holder that holds for longest asked.",
     "redlock_tasks": "Tasks that are queued or running.",
     "redlock_truncated": "Whether there is more than --limit allowed to count.",
 }
@@ -491,12 +516,12 @@ def _samples(found: Report) -> Iterator[Sample]:
     tasks = found.tasks
     kinds = Counter(each.kind for each in found.locks)
     states = Counter(each.state for each in tasks.tasks)
-    yield "redlock_held", kinds[LockStatus.HELD], {}
+    yield "redlock_names_held", kinds[LockStatus.HELD], {}
     if found.waiting is not None:
-        yield "redlock_waiting", found.waiting, {}
-    yield "redlock_unsettled", sum(kinds[each] for each in UNSETTLED), {}
+        yield "redlock_names_waited_for", found.waiting, {}
+    yield "redlock_names_unsettled", sum(kinds[each] for each in UNSETTLED), {}
     for oldest in oldest_first(found.locks)[:1]:
-        yield "redlock_oldest_hold_seconds", oldest.age or 0.0, {}
+        yield "redlock_names_oldest_hold_seconds", oldest.age or 0.0, {}
     for state in (TaskState.QUEUED, TaskState.RUNNING):
         yield "redlock_tasks", states[state], {"state": state.value}
     yield "redlock_truncated", found.truncated or tasks.truncated or tasks.beyond > 0, {}

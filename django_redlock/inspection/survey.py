@@ -105,12 +105,14 @@ class Cell(NamedTuple):
         owner: a digest of its value, the same on all nodes; the nonce is never read.
         label: the owner's label; "" for other clients' values.
         number: the node's grant number; 0 if the lock was revoked; None for other clients' values.
+        waited: whether the node was told in the last 1.5 s that somebody waits for the name.
     """
 
     left: float | None
     owner: str
     label: str
     number: int | None
+    waited: bool = False
 
 
 class Owner(NamedTuple):
@@ -163,6 +165,11 @@ class HeldLock(NamedTuple):
         majority = majority_of(self.of)
         last = left[-majority] if len(left) >= majority else 0.0
         return None if last == math.inf else last
+
+    @property
+    def waited(self) -> int:
+        """How many nodes that have a key of it know of a waiter; of how many waiters, none does."""
+        return sum(cell.waited for cell in self.cells if cell is not None)
 
     @property
     def since(self) -> datetime | None:
@@ -504,8 +511,8 @@ class _Lookup:
         most = self._limit if most is None else most
         # One more than the limit, so that a node with exactly so many is not called truncated.
         policy = self._backend.policy
-        held, prefix = f"{policy.prefix}held", f"{policy.prefix}lock:"
-        return Survey(policy.nonce(), all_heard, held, prefix, most + 1, names, to=to)
+        keys = f"{policy.prefix}held", f"{policy.prefix}waits", f"{policy.prefix}lock:"
+        return Survey(policy.nonce(), all_heard, *keys, most + 1, names, to=to)
 
     def _add(self, names: Sequence[str]) -> None:
         self.table |= {name.encode(): [None] * len(self.votes) for name in names}
@@ -516,12 +523,13 @@ class _Lookup:
             found = self.votes[i].result
             row: Any
             for row in found.rows if found else ():
-                name, owner, milliseconds, number, label = row
+                name, owner, milliseconds, number, label, waited = row
                 cell = Cell(
                     left=seconds_left(milliseconds),
                     owner=as_text(owner),
                     label=as_text(label)[:LABEL],
                     number=int(number) if 0 < len(number) <= DIGITS else None,
+                    waited=waited == 1,
                 )
                 self.table.setdefault(name, [None] * len(self.votes))[i] = cell
 

@@ -216,7 +216,11 @@ class _Reader:
         return TaskList(tuple(self._judged(shown)), truncated, max(0, len(found) - limit))
 
     def clear(self, task_id: str) -> Steps[int]:
-        """Remove the marks and the records that have this id, on all nodes."""
+        """Remove the marks and the records that have this id, on all nodes.
+
+        The indexes are read for this, whatever was shown before: somebody may have confirmed it
+        minutes after the look, and what has come since is removed as well.
+        """
         for which in INDEXES:
             yield from self._read(which, index.PAGES)
         policy, replied = self._backend.policy, len(self._to)

@@ -123,7 +123,7 @@ def screen(to: OutputWrapper) -> Iterator[Callable[[str], None]]:
         if len(lines) > most:
             left = len(lines) - most + 1
             more = ngettext(
-                "%(count)s more lines: enlarge the window, or ask for less",
+                "%(count)s more line: enlarge the window, or ask for less",
                 "%(count)s more lines: enlarge the window, or ask for less",
                 left,
             )

@@ -425,7 +425,9 @@ class MemoryNode:
                 number = match[2] if match else "0" if REVOKED.fullmatch(value) else ""
                 label, owner = label_in(value), owner_of(value)
                 left = self.pttl(f"{request.prefix}{name}")
-                found.append([name.encode(), owner.encode(), left, number.encode(), label.encode()])
+                waited = int(self.waits.get(name, 0) > int(self.clock()))
+                texts = name.encode(), owner.encode(), number.encode(), label.encode()
+                found.append([*texts[:2], left, *texts[2:], waited])
         return ["FOUND", found, len(names)]
 
     def _index(self, request: commands.Index, start: int) -> list[object]:

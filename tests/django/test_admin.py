@@ -163,11 +163,11 @@ def test_who_may_see_the_page(memory, url, method):
 def test_every_url_was_tried():
     """The model has two addresses, and nothing to add, change, delete or look back at.
 
-    Those of the second one are in ``test_release_page``.
+    Those of the second one are in ``test_lock_page`` and ``test_release_page``.
     """
     for each in (admin.site, operations):
         names = [url.name for url in each._registry[LockKey].get_urls()]
-        assert names == ["django_redlock_lockkey_changelist", "django_redlock_lockkey_release"]
+        assert names == ["django_redlock_lockkey_changelist", "django_redlock_lockkey_lock"]
 
 
 def test_it_may_not_be_kept(memory, viewer):
@@ -618,6 +618,7 @@ def test_reads_the_index_and_changes_nothing(patient_nodes, viewer):
                 "get",
                 "hget",
                 "pttl",
+                "zscore",
                 "time",
                 "info",
                 "config",

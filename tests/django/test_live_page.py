@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,6 +65,18 @@ def forgive(visitor: Visitor, text: str = "Failed to load resource") -> None:
     """The browser tells of answers that are none; they were meant."""
     assert all(text in each for each in visitor.mishaps)
     visitor.mishaps.clear()
+
+
+@contextmanager
+def failing() -> Iterator[None]:
+    """While the block runs, the server has an error of its own."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError
+
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(page_of_locks, "look", fail)
+        yield
 
 
 def test_a_renewed_lease_begins_anew(visit):  # noqa: F811
@@ -180,11 +194,7 @@ def test_a_server_that_does_not_answer_is_told_and_asked_again(visit, monkeypatc
     visitor.context.set_offline(False)
     says(visitor, "every")
 
-    def fail(*_: object) -> None:
-        raise RuntimeError
-
-    with monkeypatch.context() as broken:
-        broken.setattr("django_redlock.admin.look", fail)
+    with failing():
         says(visitor, "The server has answered 500.")
     says(visitor, "every")
 
@@ -199,7 +209,7 @@ def test_a_server_that_does_not_answer_is_told_and_asked_again(visit, monkeypatc
     forgive(visitor)
 
 
-def test_the_script_speaks_the_language_of_the_page(visit, monkeypatch):  # noqa: F811
+def test_the_script_speaks_the_language_of_the_page(visit):  # noqa: F811
     """All that it says stands in the page; figures are as it can read them."""
     visitor = visit()
     with override_settings(LANGUAGE_CODE="de"):
@@ -215,11 +225,7 @@ def test_the_script_speaks_the_language_of_the_page(visit, monkeypatch):  # noqa
         visitor.context.set_offline(False)
         says(visitor, "alle")
 
-        def fail(*_: object) -> None:
-            raise RuntimeError
-
-        with monkeypatch.context() as broken:
-            broken.setattr("django_redlock.admin.look", fail)
+        with failing():
             says(visitor, "Der Server hat mit 500 geantwortet.")
         visitor.context.clear_cookies()
         says(visitor, "Ihre Sitzung ist beendet.")

@@ -26,8 +26,8 @@ def test_gauges_of_real_nodes(patient_nodes):
         pass
     code, found = gauges()
     assert code == 0
-    assert found["redlock_held"] == {("default",): 0}
-    assert "redlock_oldest_hold_seconds" not in found
+    assert found["redlock_names_held"] == {("default",): 0}
+    assert "redlock_names_oldest_hold_seconds" not in found
     began = time.time()
     with redlock("invoice:42"), redlock(["invoice:43", "invoice:44"]):
         patient_nodes.kill(4)
@@ -35,8 +35,8 @@ def test_gauges_of_real_nodes(patient_nodes):
         assert code == status()[0] == 3
         held_for = time.time() - began
     assert found["redlock_majority"] == {("default",): 3}
-    assert found["redlock_held"] == {("default",): 3}
-    assert 0 <= found["redlock_oldest_hold_seconds"]["default",] <= held_for
+    assert found["redlock_names_held"] == {("default",): 3}
+    assert 0 <= found["redlock_names_oldest_hold_seconds"]["default",] <= held_for
     for gauge in ("redlock_node_up", "redlock_node_voting"):
         assert found[gauge] == {("default", node): node != ours[4] for node in ours}
     trips = found["redlock_node_round_trip_seconds"]
@@ -52,7 +52,7 @@ def test_names_that_somebody_waits_for(patient_nodes):
             pass
 
     def names() -> float:
-        count = gauges()[1]["redlock_waiting"]["default",]
+        count = gauges()[1]["redlock_names_waited_for"]["default",]
         assert count in {0, 1}
         return count
 
@@ -82,8 +82,8 @@ def test_tasks_and_names_that_nobody_holds(memory):
     put(memory, "partial", f"{A}:5:web-1", 0, 1)
     _, found = gauges()
     assert found["redlock_tasks"] == {("default", "queued"): 1, ("default", "running"): 1}
-    assert found["redlock_held"] == {("default",): 1}  # by the task that runs
-    assert found["redlock_unsettled"] == {("default",): 1}
+    assert found["redlock_names_held"] == {("default",): 1}  # by the task that runs
+    assert found["redlock_names_unsettled"] == {("default",): 1}
     assert found["redlock_truncated"] == {("default",): 0}
 
 
@@ -101,7 +101,7 @@ def test_more_than_the_limit(memory):
     """It is told where not everything was counted."""
     with redlock(["a", "b", "c"]):
         _, found = gauges("--limit", "2")
-        assert found["redlock_held"] == {("default",): 2}
+        assert found["redlock_names_held"] == {("default",): 2}
         assert found["redlock_truncated"] == {("default",): 1}
         assert gauges("--limit", "3")[1]["redlock_truncated"] == {("default",): 0}
 
@@ -110,15 +110,15 @@ def test_each_alias_has_its_samples():
     """A gauge is told once, with the samples of all aliases below it."""
     with in_memory("default", "payments"), redlock("a"):
         _, found = gauges()
-        assert found["redlock_held"] == {("default",): 1, ("payments",): 0}
-        assert set(gauges("--alias", "payments")[1]["redlock_held"]) == {("payments",)}
+        assert found["redlock_names_held"] == {("default",): 1, ("payments",): 0}
+        assert set(gauges("--alias", "payments")[1]["redlock_names_held"]) == {("payments",)}
 
 
 @pytest.mark.parametrize("alias", ['a"b', "a\\b", "a\\n", 'a\\"', "zürich", "a b{}"])
 def test_labels_are_escaped(alias):
     """An alias is read back as it is."""
     with in_memory(alias):
-        assert gauges()[1]["redlock_held"] == {(alias,): 0}
+        assert gauges()[1]["redlock_names_held"] == {(alias,): 0}
 
 
 def test_a_label_has_one_row():
@@ -136,7 +136,7 @@ def test_neither_names_nor_passwords_are_labels(redlock_nodes):
     assert USER not in out
     with override_settings(REDLOCK={"default": redlock_nodes.settings()}), redlock("a-name"):
         _, out = status("--prometheus")
-    assert read(out)["redlock_held"] == {("default",): 1}
+    assert read(out)["redlock_names_held"] == {("default",): 1}
     assert "a-name" not in out
 
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.test import Client, override_settings
 
+from django_redlock import LockTaken, redlock
 from django_redlock import admin as page_of_locks
-from django_redlock import redlock
 from django_redlock.admin import LockKeyAdmin
+from django_redlock.inspection import recent
 from tests.django.test_admin import PAGE
 from tests.support.hostile import HOSTILE
 from tests.support.looked_at import A, B, finish, group, in_memory, put, queue, stop_clocks
@@ -140,9 +141,9 @@ def test_everybody_can_read_the_page_of_locks(
         assert ours(auditor.audit(address, cookies=cookies, **act)) == []
 
 
-@pytest.mark.parametrize("language", ["de", "ja", "zh-hans"])
+@pytest.mark.parametrize("language", ["de", "ja", "zh-hans", "ar"])
 def test_everybody_can_read_the_pages_in_other_languages(auditor, live_server, language):
-    """German has longer words, and Japanese and Chinese break lines elsewhere."""
+    """German has longer words, Japanese and Chinese break elsewhere, Arabic goes leftwards."""
     cookies = cookies_of(User.objects.create_superuser("operator"))
 
     def submit(page: Page) -> None:
@@ -154,12 +155,18 @@ def test_everybody_can_read_the_pages_in_other_languages(auditor, live_server, l
         for state in (ill, unknown):
             assert ours(auditor.audit(f"{live_server.url}{PAGE}{state()}", cookies=cookies)) == []
             group("default").down = set()
-        address = f"{live_server.url}{PAGE}release/?{urlencode({'name': 'invoice:42'})}"
+        address = f"{live_server.url}{PAGE}lock/?{urlencode({'name': 'invoice:42'})}"
         assert ours(auditor.audit(address, cookies=cookies, act=submit)) == []
 
 
-def test_everybody_can_read_how_a_lock_is_taken_away(auditor, live_server):
-    """The form, also with errors, and a lock of a client that chose its name."""
+def test_everybody_can_read_the_page_of_one_lock(auditor, live_server):
+    """What happened to it, the form, also with errors, and a lock of a client that chose its name.
+
+    Somebody who may only look sees no form.
+    """
+    viewer = User.objects.create(username="viewer", is_staff=True)
+    viewer.user_permissions.add(Permission.objects.get(codename="view_lock"))
+    recent.record()
     cookies = cookies_of(User.objects.create_superuser("operator"))
 
     def submit(page: Page) -> None:
@@ -169,9 +176,12 @@ def test_everybody_can_read_how_a_lock_is_taken_away(auditor, live_server):
 
     with in_memory("default"), redlock(HOSTILE[0]), redlock("report:42"):
         for name in (HOSTILE[0], "report:42"):
-            address = f"{live_server.url}{PAGE}release/?{urlencode({'name': name})}"
+            with pytest.raises(LockTaken):
+                redlock(name).acquire()
+            address = f"{live_server.url}{PAGE}lock/?{urlencode({'name': name})}"
             assert ours(auditor.audit(address, cookies=cookies)) == []
             assert ours(auditor.audit(address, cookies=cookies, act=submit)) == []
+        assert ours(auditor.audit(address, cookies=cookies_of(viewer))) == []
 
 
 def test_everybody_can_read_that_the_session_has_ended(auditor, live_server, monkeypatch):

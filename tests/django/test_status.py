@@ -228,7 +228,7 @@ def test_limit(memory):
     """More locks than --limit: so many are shown, and it is said that there are more."""
     with redlock("a"), redlock("b"):
         _, out = status("--limit", "1")
-        assert "More locks are held than these 1; --limit shows more." in out
+        assert "More locks are held than this 1; --limit shows more." in out
         assert json.loads(status("--limit", "1", "--json")[1])["aliases"]["default"]["truncated"]
         _, out = status("--limit", "2")
         assert "More locks" not in out
@@ -443,7 +443,7 @@ def test_more_tasks_than_the_limit(memory, monkeypatch):
     """What is left out is told."""
     some_tasks(memory)
     assert tasks("--limit", "2") == [RUNNING, QUEUED]
-    assert "1 more tasks; --limit shows more." in status("--limit", "2")[1]
+    assert "1 more task; --limit shows more." in status("--limit", "2")[1]
     monkeypatch.setattr("django_redlock.inspection.index.PAGE", 1)
     out = status("--limit", "1")[1]
     assert "More names are kept than were looked at: there may be more tasks." in out

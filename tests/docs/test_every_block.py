@@ -68,6 +68,10 @@ RUN_BY: dict[str, dict[str, str]] = {
         "text": f"{HERE}::test_the_text_of_an_error_is_as_the_pages_show_it",
     },
     "docs/how-to/fencing.md": {"python": f"{DOCS}::test_a_row_refuses_as_the_page_says"},
+    "docs/how-to/idempotency.md": {
+        "python": "tests/docs/test_idempotency_page.py::test_the_examples_run",
+        "html+django": "tests/idempotency/test_operating.py::test_a_form_brings_its_key",
+    },
     "docs/how-to/locks.md": {"python": PASTED},
     "docs/how-to/long-jobs.md": {"python": f"{DOCS}::test_long_jobs_are_done_as_the_page_says"},
     "docs/how-to/migrate.md": {
@@ -132,6 +136,7 @@ RUN_BY: dict[str, dict[str, str]] = {
 NOT_RUN = {  # (page, language): why
     ("docs/how-to/deployment.md", "text"): "five nodes with faults; test_check.py makes each fault",
     ("docs/explanation/redlock.md", "text"): "a drawing of counters",
+    ("docs/how-to/idempotency.md", "text"): "lines of a request, and an order of events",
     ("docs/how-to/one-server.md", "text"): "a line of a crontab",
 }
 

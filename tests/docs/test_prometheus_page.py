@@ -99,11 +99,17 @@ def of_nodes() -> dict[str, set[str]]:
     return {codes(gauge)[0]: set(codes(labels)) for gauge, labels in rows}
 
 
+def test_no_metric_has_two_meanings():
+    """What nodes tell of all processes, and what a process tells of itself, have other names."""
+    assert of_nodes().keys() & of_processes().keys() == set()
+
+
 def test_each_query_of_the_dashboard_has_an_answer():
     """Its metrics and their labels exist; and each metric is shown, but the sums of histograms."""
     text = (ROOT / "docs/_static/grafana.json").read_text()
     exported = {"alias": of_nodes(), "redlock_alias": of_processes()}  # by their first label
     shown: dict[str, set[str]] = {alias: set() for alias in exported}
+    by: set[str] = set()
     panels = [panel for panel in json.loads(text)["panels"] if panel["type"] != "row"]
     for target in (each for panel in panels for each in panel["targets"]):
         query, labels = target["expr"], set()
@@ -115,6 +121,8 @@ def test_each_query_of_the_dashboard_has_an_answer():
             shown[alias].add(metric)
         kept = set(re.findall(r"\w+", " ".join(re.findall(r"by \((.*?)\)", query))))
         assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= kept <= labels
+        by |= kept
+    assert "redlock_template" in by
     assert shown["alias"] == set(exported["alias"])
     assert {each.partition("_seconds_")[0] for each in shown["redlock_alias"]} == {
         each.partition("_seconds_")[0] for each in exported["redlock_alias"]

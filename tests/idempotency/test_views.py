@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import uuid
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import Group, User
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.core.handlers.asgi import ASGIHandler
 from django.db import connection, connections, transaction
 from django.http import FileResponse, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.template import engines
@@ -239,6 +242,14 @@ def test_json_is_compared_by_its_values():
     assert_same(first, shop.send(data='{"b":[true,null],"a":1}'))
     assert shop.send(data='{"b":[1,null],"a":1}').status_code == 422
     assert_same(shop.send("x", data="{"), shop.send("x", data="{"))
+
+
+def test_a_head_is_a_get():
+    """Where GET is meant."""
+    shop = Shop(anybody(lambda _: HttpResponse("x"), methods=["GET"]))
+    shop.send(None, method="get")
+    assert shop.send(method="get").status_code == 200
+    assert shop.send(method="head")["Idempotency-Replayed"] == "true"
 
 
 def test_what_is_read_is_bounded(monkeypatch):
@@ -590,6 +601,36 @@ def test_async_views_have_a_transaction(use, view, transactional_db):
     assert orders_made() == 1
 
 
+def test_a_client_that_goes_away(transactional_db):
+    """Django cancels the async view: its work is rolled back, and nothing stays locked."""
+    at_work, told = threading.Event(), []
+
+    async def view(request: Any) -> HttpResponse:
+        await Group.objects.acreate(name=uuid.uuid4().hex)
+        at_work.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.append("cancelled")
+        return HttpResponse()
+
+    async def leave() -> None:
+        headers = [(b"idempotency-key", KEY.encode()), (b"host", b"x")]
+        scope = {"type": "http", "method": "POST", "path": "/pay/", "headers": headers}
+        asked = ApplicationCommunicator(ASGIHandler(), scope | {"query_string": b""})
+        await asked.send_input({"type": "http.request"})
+        await asyncio.to_thread(at_work.wait, 20)
+        await asked.send_input({"type": "http.disconnect"})
+        await asked.wait(20)
+
+    shop = Shop(anybody(view))
+    with shop.site:
+        asyncio.run(leave())
+    assert len(told) == 1
+    assert (orders_made(), records()) == (0, [])
+    assert is_free(identity())
+
+
 @pytest.mark.parametrize("use", ["def", "async"])
 def test_the_transactions_of_atomic_requests_are_opened_inside(orders, bills, use):
     """Those of other databases commit first; what fails rolls all of them back."""
@@ -635,6 +676,7 @@ def test_a_transaction_around_it_is_refused(transactional_db):
         ({"keep": 0}, "keep must be above 0"),
         ({"keep": "1"}, "keep must be a timedelta or seconds, not str"),
         ({"keep": 1e300}, "no time in which"),
+        ({"keep": timedelta.max}, "at most 100 years"),
         ({"wait": -1}, "wait"),
         ({"using": 5}, "using must be the alias of a database, not int"),
         ({"store": 5}, "store must be a plain function"),

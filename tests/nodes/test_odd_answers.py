@@ -115,7 +115,7 @@ def _ask(command: Command) -> Request:
         Command.MEMORY: (TARGET.held, TARGET.waits, 9),
         Command.LOOK: (TARGET, 0, 1),
         Command.CLAIM: (TARGET.queues[0],),
-        Command.SURVEY: (TARGET.held, "redlock:lock:", 10, ("name",)),
+        Command.SURVEY: (TARGET.held, TARGET.waits, "redlock:lock:", 10, ("name",)),
         Command.TASKS: (TARGET.held, "redlock:lock:", 0, ("name",)),
         Command.MARK: ("redlock:marks", "redlock:mark:t:name", TARGET.keys, 1, "t", "id"),
         Command.UNMARK: ("redlock:marks", "redlock:mark:t:name"),
@@ -365,7 +365,7 @@ def test_a_request_says_how_many_it_is_about():
     assert Extend(NONCE, bool, leases).count == 2
     assert Acquire(NONCE, bool, many, 1, 1, 1, "").count == 3
     assert Release(NONCE, bool, many).count == Return(NONCE, bool, many, NONCE).count == 3
-    assert Survey(NONCE, bool, many.held, "redlock:lock:", 1001).count == 1001
+    assert Survey(NONCE, bool, many.held, many.waits, "redlock:lock:", 1001).count == 1001
 
 
 def extended_by(answer: list[object]) -> object:

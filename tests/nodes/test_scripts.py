@@ -207,7 +207,7 @@ class Pair:
 
     def survey(self, names: Sequence[str], limit: int = 100) -> list[Any]:
         """Look."""
-        return self.ask(Survey, NONCES[0], HELD, LOCK, limit, names)
+        return self.ask(Survey, NONCES[0], HELD, WAITS, LOCK, limit, names)
 
     def tasks(self, index: str, names: Sequence[str] = ()) -> list[Any]:
         """Look at tasks: those of an index, or some names."""
@@ -838,7 +838,7 @@ def test_the_survey_shows_no_nonce(pair):
     """What the survey tells is not the power to release; equal owners have equal digests."""
     pair.grant(NONCES[0], ["a", "b"], label="me")
     pair.grant(NONCES[1], ["c"], label="you")
-    answer = pair.ask(Survey, "f" * 32, HELD, LOCK, 9)
+    answer = pair.ask(Survey, "f" * 32, HELD, WAITS, LOCK, 9)
     assert not any(nonce in repr(answer) for nonce in NONCES)
     digests = {item[0]: item[1] for item in answer[2]}
     assert digests[b"a"] == digests[b"b"] != digests[b"c"]
@@ -847,8 +847,27 @@ def test_the_survey_shows_no_nonce(pair):
 def test_a_key_of_another_type_spoils_no_survey(pair):
     """A list under a lock's key is told as somebody's, without an error."""
     pair.client.lpush(f"{LOCK}a", "x")
-    answer = pair.client.eval(scripts.TEXT[Command.SURVEY], 1, HELD, NONCES[0], LOCK, 9, "a", "b")
+    text = scripts.TEXT[Command.SURVEY]
+    answer = pair.client.eval(text, 2, HELD, WAITS, NONCES[0], LOCK, 9, "a", "b")
     assert [item[0] for item in answer[2]] == [b"a"]
+
+
+def test_the_survey_says_of_which_names_the_node_knows_a_waiter(pair):
+    """As long as the note holds; what cannot be read says of none."""
+    pair.grant(NONCES[0], ["a", "b"], label="me")
+    pair.look("a", waits=60_000)
+    pair.look("b", waits=-1)
+
+    def waited() -> dict[bytes, int]:
+        return {row[0]: row[5] for row in pair.survey(["a", "b", "c"])[2]}
+
+    assert waited() == {b"a": 1, b"b": 0}
+    assert {row[0]: row[5] for row in pair.survey([])[2]} == {b"a": 1, b"b": 0}
+    pair.client.delete(WAITS)
+    pair.client.set(WAITS, "a stranger's")
+    text = scripts.TEXT[Command.SURVEY]
+    answer = pair.client.eval(text, 2, HELD, WAITS, NONCES[0], LOCK, 9, "a")
+    assert [row[5] for row in answer[2]] == [0]
 
 
 # -- a single name ----------------------------------------------------------------------------

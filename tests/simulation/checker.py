@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from django_redlock.core.protocol import Grant
+from django_redlock.nodes.memory import digest
 
 
 class Broken(enum.Enum):
@@ -27,6 +28,8 @@ class Broken(enum.Enum):
     BLOCKED = "somebody left in a queue"
     RESTED = "a name taken before its `min_hold` is over"
     OVERSTAYED = "a lease kept beyond its `max_hold`"
+    KEPT = "a lease renewed after it was taken away"
+    STRANGER = "a lock taken from another holder than the one seen"
 
 
 class Violation(AssertionError):  # noqa: N818 - what a world shows, not a fault of it
@@ -67,6 +70,11 @@ class Checker:
         self._highest: defaultdict[str, int] = defaultdict(int)
         self._floors: dict[str, dict[str, int]] = {}
         self._rests: dict[str, float] = {}
+        self._asked: dict[str, float] = {}  # by nonce, when its last extension was begun
+        # By digests of nonces: from whom names are taken, which of them, and since when surely.
+        self._takes: set[str] = set()
+        self._deletes: set[tuple[str, str]] = set()
+        self._taken: dict[str, float] = {}
 
     def look(self, now: float) -> None:
         """After every event: at most one holder believes.
@@ -79,8 +87,9 @@ class Checker:
         for name, beliefs in self._beliefs.items():
             if len(beliefs) > 1:
                 beliefs[:] = [each for each in beliefs if each.until > now]
-                if len(beliefs) > 1:
-                    first, second = beliefs[:2]
+                sure = [each for each in beliefs if not self._is_deleted(name, each)]
+                if len(sure) > 1:
+                    first, second = sure[:2]
                     left = min(first.until, second.until) - now
                     how = f"{first.client} and {second.client} both hold {name}, for {left:.6f} s"
                     raise Violation(Broken.ALONE, how)
@@ -124,6 +133,10 @@ class Checker:
         """A client believes for longer."""
         if belief.until <= now:
             raise Violation(Broken.EXTENDED, f"{belief.client}'s lease had ended and came back")
+        nonce = belief.grant.nonce
+        if self._asked.get(nonce, now) > self._taken.get(digest(nonce), now):
+            how = f"{belief.client}'s lease was taken away before it was asked to last longer"
+            raise Violation(Broken.KEPT, how)
         if until < belief.until:
             how = f"{belief.client}'s lease was shortened by extending it"
             raise Violation(Broken.EXTENDED, how)
@@ -132,6 +145,37 @@ class Checker:
     def ended(self, belief: Belief) -> None:
         """A client stops believing."""
         belief.until = float("-inf")
+
+    # -- taking a lock away -----------------------------------------------------------------------
+
+    def takes(self, name: str, owner: str, *, deletes: bool) -> None:
+        """Somebody begins to take a name from the holder with this digest.
+
+        If its key is deleted, the holder may believe in the name beside the next one.
+        """
+        self._takes.add(owner)
+        if deletes:
+            self._deletes.add((name, owner))
+
+    def taken(self, owner: str, now: float) -> None:
+        """Somebody is told that a lock is taken away from this holder: nothing prolongs it now."""
+        self._taken.setdefault(owner, now)
+
+    def asks(self, nonce: str, now: float) -> None:
+        """A holder begins to prolong its lease."""
+        self._asked[nonce] = now
+
+    def told_revoked(self, client: str, nonce: str) -> None:
+        """A holder is told that its lock was taken away."""
+        if not self.is_taken(nonce):
+            raise Violation(Broken.STRANGER, f"{client} lost a lock that nobody took from it")
+
+    def is_taken(self, nonce: str) -> bool:
+        """Whether somebody has tried to take a lock from this holder."""
+        return digest(nonce) in self._takes
+
+    def _is_deleted(self, name: str, belief: Belief) -> bool:
+        return bool(self._deletes) and (name, digest(belief.grant.nonce)) in self._deletes
 
     def unavailable(self, client: str) -> None:
         """A client was told that no majority could be asked."""

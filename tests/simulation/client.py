@@ -11,6 +11,7 @@ from django_redlock.core import acquire, hold
 from django_redlock.core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
 from django_redlock.core.policy import LEAST_DRIFT, Policy
 from django_redlock.core.protocol import Answer, Effect, Grant, LockKeys, Sleep, Vote
+from django_redlock.core.reasons import ReasonCode
 from tests.support.alone import Alone
 
 from .patience import Wish
@@ -218,6 +219,9 @@ class Client:
     def _extended(self, belief: Belief, lease: Alone, place: int, outcome: hold.Outcome) -> None:
         """Believe for longer from the moment when that is known; a heal may come after it."""
         lease.extended(place, outcome)
+        if isinstance(outcome, LeaseLost) and outcome.code == ReasonCode.REVOKED:
+            self.world.note("told of the revoker", self.label)
+            self.world.checker.told_revoked(self.label, belief.grant.nonce)
         if isinstance(outcome, Grant):
             belief.grant = outcome
             self.world.note("extended", self.label, outcome.nonce)

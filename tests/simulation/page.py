@@ -30,7 +30,11 @@ What is simulated is what surrounds the algorithm: time, connections, nodes, thr
 Production's `Round` decides when a request is over. In the worlds of `booting`,
 production's `admission` decides at each handshake whether a node may vote, by its uptime and its
 clock; in all others clocks go wrong only while connections are open. In the worlds of waiting,
-production's `core.wait` and `nodes.queue` run, over simulated places in a queue. In
+production's `core.wait` and `nodes.queue` run, over simulated places in a queue. Where locks are
+taken away, production's `inspection.survey` and `inspection.revoke` run: a renewal that is begun
+after somebody was told of success prolongs nothing, and nobody loses a lock that was not taken from
+its own holder. Where keys are deleted at once (`--now`), the old holder may believe in the name
+beside the next one, and no update of a claimed row is lost. In
 those of renewal, production's `RenewalSchedule`, `RenewalBatch` and `Lease` run, in a loop that is
 the simulation's own. The thread that renews (`leases.renewal.Watchdog`) and the timer of an event
 loop (`LoopWatchdog`) are tested on real nodes, in `tests/leases/test_renewal.py`,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 NODE_TIMEOUT: Final = 0.05  # seconds, as all of these
 MAX_TTL: Final = 0.8
@@ -62,6 +62,8 @@ class Profile:
         dies_waiting: probability that one who stands in a queue dies there.
         stalls: mean time until the node of a queue hangs, for up to ``stall``; 0 is never.
         foreign: whether another program takes names, too.
+        revokes: mean time until somebody takes a name away; 0 is never.
+        deletes: probability that this deletes the key at once, as ``--now`` does.
         patience: longest time for which a name may be free while somebody waits; 0: no matter.
         orderly: by how much one who came later may have stood there less long and be served; 0:
             no matter.
@@ -115,6 +117,8 @@ class Profile:
     stalls: float = 0.0
     stall: float = 0.6
     foreign: bool = False
+    revokes: float = 0.0
+    deletes: float = 0.0
     patience: float = 0.0
     orderly: float = 0.0
 
@@ -132,6 +136,24 @@ CALM: Final = Profile(
     die=0.0,
     reachable=True,
 )
+
+TAKEN: Final[dict[str, Any]] = {
+    "nodes": (1, 2, 3, 3, 5),
+    "clients": (3, 5),
+    "seconds": 2.0,
+    "names": 2,
+    "many": 0.2,
+    "think": 0.02,
+    "hold": 1.0,
+    "wait": (0.5,),
+    "ttls": (0.2, 0.4, 0.8),
+    "extend": 0.8,
+    "give": 0.1,
+    "rest": 0.0,
+    "loss": 0.08,
+    "slow": 0.1,
+    "cancel": 0.02,
+}
 
 PROFILES: Final = (
     Profile("rough", "Some of everything that a network and busy machines do.", seconds=2.0),
@@ -360,6 +382,20 @@ PROFILES: Final = (
         extend=0.0,
         rest=0.0,
         wait=(0.5,),
+    ),
+    Profile(
+        "revoked",
+        "Somebody takes locks away from holders that prolong, heal and hand over.",
+        revokes=0.2,
+        **TAKEN,
+    ),
+    Profile(
+        "deleted",
+        "The same, and keys are deleted at once: holders work on, on rows that they claim.",
+        revokes=0.2,
+        deletes=1.0,
+        row="claimed",
+        **TAKEN,
     ),
 )
 

@@ -23,6 +23,7 @@ from typing import Any, Final, cast
 from django_redlock.backend import Backend
 from django_redlock.core.hold import Outcome
 from django_redlock.core.protocol import Request, Sleep
+from django_redlock.core.reasons import ReasonCode, code_of
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import Reference, RenewalBatch, RenewalSchedule, Wounded, batches
 
@@ -31,6 +32,7 @@ from .client import Acts, Client
 from .network import Connection, Hearer, Network
 from .places import Process
 from .profiles import CALM, NODE_TIMEOUT, Profile, profile
+from .revoking import LABEL
 from .world import Driven, World
 
 CUTS: Final = 0.5  # mean seconds between two cuts of a client's connections
@@ -110,6 +112,19 @@ PROFILES: Final = (
         ttls=(0.1, 0.2),
         wait=(0.5,),
         seconds=2.0,
+        **LASTING,
+    ),
+    replace(
+        profile("tenacious"),
+        name="revoked-and-renewed",
+        about="Somebody takes locks away from holders that are renewed; connections are cut.",
+        hold=16.0,
+        cancel=0.0,
+        pause=0.02,
+        loss=0.25,
+        ttls=(0.4, 0.8),
+        seconds=2.5,
+        revokes=0.1,
         **LASTING,
     ),
 )
@@ -225,11 +240,14 @@ class Watchdog:
         grant = lease.grant
         self.world.note("told", grant.nonce)
         self.told[grant.nonce] += 1
-        wrong = self._wrong(lease)
+        promise, wrong = Broken.UNTRUE, self._wrong(lease)
+        if code_of(lease.loss()) == ReasonCode.REVOKED:
+            self.world.note("told of the revoker", self.client.label)
+            taken = self.world.checker.is_taken(grant.nonce)
+            promise, wrong = Broken.STRANGER, "" if taken else "and nobody took its lock"
         if wrong:  # later: whatever this raises is caught, as a user's error
-            self.world.after(
-                0.0, partial(_throw, f"{self.client.label} is told of a loss, {wrong}")
-            )
+            how = f"{self.client.label} is told of a loss, {wrong}"
+            self.world.after(0.0, partial(_throw, promise, how))
 
     def _wrong(self, lease: Lease) -> str:
         grant, nodes = lease.grant, self.world.network.nodes
@@ -247,8 +265,8 @@ class Watchdog:
         return ""
 
 
-def _throw(how: str) -> None:
-    raise Violation(Broken.UNTRUE, how)
+def _throw(promise: Broken, how: str) -> None:
+    raise Violation(promise, how)
 
 
 class Keeper(Client):
@@ -319,14 +337,13 @@ class KeepingWorld(World):
         self.clients = list[Client](keepers)
         self._driven = [Driven(self, client, client.life()) for client in self.clients]
         if profile.loss:
-            for client in self.clients:
-                self._again(CUTS, self._cut, client)
+            labels = [*(client.label for client in self.clients), *[LABEL] * bool(profile.revokes)]
+            for label in labels:
+                self._again(CUTS, self._cut, label)
 
-    def _cut(self, client: Client) -> None:
+    def _cut(self, client: str) -> None:
         count = self.random.randint(1, len(self.network.nodes))
-        cuts = {
-            (client.label, i) for i in self.random.sample(range(len(self.network.nodes)), count)
-        }
+        cuts = {(client, i) for i in self.random.sample(range(len(self.network.nodes)), count)}
         self.network.cuts |= cuts
         mended = partial(self.network.cuts.difference_update, cuts)
         self.after(self.random.uniform(0, LONGEST_CUT), mended)

@@ -22,6 +22,7 @@ MET = {
     "forgotten": {"vanishes", "told", "shared", "heal"},
     "rolling": {"restarts", "heal", "shared"},
     "restarted": {"restarts", "heal", "told"},
+    "revoked-and-renewed": {"revoked", "told of the revoker", "heal", "cut"},
 }
 
 

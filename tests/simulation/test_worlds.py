@@ -42,6 +42,8 @@ MISFORTUNES = {
     "slipping": {"out of step", "extended"},
     "wishless": {"raise"},
     "clockless": {"raise", "clock jumps", "comes again"},
+    "revoked": {"revoked", "told of the revoker", "extended", "heal", "adopted"},
+    "deleted": {"deleted", "extended", "heal", "adopted", "written", "write refused"},
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from django_redlock.core.commands import Extend
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import (
     Answer,
@@ -35,6 +36,7 @@ from .network import Network, SimNode
 from .patience import Patience
 from .places import Place, Process
 from .profiles import NODE_TIMEOUT, Profile
+from .revoking import Revoker
 from .row import Row
 
 EVENTS_KEPT = 40
@@ -113,6 +115,9 @@ class Driven:
         world = self.world
         world.asked[ask.command] += 1
         self.client.trying = ask.nonce if ask.command in TRYING else ""
+        if isinstance(ask, Extend):
+            for lease in ask.leases:
+                world.checker.asks(lease.nonce, world.now)
         if ask.command is Command.GRANT:
             names = tuple(key.rpartition(":")[2] for key in ask.keys[3:])
             world.checker.attempt(ask.nonce, names)
@@ -332,6 +337,10 @@ class World:
             self._again(profile.stalls, self._stall, self.network.nodes[place])
         if profile.foreign:
             Foreign(self)
+        if profile.revokes:
+            revoker = Revoker(self)
+            self._driven.append(Driven(self, revoker, revoker.life()))
+            self.after(0.0, partial(self._driven[-1].step, 0))
         for node in self.network.nodes:
             self._again(profile.jumps, self._jump, node)
             self._again(profile.restarts, self._restart, node)

@@ -116,7 +116,7 @@ def code(package: Path) -> None:
 
 def template(package: Path) -> None:
     """A page does."""
-    path = package / "templates/admin/django_redlock/lockkey/release.html"
+    path = package / "templates/admin/django_redlock/lockkey/one.html"
     replace(
         path, '{% translate "Back to the locks" %}', "{% blocktranslate %}Go{% endblocktranslate %}"
     )

@@ -14,9 +14,13 @@ from .edits import Edit, Mutant, Patch, broken, hunt, with_edits
 from .fencing import FENCES, GUARD
 from .holding import HOLD, LEASE, VOTES
 from .renewing import RENEWAL
+from .revoking import REVOKING
 from .undoing import NONCE, UNDO
 from .waiting import WAITING
 
-MUTANTS: Final = (*VOTES, *LEASE, *HOLD, *NONCE, *UNDO, *GUARD, *FENCES, *WAITING, *RENEWAL)
+MUTANTS: Final = (
+    *(*VOTES, *LEASE, *HOLD, *NONCE, *UNDO, *GUARD, *FENCES, *WAITING, *RENEWAL),
+    *REVOKING,
+)
 
 __all__ = ["MUTANTS", "Edit", "Mutant", "Patch", "broken", "hunt", "with_edits"]

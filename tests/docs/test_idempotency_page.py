@@ -1,0 +1,115 @@
+"""The examples of "Answer a repeated request with the first answer" run in a new project."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from django_redlock.idempotency.decorator import Options, idempotent
+from tests.docs.pages import ROOT, Block, blocks, reader, table
+
+PAGE = ROOT / "docs/how-to/idempotency.md"
+SETTINGS = """\
+INSTALLED_APPS += ["django_redlock", "shop"]
+REDLOCK = {"default": {"NODES": ["memory://a", "memory://b", "memory://c"]}}
+"""
+MODELS = """\
+from django.db import models
+
+
+class Order(models.Model):
+    article = models.IntegerField()
+    customer = models.IntegerField(null=True)
+"""
+URLS = """\
+from django.urls import path
+from django.views.decorators.csrf import csrf_exempt
+
+from shop import api, views
+
+urlpatterns = [
+    path("pay/<int:pk>/", csrf_exempt(views.pay)),
+    path("apay/<int:pk>/", csrf_exempt(views.apay)),
+    path("sell/<int:pk>/", csrf_exempt(views.sell)),
+    path("webhook/", csrf_exempt(views.webhook)),
+    path("api/<int:pk>/", api.Pay.as_view()),
+]
+"""
+CLIENT = """\
+from django.contrib.auth.models import User
+from django.test import Client
+from shop.models import Order
+from shop.tasks import charge
+
+client = Client(SERVER_NAME="localhost")
+client.force_login(User.objects.create_user("ann"))
+
+def sent(address, key="8e03978e-40d5-43dd-bc93-6894a57f9324", **headers):
+    answer = client.post(address, headers={"Idempotency-Key": key, **headers})
+    return answer.status_code, answer.content, answer.get("Idempotency-Replayed")
+
+for address in ("/pay/7/", "/apay/7/", "/api/7/"):
+    first = sent(address, address)
+    assert first[0] in (200, 201), first
+    assert sent(address, address) == (*first[:2], "true")
+assert Order.objects.count() == 3
+assert sent("/pay/8/", "/pay/7/")[0] == 422
+assert client.post("/pay/7/").status_code == 400
+assert client.post("/sell/7/", headers={"X-Terminal": "1"}).json() == {"sold": 7}
+assert client.post("/webhook/").json() == {"seen": None}
+assert sent("/webhook/", "k")[1] == b'{"seen": "k"}'
+assert charge(5) == charge(5)
+assert Order.objects.count() == 4
+print("as the page says")
+"""
+
+
+def test_the_examples_run(tmp_path):
+    """In a new project with real tables: each repetition gets the first answer."""
+    with reader(tmp_path, "mysite.settings") as someone:
+        someone.run("django-admin startproject mysite .")
+        someone.run("python manage.py startapp shop")
+        for name in ("models", "views"):
+            (tmp_path / f"shop/{name}.py").unlink()
+        (tmp_path / "mysite/urls.py").unlink()
+        for file, text in (("mysite/settings.py", SETTINGS), ("shop/models.py", MODELS)):
+            someone.write(Block("python", file, text))
+        someone.write(Block("python", "mysite/urls.py", URLS))
+        for block in blocks(PAGE):
+            if block.file:
+                someone.write(block)
+        someone.run("python manage.py makemigrations shop")
+        for command in re.findall(r"^\$ (python manage.py .*)$", PAGE.read_text(), re.MULTILINE):
+            printed = someone.run(command)
+        assert printed == "No record has expired.\n"
+        someone.type(CLIENT)
+        assert someone.seen == "as the page says\n"
+
+
+def test_the_options_of_the_table_are_those_of_the_decorator():
+    """Each option is in the table, and each default is the one that is told."""
+    told = table("docs/how-to/idempotency.md", "Option")
+    listed = [each for row in told.rows for each in re.findall(r"`(\w+)`", row[0])]
+    assert set(listed) == set(Options.__annotations__)
+    defaults = {
+        name: each.default for name, each in inspect.signature(idempotent).parameters.items()
+    }
+    shown = {each: row[1] for row in told.rows for each in re.findall(r"`(\w+)`", row[0])}
+    assert shown["required"] == f"`{defaults['required']}`"
+    assert shown["max_body"] == f"{defaults['max_body'] // 2**20} MiB"
+    assert shown["wait"] == f"{defaults['wait']:.0f} s"
+    assert shown["methods"] == ", ".join(defaults["methods"])
+    assert shown["on_unavailable"] == f'`"{defaults["on_unavailable"]}"`'
+    assert defaults["keep"].days == 1
+
+
+@pytest.mark.parametrize("header", ["Cache-Control", "Link", "Location", "Last-Modified"])
+def test_the_reference_names_the_headers(header):
+    """All eight."""
+    from django_redlock.idempotency.answers import HEADERS
+
+    text = (ROOT / "docs/reference/api.md").read_text()
+    assert len(HEADERS) == 8
+    assert all(f"`{each}`" in text for each in (header, *HEADERS))
