@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,17 @@ from django_redlock.testing.server import SHELL
 
 @contextmanager
 def process(
-    command: Sequence[str], env: Mapping[str, str], log: Path, *, user: str | None = None
+    command: Sequence[str],
+    env: Mapping[str, str],
+    log: Path,
+    *,
+    user: str | None = None,
+    inherits: Collection[int] = (),
 ) -> Iterator[int]:
     """A process by its id; it is killed at the end, and when this process is.
 
-    With ``user`` it runs as this user of the system, who must be able to write the log's folder.
+    It inherits the open files with these numbers. With ``user`` it runs as this user of the system,
+    who must be able to write the log's folder.
     """
     log.touch()
     if user is not None:
@@ -31,6 +37,7 @@ def process(
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        pass_fds=inherits,
         **as_user(user),
     )
     assert shell.stdin is not None

@@ -21,10 +21,12 @@ from typing import Any
 
 from benchmarks.peers import environments
 from django_redlock.testing import EmbeddedNodes
+from django_redlock.testing.server import DEAD, process_state
 from tests.support.ailing import Schedule, Waiting, ill_nodes, members
 from tests.support.databases import database
 from tests.support.inherited import children
 from tests.support.notebook import Follower, Notebook, read
+from tests.support.processes import process
 from tests.support.waiting import eventually
 
 from .candidates import CANDIDATES, OURS
@@ -102,46 +104,44 @@ class Rig:
         return done.stdout
 
     @contextmanager
-    def serving(self) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-        """The server, and the port where it listens.
+    def serving(self) -> Iterator[tuple[int, int]]:
+        """The server: the process of its master, and the port where it listens.
 
         The master has the site loaded, so a new worker is there at once. Otherwise the machine
         would be busy with starting them.
         """
         options = "--no-control-socket --preload --timeout=60 --log-level=warning"
-        with (
-            socket.create_server(("127.0.0.1", 0), backlog=256) as listener,
-            (self.folder / "server.log").open("wb") as log,
-        ):
-            bound = (f"--bind=fd://{listener.fileno()}", f"--workers={WORKERS}")
-            master = subprocess.Popen(
-                [self.python, "-m", "gunicorn", f"{SHOP}.wsgi", *bound, *options.split()],
-                cwd=ROOT,
-                env=self.env,
-                pass_fds=[listener.fileno()],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # so that every worker is found at the end
-            )
-            port = listener.getsockname()[1]
-        try:
+        log = self.folder / "server.log"
+        with ExitStack() as stack:
+            with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
+                bound = (f"--bind=fd://{listener.fileno()}", f"--workers={WORKERS}")
+                command = ("-m", "gunicorn", f"{SHOP}.wsgi", *bound, *options.split())
+                env = self.env | {"PYTHONPATH": str(ROOT)}
+                inherits = (listener.fileno(),)
+                started = process([str(self.python), *command], env, log, inherits=inherits)
+                master = stack.enter_context(started)
+                port = listener.getsockname()[1]
             eventually(
-                lambda: master.poll() is not None or self.answers(port),
+                lambda: process_state(master) in DEAD or self.answers(port),
                 within=START,
                 every=0.05,
-                what=f"the server; see {self.folder}",
+                what=str(log),
             )
-            assert master.poll() is None, (self.folder / "server.log").read_text()
+            assert process_state(master) not in DEAD, log.read_text()
             yield master, port
-        finally:
-            master.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                master.wait(START)
-            self.left = members(master.pid)
-            for pid in self.left:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            master.wait()
+            self.left = self.end(master)
+
+    def end(self, master: int) -> list[int]:
+        """Ask the server to end, and kill what is left of it, which is returned."""
+        group = os.getpgid(master)  # the shell that guards it leads the group
+        os.kill(master, signal.SIGTERM)
+        with suppress(AssertionError):
+            eventually(lambda: process_state(master) in DEAD, within=START)
+        left = [pid for pid in members(group) if pid != group]
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return left
 
     def answers(self, port: int) -> bool:
         """Whether somebody serves already."""
@@ -217,11 +217,11 @@ class Rig:
         self,
         clients: Clients,
         keys: Sequence[str],
-        master: subprocess.Popen[bytes],
+        master: int,
         nodes: EmbeddedNodes | None,
     ) -> None:
         """Let befall what befalls until all clients have gone."""
-        things = [self.dying_workers(master.pid)]
+        things = [self.dying_workers(master)]
         if nodes is not None and not self.play.nodes_down:
             guard = TTL + SKEW + 1
             kinds = {} if len(nodes) == NODES else {"mortal": (0,), "faint": (0,)}
@@ -230,7 +230,7 @@ class Rig:
             coming = clients.begin(keys, pool)
 
             def over() -> bool:
-                assert master.poll() is None, f"the server has ended; see {self.folder}"
+                assert process_state(master) not in DEAD, f"the server has ended; see {self.folder}"
                 return all(each.done() for each in coming)
 
             try:
