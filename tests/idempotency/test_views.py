@@ -16,6 +16,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import Group, User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.handlers.asgi import ASGIHandler
+from django.core.signals import request_finished
 from django.db import connection, connections, transaction
 from django.http import FileResponse, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.template import engines
@@ -626,11 +627,15 @@ def test_a_client_that_goes_away(transactional_db):
         await asyncio.to_thread(at_work.wait, 20)
         await asked.send_input({"type": "http.disconnect"})
         await asked.wait(20)
-        await sync_to_async(close)()
+
+    def finished(**_: Any) -> None:  # in the task of the request, which has the connection
+        close()
 
     shop = Shop(anybody(view))
+    request_finished.connect(finished)
     with shop.site:
         asyncio.run(leave())
+    assert request_finished.disconnect(finished)
     assert len(told) == 1
     assert (orders_made(), records()) == (0, [])
     assert is_free(identity())
