@@ -44,6 +44,7 @@ V = TypeVar("V", bound=View)
 DAY: Final = timedelta(days=1)
 WAIT: Final = 5.0  # seconds: a second click shows what the first one has done
 LOCK: Final = "idempotency:{identity}"
+ANSWERING: Final = "redlock_answer"  # of a handler of REST framework: calls it, and answers errors
 TRIES: Final = 3  # to begin the transaction
 
 
@@ -276,11 +277,8 @@ class IdempotentLock(ViewLock):
                 return done
         if work is None:
             return transactions.atomic(view, databases)(request, *args, **kwargs)
-        database, lock = (
-            work.database,
-            self._lock.filled({"identity": work.identity}, template=LOCK),
-        )
-        inside = [each for each in databases if each != database]
+        lock = self._lock.filled({"identity": work.identity}, template=LOCK)
+        inside = [each for each in databases if each != work.database]
 
         def do(request: Any, *args: Any, **kwargs: Any) -> Any:
             try:
@@ -358,7 +356,7 @@ class IdempotentLock(ViewLock):
     def _once(
         self, work: Work, view: View, inside: list[str], request: Any, /, *args: Any, **kwargs: Any
     ) -> Any:
-        answering = getattr(view, "answer", view)  # of REST framework: with its errors
+        answering = getattr(view, ANSWERING, view)
 
         def run(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
             response = answering(*args, **kwargs)

@@ -66,7 +66,7 @@ class Handler:
         """Call the handler."""
         return self._handler(*args, **kwargs)
 
-    def answer(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+    def redlock_answer(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """Call the handler, and return its response with all that REST framework knows of it.
 
         Raises:
