@@ -108,6 +108,21 @@ def check_none(decorator: str = "single_flight") -> None:
         raise RuntimeError(msg)
 
 
+def check_autocommit(alias: str) -> None:
+    """Check that the end of a transaction of this database is its COMMIT.
+
+    Raises:
+        RuntimeError: autocommit is off.
+    """
+    connection = connections[alias]
+    if not (connection.in_atomic_block or connection.get_autocommit()):
+        msg = (
+            f"autocommit is off for the database {alias!r}, so the COMMIT would come after "
+            "the release: call set_autocommit(True), and leave out AUTOCOMMIT in DATABASES"
+        )
+        raise RuntimeError(msg)
+
+
 def end_torn(**_: object) -> None:
     """Roll back in this thread what blocks of ``Lock.atomic`` have left open that are gone.
 
@@ -138,13 +153,8 @@ class TransactionUnderLock:
 
     def __init__(self, using: str | None) -> None:
         alias = DEFAULT_DB_ALIAS if using is None else using
-        self._connection = connection = connections[alias]
-        if not (connection.in_atomic_block or connection.get_autocommit()):
-            msg = (
-                f"autocommit is off for the database {alias!r}, so the COMMIT would come after "
-                "the release: call set_autocommit(True), and leave out AUTOCOMMIT in DATABASES"
-            )
-            raise RuntimeError(msg)
+        check_autocommit(alias)
+        self._connection = connections[alias]
         self._atomic: Any = transaction.atomic(using=alias, durable=True)
         self._in_testcase = False
         self._thread = 0  # where it has begun and has not ended

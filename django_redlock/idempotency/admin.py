@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext, gettext_lazy
 
@@ -31,6 +32,10 @@ class RecordAdmin(ModelAdmin):
     ordering = ("-expires",)
     fields = (*list_display, "finished", "fingerprint", "headers")
     readonly_fields = (*fields, "shown_body")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Record]:
+        """Leave out the bodies, which the list does not show."""
+        return super().get_queryset(request).defer("body")
 
     def get_fields(self, request: HttpRequest, obj: Record | None = None) -> tuple[str, ...]:
         """Leave the body out for who may not see it: it may be somebody's personal data."""

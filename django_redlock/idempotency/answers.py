@@ -21,18 +21,23 @@ from .keys import Unkeyed
 from .models import Record
 
 REPLAYED: Final = "Idempotency-Replayed"
+ERROR: Final = 400
 SERVER_ERROR: Final = 500
 MAX_BODY: Final = 2**20  # bytes of a body that is stored
 HEADERS: Final = (
+    "Allow",
     "Cache-Control",
     "Content-Disposition",
+    "Content-Encoding",
     "Content-Language",
     "Content-Type",
     "ETag",
     "Last-Modified",
     "Link",
     "Location",
+    "WWW-Authenticate",
 )
+OF_A_BODY: Final = {"content-type", "content-encoding"}  # without them nobody can read it
 
 _TITLES: Final = {
     400: gettext_noop("Bad Request"),
@@ -46,7 +51,7 @@ _DETAILS: Final = {
         "have made for this request, and send it again with each repetition."
     ),
     "format": gettext_noop(
-        "This request was not carried out, because its Idempotency-Key is none: send 1 to 255 "
+        "This request was not carried out, because its Idempotency-Key is not valid: send 1 to 255 "
         "visible characters of ASCII, such as a UUID."
     ),
     "client": gettext_noop(
@@ -98,8 +103,8 @@ class Storing:
     """What is stored of a response, by the options of ``idempotent``.
 
     Args:
-        store: says of a response whether it is stored; None: one below 500 that asks for no
-            repetition by ``Retry-After``.
+        store: says of a response whether it is stored; None: one below 500, unless it is an error
+            that asks for a repetition by ``Retry-After``.
         headers: the names of those that are stored.
         max_body: bytes of a body, at most.
         store_body: whether a body is stored at all.
@@ -128,7 +133,8 @@ class Storing:
         if isinstance(largest, bool) or not isinstance(largest, int) or largest < 0:
             raise TypeError(f"max_body must be a number of bytes, not {largest!r}")
         self._store = store
-        self._headers: Final = frozenset(each.lower() for each in names)
+        chosen = frozenset(each.lower() for each in names)
+        self._headers: Final = chosen | OF_A_BODY if store_body else chosen - OF_A_BODY
         self._max_body = max_body
         self._store_body = store_body
 
@@ -173,7 +179,9 @@ class Storing:
 
 
 def _is_stored(response: Any) -> bool:
-    return response.status_code < SERVER_ERROR and "Retry-After" not in response
+    # The "202 Accepted" of an API that is polled has a Retry-After, too, and is a success.
+    asks_again = response.status_code >= ERROR and "Retry-After" in response
+    return response.status_code < SERVER_ERROR and not asks_again
 
 
 def replay(record: Record) -> HttpResponse:

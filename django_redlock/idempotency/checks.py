@@ -48,7 +48,7 @@ def _of_view(lock: IdempotentLock) -> Iterator[checks.CheckMessage]:
     session: Any = getattr(settings, "SESSION_ENGINE", "")
     if lock.by_session and session in FLEETING and apps.is_installed("django.contrib.sessions"):
         yield checks.Warning(
-            f"{where} tells clients without a user from each other by their session, and "
+            f"{where} tells anonymous clients apart by their session, and "
             f"{FLEETING[session]}: a repetition may be taken for the request of somebody else, "
             "and its work be done again.",
             hint="Give scope=, demand a login, or set SESSION_ENGINE to "

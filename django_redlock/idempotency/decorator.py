@@ -15,8 +15,10 @@ two transactions begin, and one of them fails at the primary key of the record.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
+from time import monotonic
 from typing import Any, ClassVar, Final, Never, TypedDict, TypeVar, Unpack, overload
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
@@ -33,12 +35,20 @@ from django_redlock.locks.template import LockTemplate
 from django_redlock.views.decorator import METHODS, decorating, verbs_of
 from django_redlock.views.keys import Key
 from django_redlock.views.lock import View, ViewLock
-from django_redlock.views.refusals import RETRY_AFTER, OnRefused, Responder, RetryAfter
+from django_redlock.views.refusals import (
+    RETRY_AFTER,
+    OnRefused,
+    Responder,
+    RetryAfter,
+    note_view,
+)
 
 from . import answers
 from .answers import HEADERS, MAX_BODY, KeyRefusal, Storing, replay
 from .keys import Missing, RequestKey, Unkeyed, fingerprint
 from .records import Begun, Work, check_using, database_of, kept_for
+
+logger = logging.getLogger("django_redlock")
 
 V = TypeVar("V", bound=View)
 DAY: Final = timedelta(days=1)
@@ -46,6 +56,7 @@ WAIT: Final = 5.0  # seconds: a second click shows what the first one has done
 LOCK: Final = "idempotency:{identity}"
 ANSWERING: Final = "redlock_answer"  # of a handler of REST framework: calls it, and answers errors
 TRIES: Final = 3  # to begin the transaction
+LOOK_AGAIN: Final = 0.02  # seconds after which a lock was not free at once
 
 
 class Options(TypedDict, total=False):
@@ -141,8 +152,8 @@ def idempotent(
         using: the database that the view writes to. The record is written to it in the same
             transaction. None: that to which Django's routers write the model of the records.
         store: a function of the response that says whether it is stored. What is not stored is
-            rolled back. None: a response below 500 without ``Retry-After``.
-        headers: the names of the headers that are stored.
+            rolled back. None: a response below 500, but no error with ``Retry-After``.
+        headers: the names of the headers that are stored, besides ``Content-Type``.
         max_body: bytes of the body, at most.
         store_body: False: replay status and headers only.
         alias: the alias whose nodes decide. None: "default".
@@ -197,8 +208,12 @@ class Undone(Exception):  # noqa: N818 - what happens to the work
         self.response: Final = response
 
 
-class Undecided(Undone):
-    """Rolls it back, and whether the response is stored is decided afterwards."""
+class Undecided(Exception):  # noqa: N818 - the same
+    """Rolls it back; what is answered is made afterwards, and whether it is stored decided then."""
+
+    def __init__(self, respond: Callable[[], Any]) -> None:
+        super().__init__()
+        self.respond: Final = respond
 
 
 class IdempotentLock(ViewLock):
@@ -280,8 +295,14 @@ class IdempotentLock(ViewLock):
         lock = self._lock.filled({"identity": work.identity}, template=LOCK)
         inside = [each for each in databases if each != work.database]
 
+        start = monotonic()
+
         def do(request: Any, *args: Any, **kwargs: Any) -> Any:
+            # This lease is not the view's: what it was held for is rolled back with the view.
+            note_view(request)
             try:
+                if monotonic() - start > LOOK_AGAIN and (done := self._replay(work)) is not None:
+                    return done  # it has waited for a twin, whose record its INSERT would meet
                 return self._do(work, view, inside, request, *args, **kwargs)
             except Unkeyed as error:  # a twin with another content was faster
                 return self._refuse(error, request)
@@ -327,6 +348,8 @@ class IdempotentLock(ViewLock):
         return replay(record)
 
     def _refuse(self, error: Unkeyed, request: Any) -> HttpResponseBase:
+        if error.__cause__ is not None:  # a text or a function of the project could not tell it
+            self._log(logging.WARNING, f"a request is answered {error.status}", error)
         return self.responder.respond(request, KeyRefusal(error.status, None, error))
 
     # -- in the lock -----------------------------------------------------------------------------
@@ -347,9 +370,12 @@ class IdempotentLock(ViewLock):
                 except Error:  # as the first one
                     done = None
                 if done is not None:
+                    if not isinstance(error, Begun):  # of an on_commit function, perhaps
+                        text = "a request is answered from its record after an error: %s"
+                        logger.warning(text, error, exc_info=error)
                     return done
                 if not isinstance(error, Begun):
-                    raise  # the view has run; whether it may run again, the client decides
+                    raise  # the view may have run; whether it may run again, the client decides
                 if left <= 0:
                     raise error.__cause__ or error from None
 
@@ -357,25 +383,35 @@ class IdempotentLock(ViewLock):
         self, work: Work, view: View, inside: list[str], request: Any, /, *args: Any, **kwargs: Any
     ) -> Any:
         answering = getattr(view, ANSWERING, view)
+        databases = (work.database, *inside)
+        used: list[Any] = [connections[each] for each in databases]
 
         def run(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+            for each in used:
+                each.rollback_exc = None
             response = answering(*args, **kwargs)
-            if any(connections[each].needs_rollback for each in (work.database, *inside)):
-                raise Undecided(response)  # by set_rollback(): nothing more can be read here
+            for each in used:
+                if each.needs_rollback:  # by set_rollback(), or an error that the view has caught
+                    error, status = each.rollback_exc, getattr(response, "status_code", 0)
+                    if error is not None and status < answers.ERROR:
+                        raise error  # or a success would be stored whose work is rolled back
+                    raise Undecided(lambda: response)  # nothing more can be read here
             response = self._complete(request, response, kwargs)
             answer = self.storing.answer_of(response)
             if answer is None:
                 raise Undone(response)
             return response, answer
 
+        transactions.check_autocommit(work.database)
         try:
             with transaction.atomic(using=work.database, durable=True):
                 record = work.begin()
                 response, answer = transactions.atomic(run, inside)(request, *args, **kwargs)
                 work.finish(record, **answer)
         except Undecided as undone:
-            response = self._complete(request, undone.response, kwargs)
-            return self._put(work, response)
+            # Each in a transaction again, which REST framework may mark for a rollback.
+            response = transactions.atomic(undone.respond, databases)()
+            return self._put(work, self._complete(request, response, kwargs))
         except Undone as undone:
             return undone.response
         return response

@@ -15,8 +15,11 @@ from io import BytesIO
 from typing import Any, Final, NamedTuple
 
 from asgiref.sync import async_to_sync, iscoroutinefunction
+from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
+from django.core.files.uploadhandler import load_handler
 from django.http import QueryDict
+from django.http.multipartparser import MultiPartParser
 from django.utils.datastructures import MultiValueDict
 
 from django_redlock.locks.lock import Lock
@@ -29,6 +32,7 @@ LARGEST: Final = 8 * 2**20  # bytes of a request's content that are read for the
 NOT_CONTENT: Final = frozenset({"csrfmiddlewaretoken", FIELD})  # differ from page to page
 FORM: Final = "application/x-www-form-urlencoded"
 MULTIPART: Final = "multipart/form-data"
+FORMAT: Final = {"key": "format", "scope": "scope"}
 KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 QUOTED: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\]){1,255})"')  # RFC 8941
 
@@ -74,9 +78,11 @@ class RequestKey(ViewKey):
         for name, value in (("key", key), ("scope", scope)):
             if not (value is None or isinstance(value, str) or callable(value)):
                 raise TypeError(f"{name} must be a text or a function, not {type(value).__name__}")
-        super().__init__(template, _plain(key) or sent_key)
+        # Strict: None as part of a scope would be one client for all.
+        super().__init__(template, _plain(key) or sent_key, strict=True)
         self.by_session: Final = scope is None  # where there is no user
-        self._scope = ViewKey(template, _plain(scope) or client_of)
+        self._scope = ViewKey(template, _plain(scope) or client_of, strict=True)
+        self._functions = {"key": callable(key) or key is None, "scope": not isinstance(scope, str)}
 
     @property
     def arguments(self) -> frozenset[str]:
@@ -107,7 +113,13 @@ class RequestKey(ViewKey):
         except Unkeyed:
             raise
         except ValueError as error:  # the request decides it
+            if self._functions[name]:
+                raise Unkeyed(FORMAT[name], str(error)) from error
             raise (Missing if name == "key" else Unkeyed)(name, str(error)) from error
+        except TypeError as error:
+            if self._functions[name]:
+                raise
+            raise Unkeyed("scope", str(error)) from error  # None, of an anonymous user for one
         if len(names) != 1:
             raise TypeError(f"{name}= must return one text, not {len(names)}")
         return names[0]
@@ -128,16 +140,16 @@ def client_of(request: Any, *_: Any, **__: Any) -> str:
 
 def sent_key(request: Any, *_: Any, **__: Any) -> str:
     """Return the key that the client has sent."""
-    text = request.headers.get(HEADER)
-    if text is None and request.method == "POST" and request.content_type in {FORM, MULTIPART}:
+    text, inner = request.headers.get(HEADER), getattr(request, "_request", request)
+    if text is None and request.method == "POST" and inner.content_type in {FORM, MULTIPART}:
         text = request.POST.get(FIELD)
-    if not text:
+    if text is None:
         raise Missing("key", f"the request has no header {HEADER}")
     if KEY.fullmatch(text) and not text.startswith('"'):
         return str(text)
     if quoted := QUOTED.fullmatch(text):
         return re.sub(r"\\(.)", r"\1", quoted[1])
-    raise Unkeyed("format", f"the {HEADER} is none: 1 to 255 visible characters of ASCII")
+    raise Unkeyed("format", f"the {HEADER} is not valid: 1 to 255 visible characters of ASCII")
 
 
 # -- what a request asks for -----------------------------------------------------------------------
@@ -164,28 +176,53 @@ def fingerprint(request: Any) -> str:
 
 
 def _content(request: Any) -> Any:
-    if hasattr(request, "_request") and hasattr(request, "data"):  # as REST framework has parsed it
-        return request.data
-    kind = request.content_type or ""
-    if kind in {FORM, MULTIPART} and request.method == "POST":
+    inner = getattr(request, "_request", request)
+    kind = inner.content_type or ""
+    if kind != MULTIPART:
+        _bound(inner)
+    if request is not inner and hasattr(request, "data"):  # as REST framework has parsed it
+        return _canonical(request.data)
+    if kind in {FORM, MULTIPART} and (request.method == "POST" or _is_parsed(request)):
         return [request.POST, request.FILES]
-    body = _body(request)
+    _bound(request)
+    body = request.body
+    if len(body) > LARGEST:  # it came in chunks, which tell no length
+        raise _too_large()
     if kind == MULTIPART:  # Django parses only those of a POST
-        return list(request.parse_file_upload(request.META, BytesIO(body)))
+        handlers = [load_handler(each, request) for each in settings.FILE_UPLOAD_HANDLERS]
+        parser = MultiPartParser(request.META, BytesIO(body), handlers, request.encoding)
+        return list(parser.parse())
     if kind == FORM:
-        body = QueryDict(body, encoding=request.encoding)
-    elif kind == "application/json" or kind.endswith("+json"):
+        return QueryDict(body, encoding=request.encoding)
+    if kind == "application/json" or kind.endswith("+json"):
         with suppress(ValueError):  # the view answers that
-            body = json.loads(body)
+            return _canonical(json.loads(body))
     return body
 
 
-def _body(request: Any) -> Any:
-    length = request.META.get("CONTENT_LENGTH") or "0"  # a request in chunks tells none
-    body = None if length.isdigit() and int(length) > LARGEST else request.body
-    if body is None or len(body) > LARGEST:
-        raise Unkeyed("size", f"the request has more than {LARGEST} bytes", status=413)
-    return body
+def _is_parsed(request: Any) -> bool:
+    """Return whether a middleware has parsed a form that Django does not."""
+    return bool(getattr(request, "_post", None) or getattr(request, "_files", None))
+
+
+def _bound(request: Any) -> None:
+    length = request.META.get("CONTENT_LENGTH") or "0"
+    if length.isdigit() and int(length) > LARGEST:
+        raise _too_large()
+
+
+def _too_large() -> Unkeyed:
+    return Unkeyed("size", f"the request has more than {LARGEST} bytes", status=413)
+
+
+def _canonical(value: Any) -> Any:
+    """Return the text of what JSON can have, which is much quicker than to walk through it."""
+    if isinstance(value, MultiValueDict):
+        return value
+    try:
+        return json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError):  # a parser of the project has made something else
+        return value
 
 
 class Digest:

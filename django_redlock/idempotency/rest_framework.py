@@ -11,6 +11,7 @@ well, after the transaction has been rolled back.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, NoReturn, Unpack
 
 from django_redlock.core.errors import RedlockError
@@ -70,9 +71,9 @@ class Handler:
         """Call the handler, and return its response with all that REST framework knows of it.
 
         Raises:
-            Undecided: the handler raised an exception that REST framework answers.
-            Exception: one that it does not answer; and what says that a lock was not to be had, or
-                is lost, which a repetition must not get to see.
+            Undecided: the handler raised an exception, which REST framework may answer when the
+                work has been rolled back.
+            RedlockError: a lock was not to be had, or is lost; no repetition must get to see that.
         """
         view = self._view
         try:
@@ -80,18 +81,17 @@ class Handler:
         except RedlockError:
             raise
         except Exception as error:  # noqa: BLE001 - REST framework decides which it answers
-            response = self._answered(error)
-            response = view.finalize_response(request, response, *args, **kwargs)
-            raise Undecided(response) from None
+            raise Undecided(partial(self._answered, error, request, *args, **kwargs)) from None
         return view.finalize_response(request, response, *args, **kwargs)
 
-    def _answered(self, error: Exception) -> Any:
+    def _answered(self, error: Exception, request: Any, *args: Any, **kwargs: Any) -> Any:
         view = self._view
         try:
-            return view.handle_exception(error)
+            response = view.handle_exception(error)
         except Exception:
             view.handle_exception = _raise  # ``dispatch`` would ask once more
             raise
+        return view.finalize_response(request, response, *args, **kwargs)
 
 
 def _raise(error: Exception) -> NoReturn:

@@ -10,6 +10,7 @@ def charge(self, order):
 
 from __future__ import annotations
 
+import hashlib
 import json
 from contextlib import ExitStack
 from datetime import timedelta
@@ -21,7 +22,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django_redlock import redlock
 from django_redlock.locks.options import refuse_keywords
 
-from .decorator import DAY, LOCK
+from .decorator import DAY, LOCK, TRIES
 from .records import Begun, Work, check_using, database_of, kept_for
 
 if TYPE_CHECKING:
@@ -54,15 +55,19 @@ class IdempotentWork:
         self.done = self._find()
         if self.done:
             return self
-        try:
-            with ExitStack() as block:
-                block.enter_context(self._lock.atomic(self._work.database))
-                self._record = self._work.begin()
-                self._block = block.pop_all()
-        except Begun as begun:
-            self.done = self._find()
-            if not self.done:
-                raise begun.__cause__ or begun from None
+        for left in reversed(range(TRIES)):
+            try:
+                with ExitStack() as block:
+                    block.enter_context(self._lock.atomic(self._work.database))
+                    self._record = self._work.begin()
+                    self._block = block.pop_all()
+                break
+            except Begun as begun:
+                self.done = self._find()
+                if self.done:
+                    break
+                if not left:
+                    raise begun.__cause__ or begun from None
         return self
 
     def __exit__(
@@ -129,6 +134,8 @@ def idempotent_work(
     check_using(using)
     if unknown := options.keys() - set(OPTIONS):
         refuse_keywords("idempotent_work", dict.fromkeys(unknown), OPTIONS)
+    if fingerprint:  # of any length
+        fingerprint = hashlib.sha256(fingerprint.encode()).hexdigest()
     work = Work(scope, str(key), fingerprint, kept_for(keep), database_of(using))
     alias = options.pop("alias", None)
     lock = redlock.using(alias, durable=True, **options)(LOCK)

@@ -65,14 +65,16 @@ class ViewKey:
     Args:
         template: what makes locks, with the options of the view.
         key: a template, several, or a function; None: ``DEFAULT_KEY``.
+        strict: see ``core.names.fill``.
 
     Attributes:
         names: the names as they are written, without defaults; for the log.
         is_async: whether the key is a coroutine function.
     """
 
-    def __init__(self, template: LockTemplate, key: Key | None) -> None:
+    def __init__(self, template: LockTemplate, key: Key | None, *, strict: bool = False) -> None:
         self._template = template
+        self._strict = strict
         self._function: Callable[..., Any] | None = key if callable(key) else None
         self._of_the_path = key is None
         self._defaults: dict[str, tuple[str, str]] = {}  # by the field in the place of each
@@ -153,7 +155,7 @@ class ViewKey:
             fields = _fields_of_the_path if self._of_the_path else self._fields(view)
             made_of = self._made_of
             return lambda *args, **kwargs: self._lock.filled(
-                fields(*args, **kwargs), template=made_of
+                fields(*args, **kwargs), template=made_of, strict=self._strict
             )
         if not self.is_async:
             return lambda *args, **kwargs: self._lock_of(function(*args, **kwargs))

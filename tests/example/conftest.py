@@ -57,6 +57,8 @@ def come(demo: Demo, people: list[Person]) -> Iterator[Callable[..., Person]]:
 
         yield come
         for person in people:
+            # A request that is under way would be answered by a page that is gone.
+            person.context.unroute_all(behavior="ignoreErrors")
             person.context.close()
         browser.close()
     log = web_log(demo.home)

@@ -170,6 +170,21 @@ def test_so_it_is_under_atomic_requests(shop, monkeypatch):
     assert ask("/", key="other").status_code == 201
 
 
+def test_what_its_handler_writes_stays(monkeypatch):
+    """It answers when the work has been rolled back, so an audit of it is not."""
+
+    def handle(error: Exception, context: Any) -> Response:
+        Group.objects.create(name="an audit")
+        return Response({"detail": "no"}, status=409)
+
+    monkeypatch.setattr(Pay, "get_exception_handler", lambda _: handle)
+    with urls(path("", Pay.as_view())):
+        first = ask(data={"seats": 9})
+        assert first.status_code == 409
+        assert_same(first, ask(data={"seats": 9}))
+    assert [each.name for each in Group.objects.all()] == ["an audit"]
+
+
 @pytest.mark.parametrize("header", ["X-Fails", "X-Busy"])
 def test_what_it_does_not_answer_leaves_nothing(shop, header):
     """A 500, and a lock that is taken: the repetition is a first request."""
@@ -201,6 +216,9 @@ def test_a_file_is_compared_by_what_is_in_it(shop):
         return {"data": body, "content_type": f"multipart/form-data; boundary={boundary}"}
 
     assert_same(ask(**form("a")), ask(**form("b")))
+    hidden = encode_multipart("c", {"seats": "2", "idempotency_key": "hidden"})
+    kind = "multipart/form-data; boundary=c"
+    assert ask(key=None, data=hidden, content_type=kind).json()["key"] == "hidden"
     assert ask(**form("a", "3")).status_code == 422
     assert ask(data="{", key="other").status_code == 400
 

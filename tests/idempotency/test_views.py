@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import uuid
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from django.contrib.auth.models import Group, User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.handlers.asgi import ASGIHandler
 from django.core.signals import request_finished
-from django.db import connection, connections, transaction
+from django.db import IntegrityError, connection, connections, transaction
 from django.http import FileResponse, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.template import engines
 from django.template.response import TemplateResponse
@@ -30,7 +31,9 @@ from django.views.generic import View
 from django_redlock import LockTaken, redlock
 from django_redlock.idempotency import NotReplayable, idempotent
 from django_redlock.idempotency.models import Record
+from django_redlock.idempotency.records import Work
 from django_redlock.views import single_flight
+from tests.views.asking import OURS
 
 from .shop import KEY, Shop, close, order, orders_made, records
 
@@ -237,6 +240,30 @@ def test_a_form_is_compared_by_its_fields(method):
     assert b"text" in seen[0]
 
 
+def test_a_form_that_was_parsed_before():
+    """A middleware has looked for fields where Django has none, or has parsed them itself."""
+
+    def looked(request: Any) -> Any:
+        assert not request.POST
+        return view(request)
+
+    view = anybody(order)
+    shop = Shop(looked)
+    first = shop.send(method="put", **multipart(BOUNDARY))
+    assert_same(first, shop.send(method="put", **multipart("other")))
+
+    def parsed(request: Any) -> Any:
+        request.method = "POST"
+        assert request.FILES
+        request.method = "PUT"
+        return view(request)
+
+    shop = Shop(parsed)
+    first = shop.send("b", method="put", **multipart(BOUNDARY))
+    assert_same(first, shop.send("b", method="put", **multipart("other")))
+    assert shop.send("b", method="put", **multipart(BOUNDARY, b"tex_")).status_code == 422
+
+
 def test_json_is_compared_by_its_values():
     """Two programs write the same in two ways; what is no JSON is compared by its bytes."""
     shop = Shop(anybody(order))
@@ -326,6 +353,23 @@ def test_a_key_of_ones_own():
     ]
 
 
+@pytest.mark.parametrize("required", [True, False])
+def test_nobody_is_no_scope_and_a_wrong_key_none(required, caplog):
+    """All anonymous visitors would have one scope; what a function refuses is not unprotected."""
+
+    def key(request: Any, **_: Any) -> str:
+        return str(uuid.UUID(request.headers["X-Order"]))
+
+    of_users = idempotent(scope="{request.user.pk}", required=required)
+    shop = Shop(of_users(order), middleware=SESSIONS)
+    assert shop.send().status_code == 400
+    assert "request.user.pk" in caplog.text
+    shop = Shop(idempotent(key=key, scope="a", required=required)(order))
+    assert shop.send(None, **{"X-Order": "7"}).status_code == 400
+    assert Shop(anybody(order, required=required)).send("").status_code == 400
+    assert orders_made() == 0
+
+
 def test_a_scope_does_not_run_into_the_key():
     """One scope "ab" with the key "c" is not "a" with "bc"."""
     shop = Shop(idempotent(scope="{request.headers[X-Shop]}")(order))
@@ -363,6 +407,38 @@ def test_an_answer_below_500_is_stored(status):
     shop = Shop(anybody(view))
     assert_same(shop.send(), shop.send())
     assert orders_made() == 1
+
+
+def test_an_accepted_job_that_is_polled_is_stored():
+    """A success with ``Retry-After`` asks for a look, and for no repetition."""
+
+    def view(request: Any) -> HttpResponse:
+        order(request)
+        return HttpResponse(status=202, headers={"Retry-After": "5", "Location": "/jobs/1"})
+
+    shop = Shop(anybody(view))
+    shop.send()
+    assert shop.send()["Idempotency-Replayed"] == "true"
+    assert orders_made() == 1
+
+
+def test_a_success_whose_work_is_rolled_back_is_none():
+    """Django rolls back for an error that a view has caught; no repetition is told a success."""
+    status = 201
+
+    def view(request: Any) -> HttpResponse:
+        order(request)
+        with suppress(IntegrityError):  # without a savepoint
+            User.objects.create(username="ann")
+        return HttpResponse(status=status)
+
+    User.objects.create(username="ann")
+    shop = Shop(anybody(view))
+    assert shop.send().status_code == 500
+    assert (orders_made(), records()) == (0, [])
+    status = 409
+    assert_same(shop.send(), shop.send())
+    assert orders_made() == 0
 
 
 def failing(request: Any) -> HttpResponse:
@@ -511,7 +587,7 @@ def test_headers_are_chosen():
     """Those that are named, however they are written."""
     shop = Shop(anybody(order, headers=["LOCATION"]))
     shop.send()
-    assert set(shop.send().headers) == {"Location", "Idempotency-Replayed"}
+    assert set(shop.send().headers) == {"Location", "Content-Type", "Idempotency-Replayed"}
 
 
 # -- at the same time ------------------------------------------------------------------------------
@@ -529,8 +605,6 @@ def test_while_the_first_runs_a_repetition_is_refused():
 
 def identity() -> str:
     """That of the key that everybody sends."""
-    from django_redlock.idempotency.records import Work
-
     return Work("anybody", KEY, "", timedelta(1), "default").identity
 
 
@@ -728,7 +802,20 @@ def test_two_decorators():
 
 
 def test_a_refused_inner_lock_invites_to_repeat():
-    """The work is rolled back; what a view raises passes, for the middleware."""
+    """What a view raises passes, for the middleware: the work is rolled back, so none is begun."""
     shop = Shop(anybody(refused), raises=True)
     with redlock("taken"), pytest.raises(LockTaken):
+        shop.send()
+    shop = Shop(anybody(refused), middleware=(OURS,))
+    with redlock("taken"):
+        answer = shop.send()
+    assert (answer.status_code, answer["Retry-After"]) == (409, "1")
+
+
+def test_a_database_without_autocommit_is_refused(orders, monkeypatch):
+    """The end of its transaction is not its COMMIT."""
+    monkeypatch.setattr(connections["orders"], "autocommit", False)
+    shop = Shop(anybody(order, using="orders"), raises=True)
+    monkeypatch.setattr(Work, "find", lambda _: None)
+    with pytest.raises(RuntimeError, match="autocommit is off for the database 'orders'"):
         shop.send()
