@@ -14,6 +14,7 @@ two transactions begin, and one of them fails at the primary key of the record.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections.abc import Callable, Collection, Sequence
@@ -55,6 +56,7 @@ DAY: Final = timedelta(days=1)
 WAIT: Final = 5.0  # seconds: a second click shows what the first one has done
 LOCK: Final = "idempotency:{identity}"
 ANSWERING: Final = "redlock_answer"  # of a handler of REST framework: calls it, and answers errors
+LEFT: Final = "redlock_left"  # of a request: its client has gone
 TRIES: Final = 3  # to begin the transaction
 LOOK_AGAIN: Final = 0.02  # seconds after which a lock was not free at once
 
@@ -247,18 +249,27 @@ class IdempotentLock(ViewLock):
         """
         if not is_async:
             return super().wrap(view, read, is_async=False)
+        marked = getattr(view, "_non_atomic_requests", ())
 
         async def awaited(*args: Any, **kwargs: Any) -> Any:
             return await view(*args, **kwargs)
 
-        plain = super().wrap(async_to_sync(awaited), read, is_async=False)
+        def waiting(request: Any, *args: Any, **kwargs: Any) -> Any:
+            _refuse_to_begin(request)
+            return async_to_sync(awaited)(request, *args, **kwargs)
+
+        waiting.__dict__["_non_atomic_requests"] = marked
+        plain = super().wrap(waiting, read, is_async=False)
 
         @functools.wraps(view)
         async def asingle(request: Any, *args: Any, **kwargs: Any) -> Any:
-            return await sync_to_async(plain)(request, *args, **kwargs)
+            try:
+                return await sync_to_async(plain)(request, *args, **kwargs)
+            except asyncio.CancelledError:
+                setattr(request, LEFT, True)
+                raise
 
-        marks = plain._non_atomic_requests  # type: ignore[attr-defined]  # noqa: SLF001 - Django's
-        asingle.__dict__["_non_atomic_requests"] = marks
+        asingle.__dict__["_non_atomic_requests"] = transactions.EveryDatabase(marked)
         return asingle
 
     def run(
@@ -298,6 +309,7 @@ class IdempotentLock(ViewLock):
         start = monotonic()
 
         def do(request: Any, *args: Any, **kwargs: Any) -> Any:
+            _refuse_to_begin(request)
             # This lease is not the view's: what it was held for is rolled back with the view.
             note_view(request)
             try:
@@ -435,3 +447,13 @@ class IdempotentLock(ViewLock):
         if not getattr(response, "is_rendered", True):
             response = response.render()
         return response
+
+
+def _refuse_to_begin(request: Any) -> None:
+    """Raise what a task is cancelled by, if the client of an async view has gone.
+
+    A thread that waits for its turn cannot be cancelled. Older releases of asgiref wait for it in
+    the event loop, where it would then wait for its view for ever.
+    """
+    if getattr(request, LEFT, False):
+        raise asyncio.CancelledError

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import uuid
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -28,11 +29,14 @@ from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.views.generic import View
 
-from django_redlock import LockTaken, redlock
+from django_redlock import LockTaken, conf, redlock
 from django_redlock.idempotency import NotReplayable, idempotent
+from django_redlock.idempotency.decorator import LEFT
 from django_redlock.idempotency.models import Record
 from django_redlock.idempotency.records import Work
+from django_redlock.inspection.survey import survey
 from django_redlock.views import single_flight
+from tests.support.waiting import eventually
 from tests.views.asking import OURS
 
 from .shop import KEY, Shop, close, order, orders_made, records
@@ -680,7 +684,59 @@ def test_async_views_have_a_transaction(use, view, transactional_db):
     assert orders_made() == 1
 
 
-def test_a_client_that_goes_away(transactional_db):
+async def asking() -> ApplicationCommunicator:
+    """A request to a server for async applications, which can be left."""
+    headers = [(b"idempotency-key", KEY.encode()), (b"host", b"x")]
+    scope = {"type": "http", "method": "POST", "path": "/pay/", "headers": headers}
+    asked = ApplicationCommunicator(ASGIHandler(), scope | {"query_string": b""})
+    await asked.send_input({"type": "http.request"})
+    return asked
+
+
+@pytest.fixture
+def closing(transactional_db: None) -> Iterator[None]:
+    """A request ends with its connections: they belong to its task."""
+
+    def finish(**_: Any) -> None:
+        close()
+
+    request_finished.connect(finish)
+    yield
+    assert request_finished.disconnect(finish)
+
+
+def test_a_client_that_goes_away_while_it_waits(closing):
+    """The thread that waits for the lock goes on, and begins no view."""
+    ran: list[Any] = []
+    seen: list[Any] = []
+
+    async def view(request: Any) -> HttpResponse:
+        ran.append(request)
+        return HttpResponse()
+
+    async def leave() -> None:
+        async with redlock(f"idempotency:{identity()}"):
+            asked = await asking()
+            await asyncio.to_thread(eventually, one_waits)
+            await asked.send_input({"type": "http.disconnect"})
+            await asyncio.to_thread(eventually, lambda: getattr(seen[0], LEFT, False))
+        await asked.wait(20)
+
+    def one_waits() -> bool:
+        return survey(conf.backend("default"), memory=True).waiting == 1
+
+    def key(request: Any, **_: Any) -> str:
+        seen.append(request)
+        return KEY
+
+    shop = Shop(anybody(view, wait=20, key=key))
+    with shop.site:
+        asyncio.run(leave())
+    eventually(lambda: is_free(identity()))
+    assert (ran, orders_made(), records()) == ([], 0, [])
+
+
+def test_a_client_that_goes_away(closing):
     """Django cancels the async view: its work is rolled back, and nothing stays locked."""
     at_work, told = threading.Event(), []
 
@@ -694,22 +750,14 @@ def test_a_client_that_goes_away(transactional_db):
         return HttpResponse()
 
     async def leave() -> None:
-        headers = [(b"idempotency-key", KEY.encode()), (b"host", b"x")]
-        scope = {"type": "http", "method": "POST", "path": "/pay/", "headers": headers}
-        asked = ApplicationCommunicator(ASGIHandler(), scope | {"query_string": b""})
-        await asked.send_input({"type": "http.request"})
+        asked = await asking()
         await asyncio.to_thread(at_work.wait, 20)
         await asked.send_input({"type": "http.disconnect"})
         await asked.wait(20)
 
-    def finished(**_: Any) -> None:  # in the task of the request, which has the connection
-        close()
-
     shop = Shop(anybody(view))
-    request_finished.connect(finished)
     with shop.site:
         asyncio.run(leave())
-    assert request_finished.disconnect(finished)
     assert len(told) == 1
     assert (orders_made(), records()) == (0, [])
     assert is_free(identity())
