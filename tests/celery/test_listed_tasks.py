@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.test import override_settings
 
 from django_redlock.core.policy import Policy
 from tests.support.waiting import eventually
@@ -99,9 +102,11 @@ def test_without_an_index_a_queued_task_is_in_no_list(
 
 
 def cleared(task_id: str, *words: str) -> str:
-    """What the command prints."""
+    """What the command prints, where each node has ten seconds to reply, which it counts."""
     out = io.StringIO()
-    call_command("redlock_release", "--task", task_id, *words, stdout=out)
+    patiently = settings.REDLOCK["default"] | {"NODE_TIMEOUT": 10}
+    with override_settings(REDLOCK={"default": patiently}):
+        call_command("redlock_release", "--task", task_id, *words, stdout=out)
     return out.getvalue()
 
 
@@ -112,7 +117,8 @@ def test_the_mark_of_a_purged_message_is_cleared_by_its_id(site: Site) -> None:
     site.client.delete(queue)  # as `celery purge` does
     assert marked.once.apply_async((key,), queue=queue).id == lost.id
     shown = cleared(lost.id, "--dry-run")
-    assert shown == f"{marked.once.name} {lost.id}: queued, on 5 of 5 nodes\n"
+    # The message was sent when a majority had the mark.
+    assert re.fullmatch(f"{marked.once.name} {lost.id}: queued, on [345] of 5 nodes\n", shown)
     assert states(f"marked:{key}") == ["queued"]
     assert cleared(lost.id, "--yes").endswith("\ncleared, 5 of 5 nodes have replied\n")
     assert states(f"marked:{key}") == []
