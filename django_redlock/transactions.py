@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 
-OF_REST_FRAMEWORK: Final = {  # where the same decorator is for views of REST framework
-    "single_flight": "django_redlock.views.rest_framework",
-    "idempotent": "django_redlock.idempotency.rest_framework",
-}
 BEGUN: Final = "redlock_begun"  # the attribute of a connection: its last TransactionUnderLock
 
 
@@ -92,8 +88,8 @@ def in_transaction(alias: str | None = None) -> bool:
     return False
 
 
-def check_none(decorator: str = "single_flight") -> None:
-    """Check that this thread is in no transaction; ``decorator`` is who wants that.
+def check_none(decorator: str, module: str) -> None:
+    """Check that this thread is in no transaction, as a decorator of this module wants.
 
     Raises:
         RuntimeError: it is in one, so the lock would be released before the COMMIT.
@@ -102,7 +98,7 @@ def check_none(decorator: str = "single_flight") -> None:
         msg = (
             f"{decorator} runs inside a transaction, so the lock would be released before "
             "the COMMIT: put it above transaction.atomic, and on 'dispatch' of a class; under "
-            f"ATOMIC_REQUESTS take {decorator} of {OF_REST_FRAMEWORK[decorator]} for a view "
+            f"ATOMIC_REQUESTS take {decorator} of {module}.rest_framework for a view "
             "of REST framework, and non_atomic of django_redlock.views.ninja for django-ninja"
         )
         raise RuntimeError(msg)

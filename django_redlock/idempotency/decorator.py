@@ -30,6 +30,7 @@ from django_redlock import redlock, transactions
 from django_redlock.core.errors import LockTaken
 from django_redlock.core.policy import check_seconds
 from django_redlock.leases.lease import Lease
+from django_redlock.locks.atomic import checked_using
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.options import refuse_keywords, without_unknown
 from django_redlock.locks.template import LockTemplate
@@ -47,7 +48,7 @@ from django_redlock.views.refusals import (
 from . import answers
 from .answers import HEADERS, MAX_BODY, KeyRefusal, Storing, replay
 from .keys import Missing, RequestKey, Unkeyed, fingerprint
-from .records import Begun, Work, check_using, database_of, kept_for
+from .records import Begun, Work, database_of, kept_for
 
 logger = logging.getLogger("django_redlock")
 
@@ -182,7 +183,6 @@ def idempotent(
         check_seconds("wait", wait, zero=True)
     if on_unavailable not in ("refuse", "run"):
         raise ValueError(f"on_unavailable={on_unavailable!r} is none of 'refuse', 'run'")
-    check_using(using)
     if iscoroutinefunction(on_refused):  # it is called in a thread
         on_refused = async_to_sync(on_refused)
     template = redlock.using(
@@ -197,7 +197,7 @@ def idempotent(
     )
     lock.keep = kept_for(keep)
     lock.required = bool(required)
-    lock.using = using
+    lock.using = checked_using(using)
     lock.storing = Storing(store, headers, max_body, store_body=store_body)
     return decorating(lock, view)
 
@@ -229,6 +229,7 @@ class IdempotentLock(ViewLock):
 
     decorator: ClassVar[str] = "idempotent"
     example: ClassVar[str] = "idempotent()"
+    module: ClassVar[str] = "django_redlock.idempotency"
     async_has_transactions: ClassVar[bool] = True
     keep: timedelta
     required: bool
@@ -293,7 +294,7 @@ class IdempotentLock(ViewLock):
         databases = transactions.wanted(request, marked)
         work = None
         if request.method in self.methods:
-            transactions.check_none(self.decorator)
+            transactions.check_none(self.decorator, self.module)
             try:
                 work = self._work(read, request, args, kwargs)
                 done = work and self._replay(work)
@@ -319,9 +320,8 @@ class IdempotentLock(ViewLock):
             except Unkeyed as error:  # a twin with another content was faster
                 return self._refuse(error, request)
 
-        # Every database is marked: the transactions are opened in ``_do``.
-        every = connections.settings.keys()
-        return super().run(do, lambda *_, **__: lock, every, request, *args, **kwargs)
+        # The transactions are opened in ``_do``, which may have to begin them anew.
+        return self.run_locked(do, lock, (), request, *args, **kwargs)
 
     def take(self, lock: Lock, seconds: float) -> Lease:
         """Take the lock, and wait for its holder; not for nodes, if it can be done without."""
@@ -353,7 +353,7 @@ class IdempotentLock(ViewLock):
             Unkeyed: it is that of another request.
         """
         record = work.find()
-        if record is None or record.finished is None:
+        if record is None:
             return None
         if record.fingerprint != work.fingerprint:
             raise answers.of_another_request(record)

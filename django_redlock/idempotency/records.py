@@ -35,6 +35,7 @@ class Work:
         fingerprint: a digest of what is to be done; "": whatever it is.
         keep: for how long the record is kept.
         database: where it is.
+        identity: the primary key of its record.
     """
 
     scope: str
@@ -42,18 +43,19 @@ class Work:
     fingerprint: str
     keep: timedelta
     database: str
+    identity: str = field(init=False)
     _outlived: bool = field(default=False, init=False)  # a record is there whose time is over
 
-    @property
-    def identity(self) -> str:
-        """The primary key of its record. The length keeps a scope from running into the key."""
-        return hashlib.sha256(f"{len(self.scope)}:{self.scope}{self.key}".encode()).hexdigest()
+    def __post_init__(self) -> None:
+        # The length keeps a scope from running into the key.
+        text = f"{len(self.scope)}:{self.scope}{self.key}"
+        self.identity = hashlib.sha256(text.encode()).hexdigest()
 
     def find(self) -> Record | None:
         """Return the record of the work, if it was done and the record is still kept."""
         found = Record.objects.using(self.database).filter(pk=self.identity).first()
         self._outlived = found is not None and found.expires <= timezone.now()
-        return None if self._outlived else found
+        return found if found and found.finished and not self._outlived else None
 
     def begin(self) -> Record:
         """Write the record, at the beginning of the transaction of the work.
@@ -112,16 +114,6 @@ class Work:
 def database_of(using: str | None) -> str:
     """Return the alias of the database that has the records; None: what the routers say."""
     return router.db_for_write(Record) if using is None else using
-
-
-def check_using(using: object) -> None:
-    """Check that it may be the alias of a database.
-
-    Raises:
-        TypeError: it is none.
-    """
-    if not (using is None or isinstance(using, str)):
-        raise TypeError(f"using must be the alias of a database, not {type(using).__name__}")
 
 
 def kept_for(keep: object) -> timedelta:

@@ -1,11 +1,13 @@
 """``idempotent_work``: work outside of views that is done once, and its result.
 
-@shared_task(bind=True, acks_late=True)
-def charge(self, order):
-    with idempotent_work("charge", order) as work:
-        if not work.done:
-            work.result = {"receipt": pay(order)}
-    return work.result
+    @shared_task(bind=True, acks_late=True)
+    def charge(self, order):
+        with idempotent_work("charge", order) as work:
+            if not work.done:
+                work.result = {"receipt": pay(order)}
+        return work.result
+
+A message that is delivered again returns the first result.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from django.core.serializers.json import DjangoJSONEncoder
 
 from django_redlock import redlock
+from django_redlock.locks.atomic import checked_using
 from django_redlock.locks.options import refuse_keywords
 
 from .decorator import DAY, LOCK, TRIES
-from .records import Begun, Work, check_using, database_of, kept_for
+from .records import Begun, Work, database_of, kept_for
 
 if TYPE_CHECKING:
     from .models import Record
@@ -87,7 +90,7 @@ class IdempotentWork:
 
     def _find(self) -> bool:
         record = self._work.find()
-        if record is None or record.finished is None:
+        if record is None:
             return False
         if record.status is not None or record.fingerprint != self._work.fingerprint:
             raise ValueError(
@@ -131,12 +134,11 @@ def idempotent_work(
             raise TypeError(f"{name} must be a text, not {type(value).__name__}")
     if key is None or isinstance(key, bytes) or not str(key) or not scope:
         raise ValueError(f"idempotent_work needs a scope and a key, not {scope!r} and {key!r}")
-    check_using(using)
     if unknown := options.keys() - set(OPTIONS):
         refuse_keywords("idempotent_work", dict.fromkeys(unknown), OPTIONS)
     if fingerprint:  # of any length
         fingerprint = hashlib.sha256(fingerprint.encode()).hexdigest()
-    work = Work(scope, str(key), fingerprint, kept_for(keep), database_of(using))
+    work = Work(scope, str(key), fingerprint, kept_for(keep), database_of(checked_using(using)))
     alias = options.pop("alias", None)
     lock = redlock.using(alias, durable=True, **options)(LOCK)
     return IdempotentWork(work, lock.filled({"identity": work.identity}, template=LOCK))

@@ -53,6 +53,17 @@ class Lockable(Protocol):
         """Return what makes the lock of a call of ``function``."""
 
 
+def checked_using(using: object) -> str | None:
+    """Return what may be the alias of a database; None is the default one.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not (using is None or isinstance(using, str)):
+        raise TypeError(f"using must be the alias of a database, not {type(using).__name__}")
+    return using
+
+
 class AtomicLock:
     """A lock whose block is one database transaction; ``Lock.atomic`` makes it. Reusable.
 
@@ -60,11 +71,8 @@ class AtomicLock:
     """
 
     def __init__(self, lock: Lockable, using: object) -> None:
-        if not (using is None or isinstance(using, str)):
-            msg = f"using must be the alias of a database, not {type(using).__name__}"
-            raise TypeError(msg)
         self._lock = lock
-        self._using = using
+        self._using = checked_using(using)
 
     def __repr__(self) -> str:
         return f"<AtomicLock of {self._lock!r}>"

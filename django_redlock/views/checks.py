@@ -18,7 +18,6 @@ from django.urls import get_resolver
 from django.utils.module_loading import import_string
 
 from django_redlock.checks import check_options, documented
-from django_redlock.transactions import OF_REST_FRAMEWORK
 
 from .decorator import DECORATES, PLACED, is_of_rest_framework
 from .lock import EVERY, ViewLock, lock_of, view_locks
@@ -94,7 +93,7 @@ class Found(NamedTuple):
     @property
     def rest_framework(self) -> str:
         """The module with the same decorator for views of REST framework."""
-        return OF_REST_FRAMEWORK[self.lock.decorator]
+        return f"{self.lock.module}.rest_framework"
 
 
 def _of_route(route: Route) -> Iterator[checks.CheckMessage]:

@@ -19,7 +19,6 @@ from asgiref.sync import iscoroutinefunction
 from django_redlock import redlock
 from django_redlock.core.policy import check_seconds
 from django_redlock.locks.options import OnLost, refuse_keywords, without_unknown
-from django_redlock.transactions import OF_REST_FRAMEWORK
 
 from .keys import Key, Names, ViewKey
 from .lock import View, ViewLock
@@ -206,13 +205,13 @@ def _decorate(lock: ViewLock, view: Any) -> View:
         raise TypeError(
             "REST framework authenticates inside of the view, so this lock would know no user of a "
             f"token: on the class, or above @api_view, write @{name}(...) of "
-            f"{OF_REST_FRAMEWORK[name]}"
+            f"{lock.module}.rest_framework"
         )
     if is_partial:
         # ``View.dispatch`` is a plain function that returns what an async handler returns.
         is_async = iscoroutinefunction(view) or bool(getattr(owner, "view_is_async", False))
         return lock.wrap(view, lock.read, is_async=is_async)
-    _refuse_class_and_method(view, name)
+    _refuse_class_and_method(view, lock)
     lock.key.check(view)
     wrapped = lock.wrap(view, lock.key.reader(view), is_async=iscoroutinefunction(view))
     # Frameworks read annotations, and look those that are text up in the wrapper's module.
@@ -228,7 +227,8 @@ def is_of_rest_framework(cls: Any) -> bool:
     return any(each.__module__.startswith("rest_framework.") for each in kinds)
 
 
-def _refuse_class_and_method(view: Any, name: str) -> None:
+def _refuse_class_and_method(view: Any, lock: ViewLock) -> None:
+    name = lock.decorator
     first = ""
     # What as_view() makes has the class's signature, and is no method.
     if not hasattr(view, "view_class"):
@@ -238,7 +238,7 @@ def _refuse_class_and_method(view: Any, name: str) -> None:
         raise TypeError(
             f"{view.__qualname__} is a method, whose first argument is no request: write "
             f"@method_decorator({name}(...)); for a view of REST framework, on its class, "
-            f"@{name}(...) of {OF_REST_FRAMEWORK[name]}"
+            f"@{name}(...) of {lock.module}.rest_framework"
         )
     if isinstance(view, type):
         raise TypeError(

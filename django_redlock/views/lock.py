@@ -78,7 +78,8 @@ class ViewLock:
     """The lock of a view, by the options of ``single_flight``.
 
     Attributes:
-        decorator: the name of what has made it, for texts; ``example``: how it is written.
+        decorator: the name of what has made it, for texts; ``example``: how it is written;
+            ``module``: where it is, and in whose ``rest_framework`` it is for such views.
         async_has_transactions: whether an async view is run in those of ATOMIC_REQUESTS.
         methods: the HTTP methods that are locked.
         runs_unlocked: whether a view runs without the lock where no majority can be asked.
@@ -89,6 +90,7 @@ class ViewLock:
 
     decorator: ClassVar[str] = "single_flight"
     example: ClassVar[str] = "single_flight('pay:{pk}')"
+    module: ClassVar[str] = "django_redlock.views"
     async_has_transactions: ClassVar[bool] = False
 
     def __init__(
@@ -169,11 +171,24 @@ class ViewLock:
         databases = transactions.wanted(request, marked)
         if request.method not in self.methods:
             return transactions.atomic(view, databases)(request, *args, **kwargs)
-        transactions.check_none(self.decorator)
+        transactions.check_none(self.decorator, self.module)
         try:
             lock = read(request, *args, **kwargs)
         except ValueError as error:  # the request decides it
             raise self._unfilled(error) from error
+        return self.run_locked(view, lock, databases, request, *args, **kwargs)
+
+    def run_locked(
+        self,
+        view: View,
+        lock: Lock,
+        databases: Collection[str],
+        request: Any,
+        /,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Run a plain view in this lock, and in transactions of these databases, or refuse it."""
         lease, wait = None, self._wait()
         try:
             lease = request.lease = self.take(lock, wait.seconds)

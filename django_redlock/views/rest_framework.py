@@ -39,10 +39,6 @@ ACTIONS: Final = (  # that routers know; an extra action tells its methods itsel
     ("patch", "partial_update"),
     ("delete", "destroy"),
 )
-OF_DJANGO: Final = {  # where the same decorator is for Django's own views
-    "single_flight": "django_redlock.views",
-    "idempotent": "django_redlock.idempotency",
-}
 T = TypeVar("T", bound="type[APIView] | Callable[..., Any]")
 
 __all__ = ["exception_handler", "single_flight"]
@@ -87,7 +83,7 @@ def decorating(decorates: Any, actions: Collection[str] | None) -> Callable[[T],
     lock.check_plain()
 
     def decorate(view: T) -> T:
-        cls = _class_of(view, lock.decorator)
+        cls = _class_of(view, lock)
         names = _names(cls, actions)
         for handler in _handlers(cls, lock, names):
             lock.key.check(_signature(handler))
@@ -107,13 +103,14 @@ def decorating(decorates: Any, actions: Collection[str] | None) -> Callable[[T],
     return decorate
 
 
-def _class_of(view: Any, name: str) -> Any:
+def _class_of(view: Any, lock: ViewLock) -> Any:
     cls = view if isinstance(view, type) else getattr(view, "cls", None)
     if isinstance(cls, type) and issubclass(cls, APIView):
         return cls
+    name = lock.decorator
     raise TypeError(
         f"{view!r} is no view of REST framework: decorate a class, or write @{name}() above "
-        f"@api_view; other views: {OF_DJANGO[name]}.{name}"
+        f"@api_view; other views: {lock.module}.{name}"
     )
 
 
