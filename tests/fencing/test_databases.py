@@ -20,6 +20,7 @@ from tests.support.databases import (
     MARIADB,
     POSTGRESQL,
     SQLITE,
+    WAITERS,
     Settings,
     connected,
 )
@@ -67,13 +68,9 @@ class Store(NamedTuple):
         if self.kind == SQLITE:
             assert not started.done()
             return
-        asked = {
-            POSTGRESQL: "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
-            MARIADB: "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
-        }[self.kind]
 
         def waits() -> bool:  # by another connection: in a transaction, the answer stays as it was
-            return bool(self.run(self.execute, asked).result(20)) or started.done()
+            return bool(self.run(self.execute, WAITERS[self.kind]).result(20)) or started.done()
 
         # MariaDB looks anew only when nobody has asked for a tenth of a second.
         eventually(waits, every=0.12, what="a waiting statement")

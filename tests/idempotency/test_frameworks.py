@@ -6,16 +6,14 @@ import uuid
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import include, path
 from ninja import NinjaAPI, Schema
 from ninja.errors import HttpError
-from ninja.security import HttpBearer
-from rest_framework import exceptions, serializers
-from rest_framework.authentication import TokenAuthentication
+from rest_framework import serializers
 from rest_framework.decorators import api_view, authentication_classes
 from rest_framework.permissions import IsAuthenticated
 from rest_framework.renderers import BaseRenderer, JSONRenderer
@@ -30,6 +28,7 @@ from django_redlock.idempotency import NotReplayable, idempotent
 from django_redlock.idempotency.rest_framework import idempotent as of_rest_framework
 from django_redlock.views.ninja import non_atomic
 from tests.views.asking import urls
+from tests.views.tokens import Bearer, Tokens
 
 from .shop import KEY, orders_made, records
 from .test_views import assert_same
@@ -38,17 +37,8 @@ pytestmark = pytest.mark.django_db
 DRF = "rest_framework"
 
 
-class Tokens(TokenAuthentication):
-    """Tokens without a table: the token is the number of the user."""
-
-    def authenticate_credentials(self, key: str) -> tuple[User, str]:
-        if not key.isdigit():
-            raise exceptions.AuthenticationFailed
-        return User(pk=int(key)), key
-
-
 class Never(BaseThrottle):
-    """Refuses who asks for it."""
+    """A throttle that refuses a request with the header X-Throttled."""
 
     def allow_request(self, request: Any, view: Any) -> bool:
         return "X-Throttled" not in request.headers
@@ -265,16 +255,6 @@ def test_mistakes():
 
 
 # -- django-ninja ----------------------------------------------------------------------------------
-
-
-class Bearer(HttpBearer):
-    """The same tokens."""
-
-    def authenticate(self, request: Any, token: str) -> Any:
-        if not token.isdigit():
-            return None
-        request.user = User(pk=int(token))
-        return token
 
 
 class Basket(Schema):

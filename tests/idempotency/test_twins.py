@@ -25,7 +25,7 @@ from django_redlock.idempotency.records import Begun, Work
 from django_redlock.inspection.survey import survey
 from tests.fencing import tables
 from tests.fencing.tables import Ticket
-from tests.support.databases import KINDS, MARIADB, POSTGRESQL, SQLITE, connected
+from tests.support.databases import KINDS, MARIADB, POSTGRESQL, SQLITE, WAITERS, connected
 from tests.support.waiting import eventually
 from tests.views.asking import urls
 
@@ -76,14 +76,10 @@ class Counter:
         if self.kind == SQLITE:
             assert not click.done()
             return
-        asked = {
-            POSTGRESQL: "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
-            MARIADB: "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
-        }[self.kind]
 
         def waits() -> bool:
             with connections[SHOP].cursor() as cursor:
-                cursor.execute(asked)
+                cursor.execute(WAITERS[self.kind])
                 return bool(cursor.fetchall()) or click.done()
 
         eventually(waits, every=0.12, what="an INSERT that waits")

@@ -454,7 +454,7 @@ def test_more_threads_than_sets(three):
     assert all(lent.is_undone or not lent.owing for lent in lents)
     connections = [each for lent in lents for each in lent.connections.values()]
     # Ten threads, and the one that attends to late replies: it claims a set while it looks at it,
-    # and who asks in that moment may find no other (``ConnectionSets._attend``).
+    # and a thread that asks at that moment may find no other (``ConnectionSets._attend``).
     assert len(connections) == len(set(connections)) <= 3 * (10 + 1)
     eventually(lambda: owing(group.nodes) == [0] * 3)
     eventually(lambda: keys_on(three) == [[]] * 3)

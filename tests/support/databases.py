@@ -26,6 +26,10 @@ from tests.support.waiting import eventually
 SQLITE, POSTGRESQL, MARIADB = KINDS = ("sqlite", "postgresql", "mariadb")
 START: Final = 60.0  # seconds until a server takes connections, on a busy machine
 PATIENCE: Final = 20  # seconds that SQLite waits for another writer
+WAITERS: Final = {  # what shows statements that wait for a lock; SQLite cannot tell
+    POSTGRESQL: "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+    MARIADB: "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+}
 Settings = dict[str, Any]
 
 

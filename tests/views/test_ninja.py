@@ -5,31 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import transaction
 from django.test import Client
 from django.urls import path
 from ninja import NinjaAPI, Router, Schema
 from ninja.errors import HttpError
-from ninja.security import HttpBearer
 
 from django_redlock import redlock
 from django_redlock.views import single_flight
 from django_redlock.views.ninja import non_atomic
 
 from .asking import answer_refusals, count, in_transaction, insert, is_free, urls
+from .tokens import Bearer
 
 pytestmark = pytest.mark.django_db(databases=["default"])
-
-
-class Tokens(HttpBearer):
-    """Tokens without a table: the token is the number of the user."""
-
-    def authenticate(self, request: Any, token: str) -> Any:
-        if not token.isdigit():
-            return None
-        request.user = User(pk=int(token))
-        return token
 
 
 class Basket(Schema):
@@ -46,7 +35,7 @@ def ask(address: str, user: int | str = 5, **body: Any) -> Any:
 
 def api() -> NinjaAPI:
     """An API with a few operations."""
-    made, router = NinjaAPI(auth=Tokens(), urls_namespace=f"api{id(object())}"), Router()
+    made, router = NinjaAPI(auth=Bearer(), urls_namespace=f"api{id(object())}"), Router()
 
     @router.post("/{pk}/pay")
     @single_flight("pay:{client}:{pk}")

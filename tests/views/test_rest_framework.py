@@ -6,12 +6,10 @@ import functools
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import include, path
 from django.utils.decorators import method_decorator
 from rest_framework import exceptions
-from rest_framework.authentication import TokenAuthentication
 from rest_framework.decorators import action, api_view, authentication_classes
 from rest_framework.permissions import IsAuthenticated
 from rest_framework.response import Response
@@ -29,17 +27,9 @@ from django_redlock.views.keys import ViewKey
 from django_redlock.views.lock import ViewLock
 
 from .asking import TAKEN, count, in_transaction, insert, is_free, urls
+from .tokens import Tokens
 
 pytestmark = pytest.mark.django_db(databases=["default"])
-
-
-class Tokens(TokenAuthentication):
-    """Tokens without a table: the token is the number of the user."""
-
-    def authenticate_credentials(self, key: str) -> tuple[User, str]:
-        if not key.isdigit():
-            raise exceptions.AuthenticationFailed
-        return User(pk=int(key)), key
 
 
 class Base(APIView):

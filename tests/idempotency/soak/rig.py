@@ -41,7 +41,7 @@ PREFIX = "redlock:"
 START = 60.0  # seconds: what a machine may take that does other things, too
 AIMED = 0.75  # of the kills strike a worker that is in the view, or has just left it
 MOMENT = 0.1  # seconds: the view takes half, so what comes behind it is struck as well
-LOOK = 0.3  # seconds in which somebody is looked for who is in the view
+LOOK = 0.3  # seconds for which the rig looks for a worker that is in the view
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ Revokes: TypeAlias = Callable[[MemoryNode, Revoke], list[object]]
 
 
 def looking_at_the_name_alone(real: Revokes) -> Revokes:
-    """Take the name away from whoever has it."""
+    """Take the name away from its holder at this moment, seen or not."""
 
     def revoke(self: MemoryNode, ask: Revoke) -> list[object]:
         value = self.get(ask.target.keys[0])

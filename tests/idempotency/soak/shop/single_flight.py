@@ -1,4 +1,4 @@
-"""Addresses with the lock alone: whoever comes after the first has finished orders again."""
+"""Addresses with the lock alone: a request that comes after the first has ended orders again."""
 
 import os
 
