@@ -37,7 +37,7 @@ PYTHON_PEERS = {
     "fencekit": ("fencekit==0.6.1", "Django==5.2.19", "redis==8.1.0", "hiredis==3.5.0"),
     "celery-once": ("celery-once==3.0.1", "celery[redis]==5.7.0", "redis==8.1.0"),
     "celery-singleton": ("celery-singleton==0.3.1", "celery[redis]==5.7.0", "redis==8.1.0"),
-    # drf-idempotency wants Django below 5.3. With what serves a site: a server and a driver.
+    # drf-idempotency wants Django below 5.3. With what serves a site: a server and drivers.
     "drf-idempotency": (
         "drf-idempotency==1.0.0",
         "Django==5.2.19",
@@ -45,6 +45,7 @@ PYTHON_PEERS = {
         "redis==8.1.0",
         "gunicorn==27.0.1",
         "psycopg[binary]==3.3.9",
+        "PyMySQL==1.2.4",
     ),
     "django-idempotency-key": (
         "django-idempotency-key==1.3.0",
@@ -54,6 +55,7 @@ PYTHON_PEERS = {
         "redis==8.1.0",
         "gunicorn==27.0.1",
         "psycopg[binary]==3.3.9",
+        "PyMySQL==1.2.4",
     ),
     # What this package needs, with the event loop that it does not need.
     "uvloop": ("uvloop==0.23.0", "Django==5.2.19", "redis==8.1.0", "hiredis==3.5.0"),

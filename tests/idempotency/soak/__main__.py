@@ -1,6 +1,6 @@
 """Very many clients that repeat their requests, while workers are killed and nodes die and hang.
 
-    python -m tests.idempotency.soak                      this package, on PostgreSQL and SQLite
+    python -m tests.idempotency.soak                      this package, on each database
     python -m tests.idempotency.soak --nodes-down         without any node
     python -m tests.idempotency.soak --with NAME ...      the same site with other ways
 
@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.peers import PeerUnavailable
-from tests.support.databases import POSTGRESQL, SQLITE, why_not
+from tests.support.databases import KINDS, why_not
 
 from .candidates import CANDIDATES, OURS
 from .rig import Play, perform
@@ -27,7 +27,6 @@ from .rules import RULES, History, figures, judge
 
 SHOWN = 5  # of each rule
 WIDTH = 160  # of their texts
-KINDS = (POSTGRESQL, SQLITE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,6 +18,10 @@ ROOT_URLCONF = f"tests.idempotency.soak.shop.{CANDIDATE.urls}"
 DATABASES = {
     "default": json.loads(os.environ["SOAK_DATABASE"]) | {"ATOMIC_REQUESTS": CANDIDATE.atomic}
 }
+if DATABASES["default"]["ENGINE"].endswith("mysql"):
+    import pymysql
+
+    pymysql.install_as_MySQLdb()
 INSTALLED_APPS = ["tests.idempotency.soak.shop"]
 MIDDLEWARE = ["django.middleware.common.CommonMiddleware"]  # tells the length of an answer
 REST_FRAMEWORK: dict[str, Any] = {
