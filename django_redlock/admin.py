@@ -28,6 +28,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.translation import gettext, pgettext, pgettext_lazy
 
 from . import conf
@@ -146,7 +147,9 @@ class LockKeyAdmin(ModelAdmin):
                 )
                 asked = None
             if asked is not None and asked.is_valid():
-                messages.info(request, self._release(request, backend, lock, asked.cleaned_data))
+                became = self._release(request, backend, lock, asked.cleaned_data)
+                # A message begins with a capital, Django sees to it; this one begins with a name.
+                messages.info(request, format_html("<bdi>{}</bdi>", became))
                 return HttpResponseRedirect(back)
             if releases:
                 again = {"seen": seen(backend, lock), "reason": request.POST.get("reason", "")}

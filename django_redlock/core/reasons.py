@@ -111,7 +111,8 @@ class ReasonCode(enum.StrEnum):
         "NOAUTH: asks for a password; set PASSWORD for it in NODES", "", SET_UP)
     # It may not vote.
     RESTART_GUARD = ("restart_guard",
-        "restart guard: started, emptied or promoted a short while ago, {seconds:.1f} s left",
+        "restart guard: new here, or started, emptied or promoted a short while ago, "
+        "{seconds:.1f} s left",
         "wait, it votes by itself when they are over", 0, "restart guard")
     EMPTIED = ("emptied", "lost its data; the restart guard counts from now")
     CLOCK_AHEAD = ("clock_ahead", "its clock is {seconds:.1f} s ahead of this machine's: let NTP "
@@ -208,8 +209,9 @@ class ReasonCode(enum.StrEnum):
     DEGRADED = ("degraded", "degraded ({votes} of {size} nodes vote, {needed} are needed)")
     NO_LOCK = ("no_lock",
         "no majority, no lock can be taken ({votes} of {size} nodes vote, {needed} are needed)")
-    ADVICE_GUARD = ("advice_guard", "restart guard: started, emptied or promoted a short while "
-        "ago; votes by itself when its seconds are over")
+    ADVICE_GUARD = ("advice_guard",
+        "restart guard: new here, or started, emptied or promoted a short while ago; votes by "
+        "itself when its seconds are over")
     ADVICE_CLOCK = ("advice_clock", "clock: {cause}")
     ADVICE_DOWN = ("advice_down",
         "down: start the server, or correct its entry in REDLOCK[{alias!r}]['NODES']")

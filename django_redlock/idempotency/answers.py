@@ -58,7 +58,7 @@ _DETAILS: Final = {
         "This request was not carried out, because nobody is logged in: its Idempotency-Key could "
         "be that of somebody else."
     ),
-    "scope": gettext_noop("This request was not carried out, because it lacks what it needs."),
+    "lacks": gettext_noop("This request was not carried out, because it lacks what it needs."),
     "size": gettext_noop("This request was not carried out, because its content is too large."),
     "other": gettext_noop(
         "This request was not carried out, because its Idempotency-Key was sent before with "
@@ -86,7 +86,7 @@ class KeyRefusal(Refusal):
     @property
     def detail(self) -> str:
         """A text for people, in the language of the request."""
-        return gettext(_DETAILS[getattr(self.error, "why", "scope")])
+        return gettext(_DETAILS[getattr(self.error, "why", "lacks")])
 
     @property
     def heading(self) -> str:

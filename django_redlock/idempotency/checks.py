@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
 from django.apps import apps
@@ -18,6 +19,7 @@ from .records import database_of
 
 E006: Final = "django_redlock.E006"  # no database for the records
 W025: Final = "django_redlock.W025"  # a session that is another one with each request
+W026: Final = "django_redlock.W026"  # the app of the package is missing
 FLEETING: Final = {
     "django.contrib.sessions.backends.signed_cookies": "its key changes whenever it is written",
     "django.contrib.sessions.backends.cache": "a cache may forget it at any time",
@@ -25,12 +27,24 @@ FLEETING: Final = {
 
 
 def check_idempotent() -> list[checks.CheckMessage]:
-    """Report E006 and W025 of the views that have been imported."""
+    """Report W026, and E006 and W025 of the views that have been imported."""
     found = sorted(
         (each for each in view_locks if isinstance(each, IdempotentLock)),
         key=lambda each: each.place,
     )
-    return documented(message for lock in found for message in _of_view(lock))
+    of_views = (message for lock in found for message in _of_view(lock))
+    return documented(chain(_of_apps(), of_views))
+
+
+def _of_apps() -> Iterator[checks.CheckMessage]:
+    if not apps.is_installed("django_redlock"):
+        yield checks.Warning(
+            "'django_redlock.idempotency' is in INSTALLED_APPS, and 'django_redlock' is not: no "
+            "other check of the package runs, and its commands and its page in the admin are "
+            "missing.",
+            hint="Add 'django_redlock' to INSTALLED_APPS.",
+            id=W026,
+        )
 
 
 def _of_view(lock: IdempotentLock) -> Iterator[checks.CheckMessage]:

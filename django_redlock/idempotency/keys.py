@@ -32,7 +32,6 @@ LARGEST: Final = 8 * 2**20  # bytes of a request's content that are read for the
 NOT_CONTENT: Final = frozenset({"csrfmiddlewaretoken", FIELD})  # differ from page to page
 FORM: Final = "application/x-www-form-urlencoded"
 MULTIPART: Final = "multipart/form-data"
-FORMAT: Final = {"key": "format", "scope": "scope"}
 KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 QUOTED: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\]){1,255})"')  # RFC 8941
 
@@ -114,12 +113,12 @@ class RequestKey(ViewKey):
             raise
         except ValueError as error:  # the request decides it
             if self._functions[name]:
-                raise Unkeyed(FORMAT[name], str(error)) from error
-            raise (Missing if name == "key" else Unkeyed)(name, str(error)) from error
+                raise Unkeyed("lacks", str(error)) from error
+            raise (Missing if name == "key" else Unkeyed)("lacks", str(error)) from error
         except TypeError as error:
             if self._functions[name]:
                 raise
-            raise Unkeyed("scope", str(error)) from error  # None, of an anonymous user for one
+            raise Unkeyed("lacks", str(error)) from error  # None, of an anonymous user for one
         if len(names) != 1:
             raise TypeError(f"{name}= must return one text, not {len(names)}")
         return names[0]

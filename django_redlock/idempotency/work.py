@@ -39,22 +39,40 @@ class IdempotentWork:
 
     Attributes:
         done: whether it was done before: then ``result`` is that of the first time.
-        result: what is stored, if the block ends without an exception: anything that JSON can
-            have. Dates, UUIDs and decimals become texts.
     """
 
     done: bool
-    result: Any
 
     def __init__(self, work: Work, lock: Any) -> None:
         self._work: Final = work
         self._lock: Final = lock
         self._block = ExitStack()
         self._record: Record | None = None
-        self.done, self.result = False, None
+        self.done, self._result = False, None
+
+    @property
+    def result(self) -> Any:
+        """What is stored, if the block ends without an exception: anything that JSON can have.
+
+        Dates, UUIDs and decimals become texts. Where ``done``, it is that of the first time.
+
+        Raises:
+            RuntimeError: it is set where nothing stores it: the work is done already, or the block
+                is over.
+        """
+        return self._result
+
+    @result.setter
+    def result(self, result: Any) -> None:
+        if self._record is None:
+            raise RuntimeError(
+                f"the result of {self._work.scope!r} under the key {self._work.key!r} is not "
+                "stored: set it inside of the block, and do that and the work if not work.done"
+            )
+        self._result = result
 
     def __enter__(self) -> Self:
-        self.result = None
+        self._result = None
         self.done = self._find()
         if self.done:
             return self
@@ -96,7 +114,7 @@ class IdempotentWork:
             raise ValueError(
                 f"{self._work.scope!r} has done something else under the key {self._work.key!r}"
             )
-        self.result = json.loads(bytes(record.body or b"null"))
+        self._result = json.loads(bytes(record.body or b"null"))
         return True
 
 

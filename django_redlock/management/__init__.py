@@ -18,7 +18,8 @@ TAKEN, UNKNOWN, LOST = 75, 69, 70
 class LockedCommand(BaseCommand):
     """A management command that runs on one server at a time.
 
-    Where it runs already, it prints one line and exits with 0: to cron that is no failure.
+    Where it runs already, it prints one line, with ``--verbosity 0`` none, and exits with 0: to
+    cron that is no failure.
 
         class Command(LockedCommand):
             lock_name = "import:{source}"
@@ -55,9 +56,10 @@ class LockedCommand(BaseCommand):
         except LockTaken as error:
             if began:  # another lock, which the command takes itself
                 raise
-            # As ``execute`` does it, which was not called.
-            out = OutputWrapper(given) if (given := options.get("stdout")) else self.stdout
-            out.write(f"{error}: nothing is done here")
+            if options.get("verbosity") != 0:
+                # As ``execute`` does it, which was not called.
+                out = OutputWrapper(given) if (given := options.get("stdout")) else self.stdout
+                out.write(f"{error}: nothing is done here")
             return None
         except NodesUnavailable as error:
             if began:

@@ -182,6 +182,16 @@ class LeavesNoLocks(Mixed):
     began, on all aliases.
     """
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        order = cls.mro()
+        if TestCase in order and order.index(TestCase) < order.index(LeavesNoLocks):
+            # TestCase.run calls no other, so nothing would be checked.
+            raise TypeError(
+                f"{cls.__qualname__} would check nothing: write LeavesNoLocks first, as in "
+                f"class {cls.__name__}(LeavesNoLocks, TestCase)"
+            )
+
     def run(self, result: TestResult | None = None) -> TestResult | None:
         """Run the test."""
         watch = Watch()

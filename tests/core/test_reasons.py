@@ -147,7 +147,8 @@ def test_templates_are_translated_and_data_is_not():
             "[[connection refused]; [start the server, or correct its entry in NODES]]"
         ),
         because(ReasonCode.RESTART_GUARD, seconds=2.0, only_node_of="a"): (
-            "[restart guard: started, emptied or promoted a short while ago, 2.0 s left]"
+            "[restart guard: new here, or started, emptied or promoted a short while ago, "
+            "2.0 s left]"
             "[ (if this single node's locks only save work, set 'RESTART_GUARD': False in "
             "REDLOCK['a'])]"
         ),

@@ -197,7 +197,9 @@ def test_a_lock_is_taken_away_in_two_clicks(visit, scripts, tmp_path: Path):
         visitor.page.fill("#id_reason", "hangs since noon")
         visitor.page.screenshot(path=tmp_path / "release.png", full_page=True)
         visitor.follow("text=Take it away")
-        visitor.page.wait_for_selector("text=taken away on 5 of 5 nodes, free in at most")
+        visitor.page.wait_for_selector(
+            "text=/report:42: taken away on 5 of 5 nodes, free in at most/"
+        )
         visitor.page.wait_for_selector("text=revoked by operator: hangs since noon")
         taken.set()
         holder.result()

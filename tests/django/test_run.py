@@ -145,6 +145,10 @@ def test_a_name_that_is_taken_and_nodes_that_are_away(start, redlock_embedded):
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (75, "")
     assert "'report'" in err
+    with redlock("report", ttl=10):
+        process = start("report", "-v", "0", "--", "echo", "runs")
+        assert process.communicate(timeout=60) == ("", "")  # cron mails whatever is printed
+    assert process.returncode == 75
     with ExitStack() as stack:
         for number in range(3):
             redlock_embedded.pause(number)
@@ -335,6 +339,10 @@ def test_a_locked_command_that_runs_elsewhere_ends_with_one_line(redlock_nodes):
     (line,) = out.getvalue().splitlines()
     assert "'import:feed'" in line
     assert line.endswith("nothing is done here")
+    out = io.StringIO()  # cron mails whatever is printed
+    with redlock("import:feed"):
+        call_command(Import(), "feed", stdout=out, verbosity=0)
+    assert not out.getvalue()
 
 
 def test_another_lock_of_the_command_is_not_taken_for_its_own(redlock_nodes):

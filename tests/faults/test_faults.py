@@ -618,7 +618,9 @@ def test_a_single_node_under_the_guard_says_for_how_long_and_what_to_set(asynchr
         with in_force(nodes.urls, RESTART_GUARD=True):
             error = asyncio.run(refused()) if asynchronous else str(unavailable("name"))
         left = re.search(
-            r"restart guard: started, emptied or promoted a short while ago, (\S+) s left", error
+            r"restart guard: new here, or started, emptied or promoted a short while ago, "
+            r"(\S+) s left",
+            error,
         )
         assert left is not None
         assert 0 < float(left[1]) < 71 + PATIENCE  # counted from before it was connected

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.http import HttpResponse
@@ -212,6 +213,15 @@ def test_sessions_that_are_others_each_time(engine, scope, ids):
     """A client without a user is told from others by its session."""
     with override_settings(SESSION_ENGINE=f"django.contrib.sessions.backends.{engine}"):
         assert found(scope=scope) == ids
+
+
+def test_the_app_of_the_package_is_missing():
+    """Then no other check looks at the settings, and nobody would notice."""
+    apps = [each for each in settings.INSTALLED_APPS if each != "django_redlock"]
+    with override_settings(INSTALLED_APPS=apps):
+        ids = [each.id for each in check_idempotent()]
+    assert ids[0] == "django_redlock.W026"
+    assert "django_redlock.W026" not in [each.id for each in check_idempotent()]
 
 
 def test_the_checks_of_placement_name_it():

@@ -166,6 +166,20 @@ def test_without_a_key_nothing_is_done():
     assert orders_made() == 0
 
 
+def test_a_key_of_its_own_has_a_text_of_its_own():
+    """The header is not its key, so no text speaks of the header."""
+
+    def year_of(request: Any) -> str:
+        if "year" not in request.POST:
+            raise ValueError("there is no year")
+        return str(request.POST["year"])
+
+    for key in ("renew:{request.POST[year]}", year_of):
+        answer = Shop(anybody(order, key=key)).send()
+        assert answer.status_code == 400
+        assert "it lacks what it needs" in json.loads(answer.content)["detail"]
+
+
 def test_a_key_may_be_left_out_where_none_is_required():
     """Then the view runs each time, as if it were not decorated."""
     shop = Shop(anybody(order, required=False))

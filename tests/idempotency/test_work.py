@@ -62,6 +62,20 @@ def test_an_error_leaves_nothing():
     assert not charge()[0]
 
 
+def test_a_result_is_set_only_where_it_is_stored():
+    """A block that has not asked whether the work is done is told, and so is one that is over."""
+    done, result = charge()
+    advice = "set it inside of the block, and do that and the work if not work.done"
+    with pytest.raises(RuntimeError, match=advice), idempotent_work("charge", 7) as work:
+        work.result = "another"
+    with idempotent_work("charge", 8) as work:
+        pass
+    with pytest.raises(RuntimeError, match="under the key '8' is not stored"):
+        work.result = "too late"
+    assert charge() == (True, result) != (done, result)
+    assert charge(8) == (True, None)
+
+
 def test_what_json_can_have():
     """Dates, UUIDs and decimals become texts; what cannot be stored rolls back."""
     day = dt.date(2026, 7, 1)

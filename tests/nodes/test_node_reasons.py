@@ -175,7 +175,9 @@ def test_the_guard_says_what_to_set_for_a_single_node():
     """Its code is the same; only the sentence is longer."""
     several, single = admission.guarded(3.21), admission.guarded(3.21, "jobs")
     assert {several.code, single.code} == {ReasonCode.RESTART_GUARD}
-    sentence = "restart guard: started, emptied or promoted a short while ago, 3.2 s left"
+    sentence = (
+        "restart guard: new here, or started, emptied or promoted a short while ago, 3.2 s left"
+    )
     assert str(several) == sentence
     assert str(single) == (
         f"{sentence} (if this single node's locks only save work, set 'RESTART_GUARD': False in "

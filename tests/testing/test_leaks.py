@@ -13,13 +13,22 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest import TestCase
 from unittest.mock import Mock, patch
 
 import pytest
 
 from django_redlock import redlock
 from django_redlock.locks.lock import leave
-from django_redlock.testing import assert_free, assert_taken, leaks, stale, taken, unavailable
+from django_redlock.testing import (
+    LeavesNoLocks,
+    assert_free,
+    assert_taken,
+    leaks,
+    stale,
+    taken,
+    unavailable,
+)
 from django_redlock.testing.leaks import Watch
 
 KEPT: list[Any] = []  # what keeps leases alive
@@ -394,6 +403,13 @@ def test_the_fixture_in_a_project(tmp_path):
     assert "4 passed, 2 errors" in said, said
     assert re.search(r"'report:7' of 'default', held by .* at .*test_it.py:15 in", said), said
     assert re.search(r"'report:8' of 'default', held by .* in test_leaves_one_on_real", said), said
+
+
+def test_the_mixin_is_written_first():
+    """``TestCase.run`` calls no other, so a mixin behind it would check nothing."""
+    with pytest.raises(TypeError, match=r"class Late\(LeavesNoLocks, TestCase\)"):
+        type("Late", (TestCase, LeavesNoLocks), {})
+    type("Early", (type("Base", (LeavesNoLocks,), {}), TestCase), {})
 
 
 @pytest.mark.slow

@@ -89,6 +89,8 @@ class Command(BaseCommand):
                     grace = _grace(options["grace"], lease.grant.ttl)
                     status = child.run(lease, command, grace=grace, signals=signals)
             except LockTaken as error:
+                if options["verbosity"] == 0:  # cron mails whatever is printed
+                    raise SystemExit(TAKEN) from None
                 raise CommandError(said(error), returncode=TAKEN) from None
             except NodesUnavailable as error:
                 raise CommandError(said(error), returncode=UNKNOWN) from None
