@@ -11,6 +11,7 @@ nothing would be committed. So ``end_torn`` rolls it back before each request an
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from threading import get_ident, local
@@ -154,6 +155,8 @@ class TransactionUnderLock:
         self._atomic: Any = transaction.atomic(using=alias, durable=True)
         self._in_testcase = False
         self._thread = 0  # where it has begun and has not ended
+        self._pid = 0
+        self._parents: Any = None
         self._block: Callable[[], object] | None = None
 
     @property
@@ -169,7 +172,7 @@ class TransactionUnderLock:
             Error: of the database.
         """
         self._in_testcase = self._connection.in_atomic_block
-        self._block, self._thread = block, get_ident()
+        self._block, self._thread, self._pid = block, get_ident(), os.getpid()
         setattr(self._connection, BEGUN, self)
         self._atomic.__enter__()
 
@@ -179,8 +182,8 @@ class TransactionUnderLock:
         Raises:
             Error: of the database; ``Exception``: of a function that ``on_commit`` registered.
         """
-        if self._thread != get_ident():
-            raise RuntimeError("the block of Lock.atomic ends in another thread than it began")
+        if self._thread != get_ident() or self._pid != os.getpid():
+            raise RuntimeError("a transaction ends in another thread or process than it began")
         if self._connection.needs_rollback:
             self.roll_back()
         else:
@@ -202,6 +205,10 @@ class TransactionUnderLock:
         """Roll back from whatever state an interruption has left; may begin anew."""
         connection = self._connection
         connection.in_atomic_block = False  # else Django refuses what follows
+        if self._pid != os.getpid():
+            # In a child that was forked: the session is its parent's, which a ROLLBACK would end,
+            # or a driver that forgets the connection. So nothing is sent, and it is kept.
+            self._parents, connection.connection = connection.connection, None
         try:
             if not connection.closed_in_transaction and connection.connection is not None:
                 connection.rollback()

@@ -163,8 +163,8 @@ class Storing:
             for close in response._resource_closers:  # noqa: SLF001 - close() ends the request
                 close()
             problem = "it is a stream, whose end comes after the COMMIT"
-        elif response.cookies:
-            names = ", ".join(sorted(response.cookies))
+        elif response.cookies or "Set-Cookie" in response:
+            names = ", ".join(sorted(response.cookies)) or response["Set-Cookie"].partition("=")[0]
             problem = f"it sets the cookie {names}, and a cookie is not stored"
         elif self._store_body and len(response.content) > self._max_body:
             size = len(response.content)

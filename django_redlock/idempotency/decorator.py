@@ -17,13 +17,15 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
+from functools import partial
 from time import monotonic
 from typing import Any, ClassVar, Final, Never, TypedDict, TypeVar, Unpack, overload
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
-from django.db import Error, OperationalError, connections, transaction
+from django.db import Error, OperationalError, connections
 from django.http.response import HttpResponseBase
 
 from django_redlock import redlock, transactions
@@ -46,7 +48,7 @@ from django_redlock.views.refusals import (
 )
 
 from . import answers
-from .answers import HEADERS, MAX_BODY, KeyRefusal, Storing, replay
+from .answers import HEADERS, MAX_BODY, KeyRefusal, NotReplayable, Storing, replay
 from .keys import Missing, RequestKey, Unkeyed, fingerprint
 from .records import Begun, Work, database_of, kept_for
 
@@ -396,36 +398,54 @@ class IdempotentLock(ViewLock):
     ) -> Any:
         answering = getattr(view, ANSWERING, view)
         databases = (work.database, *inside)
-        used: list[Any] = [connections[each] for each in databases]
 
         def run(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-            for each in used:
-                each.rollback_exc = None
             response = answering(*args, **kwargs)
-            for each in used:
-                if each.needs_rollback:  # by set_rollback(), or an error that the view has caught
-                    error, status = each.rollback_exc, getattr(response, "status_code", 0)
-                    if error is not None and status < answers.ERROR:
-                        raise error  # or a success would be stored whose work is rolled back
-                    raise Undecided(lambda: response)  # nothing more can be read here
+            if any(connections[each].needs_rollback for each in databases):
+                # By set_rollback(), or after an error that the view has caught: nothing more can
+                # be read here.
+                raise Undecided(partial(self._undone, request, response, kwargs))
             response = self._complete(request, response, kwargs)
             answer = self.storing.answer_of(response)
             if answer is None:
                 raise Undone(response)
             return response, answer
 
-        transactions.check_autocommit(work.database)
+        # Django's own block commits on SQLite and MySQL what a signal handler's exception keeps
+        # it from rolling back.
+        begun = transactions.under_lock(work.database)
         try:
-            with transaction.atomic(using=work.database, durable=True):
-                record = work.begin()
-                response, answer = transactions.atomic(run, inside)(request, *args, **kwargs)
-                work.finish(record, **answer)
+            begun.begin(weakref.ref(run))
+            record = work.begin()
+            response, answer = transactions.atomic(run, inside)(request, *args, **kwargs)
+            work.finish(record, **answer)
+            begun.commit()
         except Undecided as undone:
+            begun.roll_back()
             # Each in a transaction again, which REST framework may mark for a rollback.
             response = transactions.atomic(undone.respond, databases)()
             return self._put(work, self._complete(request, response, kwargs))
         except Undone as undone:
+            begun.roll_back()
             return undone.response
+        except BaseException:
+            begun.roll_back()
+            raise
+        return response
+
+    def _undone(self, request: Any, response: Any, arguments: Any) -> Any:
+        """Return a response whose work is rolled back.
+
+        Raises:
+            NotReplayable: it tells of a success, which no repetition would find.
+        """
+        response = self._complete(request, response, arguments)
+        if response.status_code < answers.ERROR:
+            raise NotReplayable(
+                f"the view answered {response.status_code}, and its work is rolled back: it caught "
+                "an error of the database without a savepoint, closed the connection, or called "
+                "set_rollback(True). Put what may fail into a transaction.atomic() of its own"
+            )
         return response
 
     def _put(self, work: Work, response: Any) -> Any:

@@ -179,20 +179,23 @@ def _content(request: Any) -> Any:
     kind = inner.content_type or ""
     if kind != MULTIPART:
         _bound(inner)
-    if request is not inner and hasattr(request, "data"):  # as REST framework has parsed it
-        return _canonical(request.data)
-    if kind in {FORM, MULTIPART} and (request.method == "POST" or _is_parsed(request)):
-        return [request.POST, request.FILES]
+    if request.META.get("CONTENT_LENGTH"):  # what comes in chunks, both would take for empty
+        if request is not inner and hasattr(request, "data"):  # as REST framework has parsed it
+            return _canonical(request.data)
+        if kind in {FORM, MULTIPART} and (request.method == "POST" or _is_parsed(request)):
+            return [request.POST, request.FILES]
     _bound(request)
     body = request.body
     if len(body) > LARGEST:  # it came in chunks, which tell no length
         raise _too_large()
-    if kind == MULTIPART:  # Django parses only those of a POST
-        handlers = [load_handler(each, request) for each in settings.FILE_UPLOAD_HANDLERS]
-        parser = MultiPartParser(request.META, BytesIO(body), handlers, request.encoding)
-        return list(parser.parse())
-    if kind == FORM:
-        return QueryDict(body, encoding=request.encoding)
+    with suppress(LookupError, UnicodeError):  # a charset in which no text can be
+        if kind == MULTIPART:  # Django parses only those of a POST
+            told = request.META | {"CONTENT_LENGTH": str(len(body))}
+            handlers = [load_handler(each, request) for each in settings.FILE_UPLOAD_HANDLERS]
+            parser = MultiPartParser(told, BytesIO(body), handlers, request.encoding)
+            return list(parser.parse())
+        if kind == FORM:
+            return QueryDict(body, encoding=request.encoding)
     if kind == "application/json" or kind.endswith("+json"):
         with suppress(ValueError):  # the view answers that
             return _canonical(json.loads(body))

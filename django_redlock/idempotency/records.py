@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.db import IntegrityError, OperationalError, router, transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from .models import Record
@@ -44,7 +45,7 @@ class Work:
     keep: timedelta
     database: str
     identity: str = field(init=False)
-    _outlived: bool = field(default=False, init=False)  # a record is there whose time is over
+    _void: bool = field(default=False, init=False)  # a record is there that says nothing more
 
     def __post_init__(self) -> None:
         # The length keeps a scope from running into the key.
@@ -54,8 +55,9 @@ class Work:
     def find(self) -> Record | None:
         """Return the record of the work, if it was done and the record is still kept."""
         found = Record.objects.using(self.database).filter(pk=self.identity).first()
-        self._outlived = found is not None and found.expires <= timezone.now()
-        return found if found and found.finished and not self._outlived else None
+        said = found is not None and found.finished and found.expires > timezone.now()
+        self._void = found is not None and not said
+        return found if said else None
 
     def begin(self) -> Record:
         """Write the record, at the beginning of the transaction of the work.
@@ -69,9 +71,11 @@ class Work:
 
     def _insert(self, record: Record) -> None:
         try:
-            if self._outlived:
-                stored = Record.objects.using(self.database).filter(pk=self.identity)
-                stored.filter(expires__lte=record.begun).delete()
+            if self._void:
+                # Its time is over; or a statement of the view was an implicit COMMIT, as CREATE
+                # TABLE is on MySQL, and the view has failed then.
+                void = Q(expires__lte=record.begun) | Q(finished=None)
+                Record.objects.using(self.database).filter(void, pk=self.identity).delete()
             record.save(using=self.database, force_insert=True)
         # A database that serializes transactions, or finds a deadlock, says it in the latter way.
         except (IntegrityError, OperationalError) as error:

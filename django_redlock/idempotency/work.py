@@ -1,10 +1,10 @@
 """``idempotent_work``: work outside of views that is done once, and its result.
 
     @shared_task(bind=True, acks_late=True)
-    def charge(self, order):
-        with idempotent_work("charge", order) as work:
+    def charge(self, order_id):
+        with idempotent_work("charge", order_id) as work:
             if not work.done:
-                work.result = {"receipt": pay(order)}
+                work.result = {"receipt": pay(order_id)}
         return work.result
 
 A message that is delivered again returns the first result.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from django.core.serializers.json import DjangoJSONEncoder
 
 from django_redlock import redlock
+from django_redlock.core.names import is_record
 from django_redlock.locks.atomic import checked_using
 from django_redlock.locks.options import refuse_keywords
 
@@ -150,6 +151,11 @@ def idempotent_work(
     for name, value in (("scope", scope), ("fingerprint", fingerprint)):
         if not isinstance(value, str):
             raise TypeError(f"{name} must be a text, not {type(value).__name__}")
+    if is_record(key):
+        raise TypeError(
+            f"the key of idempotent_work is a {type(key).__name__}, whose text may change, and be "
+            "that of others: give its pk"
+        )
     if key is None or isinstance(key, bytes) or not str(key) or not scope:
         raise ValueError(f"idempotent_work needs a scope and a key, not {scope!r} and {key!r}")
     if unknown := options.keys() - set(OPTIONS):

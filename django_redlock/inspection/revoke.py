@@ -57,7 +57,11 @@ def revoking(
 ) -> Steps[Revoked]:
     """Look who holds a name, and take it away; ``LockTemplate.revoke`` has the arguments."""
     why = why_of(backend.label(), reason)
-    (name,) = check_names(name)
+    names = check_names(name)
+    if len(names) != 1:
+        msg = f"revoke takes one name, not {len(names)}: one ends the lease of all its names"
+        raise ValueError(msg)
+    name = names[0]
     report = yield from surveying(backend, (name,))
     voting_or_raise(report, name)
     lock = report.locks[0]

@@ -233,7 +233,10 @@ class Lock(FromOtherClients):
     def left(self, lease: Lease) -> None:
         """Raise LeaseLost for a lost lease, if ``on_lost`` is "raise"; the body succeeded."""
         if self.raises_loss and lease.lost:
-            raise LeaseLost(because(ReasonCode.LOST_IN_BLOCK), name=lease.name)
+            why = lease.ending()
+            if why.code != ReasonCode.REVOKED:  # which tells by whom
+                why = because(ReasonCode.LOST_IN_BLOCK)
+            raise LeaseLost(why, name=lease.name)
 
     # -- with a transaction ---------------------------------------------------------------------
 

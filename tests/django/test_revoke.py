@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import StringIO
 from typing import Any
 
@@ -240,6 +240,44 @@ def test_a_minority_is_not_yet_enough(patient_nodes):
     with pytest.raises(LookupError, match="nobody holds 'report:42' for certain"):
         redlock.revoke(NAME)
     lease.release()
+
+
+def test_several_names_are_refused():
+    """One is enough: it ends the lease of all."""
+    lease = held()
+    with pytest.raises(ValueError, match="revoke takes one name, not 2"):
+        redlock.revoke([NAME, "other"])  # type: ignore[arg-type]
+    lease.extend()
+
+
+@contextmanager
+def taking_away() -> Iterator[None]:
+    """A block whose lock is taken away, and which has noticed that."""
+    with redlock(NAME, on_lost="raise") as lease:
+        redlock.revoke(NAME, reason="hangs")
+        with suppress(LeaseLost):
+            lease.extend()
+        yield
+
+
+def test_a_block_that_raises_its_loss_says_who_took_the_lock_away():
+    """At its end, as at a renewal."""
+    with pytest.raises(LeaseLost, match=r"revoked by .*: hangs") as caught, taking_away():
+        pass
+    assert caught.value.code == "revoked"
+
+
+def test_a_user_with_a_number_and_no_name(monkeypatch):
+    """As a container may have; the lock is taken away nevertheless."""
+
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 54321")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    lease = held()
+    assert "taken away on 5 of 5 nodes" in released("--yes")
+    with pytest.raises(LeaseLost, match=r"revoked by uid [0-9]+@"):
+        lease.extend()
 
 
 # -- from the command line ------------------------------------------------------------------------

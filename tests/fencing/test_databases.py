@@ -27,6 +27,7 @@ from tests.support.databases import (
 from tests.support.waiting import eventually
 
 from . import tables
+from .outside import environment, started
 from .tables import Counter, Ticket
 
 TIMES_OUT = 0.2  # seconds for which a claim waits, where a test says how long; MariaDB: 1
@@ -413,3 +414,17 @@ def test_who_claims_with_an_older_view_reads_no_older_value(store, repeatable):
         with pytest.raises(OperationalError):
             add()
         assert row.get().value == 7
+
+
+@pytest.mark.slow
+@only("postgresql mariadb")  # two processes cannot share a connection of SQLite at all
+def test_a_child_leaves_its_parent_the_transaction(store, patient_nodes, tmp_path):
+    """A forked child that leaves the block sends nothing on the connection of its parent."""
+    locks = patient_nodes.settings(NODE_TIMEOUT=10, RESTART_GUARD=False)
+    env = environment(store.settings, locks)
+    counter = store.counter()
+    with started(1, "tests.fencing.forked", env, tmp_path) as (process,):
+        for value, raises in ((1, True), (2, False)):
+            process.tell(pk=counter.get().pk, value=value, raises=raises)
+            assert process.hear("done")["child"] == 0
+            assert counter.get().value == value

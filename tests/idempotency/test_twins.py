@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.http import HttpResponse, JsonResponse
 from django.test import Client
 from django.urls import path
@@ -233,6 +234,63 @@ def test_a_busy_database_is_asked_again(counter, memory, monkeypatch):
         counter.at_work().set()
         assert click.result(PATIENCE).status_code == 201
     assert (len(asked), counter.orders()) == (3, 1)
+
+
+def fails(request: Any) -> HttpResponse:
+    """Make an order, and answer 500."""
+    Ticket.objects.using(SHOP).create(seat=uuid.uuid4().hex[:20])
+    return HttpResponse(status=500)
+
+
+def test_a_connection_that_is_gone_is_no_success(counter):
+    """The view has closed it, and with it went the order."""
+
+    def closing(request: Any) -> HttpResponse:
+        fails(request)
+        connections[SHOP].close()
+        return HttpResponse(status=201)
+
+    with site(closing):
+        assert counter.click().result(PATIENCE).status_code == 500
+    assert (counter.orders(), Record.objects.using(SHOP).count()) == (0, 0)
+
+
+def test_an_interruption_before_the_rollback_commits_nothing(counter, monkeypatch):
+    """A signal handler ends the process, as that of a server's worker does; Django would commit."""
+    rollback = BaseDatabaseWrapper.rollback
+    struck: list[Any] = []
+
+    def strike(self: Any) -> None:
+        if not struck:
+            struck.append(self)
+            raise SystemExit
+        rollback(self)
+
+    monkeypatch.setattr(BaseDatabaseWrapper, "rollback", strike)
+    with site(fails):
+        assert isinstance(counter.click().exception(PATIENCE), SystemExit)
+    assert (counter.orders(), Record.objects.using(SHOP).count()) == (0, 0)
+
+
+@only(MARIADB)
+def test_a_record_that_is_committed_and_says_nothing(counter):
+    """By a statement that commits by itself, in a view that fails: the repetition does the work."""
+
+    def creating(request: Any) -> HttpResponse:
+        with connections[SHOP].cursor() as cursor:
+            cursor.execute("CREATE TABLE another (number INT)")
+        return fails(request)
+
+    with site(creating):
+        assert counter.click().result(PATIENCE).status_code == 500
+    assert [each.finished for each in Record.objects.using(SHOP).all()] == [None]
+    with site(counter.view):
+        click = counter.click()
+        counter.at_work().set()
+        assert click.result(PATIENCE).status_code == 201
+        assert counter.click().result(PATIENCE)["Idempotency-Replayed"] == "true"
+    with connections[SHOP].cursor() as cursor:
+        cursor.execute("DROP TABLE another")
 
 
 def test_work_of_a_task_and_its_twin(counter):

@@ -282,6 +282,19 @@ def test_a_form_that_was_parsed_before():
     assert shop.send("b", method="put", **multipart(BOUNDARY, b"tex_")).status_code == 422
 
 
+@pytest.mark.parametrize("charset", ["hex", "undefined", "utf-16"])
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", None])
+def test_a_charset_in_which_no_text_can_be(charset, kind):
+    """Then the bytes are compared; a visitor causes no 500."""
+    shop = Shop(anybody(order))
+    form = multipart(BOUNDARY)
+    kind = f"{kind or form['content_type']}; charset={charset}"
+    first = shop.send(method="put", data=form["data"], content_type=kind)
+    assert_same(first, shop.send(method="put", data=form["data"], content_type=kind))
+    other = form["data"].replace(b"text", b"tex_")
+    assert shop.send(method="put", data=other, content_type=kind).status_code == 422
+
+
 def test_json_is_compared_by_its_values():
     """Two programs write the same in two ways; what is no JSON is compared by its bytes."""
     shop = Shop(anybody(order))
@@ -440,19 +453,43 @@ def test_an_accepted_job_that_is_polled_is_stored():
     assert orders_made() == 1
 
 
-def test_a_success_whose_work_is_rolled_back_is_none():
+def creates() -> None:
+    """A row that is there, without a savepoint."""
+    with suppress(IntegrityError):
+        User.objects.create(username="ann")
+
+
+def creates_several() -> None:
+    """The same, by a block that has no savepoint."""
+    with suppress(IntegrityError):
+        User.objects.bulk_create([User(username="ann")])
+
+
+def ends_a_block() -> None:
+    """An error of the project, in a block that has no savepoint."""
+    with suppress(ZeroDivisionError), transaction.atomic(savepoint=False):
+        raise ZeroDivisionError
+
+
+def rolls_back() -> None:
+    """Because it wants to."""
+    transaction.set_rollback(True)
+
+
+@pytest.mark.parametrize("ends", [creates, creates_several, ends_a_block, rolls_back])
+def test_a_success_whose_work_is_rolled_back_is_none(ends):
     """Django rolls back for an error that a view has caught; no repetition is told a success."""
     status = 201
 
     def view(request: Any) -> HttpResponse:
         order(request)
-        with suppress(IntegrityError):  # without a savepoint
-            User.objects.create(username="ann")
+        ends()
         return HttpResponse(status=status)
 
     User.objects.create(username="ann")
-    shop = Shop(anybody(view))
-    assert shop.send().status_code == 500
+    shop = Shop(anybody(view), raises=True)
+    with pytest.raises(NotReplayable, match="answered 201, and its work is rolled back"):
+        shop.send()
     assert (orders_made(), records()) == (0, [])
     status = 409
     assert_same(shop.send(), shop.send())
@@ -574,6 +611,7 @@ def of_no_kind(_: Any) -> Any:
         (streaming, "it is a stream"),
         (sending_a_file, "it is a stream"),
         (setting_a_cookie, "it sets the cookie basket"),
+        (lambda _: HttpResponse(headers={"Set-Cookie": "seat=1"}), "it sets the cookie seat"),
         (large, "its body has 11 bytes, more than max_body=10"),
         (of_no_kind, "the view returned NoneType"),
     ],
@@ -717,6 +755,31 @@ def closing(transactional_db: None) -> Iterator[None]:
     request_finished.connect(finish)
     yield
     assert request_finished.disconnect(finish)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_content_that_comes_in_chunks_is_compared(closing, method):
+    """Without a length, by which Django's parsers would take it for empty."""
+
+    def view(request: Any) -> HttpResponse:
+        return HttpResponse(request.body, status=201)
+
+    async def send(boundary: str, text: bytes) -> tuple[int, bytes]:
+        form = multipart(boundary, text)
+        headers = {"idempotency-key": KEY, "host": "x", "content-type": form["content_type"]}
+        scope = {"type": "http", "method": method, "path": "/pay/", "query_string": b""}
+        scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
+        asked = ApplicationCommunicator(ASGIHandler(), scope)
+        await asked.send_input({"type": "http.request", "body": form["data"]})
+        start, body = await asked.receive_output(20), await asked.receive_output(20)
+        return start["status"], body["body"]
+
+    shop = Shop(anybody(view))
+    with shop.site:
+        first = asyncio.run(send(BOUNDARY, b"text"))
+        assert first == (201, multipart(BOUNDARY, b"text")["data"])
+        assert asyncio.run(send("other", b"text")) == first
+        assert asyncio.run(send(BOUNDARY, b"tex_"))[0] == 422
 
 
 def test_a_client_that_goes_away_while_it_waits(closing):

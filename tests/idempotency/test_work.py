@@ -8,6 +8,7 @@ import uuid
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.utils import timezone
 
@@ -74,6 +75,12 @@ def test_a_result_is_set_only_where_it_is_stored():
         work.result = "too late"
     assert charge() == (True, result) != (done, result)
     assert charge(8) == (True, None)
+
+
+def test_a_record_is_no_key():
+    """Its text may be that of another one, whose work would be taken for done."""
+    with pytest.raises(TypeError, match="give its pk"):
+        idempotent_work("charge", Group(name="a"))
 
 
 def test_what_json_can_have():

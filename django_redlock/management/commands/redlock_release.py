@@ -6,6 +6,7 @@ With ``--task`` it clears what is left of a task that no worker will see, or tha
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 import sys
 from argparse import ArgumentParser
@@ -96,7 +97,7 @@ class Command(BaseCommand):
             LookupError, ValueError, NodesUnavailable: see ``inspection.revoke``.
             CommandError: as of ``handle``.
         """
-        why = why_of(f"{getpass.getuser()}@{socket.gethostname()}", options["reason"])
+        why = why_of(f"{_user()}@{socket.gethostname()}", options["reason"])
         report = survey(backend, options["names"])
         voting_or_raise(report, tuple(options["names"]))
         for lock in report.locks:
@@ -177,3 +178,10 @@ def shown(row: dict[str, Any]) -> str:
         parts.append(gettext("for %(held_for)s"))
     parts.append(gettext("%(seconds_left)s s left") if row["low"] else row["seconds_left"])
     return ", ".join([parts[0], *(part % row for part in parts[1:])])
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have a number and no name
+        return f"uid {os.getuid()}"
