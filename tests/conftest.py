@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import signal
 import ssl
@@ -26,6 +27,13 @@ pytest_plugins = ["tests.support.replays"]
 
 HERE = Path(__file__).parent
 TOOLS = {"docs", "example", "interop", "museum", "tools"}  # folders that do not test the package
+# Modules with tests of most of a minute and more.
+LONG = {
+    *("core/test_heal_model.py", "faults/test_handlers_that_lock.py", "faults/test_healing.py"),
+    *("faults/test_injected.py", "fencing/test_counters.py", "leases/test_memory.py"),
+    *("nodes/test_late_replies.py", "example/test_demo.py", "tools/test_bench.py"),
+    *("example/test_seats_in_a_browser.py", "faults/test_interrupts.py"),
+}
 PATIENTLY = {"NODE_TIMEOUT": 10, "MAX_TTL": 60, "RESTART_GUARD": False}
 
 
@@ -35,11 +43,30 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make test-tools` and `make test-tools-slow` run."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Mark what `make test-tools` and `make test-tools-slow` run; long tests come first.
+
+    pytest-xdist gives each worker an equal part of this list, one after the other. A worker that
+    came to a long test at its end would keep the others waiting.
+    """
     for item in items:
         if item.path.relative_to(HERE).parts[0] in TOOLS:
             item.add_marker(pytest.mark.tools)
+    yield  # some are left out, and the others mixed
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    each = len(items) // workers
+    long: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        (long if item.path.relative_to(HERE).as_posix() in LONG else others).append(item)
+    items.clear()
+    for worker in range(workers):
+        first = long[worker::workers]
+        rest = max(0, each - len(first))
+        items += [*first, *others[:rest]]
+        del others[:rest]
+    items += others
 
 
 def pytest_collection_finish() -> None:

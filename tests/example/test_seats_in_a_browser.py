@@ -140,6 +140,9 @@ def holder(servers: list[redis.Redis], name: str) -> int | None:
     return None
 
 
+LATE = -1  # in place of a process: the seat is sold already
+
+
 def frozen_while_paying(person: Person, seat: str) -> int | None:
     """Let somebody press a seat, and freeze the process that serves it after the claim.
 
@@ -150,13 +153,16 @@ def frozen_while_paying(person: Person, seat: str) -> int | None:
         plan(person, seat).evaluate("button => { setTimeout(() => button.click()) }")
 
         def claimed() -> int | None:
-            ((fence,),) = query(
-                person.demo, "SELECT fence FROM box_office_seat WHERE id = ?", number
+            ((fence, taken_by),) = query(
+                person.demo, "SELECT fence, taken_by FROM box_office_seat WHERE id = ?", number
             )
+            if taken_by:
+                return LATE
             return holder(servers, f"seat:{number}") if fence else None
 
         pid = eventually(claimed, within=PATIENCE)
-        assert pid is not None
+    if pid is None or pid == LATE:
+        return None
     os.kill(pid, signal.SIGSTOP)
     try:
         query(person.demo, "BEGIN IMMEDIATE")
