@@ -146,6 +146,7 @@ def _maria(home: Path, *, durable: bool) -> Iterator[Settings]:
             "NAME": "redlock",
             "USER": "root",
             "HOST": str(home / "socket"),
+            "OPTIONS": {"ssl_disabled": True},  # PyMySQL loads certificates for each connection
         }
 
 
