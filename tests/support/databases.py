@@ -197,7 +197,9 @@ def _unprivileged(home: Path, user: str) -> str | None:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), "LC_ALL": "C.UTF-8"}
+    # A MariaDB that starts deletes the temporary tables in its TMPDIR, also those of another one.
+    own = {"HOME": str(home), "TMPDIR": str(home)}
+    return own | {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
 
 
 def _found(folders: Iterable[Path], name: str) -> Path | None:
