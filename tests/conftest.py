@@ -8,6 +8,7 @@ import shutil
 import signal
 import ssl
 import subprocess
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,7 +31,7 @@ TOOLS = {"docs", "example", "interop", "museum", "tools"}  # folders that do not
 # Modules with tests of most of a minute and more.
 LONG = {
     *("core/test_heal_model.py", "faults/test_handlers_that_lock.py", "faults/test_healing.py"),
-    *("faults/test_injected.py", "fencing/test_counters.py", "leases/test_memory.py"),
+    *("faults/test_injected.py", "leases/test_memory.py"),
     *("nodes/test_late_replies.py", "example/test_demo.py", "tools/test_bench.py"),
     *("example/test_seats_in_a_browser.py", "faults/test_interrupts.py"),
 }
@@ -60,6 +61,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     others: list[pytest.Item] = []
     for item in items:
         (long if item.path.relative_to(HERE).as_posix() in LONG else others).append(item)
+    # Those of one module are busy with the same, and come one after another.
+    long.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
     items.clear()
     for worker in range(workers):
         first = long[worker::workers]
