@@ -45,7 +45,9 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
     """Mark what `make test-tools` and `make test-tools-slow` run; long tests come first.
 
     pytest-xdist gives each worker an equal part of this list, one after the other. A worker that
@@ -62,7 +64,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     for item in items:
         (long if item.path.relative_to(HERE).as_posix() in LONG else others).append(item)
     # Those of one module are busy with the same, and come one after another.
-    long.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+    seed = config.getoption("randomly_seed", "")  # the same in all workers
+    long.sort(key=lambda item: zlib.crc32(f"{seed} {item.nodeid}".encode()))
     items.clear()
     for worker in range(workers):
         first = long[worker::workers]
