@@ -154,6 +154,8 @@ AT_ONCE: dict[str, tuple[Callable[[], Any], str]] = {
     "users in a name": (lambda: of_a_user([User(pk=7)]), "a list of model instances"),
     "a query in a name": (lambda: of_a_user(User.objects.all()), "a QuerySet of model instances"),
     "an object in a name": (lambda: of_a_user(object()), "whose text is its address"),
+    "a list of objects": (lambda: of_a_user([object()]), "whose text is its address"),
+    "a method without ()": (lambda: of_a_user("ann".upper), "whose text is its address"),
     "an invoice that is not saved": (
         lambda: of_an_invoice(User()),
         r"{invoice\.pk} in a lock's name is None, because the User is not saved",

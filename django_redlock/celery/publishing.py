@@ -22,6 +22,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import deepcopy
 from datetime import UTC, datetime
 from numbers import Real
 from typing import Any, Final, NamedTuple
@@ -160,13 +161,15 @@ def publish(
     options, plan = _with_number(options), plan_of(task.run)
     always = task.app.conf.task_always_eager or _is_awaited(options)
     if plan is None or not plan.marks or always:
-        return _result(send(task_id=task_id, **options), duplicate=False)
+        return _result(send(*arguments, task_id=task_id, **options), duplicate=False)
     lock = plan.lock_of_message(task, *_as_delivered(task, *arguments, options))
     again = _is_sent_again(task_id, options)
+    later = not again and in_transaction(plan.using or DEFAULT_DB_ALIAS)
+    if later:  # the caller may change its objects until the COMMIT
+        arguments = deepcopy(arguments)
+    send = functools.partial(send, *arguments)
     message = Message(task, plan, send, lock, task_id or uuid(), options, again)
-    if not again and in_transaction(plan.using or DEFAULT_DB_ALIAS):
-        return _publish_after_commit(message)
-    return _publish(message)
+    return _publish_after_commit(message) if later else _publish(message)
 
 
 def unmark(task: Task, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> None:

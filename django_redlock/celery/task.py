@@ -208,6 +208,9 @@ def _check_function(function: Any) -> None:
     if issubclass(kind, type) or not callable(function):
         msg = f"@locked_task decorates a function, not {function!r}; of a task class, its 'run'"
         raise TypeError(msg)
+    if plan_of(function) is not None:  # the inner one's end would be taken for the body's
+        msg = f"{function.__qualname__} has @locked_task already: write one, with a list of keys"
+        raise TypeError(msg)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         msg = f"{function.__qualname__} is a generator function: nothing would run under the lock"
         raise TypeError(msg)
@@ -327,8 +330,7 @@ class LockedTask(DjangoTask):  # type: ignore[misc] # Celery ships no types
             DuplicateTask: with on_duplicate="raise", if there is an earlier message.
         """
         own = {"producer": producer, "link": link, "link_error": link_error, "shadow": shadow}
-        send = functools.partial(super().apply_async, args, kwargs)
-        return publishing.publish(self, send, (args, kwargs), task_id, own | options)
+        return publishing.publish(self, super().apply_async, (args, kwargs), task_id, own | options)
 
     def unmark(self, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> None:
         """Let the next message with these arguments be sent, whatever is in the queue.

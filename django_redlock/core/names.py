@@ -13,6 +13,7 @@ import hashlib
 import string
 import unicodedata
 from collections.abc import Collection, Mapping
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 from .reasons import Sentence
@@ -128,6 +129,10 @@ def _has_records(value: object) -> bool:
 def _is_addressed(value: object) -> bool:
     """Tell whether the text of an object is that of ``object``: its class and its address."""
     kind = type(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_is_addressed, value))
+    if isinstance(value, FunctionType | MethodType | BuiltinFunctionType):
+        return True  # as of a property without its decorator
     return (
         kind.__str__ is object.__str__
         and kind.__repr__ is object.__repr__

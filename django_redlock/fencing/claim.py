@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db import models, transaction
-from django.db.models import QuerySet
+from django.db.models import CharField, QuerySet, TextField
 from django.db.models.expressions import Col, Subquery
 from django.db.models.fields.related_lookups import RelatedExact
 from django.db.models.lookups import Exact
@@ -171,5 +171,7 @@ def _is_of_key(condition: Any) -> bool:
         and not isinstance(condition, RelatedExact)
         and isinstance(column, Col)
         and column.target.primary_key
+        # A database may find a text by another spelling, and the row has its own.
+        and not isinstance(column.target, CharField | TextField)
         and condition.rhs_is_direct_value()
     )

@@ -637,6 +637,23 @@ def test_a_transaction_that_rolls_back_marks_and_sends_nothing(desk, transaction
     assert task.delay(7).duplicate is False
 
 
+def test_a_message_has_the_arguments_of_its_call(desk, transactional):
+    """The caller goes on with its objects, and the message is sent after the COMMIT."""
+
+    def read(payload):
+        return payload["id"]
+
+    task = desk.task(
+        locked_task("sync:{payload[id]}", mode="until_finished")(read), base=LockedTask
+    )
+    payload = {}
+    with transaction.atomic():
+        for number in (1, 2, 3):
+            payload["id"] = number
+            task.delay(payload)
+    assert [each.decode()[0][0]["id"] for each in desk.messages()] == [1, 2, 3]
+
+
 def test_after_a_commit_raise_can_only_log(desk, transactional, caplog):
     """The work of others that waits for the same COMMIT goes on."""
     task = sync(desk, lock={"on_duplicate": "raise"})

@@ -64,6 +64,7 @@ async def asynchronous_generator() -> AsyncIterator[None]:
 @pytest.mark.parametrize(
     ("function", "why"),
     [
+        (locked_task("name")(lambda: None), "has @locked_task already"),
         (generator, "generator function"),
         (asynchronous_generator, "generator function"),
         (coroutine, "coroutine function"),

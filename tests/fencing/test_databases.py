@@ -9,11 +9,12 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import pytest
-from django.db import IntegrityError, OperationalError, connections, transaction
+from django.db import IntegrityError, OperationalError, connections, migrations, models, transaction
+from django.db.migrations.state import ModelState, ProjectState
 from django.db.models import F, QuerySet
 
 from django_redlock import redlock
-from django_redlock.fencing import StaleFence, fenced
+from django_redlock.fencing import FenceField, StaleFence, fenced
 from django_redlock.leases.lease import Lease
 from tests.support.databases import (
     KINDS,
@@ -428,3 +429,41 @@ def test_a_child_leaves_its_parent_the_transaction(store, patient_nodes, tmp_pat
             process.tell(pk=counter.get().pk, value=value, raises=raises)
             assert process.hear("done")["child"] == 0
             assert counter.get().value == value
+
+
+BEFORE = {
+    "no column": None,
+    "null": models.BigIntegerField(null=True),
+    "not null": models.BigIntegerField(default=5),
+}
+
+
+@pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
+def test_a_table_with_rows_gets_the_column(store, before):
+    """By a migration; or the column that has such numbers already becomes one."""
+    fields = [("id", models.BigAutoField(primary_key=True))]
+    fields += [] if before is None else [("fence", before)]
+    old = ProjectState()
+    old.add_model(ModelState("shop", "Filled", fields))
+    new, fence = old.clone(), FenceField()
+    change: Any = migrations.AddField if before is None else migrations.AlterField
+    operation = change("Filled", "fence", fence)
+    operation.state_forwards("shop", new)
+    filled = old.apps.get_model("shop", "Filled")
+    with connections[store.alias].schema_editor() as editor:
+        editor.create_model(filled)
+    try:
+        filled.objects.using(store.alias).create(**({} if before is None else {"fence": 5}))
+        if before is not None and before.null:
+            filled.objects.using(store.alias).create()
+        expected = {0} if before is None else {0, 5} if before.null else {5}
+        with connections[store.alias].schema_editor() as editor:
+            operation.database_forwards("shop", editor, old, new)
+        rows = new.apps.get_model("shop", "Filled").objects.using(store.alias)
+        fences = set(rows.values_list("fence", flat=True))
+        assert fences == expected
+        with connections[store.alias].schema_editor() as editor:
+            operation.database_backwards("shop", editor, new, old)
+    finally:
+        with connections[store.alias].schema_editor() as editor:
+            editor.delete_model(filled)

@@ -16,6 +16,7 @@ from django.db.migrations.state import ModelState, ProjectState
 from django.db.migrations.writer import MigrationWriter
 from django.db.models import F, Value
 from django.test import RequestFactory, override_settings
+from django.test.utils import isolate_apps
 
 from django_redlock.fencing import FenceField, field
 from django_redlock.fencing.field import Token
@@ -211,6 +212,7 @@ def test_fences_by_other_names_and_keys() -> None:
         ({"primary_key": True}, "takes no primary_key="),
         ({"choices": [(1, "one")]}, "takes no choices="),
         ({"db_default": 5}, "takes no db_default="),
+        ({"db_default": 0}, "takes no db_default="),
         ({"default": 5}, "default= of a FenceField is 0"),
         ({"editable": True}, "editable= of a FenceField is False"),
     ],
@@ -251,3 +253,17 @@ def test_models_of_migrations_are_not_watched() -> None:
     state.add_model(ModelState("old", "Old", [("fence", FenceField(primary_key=False))]))
     assert state.apps.get_model("old", "Old")
     assert len(models.signals.pre_save.receivers) == before
+
+
+@isolate_apps("tests.fencing")
+def test_a_second_fence_beside_that_of_a_parent_is_told():
+    """The parent's own check knows no child."""
+
+    class Cellar(Stall):
+        own = FenceField()
+
+        class Meta:
+            app_label = "tests_fencing"
+
+    found = [each for each in Cellar.check() if each.id == field.W010]
+    assert [each.obj.name for each in found] == ["own"]
