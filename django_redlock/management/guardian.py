@@ -55,6 +55,9 @@ class Guardian:
         # A handler, unlike SIG_IGN, is not inherited by the command.
         for each in (signal.SIGCHLD, *ENDING):
             signal.signal(each, lambda *_: None)
+        if now() >= self._term:  # this process stood still, or was slow to start
+            self._tell(LATE)
+            return
         try:
             child = subprocess.Popen(command)  # noqa: S603 - the command is what is asked for
         except OSError as error:

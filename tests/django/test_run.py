@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import os
 import pty
 import signal
@@ -21,7 +22,7 @@ from django.core.management.base import CommandError
 from django.test import override_settings
 
 from django_redlock import LockTaken, redlock
-from django_redlock.management import LockedCommand, guardian
+from django_redlock.management import LockedCommand, child, guardian
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.testing.server import process_state
 from tests.support.waiting import eventually
@@ -283,6 +284,22 @@ def test_a_killed_guardian_ends_the_command(start, tmp_path):
     os.kill(os.getpgid(pid), signal.SIGKILL)
     assert process.wait(60) == 70
     assert is_gone(pid)
+
+
+def test_no_command_is_started_when_its_time_is_over():
+    """A guardian that was slow to start does not even look for the program."""
+    orders, say = os.pipe()
+    hear, result = os.pipe()
+    late = subprocess.Popen(
+        [*child.GUARDIAN, str(orders), str(result), "0", "no-such-program"],
+        pass_fds=(orders, result),
+        process_group=0,
+    )
+    os.close(orders)
+    os.close(result)
+    with late, os.fdopen(say, "w", buffering=1) as told, os.fdopen(hear) as answer:
+        print([guardian.now(), guardian.now() + 60], file=told)
+        assert json.load(answer) == [guardian.LATE]
 
 
 # -- bad input ------------------------------------------------------------------------------------
