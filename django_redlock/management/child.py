@@ -88,6 +88,9 @@ def run(lease: Lease, command: Sequence[str], *, grace: float, signals: Signals)
     }
     ours = [say, hear]
     try:
+        # No signal is lost: the guardian is born with them blocked, and has them from the moment
+        # at which it can say that it was asked to end. Nothing is started before ``_watch``.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, guardian.ENDING)
         try:
             process = subprocess.Popen(  # noqa: S603 - the command is what is asked for
                 [*GUARDIAN, str(orders), str(result), str(int(foreground)), *command],
@@ -96,6 +99,7 @@ def run(lease: Lease, command: Sequence[str], *, grace: float, signals: Signals)
                 env=environment,
             )
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(orders)
             os.close(result)
         signals.group = process.pid

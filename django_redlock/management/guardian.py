@@ -42,32 +42,20 @@ class Guardian:
 
     def __init__(self, orders: int, result: int) -> None:
         self._orders, self._result = orders, result
+        self._signals, self._wake = os.pipe()  # Python writes the number of each signal to it
         self._unread = b""
         self._term, self._kill = 0.0, 0.0
         self._asked = False  # whether SIGTERM was sent
 
     def run(self, command: list[str]) -> None:
         """Run the command to its end, or end it."""
-        self._read(blocking=True)  # nothing is started before the first deadline is known
-        ended, wake = os.pipe()
-        os.set_blocking(wake, False)
-        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        # A handler, unlike SIG_IGN, is not inherited by the command.
-        for each in (signal.SIGCHLD, *ENDING):
-            signal.signal(each, lambda *_: None)
-        if now() >= self._term:  # this process stood still, or was slow to start
-            self._tell(LATE)
-            return
-        try:
-            child = subprocess.Popen(command)  # noqa: S603 - the command is what is asked for
-        except OSError as error:
-            self._tell(FAILED, error.errno, error.strerror)
-            return
-        while child.poll() is None:
+        child = self._start(command)
+        while child and child.poll() is None:
             moment = self._kill if self._asked else self._term
-            ready, _, _ = select.select([self._orders, ended], [], [], max(0.0, moment - now()))
-            if ended in ready:
-                os.read(ended, 4096)
+            ready, _, _ = select.select(
+                [self._orders, self._signals], [], [], max(0.0, moment - now())
+            )
+            self._heard()
             if self._orders in ready:
                 self._read()
             if now() >= self._kill:
@@ -76,7 +64,33 @@ class Guardian:
             if now() >= self._term and not self._asked:
                 self._asked = True
                 os.killpg(0, signal.SIGTERM)
-        self._tell(LATE if self._asked else child.returncode)
+        if child:
+            self._tell(LATE if self._asked else child.returncode)
+
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes] | None:
+        """Start the command, or tell why not."""
+        self._read(blocking=True)  # nothing is started before the first deadline is known
+        for each in (self._signals, self._wake):
+            os.set_blocking(each, False)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        # A handler, unlike SIG_IGN, is not inherited by the command.
+        for caught in (signal.SIGCHLD, *ENDING):
+            signal.signal(caught, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # ``child`` has blocked them
+        if heard := self._heard():
+            self._tell(-heard[0])
+            return None
+        if now() >= self._term:  # this process stood still, or was slow to start
+            self._tell(LATE)
+            return None
+        try:
+            child = subprocess.Popen(command)  # noqa: S603 - the command is what is asked for
+        except OSError as error:
+            self._tell(FAILED, error.errno, error.strerror)
+            return None
+        for number in self._heard():  # the group had it when there was no command yet
+            os.killpg(0, number)
+        return child
 
     def _read(self, *, blocking: bool = False) -> None:
         while True:
@@ -88,6 +102,13 @@ class Guardian:
                 self._term, self._kill = json.loads(lines[-1])
             if lines or not blocking:
                 return
+
+    def _heard(self) -> list[int]:
+        """Return the numbers of the signals that have come since the last look."""
+        try:
+            return [each for each in os.read(self._signals, 4096) if each in ENDING]
+        except BlockingIOError:
+            return []
 
     def _tell(self, *result: object) -> None:
         with contextlib.suppress(BrokenPipeError):

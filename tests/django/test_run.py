@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,13 @@ def _lines(file: Path) -> list[str]:
 def is_gone(pid: int) -> bool:
     """Whether a process runs no more; a zombie does not."""
     return process_state(pid) in {"Z", "X", ""}
+
+
+def is_pending(pid: int, number: int) -> bool:
+    """Whether a signal has come to a process that it has not had yet."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (pending,) = (line for line in status.splitlines() if line.startswith("ShdPnd:"))
+    return bool(int(pending.split()[1], 16) & 1 << number - 1)
 
 
 def someone_waits(nodes: EmbeddedNodes) -> bool:
@@ -200,6 +207,27 @@ def test_a_standby_that_is_stopped_leaves_the_line(start, redlock_embedded):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_command_has_begun(start, tmp_path, number):
+    """It is not lost, and the command does not begin: here the guardian stands still first."""
+    file, python = tmp_path / "stands", tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho $$ >>{file}\nkill -STOP $$\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with (tmp_path / "settings_of_run.py").open("a") as settings:
+        settings.write(f"import sys\nsys.executable = {str(python)!r}\n")
+    process = start("report", "--", "echo", "runs")
+    pid = int(lines(file, 1)[0])
+    eventually(lambda: process_state(pid) == "T", within=30)
+    process.send_signal(number)
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has not been waited for
+        eventually(lambda: is_pending(pid, number), within=30)
+        os.kill(pid, signal.SIGCONT)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 128 + number
+    assert is_free("report")
+
+
+@pytest.mark.slow
 def test_in_a_terminal_ctrl_c_ends_the_command(start, tmp_path):
     """The command has the terminal: it can read from it, and Ctrl-C is for it."""
     ours, theirs = pty.openpty()
@@ -286,20 +314,42 @@ def test_a_killed_guardian_ends_the_command(start, tmp_path):
     assert is_gone(pid)
 
 
-def test_no_command_is_started_when_its_time_is_over():
-    """A guardian that was slow to start does not even look for the program."""
+def answer_of(program: list[str], term: float, *command: str) -> list[Any]:
+    """What a guardian tells of a command that it may run until then."""
     orders, say = os.pipe()
     hear, result = os.pipe()
-    late = subprocess.Popen(
-        [*child.GUARDIAN, str(orders), str(result), "0", "no-such-program"],
+    process = subprocess.Popen(
+        [*program, str(orders), str(result), "0", *command],
         pass_fds=(orders, result),
         process_group=0,
     )
     os.close(orders)
     os.close(result)
-    with late, os.fdopen(say, "w", buffering=1) as told, os.fdopen(hear) as answer:
-        print([guardian.now(), guardian.now() + 60], file=told)
-        assert json.load(answer) == [guardian.LATE]
+    with process, os.fdopen(say, "w", buffering=1) as told, os.fdopen(hear) as answer:
+        print([term, term + 60], file=told)
+        return list(json.load(answer))
+
+
+def test_no_command_is_started_when_its_time_is_over():
+    """A guardian that was slow to start does not even look for the program."""
+    told = answer_of(list(child.GUARDIAN), guardian.now(), "no-such-program")
+    assert told == [guardian.LATE]
+
+
+def test_a_signal_while_the_command_is_started():
+    """Its group has it, and the command, which is not there yet, has it afterwards."""
+    strike = (
+        "import os, runpy, subprocess, sys\n"
+        "class Struck(subprocess.Popen):\n"
+        "    def __init__(self, *args, **options):\n"
+        "        os.killpg(0, 15)\n"
+        "        super().__init__(*args, **options)\n"
+        "subprocess.Popen = Struck\n"
+        "del sys.argv[0]\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    program = [sys.executable, "-c", strike, guardian.__file__]
+    assert answer_of(program, guardian.now() + 60, "sleep", "15") == [-signal.SIGTERM]
 
 
 # -- bad input ------------------------------------------------------------------------------------
