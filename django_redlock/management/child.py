@@ -2,10 +2,10 @@
 
     this process   holds the lease, has it renewed, and says how long it lasts
     guardian       starts the command, and ends it before the last deadline it has heard of
-    the command    in the guardian's process group, with what it starts itself
+    the command    in the guardian's process group, with most of what it starts itself
 
-A command that makes a process group of its own (``setsid``, a daemon) is out of reach. So is a
-whole machine that stands still and goes on later: there the fencing token protects the data.
+Out of reach is a whole machine that stands still and goes on later: there the fencing token
+protects the data. So is what has left the group, when the guardian itself is killed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ GUARDIAN: Final = (sys.executable, "-I", "-S", guardian.__file__)
 LOOKS: Final = 20  # at the lease, in each ttl
 LONGEST_LOOK: Final = 0.5  # seconds
 MARGIN: Final = 20  # the part of a ttl, of at most half a second, before the deadline for SIGKILL
-EMPTY: Final = 2.0  # seconds for killed processes to disappear
 FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NOT_FOUND, NOT_RUN = 127, 126  # exit statuses, as a shell has them
 
@@ -155,7 +154,7 @@ def _status(
 
 def _await_empty(group: int) -> None:
     """Wait until no process of the group is left; not long, for nobody may reap a zombie."""
-    end = time.monotonic() + EMPTY
+    end = time.monotonic() + guardian.EMPTY
     with suppress(ProcessLookupError, PermissionError):
         while time.monotonic() < end:
             os.killpg(group, 0)

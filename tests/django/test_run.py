@@ -42,6 +42,15 @@ while True:
         beat.write(repr(time.clock_gettime(time.CLOCK_BOOTTIME)))
 """
 
+# How work leaves the process group of the command: `timeout` does the first, a shell's job the
+# second. The two others wait for what they have started, whatever they are asked.
+LEAVING = {
+    "its own group": "os.setpgid(0, 0); os.execv(sys.argv[1], sys.argv[1:])",
+    "a group below": "subprocess.run(sys.argv[1:], process_group=0)",
+    "a session below": "subprocess.run(sys.argv[1:], start_new_session=True)",
+}
+LEAVE = "import os, signal, subprocess, sys; signal.signal(signal.SIGTERM, lambda *_: None); "
+
 Start = Callable[..., subprocess.Popen[str]]
 
 
@@ -76,6 +85,11 @@ def start(redlock_embedded: EmbeddedNodes, tmp_path: Path) -> Iterator[Start]:
 def stubborn(file: Path) -> list[str]:
     """A command that notes SIGTERM and does not end."""
     return [sys.executable, "-c", STUBBORN, str(file)]
+
+
+def leaving(how: str, *command: str) -> list[str]:
+    """The command, out of the guardian's process group."""
+    return [sys.executable, "-c", LEAVE + LEAVING[how], *command]
 
 
 def lines(file: Path, count: int) -> list[str]:
@@ -295,10 +309,59 @@ def test_a_command_that_ignores_sigterm_ends_before_the_lease(
 
 
 @pytest.mark.slow
-def test_what_a_command_leaves_behind_ends_with_it(start, tmp_path):
-    """The name is not free while something of its group works on."""
+@pytest.mark.parametrize("how", LEAVING)
+@pytest.mark.parametrize("fault", ["parent killed", "key deleted"])
+def test_what_has_left_the_group_ends_before_the_lease(
+    start, tmp_path, redlock_embedded, how, fault
+):
+    """The guardian finds it where it is."""
     file = tmp_path / "said"
-    process = start("report", "--", "sh", "-c", f"sleep 600 & echo $! >>{file}")
+    process = start("job", "--", *leaving(how, *stubborn(file)))
+    pid = int(lines(file, 1)[0].split()[0])
+    try:
+        if fault == "parent killed":
+            process.kill()
+        else:
+            for node in redlock_embedded:
+                with node.client() as client:
+                    client.delete("redlock:lock:job")
+        last = guardian.now() + TTL
+        eventually(lambda: is_gone(pid), within=30)
+        if fault == "key deleted":
+            assert lines(file, 2)[1] == "asked"
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert float((tmp_path / "said.alive").read_text() or 0) < last
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", LEAVING)
+def test_a_signal_goes_to_what_has_left_the_group(start, tmp_path, how):
+    """It can end as it wants to, while the command waits for it."""
+    file = tmp_path / "said"
+    script = (
+        f"trap 'echo asked >>{file}; exit 3' TERM; echo $$ >>{file}; while :; do sleep 0.1; done"
+    )
+    process = start("job", "--", *leaving(how, "/bin/sh", "-c", script))
+    pid = int(lines(file, 1)[0])
+    try:
+        process.send_signal(signal.SIGTERM)
+        assert lines(file, 2)[1] == "asked"
+        process.wait(60)
+        assert is_gone(pid)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert is_free("job")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["", "setsid "])
+def test_what_a_command_leaves_behind_ends_with_it(start, tmp_path, way):
+    """The name is not free while something of it works on, a daemon too."""
+    file = tmp_path / "said"
+    process = start("report", "--", "sh", "-c", f"{way}sleep 600 & echo $! >>{file}")
     assert process.wait(60) == 0
     assert is_gone(int(lines(file, 1)[0]))
 
