@@ -25,7 +25,7 @@ import django_redlock
 from django_redlock.management import guardian
 from django_redlock.testing import EmbeddedNodes
 
-from .test_run import LEAVING, SETTINGS, is_gone, leaving, stubborn
+from .test_run import LEAVING, SETTINGS, is_gone, last_sign, leaving, stubborn
 
 ROOT = Path(django_redlock.__file__).parents[1]
 TTL, AT_ONCE = 6.0, 10
@@ -70,7 +70,7 @@ class Play:
             if time.monotonic() > end:
                 return "never ended"
             time.sleep(0.01)
-        last = float((self.file.parent / f"{self.file.name}.alive").read_text() or 0)
+        last = last_sign(self.file)
         return "ended in time" if last < self.struck + TTL else f"{last - self.struck - TTL} s late"
 
     def close(self) -> None:
