@@ -35,6 +35,7 @@ LOOKS: Final = 20  # at the lease, in each ttl
 LONGEST_LOOK: Final = 0.5  # seconds
 MARGIN: Final = 20  # the part of a ttl, of at most half a second, before the deadline for SIGKILL
 FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+ROUNDS: Final = 3  # of killing: what is started during one is there in the next
 NOT_FOUND, NOT_RUN = 127, 126  # exit statuses, as a shell has them
 
 
@@ -62,6 +63,7 @@ class Signals:
             raise SystemExit(128 + number)  # leaves the queue, or releases
         with suppress(ProcessLookupError):
             os.killpg(self.group, number)
+            os.killpg(self.group, signal.SIGCONT)  # it may be stopped, and is to end
 
 
 def run(lease: Lease, command: Sequence[str], *, grace: float, signals: Signals) -> int:
@@ -79,7 +81,6 @@ def run(lease: Lease, command: Sequence[str], *, grace: float, signals: Signals)
     """
     orders, say = os.pipe()
     hear, result = os.pipe()
-    foreground = _is_foreground()
     environment = {
         **os.environ,
         "REDLOCK_NAME": lease.name if isinstance(lease.name, str) else "\n".join(lease.name),
@@ -92,7 +93,7 @@ def run(lease: Lease, command: Sequence[str], *, grace: float, signals: Signals)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, guardian.ENDING)
         try:
             process = subprocess.Popen(  # noqa: S603 - the command is what is asked for
-                [*GUARDIAN, str(orders), str(result), str(int(foreground)), *command],
+                [*GUARDIAN, str(orders), str(result), *command],
                 pass_fds=(orders, result),
                 process_group=0,
                 env=environment,
@@ -102,16 +103,29 @@ def run(lease: Lease, command: Sequence[str], *, grace: float, signals: Signals)
             os.close(orders)
             os.close(result)
         signals.group = process.pid
-        return _status(_watch(lease, grace, say, hear), lease, process, command)
+        try:
+            _give_terminal(process.pid)
+            told = _watch(lease, grace, say, hear, process.pid)
+            late = told[0] == guardian.LATE or lease.lost
+        finally:
+            _take_terminal(process.pid)
+            _end(process)
     finally:
-        # Closing it ends the group wherever the lines above were interrupted.
+        # Closing it ends the guardian wherever the lines above were interrupted.
         for each in ours:
             os.close(each)
-        if foreground:
-            _take_terminal()
+    if told[0] == guardian.FAILED:
+        sys.stderr.write(f"{command[0]}: {told[2]}\n")
+        return NOT_FOUND if told[1] == errno.ENOENT else NOT_RUN
+    if late:
+        why = gettext("%(name)r: the lease was lost, and the command was ended")
+        sys.stderr.write(f"{why % {'name': lease.name}}\n")
+        return LOST
+    status = int(told[0])
+    return status if status >= 0 else 128 - status
 
 
-def _watch(lease: Lease, grace: float, say: int, hear: int) -> list[Any]:
+def _watch(lease: Lease, grace: float, say: int, hear: int, group: int) -> list[Any]:
     """Tell the guardian how long the lease lasts, until it tells what became of the command."""
     ttl, said = lease.grant.ttl, None
     clock, stopping = lease.backend.policy.clock, math.inf
@@ -125,31 +139,47 @@ def _watch(lease: Lease, grace: float, say: int, hear: int) -> list[Any]:
             with suppress(BrokenPipeError):
                 os.write(say, json.dumps(moments).encode() + b"\n")
             said = moments
-        ready, _, _ = select.select([hear], [], [], min(ttl / LOOKS, LONGEST_LOOK))
+        look = min(ttl / LOOKS, LONGEST_LOOK, max(0.0, kill - clock()))
+        ready, _, _ = select.select([hear], [], [], look)
         if ready:
             text = os.read(hear, 4096)
             return list(json.loads(text)) if text else [guardian.LATE]
+        if _has_stopped(group) and clock() < kill:
+            _give_terminal(group)
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGCONT)
+        if clock() >= kill:  # the guardian would have ended it, but stands still
+            return [guardian.LATE]
 
 
-def _status(
-    told: list[Any], lease: Lease, process: subprocess.Popen[bytes], command: Sequence[str]
-) -> int:
-    lost = lease.lost
-    # What the command has left behind must not work on when the name is free. The guardian is not
-    # reaped yet, so its number, which is the group's, belongs to nobody else.
+def _has_stopped(group: int) -> bool:
+    """Return True if the terminal has stopped the command, after the same was done to us.
+
+    Ctrl-Z stops the processes that have the terminal: the command and the guardian. The shell
+    waits for this process, so it stops, too, with the others of its own group. The lines after
+    that run when the shell continues it, or at once where there is no shell that could.
+    """
+    with suppress(AttributeError, ChildProcessError):  # no waitid; it has ended
+        stopped = os.waitid(os.P_PID, group, os.WSTOPPED | os.WNOHANG)
+        # SIGSTOP comes from no terminal, and may be for the guardian only.
+        if stopped and stopped.si_status in {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}:
+            os.killpg(0, stopped.si_status)
+            return True
+    return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End what the guardian has not, and the guardian.
+
+    Nothing must work on when the name is free. The guardian is not reaped yet, so its number,
+    which is the group's, belongs to nobody else.
+    """
+    for _ in range(ROUNDS):
+        guardian.send(signal.SIGKILL, guardian.started_by(process.pid))
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     _await_empty(process.pid)
-    if told[0] == guardian.FAILED:
-        sys.stderr.write(f"{command[0]}: {told[2]}\n")
-        return NOT_FOUND if told[1] == errno.ENOENT else NOT_RUN
-    if told[0] == guardian.LATE or lost:
-        why = gettext("%(name)r: the lease was lost, and the command was ended")
-        sys.stderr.write(f"{why % {'name': lease.name}}\n")
-        return LOST
-    status = int(told[0])
-    return status if status >= 0 else 128 - status
 
 
 def _await_empty(group: int) -> None:
@@ -161,18 +191,18 @@ def _await_empty(group: int) -> None:
             time.sleep(0.005)
 
 
-def _is_foreground() -> bool:
-    """Return True if this process has the terminal, so that the command is to have it."""
-    try:
-        return os.tcgetpgrp(0) == os.getpgrp()
-    except OSError:  # no terminal
-        return False
+def _give_terminal(group: int) -> None:
+    """Let the command have the terminal, if this process has it, as a shell does for a job."""
+    with suppress(OSError):  # no terminal
+        if os.tcgetpgrp(0) == os.getpgrp():
+            os.tcsetpgrp(0, group)
 
 
-def _take_terminal() -> None:
+def _take_terminal(group: int) -> None:
     before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     try:
         with suppress(OSError):
-            os.tcsetpgrp(0, os.getpgrp())
+            if os.tcgetpgrp(0) == group:
+                os.tcsetpgrp(0, os.getpgrp())
     finally:
         signal.signal(signal.SIGTTOU, before)

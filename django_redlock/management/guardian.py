@@ -183,18 +183,13 @@ class Guardian:
             os.write(self._result, json.dumps(result).encode())
 
 
-def main(orders: str, result: str, foreground: str, *command: str) -> None:
+def main(orders: str, result: str, *command: str) -> None:
     """Run the command.
 
     Args:
         orders, result: numbers of descriptors.
-        foreground: "1" if the group is to have the terminal, as a shell does for a job.
         command: the program and its arguments.
     """
-    if foreground == "1":
-        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        os.tcsetpgrp(0, os.getpgrp())
-        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
     for each in (orders, result):
         os.set_inheritable(int(each), False)  # noqa: FBT003 - it takes no keyword
     Guardian(int(orders), int(result)).run(list(command))

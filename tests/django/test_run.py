@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from django_redlock.testing.server import process_state
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
+RUN = [sys.executable, "-m", "django", "redlock_run"]
 TTL = 3.0  # seconds
 SETTINGS = "from tests.settings import *\nREDLOCK = {{'default': {alias!r}}}\n"
 # Says who it is on the first line of a file, and whether it was asked to end on others.
@@ -65,9 +67,9 @@ def start(redlock_embedded: EmbeddedNodes, tmp_path: Path) -> Iterator[Start]:
     environment = {**os.environ, "PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "settings_of_run"}
     with ExitStack() as stack:
 
-        def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+        def start(*arguments: str, by: list[str] = RUN, **options: Any) -> subprocess.Popen[str]:
             process = subprocess.Popen(
-                [sys.executable, "-m", "django", "redlock_run", *arguments],
+                [*by, *arguments],
                 env=environment,
                 text=True,
                 stdout=subprocess.PIPE,
@@ -119,6 +121,22 @@ def is_pending(pid: int, number: int) -> bool:
     status = Path(f"/proc/{pid}/status").read_text()
     (pending,) = (line for line in status.splitlines() if line.startswith("ShdPnd:"))
     return bool(int(pending.split()[1], 16) & 1 << number - 1)
+
+
+def are_stopped(pids: list[int]) -> bool:
+    """Whether all of them are stopped."""
+    return {process_state(pid) for pid in pids} == {"T"}
+
+
+def terminal() -> tuple[int, int, Callable[[], None]]:
+    """A terminal's two ends, and what makes a new process have it."""
+    ours, theirs = pty.openpty()
+
+    def session() -> None:
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    return ours, theirs, session
 
 
 def someone_waits(nodes: EmbeddedNodes) -> bool:
@@ -250,14 +268,9 @@ def test_a_signal_before_the_command_has_begun(start, tmp_path, number):
 @pytest.mark.slow
 def test_in_a_terminal_ctrl_c_ends_the_command(start, tmp_path):
     """The command has the terminal: it can read from it, and Ctrl-C is for it."""
-    ours, theirs = pty.openpty()
+    ours, theirs, session = terminal()
     file = tmp_path / "said"
     script = f"read line; echo $line >>{file}; exec sleep 600"
-
-    def session() -> None:
-        os.setsid()
-        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
-
     process = start(
         "report", "--", "sh", "-c", script, stdin=theirs, preexec_fn=session, pass_fds=[theirs]
     )
@@ -268,6 +281,36 @@ def test_in_a_terminal_ctrl_c_ends_the_command(start, tmp_path):
     os.close(ours)
     os.close(theirs)
     assert is_free("report")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("late", [False, True])
+def test_in_a_terminal_ctrl_z_stops_the_command(start, tmp_path, late):
+    """Also `redlock_run`; the shell continues both, and ends both when the lease is over."""
+    ours, theirs, session = terminal()
+    file = tmp_path / "said"
+    shell = start(by=["sh", "-im"], stdin=theirs, preexec_fn=session, pass_fds=[theirs])
+    command = f"trap 'echo on >>{file}' CONT; echo begun >>{file}; while :; do sleep 0.1; done"
+    os.write(ours, f"{shlex.join([*RUN, 'job', '--', 'sh', '-c', command])}\n".encode())
+    lines(file, 1)
+    run, keeper, child = guardian.started_by(shell.pid)[:3]
+    os.write(ours, b"\x1a")
+    eventually(lambda: are_stopped([run, keeper]), within=30)
+    if late:
+        with redlock("job", wait=30):  # the lease is over
+            os.write(ours, b"fg\n")
+            eventually(lambda: is_gone(run) and is_gone(child), within=30)
+        assert lines(file, 1) == ["begun"]
+    else:
+        os.write(ours, b"fg\n")
+        assert lines(file, 2)[1] == "on"
+        os.write(ours, b"\x03")
+        eventually(lambda: is_gone(run) and is_gone(child), within=30)
+    os.write(ours, b"exit 0\n")
+    shell.wait(60)
+    os.close(ours)
+    os.close(theirs)
+    assert is_free("job")
 
 
 # -- what must end it -----------------------------------------------------------------------------
@@ -373,6 +416,40 @@ def test_what_a_command_leaves_behind_ends_with_it(start, tmp_path, way):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("how", ["its group", *LEAVING])
+def test_a_guardian_that_stands_still(start, tmp_path, redlock_embedded, how):
+    """Then `redlock_run` itself ends the command before the lease is over."""
+    file = tmp_path / "said"
+    command = stubborn(file)
+    process = start("job", "--", *(leaving(how, *command) if how in LEAVING else command))
+    pid = int(lines(file, 1)[0].split()[0])
+    os.kill(guardian.started_by(process.pid)[0], signal.SIGSTOP)
+    for node in redlock_embedded:
+        with node.client() as client:
+            client.delete("redlock:lock:job")
+    last = guardian.now() + TTL
+    try:
+        eventually(lambda: is_gone(pid), within=30)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert last_sign(file) < last
+    assert process.wait(60) == 70
+
+
+@pytest.mark.slow
+def test_a_signal_for_a_command_that_is_stopped(start, tmp_path):
+    """It goes on, and ends by the signal."""
+    file = tmp_path / "said"
+    process = start("job", "--", "sh", "-c", f"echo $$ >>{file}; exec sleep 600")
+    pid = int(lines(file, 1)[0])
+    os.killpg(os.getpgid(pid), signal.SIGSTOP)
+    eventually(lambda: are_stopped([os.getpgid(pid), pid]), within=30)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 128 + signal.SIGTERM
+
+
+@pytest.mark.slow
 def test_a_killed_guardian_ends_the_command(start, tmp_path):
     """Nobody would end it in time any more."""
     file = tmp_path / "said"
@@ -388,7 +465,7 @@ def answer_of(program: list[str], term: float, *command: str) -> list[Any]:
     orders, say = os.pipe()
     hear, result = os.pipe()
     process = subprocess.Popen(
-        [*program, str(orders), str(result), "0", *command],
+        [*program, str(orders), str(result), *command],
         pass_fds=(orders, result),
         process_group=0,
     )
