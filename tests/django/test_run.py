@@ -97,7 +97,7 @@ def leaving(how: str, *command: str) -> list[str]:
 def lines(file: Path, count: int) -> list[str]:
     """The first lines of the command, once there are so many."""
     return eventually(
-        lambda: found if len(found := _lines(file)) >= count else [], within=60, what=str(file)
+        lambda: found if len(found := _lines(file)) >= count else [], within=120, what=str(file)
     )
 
 
