@@ -113,8 +113,10 @@ class Guardian:
         for each in (self._signals, self._wake):
             os.set_blocking(each, False)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        # A handler, unlike SIG_IGN, is not inherited by the command.
-        for caught in (signal.SIGCHLD, *ENDING):
+        # A handler, unlike SIG_IGN, is not inherited by the command. What is ignored already stays
+        # so, as under ``nohup``.
+        ignored = {each for each in ENDING if signal.getsignal(each) is signal.SIG_IGN}
+        for caught in {signal.SIGCHLD, *ENDING} - ignored:
             signal.signal(caught, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # ``child`` has blocked them
         if heard := self._heard():

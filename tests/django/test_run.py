@@ -184,6 +184,18 @@ def test_the_command_has_the_input_the_name_and_the_fence(start):
 
 
 @pytest.mark.slow
+def test_a_signal_that_is_ignored_stays_so(start):
+    """As `nohup` wants it for the command."""
+    process = start(
+        "report",
+        *["--", "grep", "SigIgn", "/proc/self/status"],
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    out, _ = process.communicate(timeout=60)
+    assert int(out.split()[1], 16) & 1 << signal.SIGHUP - 1
+
+
+@pytest.mark.slow
 def test_a_name_that_is_taken_and_nodes_that_are_away(start, redlock_embedded):
     """75 and 69, a line that says why, and the command is not run."""
     with redlock("report", ttl=10):
