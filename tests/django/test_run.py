@@ -517,6 +517,7 @@ def test_a_signal_while_the_command_is_started():
     ("options", "says"),
     [
         ({}, "behind --"),
+        ({"command": "echo hi"}, "must be a list"),
         ({"command": ["true"], "ttl": -1}, "ttl"),
         ({"command": ["true"], "wait": -1}, "wait"),
         ({"command": ["true"], "grace": 25, "ttl": 30}, "--grace"),
