@@ -92,9 +92,11 @@ def run(lease: Lease, command: Sequence[str], *, grace: float, signals: Signals)
         # at which it can say that it was asked to end. Nothing is started before ``_watch``.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, guardian.ENDING)
         try:
+            for each in (orders, result):
+                os.set_inheritable(each, True)  # noqa: FBT003 - it takes no keyword
             process = subprocess.Popen(  # noqa: S603 - the command is what is asked for
                 [*GUARDIAN, str(orders), str(result), *command],
-                pass_fds=(orders, result),
+                close_fds=False,  # the command is to have what a shell has opened for it
                 process_group=0,
                 env=environment,
             )

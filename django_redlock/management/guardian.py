@@ -127,7 +127,8 @@ class Guardian:
             return False
         adopt()
         try:
-            self._command = subprocess.Popen(command)  # noqa: S603 - it is what is asked for
+            # Descriptors of Python are not inherited, those that came from a shell are: ``<(...)``.
+            self._command = subprocess.Popen(command, close_fds=False)  # noqa: S603 - as asked for
         except OSError as error:
             self._tell(FAILED, error.errno, error.strerror)
             return False

@@ -184,6 +184,17 @@ def test_the_command_has_the_input_the_name_and_the_fence(start):
 
 
 @pytest.mark.slow
+def test_the_command_has_the_descriptors_that_a_shell_opened(start):
+    """As in `redlock_run report -- cat <(echo text)`."""
+    ours, theirs = os.pipe()
+    os.write(theirs, b"text")
+    os.close(theirs)
+    process = start("report", "--", "cat", f"/dev/fd/{ours}", pass_fds=[ours])
+    os.close(ours)
+    assert process.communicate(timeout=60) == ("text", "")
+
+
+@pytest.mark.slow
 def test_a_signal_that_is_ignored_stays_so(start):
     """As `nohup` wants it for the command."""
     process = start(
