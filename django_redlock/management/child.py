@@ -2,10 +2,10 @@
 
     this process   holds the lease, has it renewed, and says how long it lasts
     guardian       starts the command, and ends it before the last deadline it has heard of
-    the command    in the guardian's process group, with what it starts itself
+    the command    in the guardian's process group, with most of what it starts itself
 
-A command that makes a process group of its own (``setsid``, a daemon) is out of reach. So is a
-whole machine that stands still and goes on later: there the fencing token protects the data.
+Out of reach is a whole machine that stands still and goes on later: there the fencing token
+protects the data. So is what has left the group, when the guardian itself is killed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ GUARDIAN: Final = (sys.executable, "-I", "-S", guardian.__file__)
 LOOKS: Final = 20  # at the lease, in each ttl
 LONGEST_LOOK: Final = 0.5  # seconds
 MARGIN: Final = 20  # the part of a ttl, of at most half a second, before the deadline for SIGKILL
-EMPTY: Final = 2.0  # seconds for killed processes to disappear
 FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+ROUNDS: Final = 3  # of killing: what is started during one is there in the next
 NOT_FOUND, NOT_RUN = 127, 126  # exit statuses, as a shell has them
 
 
@@ -63,6 +63,7 @@ class Signals:
             raise SystemExit(128 + number)  # leaves the queue, or releases
         with suppress(ProcessLookupError):
             os.killpg(self.group, number)
+            os.killpg(self.group, signal.SIGCONT)  # it may be stopped, and is to end
 
 
 def run(lease: Lease, command: Sequence[str], *, grace: float, signals: Signals) -> int:
@@ -80,7 +81,6 @@ def run(lease: Lease, command: Sequence[str], *, grace: float, signals: Signals)
     """
     orders, say = os.pipe()
     hear, result = os.pipe()
-    foreground = _is_foreground()
     environment = {
         **os.environ,
         "REDLOCK_NAME": lease.name if isinstance(lease.name, str) else "\n".join(lease.name),
@@ -88,27 +88,46 @@ def run(lease: Lease, command: Sequence[str], *, grace: float, signals: Signals)
     }
     ours = [say, hear]
     try:
+        # No signal is lost: the guardian is born with them blocked, and has them from the moment
+        # at which it can say that it was asked to end. Nothing is started before ``_watch``.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, guardian.ENDING)
         try:
+            for each in (orders, result):
+                os.set_inheritable(each, True)  # noqa: FBT003 - it takes no keyword
             process = subprocess.Popen(  # noqa: S603 - the command is what is asked for
-                [*GUARDIAN, str(orders), str(result), str(int(foreground)), *command],
-                pass_fds=(orders, result),
+                [*GUARDIAN, str(orders), str(result), *command],
+                close_fds=False,  # the command is to have what a shell has opened for it
                 process_group=0,
                 env=environment,
             )
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(orders)
             os.close(result)
         signals.group = process.pid
-        return _status(_watch(lease, grace, say, hear), lease, process, command)
+        try:
+            _give_terminal(process.pid)
+            told = _watch(lease, grace, say, hear, process.pid)
+            late = told[0] == guardian.LATE or lease.lost
+        finally:
+            _take_terminal(process.pid)
+            _end(process)
     finally:
-        # Closing it ends the group wherever the lines above were interrupted.
+        # Closing it ends the guardian wherever the lines above were interrupted.
         for each in ours:
             os.close(each)
-        if foreground:
-            _take_terminal()
+    if told[0] == guardian.FAILED:
+        sys.stderr.write(f"{command[0]}: {told[2]}\n")
+        return NOT_FOUND if told[1] == errno.ENOENT else NOT_RUN
+    if late:
+        why = gettext("%(name)r: the lease was lost, and the command was ended")
+        sys.stderr.write(f"{why % {'name': lease.name}}\n")
+        return LOST
+    status = int(told[0])
+    return status if status >= 0 else 128 - status
 
 
-def _watch(lease: Lease, grace: float, say: int, hear: int) -> list[Any]:
+def _watch(lease: Lease, grace: float, say: int, hear: int, group: int) -> list[Any]:
     """Tell the guardian how long the lease lasts, until it tells what became of the command."""
     ttl, said = lease.grant.ttl, None
     clock, stopping = lease.backend.policy.clock, math.inf
@@ -122,54 +141,70 @@ def _watch(lease: Lease, grace: float, say: int, hear: int) -> list[Any]:
             with suppress(BrokenPipeError):
                 os.write(say, json.dumps(moments).encode() + b"\n")
             said = moments
-        ready, _, _ = select.select([hear], [], [], min(ttl / LOOKS, LONGEST_LOOK))
+        look = min(ttl / LOOKS, LONGEST_LOOK, max(0.0, kill - clock()))
+        ready, _, _ = select.select([hear], [], [], look)
         if ready:
             text = os.read(hear, 4096)
             return list(json.loads(text)) if text else [guardian.LATE]
+        if _has_stopped(group) and clock() < kill:
+            _give_terminal(group)
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGCONT)
+        if clock() >= kill:  # the guardian would have ended it, but stands still
+            return [guardian.LATE]
 
 
-def _status(
-    told: list[Any], lease: Lease, process: subprocess.Popen[bytes], command: Sequence[str]
-) -> int:
-    lost = lease.lost
-    # What the command has left behind must not work on when the name is free. The guardian is not
-    # reaped yet, so its number, which is the group's, belongs to nobody else.
+def _has_stopped(group: int) -> bool:
+    """Return True if the terminal has stopped the command, after the same was done to us.
+
+    Ctrl-Z stops the processes that have the terminal: the command and the guardian. The shell
+    waits for this process, so it stops, too, with the others of its own group. The lines after
+    that run when the shell continues it, or at once where there is no shell that could.
+    """
+    with suppress(AttributeError, ChildProcessError):  # no waitid; it has ended
+        stopped = os.waitid(os.P_PID, group, os.WSTOPPED | os.WNOHANG)
+        # SIGSTOP comes from no terminal, and may be for the guardian only.
+        if stopped and stopped.si_status in {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}:
+            os.killpg(0, stopped.si_status)
+            return True
+    return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End what the guardian has not, and the guardian.
+
+    Nothing must work on when the name is free. The guardian is not reaped yet, so its number,
+    which is the group's, belongs to nobody else.
+    """
+    for _ in range(ROUNDS):
+        guardian.send(signal.SIGKILL, guardian.started_by(process.pid))
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     _await_empty(process.pid)
-    if told[0] == guardian.FAILED:
-        sys.stderr.write(f"{command[0]}: {told[2]}\n")
-        return NOT_FOUND if told[1] == errno.ENOENT else NOT_RUN
-    if told[0] == guardian.LATE or lost:
-        why = gettext("%(name)r: the lease was lost, and the command was ended")
-        sys.stderr.write(f"{why % {'name': lease.name}}\n")
-        return LOST
-    status = int(told[0])
-    return status if status >= 0 else 128 - status
 
 
 def _await_empty(group: int) -> None:
     """Wait until no process of the group is left; not long, for nobody may reap a zombie."""
-    end = time.monotonic() + EMPTY
+    end = time.monotonic() + guardian.EMPTY
     with suppress(ProcessLookupError, PermissionError):
         while time.monotonic() < end:
             os.killpg(group, 0)
             time.sleep(0.005)
 
 
-def _is_foreground() -> bool:
-    """Return True if this process has the terminal, so that the command is to have it."""
-    try:
-        return os.tcgetpgrp(0) == os.getpgrp()
-    except OSError:  # no terminal
-        return False
+def _give_terminal(group: int) -> None:
+    """Let the command have the terminal, if this process has it, as a shell does for a job."""
+    with suppress(OSError):  # no terminal
+        if os.tcgetpgrp(0) == os.getpgrp():
+            os.tcsetpgrp(0, group)
 
 
-def _take_terminal() -> None:
+def _take_terminal(group: int) -> None:
     before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     try:
         with suppress(OSError):
-            os.tcsetpgrp(0, os.getpgrp())
+            if os.tcgetpgrp(0) == group:
+                os.tcsetpgrp(0, os.getpgrp())
     finally:
         signal.signal(signal.SIGTTOU, before)

@@ -1,5 +1,7 @@
 """Commands that ignore SIGTERM under `redlock_run`, each struck by a fault at a random moment.
 
+Each works in a process group or a session of its own, which it or what it has started has made.
+
     make soak-run                    100 plays
     make soak-run ARGS="--plays 20"
 
@@ -23,7 +25,7 @@ import django_redlock
 from django_redlock.management import guardian
 from django_redlock.testing import EmbeddedNodes
 
-from .test_run import SETTINGS, STUBBORN, is_gone
+from .test_run import LEAVING, SETTINGS, is_gone, last_sign, leaving, stubborn
 
 ROOT = Path(django_redlock.__file__).parents[1]
 TTL, AT_ONCE = 6.0, 10
@@ -39,7 +41,7 @@ class Play:
         self.struck = 0.0
         run = [sys.executable, "-m", "django", "redlock_run", self.name, "--ttl", str(TTL), "--"]
         self.process = subprocess.Popen(
-            [*run, sys.executable, "-c", STUBBORN, str(self.file)],
+            [*run, *leaving(random.choice(list(LEAVING)), *stubborn(self.file))],
             env=environment,
             stderr=subprocess.DEVNULL,
         )
@@ -68,7 +70,7 @@ class Play:
             if time.monotonic() > end:
                 return "never ended"
             time.sleep(0.01)
-        last = float((self.file.parent / f"{self.file.name}.alive").read_text() or 0)
+        last = last_sign(self.file)
         return "ended in time" if last < self.struck + TTL else f"{last - self.struck - TTL} s late"
 
     def close(self) -> None:

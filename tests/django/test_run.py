@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
 import termios
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,13 @@ from django.core.management.base import CommandError
 from django.test import override_settings
 
 from django_redlock import LockTaken, redlock
-from django_redlock.management import LockedCommand, guardian
+from django_redlock.management import LockedCommand, child, guardian
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.testing.server import process_state
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
+RUN = [sys.executable, "-m", "django", "redlock_run"]
 TTL = 3.0  # seconds
 SETTINGS = "from tests.settings import *\nREDLOCK = {{'default': {alias!r}}}\n"
 # Says who it is on the first line of a file, and whether it was asked to end on others.
@@ -40,6 +43,15 @@ while True:
     with open(sys.argv[1] + ".alive", "w") as beat:
         beat.write(repr(time.clock_gettime(time.CLOCK_BOOTTIME)))
 """
+
+# How work leaves the process group of the command: `timeout` does the first, a shell's job the
+# second. The two others wait for what they have started, whatever they are asked.
+LEAVING = {
+    "its own group": "os.setpgid(0, 0); os.execv(sys.argv[1], sys.argv[1:])",
+    "a group below": "subprocess.run(sys.argv[1:], process_group=0)",
+    "a session below": "subprocess.run(sys.argv[1:], start_new_session=True)",
+}
+LEAVE = "import os, signal, subprocess, sys; signal.signal(signal.SIGTERM, lambda *_: None); "
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -55,9 +67,9 @@ def start(redlock_embedded: EmbeddedNodes, tmp_path: Path) -> Iterator[Start]:
     environment = {**os.environ, "PYTHONPATH": path, "DJANGO_SETTINGS_MODULE": "settings_of_run"}
     with ExitStack() as stack:
 
-        def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+        def start(*arguments: str, by: list[str] = RUN, **options: Any) -> subprocess.Popen[str]:
             process = subprocess.Popen(
-                [sys.executable, "-m", "django", "redlock_run", *arguments],
+                [*by, *arguments],
                 env=environment,
                 text=True,
                 stdout=subprocess.PIPE,
@@ -77,10 +89,15 @@ def stubborn(file: Path) -> list[str]:
     return [sys.executable, "-c", STUBBORN, str(file)]
 
 
+def leaving(how: str, *command: str) -> list[str]:
+    """The command, out of the guardian's process group."""
+    return [sys.executable, "-c", LEAVE + LEAVING[how], *command]
+
+
 def lines(file: Path, count: int) -> list[str]:
     """The first lines of the command, once there are so many."""
     return eventually(
-        lambda: found if len(found := _lines(file)) >= count else [], within=30, what=str(file)
+        lambda: found if len(found := _lines(file)) >= count else [], within=120, what=str(file)
     )
 
 
@@ -88,9 +105,38 @@ def _lines(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
+def last_sign(file: Path) -> float:
+    """When the stubborn command has last said that it lives; 0 if it did not come to that."""
+    sign = Path(f"{file}.alive")
+    return float(sign.read_text() or 0) if sign.exists() else 0.0
+
+
 def is_gone(pid: int) -> bool:
     """Whether a process runs no more; a zombie does not."""
     return process_state(pid) in {"Z", "X", ""}
+
+
+def is_pending(pid: int, number: int) -> bool:
+    """Whether a signal has come to a process that it has not had yet."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (pending,) = (line for line in status.splitlines() if line.startswith("ShdPnd:"))
+    return bool(int(pending.split()[1], 16) & 1 << number - 1)
+
+
+def are_stopped(pids: list[int]) -> bool:
+    """Whether all of them are stopped."""
+    return {process_state(pid) for pid in pids} == {"T"}
+
+
+def terminal() -> tuple[int, int, Callable[[], None]]:
+    """A terminal's two ends, and what makes a new process have it."""
+    ours, theirs = pty.openpty()
+
+    def session() -> None:
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    return ours, theirs, session
 
 
 def someone_waits(nodes: EmbeddedNodes) -> bool:
@@ -135,6 +181,29 @@ def test_the_command_has_the_input_the_name_and_the_fence(start):
     assert (text, name, err) == ("text", "report", "")
     with redlock("report") as later:
         assert int(fence) < later.fence
+
+
+@pytest.mark.slow
+def test_the_command_has_the_descriptors_that_a_shell_opened(start):
+    """As in `redlock_run report -- cat <(echo text)`."""
+    ours, theirs = os.pipe()
+    os.write(theirs, b"text")
+    os.close(theirs)
+    process = start("report", "--", "cat", f"/dev/fd/{ours}", pass_fds=[ours])
+    os.close(ours)
+    assert process.communicate(timeout=60) == ("text", "")
+
+
+@pytest.mark.slow
+def test_a_signal_that_is_ignored_stays_so(start):
+    """As `nohup` wants it for the command."""
+    process = start(
+        "report",
+        *["--", "grep", "SigIgn", "/proc/self/status"],
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    out, _ = process.communicate(timeout=60)
+    assert int(out.split()[1], 16) & 1 << signal.SIGHUP - 1
 
 
 @pytest.mark.slow
@@ -199,16 +268,32 @@ def test_a_standby_that_is_stopped_leaves_the_line(start, redlock_embedded):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_command_has_begun(start, tmp_path, number):
+    """It is not lost, and the command does not begin: here the guardian stands still first."""
+    file, python = tmp_path / "stands", tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho $$ >>{file}\nkill -STOP $$\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with (tmp_path / "settings_of_run.py").open("a") as settings:
+        settings.write(f"import sys\nsys.executable = {str(python)!r}\n")
+    process = start("report", "--", "echo", "runs")
+    pid = int(lines(file, 1)[0])
+    eventually(lambda: process_state(pid) == "T", within=30)
+    process.send_signal(number)
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has not been waited for
+        eventually(lambda: is_pending(pid, number), within=30)
+        os.kill(pid, signal.SIGCONT)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 128 + number
+    assert is_free("report")
+
+
+@pytest.mark.slow
 def test_in_a_terminal_ctrl_c_ends_the_command(start, tmp_path):
     """The command has the terminal: it can read from it, and Ctrl-C is for it."""
-    ours, theirs = pty.openpty()
+    ours, theirs, session = terminal()
     file = tmp_path / "said"
     script = f"read line; echo $line >>{file}; exec sleep 600"
-
-    def session() -> None:
-        os.setsid()
-        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
-
     process = start(
         "report", "--", "sh", "-c", script, stdin=theirs, preexec_fn=session, pass_fds=[theirs]
     )
@@ -219,6 +304,36 @@ def test_in_a_terminal_ctrl_c_ends_the_command(start, tmp_path):
     os.close(ours)
     os.close(theirs)
     assert is_free("report")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("late", [False, True])
+def test_in_a_terminal_ctrl_z_stops_the_command(start, tmp_path, late):
+    """Also `redlock_run`; the shell continues both, and ends both when the lease is over."""
+    ours, theirs, session = terminal()
+    file = tmp_path / "said"
+    shell = start(by=["sh", "-im"], stdin=theirs, preexec_fn=session, pass_fds=[theirs])
+    command = f"trap 'echo on >>{file}' CONT; echo begun >>{file}; while :; do sleep 0.1; done"
+    os.write(ours, f"{shlex.join([*RUN, 'job', '--', 'sh', '-c', command])}\n".encode())
+    lines(file, 1)
+    run, keeper, child = guardian.started_by(shell.pid)[:3]
+    os.write(ours, b"\x1a")
+    eventually(lambda: are_stopped([run, keeper]), within=30)
+    if late:
+        with redlock("job", wait=30):  # the lease is over
+            os.write(ours, b"fg\n")
+            eventually(lambda: is_gone(run) and is_gone(child), within=30)
+        assert lines(file, 1) == ["begun"]
+    else:
+        os.write(ours, b"fg\n")
+        assert lines(file, 2)[1] == "on"
+        os.write(ours, b"\x03")
+        eventually(lambda: is_gone(run) and is_gone(child), within=30)
+    os.write(ours, b"exit 0\n")
+    shell.wait(60)
+    os.close(ours)
+    os.close(theirs)
+    assert is_free("job")
 
 
 # -- what must end it -----------------------------------------------------------------------------
@@ -259,19 +374,102 @@ def test_a_command_that_ignores_sigterm_ends_before_the_lease(
         last = guardian.now() + TTL  # no later deadline is possible: nothing was renewed since
         eventually(lambda: is_gone(pid), within=30)
     assert lines(file, 2)[1] == "asked"
-    assert float((tmp_path / "said.alive").read_text() or 0) < last
+    assert last_sign(file) < last
     _, err = process.communicate(timeout=60)
     assert process.returncode == 70
     assert "the lease was lost" in err
 
 
 @pytest.mark.slow
-def test_what_a_command_leaves_behind_ends_with_it(start, tmp_path):
-    """The name is not free while something of its group works on."""
+@pytest.mark.parametrize("how", LEAVING)
+@pytest.mark.parametrize("fault", ["parent killed", "key deleted"])
+def test_what_has_left_the_group_ends_before_the_lease(
+    start, tmp_path, redlock_embedded, how, fault
+):
+    """The guardian finds it where it is."""
     file = tmp_path / "said"
-    process = start("report", "--", "sh", "-c", f"sleep 600 & echo $! >>{file}")
+    process = start("job", "--", *leaving(how, *stubborn(file)))
+    pid = int(lines(file, 1)[0].split()[0])
+    try:
+        if fault == "parent killed":
+            process.kill()
+        else:
+            for node in redlock_embedded:
+                with node.client() as client:
+                    client.delete("redlock:lock:job")
+        last = guardian.now() + TTL
+        eventually(lambda: is_gone(pid), within=30)
+        if fault == "key deleted":
+            assert lines(file, 2)[1] == "asked"
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert last_sign(file) < last
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", LEAVING)
+def test_a_signal_goes_to_what_has_left_the_group(start, tmp_path, how):
+    """It can end as it wants to, while the command waits for it."""
+    file = tmp_path / "said"
+    script = (
+        f"trap 'echo asked >>{file}; exit 3' TERM; echo $$ >>{file}; while :; do sleep 0.1; done"
+    )
+    process = start("job", "--", *leaving(how, "/bin/sh", "-c", script))
+    pid = int(lines(file, 1)[0])
+    try:
+        process.send_signal(signal.SIGTERM)
+        assert lines(file, 2)[1] == "asked"
+        process.wait(60)
+        assert is_gone(pid)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert is_free("job")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["", "setsid "])
+def test_what_a_command_leaves_behind_ends_with_it(start, tmp_path, way):
+    """The name is not free while something of it works on, a daemon too."""
+    file = tmp_path / "said"
+    process = start("report", "--", "sh", "-c", f"{way}sleep 600 & echo $! >>{file}")
     assert process.wait(60) == 0
     assert is_gone(int(lines(file, 1)[0]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["its group", *LEAVING])
+def test_a_guardian_that_stands_still(start, tmp_path, redlock_embedded, how):
+    """Then `redlock_run` itself ends the command before the lease is over."""
+    file = tmp_path / "said"
+    command = stubborn(file)
+    process = start("job", "--", *(leaving(how, *command) if how in LEAVING else command))
+    pid = int(lines(file, 1)[0].split()[0])
+    os.kill(guardian.started_by(process.pid)[0], signal.SIGSTOP)
+    for node in redlock_embedded:
+        with node.client() as client:
+            client.delete("redlock:lock:job")
+    last = guardian.now() + TTL
+    try:
+        eventually(lambda: is_gone(pid), within=30)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert last_sign(file) < last
+    assert process.wait(60) == 70
+
+
+@pytest.mark.slow
+def test_a_signal_for_a_command_that_is_stopped(start, tmp_path):
+    """It goes on, and ends by the signal."""
+    file = tmp_path / "said"
+    process = start("job", "--", "sh", "-c", f"echo $$ >>{file}; exec sleep 600")
+    pid = int(lines(file, 1)[0])
+    os.killpg(os.getpgid(pid), signal.SIGSTOP)
+    eventually(lambda: are_stopped([os.getpgid(pid), pid]), within=30)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 128 + signal.SIGTERM
 
 
 @pytest.mark.slow
@@ -285,6 +483,44 @@ def test_a_killed_guardian_ends_the_command(start, tmp_path):
     assert is_gone(pid)
 
 
+def answer_of(program: list[str], term: float, *command: str) -> list[Any]:
+    """What a guardian tells of a command that it may run until then."""
+    orders, say = os.pipe()
+    hear, result = os.pipe()
+    process = subprocess.Popen(
+        [*program, str(orders), str(result), *command],
+        pass_fds=(orders, result),
+        process_group=0,
+    )
+    os.close(orders)
+    os.close(result)
+    with process, os.fdopen(say, "w", buffering=1) as told, os.fdopen(hear) as answer:
+        print([term, term + 60], file=told)
+        return list(json.load(answer))
+
+
+def test_no_command_is_started_when_its_time_is_over():
+    """A guardian that was slow to start does not even look for the program."""
+    told = answer_of(list(child.GUARDIAN), guardian.now(), "no-such-program")
+    assert told == [guardian.LATE]
+
+
+def test_a_signal_while_the_command_is_started():
+    """Its group has it, and the command, which is not there yet, has it afterwards."""
+    strike = (
+        "import os, runpy, subprocess, sys\n"
+        "class Struck(subprocess.Popen):\n"
+        "    def __init__(self, *args, **options):\n"
+        "        os.killpg(0, 15)\n"
+        "        super().__init__(*args, **options)\n"
+        "subprocess.Popen = Struck\n"
+        "del sys.argv[0]\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    program = [sys.executable, "-c", strike, guardian.__file__]
+    assert answer_of(program, guardian.now() + 60, "sleep", "15") == [-signal.SIGTERM]
+
+
 # -- bad input ------------------------------------------------------------------------------------
 
 
@@ -292,6 +528,7 @@ def test_a_killed_guardian_ends_the_command(start, tmp_path):
     ("options", "says"),
     [
         ({}, "behind --"),
+        ({"command": "echo hi"}, "must be a list"),
         ({"command": ["true"], "ttl": -1}, "ttl"),
         ({"command": ["true"], "wait": -1}, "wait"),
         ({"command": ["true"], "grace": 25, "ttl": 30}, "--grace"),

@@ -70,6 +70,8 @@ class Command(BaseCommand):
         from django_redlock.management import child
 
         command = options.get("command") or self._command
+        if isinstance(command, str):
+            raise CommandError(gettext("command must be a list: the program and its arguments"))
         if not command:
             raise CommandError(
                 gettext("write the command to run behind --: redlock_run NAME -- COMMAND")
