@@ -441,6 +441,7 @@ BEFORE = {
 @pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
 def test_a_table_with_rows_gets_the_column(store, before):
     """By a migration; or the column that has such numbers already becomes one."""
+    fields: list[tuple[str, models.Field[Any, Any]]]
     fields = [("id", models.BigAutoField(primary_key=True))]
     fields += [] if before is None else [("fence", before)]
     old = ProjectState()
