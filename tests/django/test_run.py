@@ -25,6 +25,7 @@ from django.test import override_settings
 from django_redlock import LockTaken, redlock
 from django_redlock.management import LockedCommand, child, guardian
 from django_redlock.testing import EmbeddedNodes
+from django_redlock.testing.plugin import mend
 from django_redlock.testing.server import process_state
 from tests.support.waiting import eventually
 
@@ -59,8 +60,9 @@ Start = Callable[..., subprocess.Popen[str]]
 @pytest.fixture
 def start(redlock_embedded: EmbeddedNodes, tmp_path: Path) -> Iterator[Start]:
     """Start `redlock_run` with these arguments, against the nodes of the test."""
-    alias = redlock_embedded.settings(
-        NODE_TIMEOUT=0.5, TTL=TTL, MAX_TTL=10, RENEW=True, RESTART_GUARD=False
+    # Mended: a parent that an earlier test has killed left its lock.
+    alias = mend(
+        redlock_embedded, NODE_TIMEOUT=0.5, TTL=TTL, MAX_TTL=10, RENEW=True, RESTART_GUARD=False
     )
     (tmp_path / "settings_of_run.py").write_text(SETTINGS.format(alias=alias))
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
