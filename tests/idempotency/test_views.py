@@ -460,9 +460,9 @@ def creates() -> None:
 
 
 def creates_several() -> None:
-    """The same, by a block that has no savepoint."""
+    """The same, by a block that has no savepoint; some with keys and some without have one."""
     with suppress(IntegrityError):
-        User.objects.bulk_create([User(username="ann")])
+        User.objects.bulk_create([User(pk=777, username="bob"), User(username="ann")])
 
 
 def ends_a_block() -> None:
@@ -772,6 +772,7 @@ def test_content_that_comes_in_chunks_is_compared(closing, method):
         asked = ApplicationCommunicator(ASGIHandler(), scope)
         await asked.send_input({"type": "http.request", "body": form["data"]})
         start, body = await asked.receive_output(20), await asked.receive_output(20)
+        await asked.wait(20)
         return start["status"], body["body"]
 
     shop = Shop(anybody(view))
