@@ -317,6 +317,7 @@ class _StrictFiller(_Filler):
             raise NoIdentity(field, why)
 
 
+PLAIN: Final = frozenset({str, int})  # types whose text is what it says
 _filler: Final = _Filler()
 _strict: Final = _StrictFiller()
 
@@ -334,7 +335,10 @@ def fill(template: str, arguments: Mapping[str, object], *, strict: bool = False
         ValueError: an argument lacks what a field names, or has no such format.
     """
     try:
-        name = (_strict if strict else _filler).vformat(template, (), arguments)
+        if _is_plain(template, arguments):  # in C, and nothing is to be looked at
+            name = template.format_map(arguments)
+        else:
+            name = (_strict if strict else _filler).vformat(template, (), arguments)
     except NoIdentity as error:
         raise TypeError(str(error)) from None
     except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -344,6 +348,13 @@ def fill(template: str, arguments: Mapping[str, object], *, strict: bool = False
         error.add_note(f"while the lock name {template!r} was being filled")
         raise
     return shortened(name)
+
+
+def _is_plain(template: str, arguments: Mapping[str, object]) -> bool:
+    """Return True if each field is an argument itself, and that a text or a number."""
+    if "." in template or "[" in template:
+        return False
+    return all(type(arguments.get(each)) in PLAIN for each in _fields((template,)))
 
 
 def shortened(name: str) -> str:
