@@ -20,7 +20,6 @@ import logging
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
-from functools import partial
 from time import monotonic
 from typing import Any, ClassVar, Final, Never, TypedDict, TypeVar, Unpack, overload
 
@@ -404,7 +403,7 @@ class IdempotentLock(ViewLock):
             if any(connections[each].needs_rollback for each in databases):
                 # By set_rollback(), or after an error that the view has caught: nothing more can
                 # be read here.
-                raise Undecided(partial(self._undone, request, response, kwargs))
+                raise Undecided(functools.partial(self._undone, request, response, kwargs))
             response = self._complete(request, response, kwargs)
             answer = self.storing.answer_of(response)
             if answer is None:
@@ -415,22 +414,20 @@ class IdempotentLock(ViewLock):
         # it from rolling back.
         begun = transactions.under_lock(work.database)
         try:
-            begun.begin(weakref.ref(run))
-            record = work.begin()
-            response, answer = transactions.atomic(run, inside)(request, *args, **kwargs)
-            work.finish(record, **answer)
-            begun.commit()
+            try:
+                begun.begin(weakref.ref(run))
+                record = work.begin()
+                response, answer = transactions.atomic(run, inside)(request, *args, **kwargs)
+                work.finish(record, **answer)
+                begun.commit()
+            finally:
+                begun.roll_back()  # unless it is committed
         except Undecided as undone:
-            begun.roll_back()
             # Each in a transaction again, which REST framework may mark for a rollback.
             response = transactions.atomic(undone.respond, databases)()
             return self._put(work, self._complete(request, response, kwargs))
         except Undone as undone:
-            begun.roll_back()
             return undone.response
-        except BaseException:
-            begun.roll_back()
-            raise
         return response
 
     def _undone(self, request: Any, response: Any, arguments: Any) -> Any:

@@ -6,8 +6,8 @@ command is its child, in the same group, and there is no moment at which the com
 watches.
 
 What the command starts may leave the group: ``timeout`` does, and each job of a shell. On Linux the
-guardian finds it: whose parent has ended becomes a child of the guardian. Elsewhere there is only
-the group.
+guardian finds it there: a process whose parent has ended becomes a child of the guardian. On other
+systems it reaches the group only.
 
 It does not trust its parent to be alive: no news is bad news. When the last deadline that it has
 heard of comes near, it ends the command; when the orders end, because the parent was killed, it

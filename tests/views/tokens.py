@@ -1,4 +1,4 @@
-"""Who asks an API: tokens without a table, for REST framework and for django-ninja."""
+"""Authentication for tests of APIs: a token is the number of a user, and no table has it."""
 
 from __future__ import annotations
 
