@@ -59,8 +59,8 @@ class Signals:
                 signal.signal(each, handler)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        if self.group is None:
-            raise SystemExit(128 + number)  # leaves the queue, or releases
+        if self.group is None:  # leave the queue, or release
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
         with suppress(ProcessLookupError):
             os.killpg(self.group, number)
             os.killpg(self.group, signal.SIGCONT)  # it may be stopped, and is to end
@@ -78,6 +78,9 @@ def run(lease: Lease, command: Sequence[str], *, grace: float, signals: Signals)
     Returns:
         The exit status: the command's; 128 and the signal's number if a signal ended it; 127 and
         126 as of a shell; 70 if the lease was over before the command.
+
+    Raises:
+        KeyboardInterrupt: SIGINT ended the command.
     """
     orders, say = os.pipe()
     hear, result = os.pipe()
@@ -106,11 +109,12 @@ def run(lease: Lease, command: Sequence[str], *, grace: float, signals: Signals)
             os.close(result)
         signals.group = process.pid
         try:
-            _give_terminal(process.pid)
+            if os.isatty(1):  # ``| less`` is in our group, and needs the terminal itself
+                _give_terminal(process.pid)
             told = _watch(lease, grace, say, hear, process.pid)
             late = told[0] == guardian.LATE or lease.lost
         finally:
-            _take_terminal(process.pid)
+            had_terminal = _take_terminal(process.pid)
             _end(process)
     finally:
         # Closing it ends the guardian wherever the lines above were interrupted.
@@ -124,6 +128,10 @@ def run(lease: Lease, command: Sequence[str], *, grace: float, signals: Signals)
         sys.stderr.write(f"{why % {'name': lease.name}}\n")
         return LOST
     status = int(told[0])
+    if status == -signal.SIGINT:
+        if had_terminal:  # it told the command's group only, and a script around us is to hear it
+            os.killpg(0, signal.SIGINT)
+        raise KeyboardInterrupt
     return status if status >= 0 else 128 - status
 
 
@@ -165,8 +173,9 @@ def _has_stopped(group: int) -> bool:
         stopped = os.waitid(os.P_PID, group, os.WSTOPPED | os.WNOHANG)
         # SIGSTOP comes from no terminal, and may be for the guardian only.
         if stopped and stopped.si_status in {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}:
-            os.killpg(0, stopped.si_status)
-            return True
+            if stopped.si_status == signal.SIGTSTP or not _have_terminal():
+                os.killpg(0, stopped.si_status)
+            return True  # else it asks for the terminal, which it is now given
     return False
 
 
@@ -193,18 +202,27 @@ def _await_empty(group: int) -> None:
             time.sleep(0.005)
 
 
+def _have_terminal() -> bool:
+    """Return True if this process's group is the one that may read from the terminal."""
+    with suppress(OSError):  # there is none
+        return os.tcgetpgrp(0) == os.getpgrp()
+    return False
+
+
 def _give_terminal(group: int) -> None:
     """Let the command have the terminal, if this process has it, as a shell does for a job."""
-    with suppress(OSError):  # no terminal
-        if os.tcgetpgrp(0) == os.getpgrp():
-            os.tcsetpgrp(0, group)
+    if _have_terminal():
+        os.tcsetpgrp(0, group)
 
 
-def _take_terminal(group: int) -> None:
+def _take_terminal(group: int) -> bool:
+    """Take the terminal back; return False if the command did not have it."""
     before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     try:
         with suppress(OSError):
             if os.tcgetpgrp(0) == group:
                 os.tcsetpgrp(0, os.getpgrp())
+                return True
     finally:
         signal.signal(signal.SIGTTOU, before)
+    return False

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -70,13 +71,9 @@ def start(redlock_embedded: EmbeddedNodes, tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def start(*arguments: str, by: list[str] = RUN, **options: Any) -> subprocess.Popen[str]:
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             process = subprocess.Popen(
-                [*by, *arguments],
-                env=environment,
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                **options,
+                [*by, *arguments], env=environment, text=True, **(pipes | options)
             )
             stack.enter_context(process)
             stack.callback(process.kill)
@@ -286,26 +283,77 @@ def test_a_signal_before_the_command_has_begun(start, tmp_path, number):
         eventually(lambda: is_pending(pid, number), within=30)
         os.kill(pid, signal.SIGCONT)
     assert process.communicate(timeout=60) == ("", "")
-    assert process.returncode == 128 + number
+    assert process.returncode == (-number if number == signal.SIGINT else 128 + number)
     assert is_free("report")
 
 
 @pytest.mark.slow
-def test_in_a_terminal_ctrl_c_ends_the_command(start, tmp_path):
+@pytest.mark.parametrize("into_a_file", [False, True])
+def test_in_a_terminal_ctrl_c_ends_the_command(start, tmp_path, into_a_file):
     """The command has the terminal: it can read from it, and Ctrl-C is for it."""
     ours, theirs, session = terminal()
     file = tmp_path / "said"
     script = f"read line; echo $line >>{file}; exec sleep 600"
+    options = {} if into_a_file else {"stdout": theirs}
     process = start(
-        "report", "--", "sh", "-c", script, stdin=theirs, preexec_fn=session, pass_fds=[theirs]
+        *("report", "--", "sh", "-c", script),
+        **(options | {"stdin": theirs, "preexec_fn": session, "pass_fds": [theirs]}),
     )
     os.write(ours, b"typed\n")
     assert lines(file, 1) == ["typed"]
     os.write(ours, b"\x03")
-    assert process.wait(60) == 128 + signal.SIGINT
+    assert process.wait(60) == -signal.SIGINT
     os.close(ours)
     os.close(theirs)
     assert is_free("report")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_in_a_terminal_ctrl_c_ends_a_script(start, tmp_path, shell):
+    """As it does if the script runs the command itself: nothing that follows is run."""
+    ours, theirs, session = terminal()
+    file = tmp_path / "said"
+    command = shlex.join([*RUN, "report", "--", "sh", "-c", f"echo begun >>{file}; sleep 600"])
+    process = start(
+        *("-c", f"{command}; echo on >>{file}"),
+        by=[shell],
+        stdin=theirs,
+        stdout=theirs,
+        preexec_fn=session,
+        pass_fds=[theirs],
+    )
+    lines(file, 1)
+    os.write(ours, b"\x03")
+    assert process.wait(60) in {-signal.SIGINT, 128 + signal.SIGINT}
+    assert lines(file, 1) == ["begun"]
+    os.close(ours)
+    os.close(theirs)
+    assert is_free("report")
+
+
+@pytest.mark.slow
+def test_in_a_terminal_a_pager_has_the_keyboard(start, tmp_path):
+    """What the command's output goes to can read from the terminal, as `less` does."""
+    ours, theirs, session = terminal()
+    file = tmp_path / "said"
+    command = shlex.join([*RUN, "report", "--", "sh", "-c", "echo page; sleep 600"])
+    pager = f"{{ read page; read key </dev/tty; echo $page $key >>{file}; }}"
+    process = start(
+        *("-c", f"{command} | {pager}"),
+        by=["sh"],
+        stdin=theirs,
+        stdout=theirs,
+        preexec_fn=session,
+        pass_fds=[theirs],
+    )
+    os.write(ours, b"typed\n")
+    assert lines(file, 1) == ["page typed"]
+    os.write(ours, b"\x03")
+    process.wait(60)
+    eventually(lambda: is_free("report"), within=30)
+    os.close(ours)
+    os.close(theirs)
 
 
 @pytest.mark.slow
@@ -314,7 +362,14 @@ def test_in_a_terminal_ctrl_z_stops_the_command(start, tmp_path, late):
     """Also `redlock_run`; the shell continues both, and ends both when the lease is over."""
     ours, theirs, session = terminal()
     file = tmp_path / "said"
-    shell = start(by=["sh", "-im"], stdin=theirs, preexec_fn=session, pass_fds=[theirs])
+    shell = start(
+        *("-i", "-m"),
+        by=["sh"],
+        stdin=theirs,
+        stdout=theirs,
+        preexec_fn=session,
+        pass_fds=[theirs],
+    )
     command = f"trap 'echo on >>{file}' CONT; echo begun >>{file}; while :; do sleep 0.1; done"
     os.write(ours, f"{shlex.join([*RUN, 'job', '--', 'sh', '-c', command])}\n".encode())
     lines(file, 1)
@@ -541,6 +596,21 @@ def test_bad_options_are_named(options, says):
     """In a CommandError, without a traceback."""
     with pytest.raises(CommandError, match=says):
         call_command("redlock_run", "report", **options)
+
+
+def test_a_command_without_the_mark_before_it(start):
+    """The message says what to write, also where an option stands before the command."""
+    process = start("report", "--ttl", "3", "true", "--now")
+    assert "behind --: redlock_run NAME -- COMMAND" in process.communicate(timeout=60)[1]
+    assert process.returncode == 2
+
+
+def test_a_thread_cannot_run_it():
+    """Python delivers signals to the main thread only, and the command is to have them."""
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(call_command, "redlock_run", "report", command=["true"])
+    with pytest.raises(CommandError, match="main thread"):
+        run.result()
 
 
 # -- LockedCommand --------------------------------------------------------------------------------

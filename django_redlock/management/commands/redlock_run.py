@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import signal
+import threading
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_noop
 
 from django_redlock import redlock
 from django_redlock.core.errors import LockTaken, NodesUnavailable
@@ -20,6 +22,7 @@ from django_redlock.management import TAKEN, UNKNOWN
 
 # A lease is renewed when a third of its ttl is over, so two thirds are left then.
 LEFT: Final = (RENEWALS - 1) / RENEWALS
+BEHIND: Final = gettext_noop("write the command to run behind --: redlock_run NAME -- COMMAND")
 
 
 class Command(BaseCommand):
@@ -40,7 +43,16 @@ class Command(BaseCommand):
         if "--" in argv:
             end = argv.index("--")
             argv, self._command = argv[:end], argv[end + 1 :]
-        super().run_from_argv(argv)
+        else:
+            parser = self.create_parser(argv[0], argv[1])
+            if parser.parse_known_args(argv[2:])[1]:
+                parser.exit(2, f"{parser.format_usage()}{gettext(BEHIND)}\n")
+        try:
+            super().run_from_argv(argv)
+        except KeyboardInterrupt:
+            # A shell ends its script when a command died of SIGINT, not when it exited with 130.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the arguments."""
@@ -61,6 +73,7 @@ class Command(BaseCommand):
 
         Raises:
             CommandError: an option makes no sense, or the lock was not taken.
+            KeyboardInterrupt: SIGINT came while it waited, or ended the command.
             SystemExit: with the status of the command, unless that is 0.
         """
         if not hasattr(os, "killpg"):
@@ -73,8 +86,10 @@ class Command(BaseCommand):
         if isinstance(command, str):
             raise CommandError(gettext("command must be a list: the program and its arguments"))
         if not command:
+            raise CommandError(gettext(BEHIND))
+        if threading.current_thread() is not threading.main_thread():
             raise CommandError(
-                gettext("write the command to run behind --: redlock_run NAME -- COMMAND")
+                gettext("redlock_run must be called in the main thread, which receives signals")
             )
         with child.Signals().caught() as signals:
             try:
