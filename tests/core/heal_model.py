@@ -14,11 +14,14 @@ first, so what it finds has a shortest way to it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, wraps
 from itertools import combinations
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 S = TypeVar("S")
+T = TypeVar("T")
+P = ParamSpec("P")
 Way = tuple[str, ...]
 
 
@@ -66,6 +69,16 @@ def _way_to(state: S, before: dict[S, tuple[str, S | None]]) -> Way:
             return tuple(reversed(way))
         way.append(label)
         at = parent
+
+
+def remembered(moves: Callable[P, Iterator[T]]) -> Callable[P, tuple[T, ...]]:
+    """Make a list of what a node may do next: there are few nodes, in very many states."""
+
+    @wraps(moves)
+    def listed(*args: P.args, **kwargs: P.kwargs) -> tuple[T, ...]:
+        return tuple(moves(*args, **kwargs))
+
+    return cast("Callable[P, tuple[T, ...]]", cache(listed))
 
 
 # -- who believes that it has the lease -----------------------------------------------------------
@@ -199,7 +212,7 @@ class Timed(NamedTuple):
 
     def _state(self, state: Beliefs) -> Beliefs:
         """The nodes are alike, so their order tells nothing."""
-        return state._replace(nodes=tuple(sorted(state.nodes)))
+        return Beliefs(tuple(sorted(state.nodes)), *state[1:])  # quicker than _replace
 
     def wrong(self, state: Beliefs) -> str:
         """Tell which promise is broken."""
@@ -225,7 +238,9 @@ class Timed(NamedTuple):
         for i, node in enumerate(state.nodes):
             if i and node == state.nodes[i - 1]:
                 continue  # its twin has done the same
-            for label, after in self._node(state, node):
+            for label, after in self._node(
+                node, released=state.released, over=state.rival == "over", woken=state.woken
+            ):
                 yield label, _put(state, i, after)
             for label, after in self._restart(state, node):
                 yield label, _put(state, i, after)._replace(restarts=state.restarts - 1)
@@ -235,10 +250,7 @@ class Timed(NamedTuple):
     def _time(self, state: Beliefs) -> Iterator[tuple[str, Beliefs]]:
         if self.prompt and not self._is_settled(state):
             return
-        nodes = []
-        for node in state.nodes:
-            keys = tuple((who, left - 1) if left > 1 else (FREE, 0) for who, left in node.keys)
-            nodes.append(node._replace(keys=keys, guard=max(0, node.guard - 1)))
+        nodes = [_ticked(node) for node in state.nodes]
         left, age, since, rival = max(0, state.left - 1), state.age, state.since, state.rival
         if age >= 0:
             age += 1
@@ -338,8 +350,11 @@ class Timed(NamedTuple):
             state._replace(rival="holds", token=token, last=THEIRS, wrong=wrong),
         )
 
-    def _node(self, state: Beliefs, node: Node) -> Iterator[tuple[str, Node]]:
-        """What one node may do next with what is on its way to it."""
+    @remembered
+    def _node(
+        self, node: Node, *, released: bool, over: bool, woken: bool
+    ) -> Iterator[tuple[str, Node]]:
+        """What one node may do next with what is on its way to it; see ``Beliefs``."""
         if node.hung:
             return
         owners = [who for who, _ in node.keys]
@@ -358,17 +373,17 @@ class Timed(NamedTuple):
             yield f"a late heal, {wrote}", done._replace(late=False)
         if node.grant == -1 and not node.guard:
             who = owners[-1]
-            if who == FREE or (state.woken and who == OURS):
+            if who == FREE or (woken and who == OURS):
                 number = node.counter + 1
                 keys = (*node.keys[:-1], (THEIRS, self.ttl))
                 yield f"grant {number}", node._replace(keys=keys, counter=number, grant=number)
-        yield from self._freed(state, node)
+        yield from self._freed(node, {OURS: released, THEIRS: over})
 
-    def _freed(self, state: Beliefs, node: Node) -> Iterator[tuple[str, Node]]:
+    def _freed(self, node: Node, ended: dict[str, bool]) -> Iterator[tuple[str, Node]]:
         """A release arrives, of one that is over."""
-        for who, over in ((OURS, state.released), (THEIRS, state.rival == "over")):
+        for who, is_over in ended.items():
             keys = tuple((FREE, 0) if key[0] == who else key for key in node.keys)
-            if over and keys != node.keys:
+            if is_over and keys != node.keys:
                 yield f"{who} freed", node._replace(keys=keys)
 
     def _healed(self, node: Node, owners: list[str]) -> tuple[Node, bool]:
@@ -405,9 +420,17 @@ class Timed(NamedTuple):
 
 
 def _put(state: Beliefs, i: int, node: Node) -> Beliefs:
-    return state._replace(nodes=(*state.nodes[:i], node, *state.nodes[i + 1 :]))
+    return Beliefs((*state.nodes[:i], node, *state.nodes[i + 1 :]), *state[1:])
 
 
+@cache
+def _ticked(node: Node) -> Node:
+    """The node a tick later."""
+    keys = tuple((who, left - 1) if left > 1 else (FREE, 0) for who, left in node.keys)
+    return node._replace(keys=keys, guard=max(0, node.guard - 1))
+
+
+@cache
 def _forgotten(node: Node) -> Node:
     """The renewal at hand is over for its holder; a HEAL of it may yet arrive."""
     return node._replace(extend=NONE, heal=NONE, late=node.late or node.heal == SENT)
@@ -551,7 +574,7 @@ class Ordered(NamedTuple):
     def steps(self, state: Order) -> Iterator[tuple[str, Order]]:
         """Yield what may happen next."""
         for label, after in self._steps(state):
-            yield label, after._replace(nodes=tuple(sorted(after.nodes)))
+            yield label, Order(tuple(sorted(after.nodes)), *after[1:])
 
     def _steps(self, state: Order) -> Iterator[tuple[str, Order]]:
         if state.alive:
@@ -574,6 +597,7 @@ class Ordered(NamedTuple):
                 after = _broken(node, queue)
                 yield "broken", _placed(state, i, after)._replace(breaks=state.breaks - 1)
 
+    @remembered
     def _taken(self, node: Place) -> Iterator[tuple[str, Place]]:
         """A rival takes a name that is free, or has left one that rests."""
         for name in range(self.names):
@@ -669,6 +693,7 @@ class Ordered(NamedTuple):
 
     # -- a node ---
 
+    @remembered
     def _carried_out(self, node: Place) -> Iterator[tuple[str, Place, bool]]:
         """What a node may carry out next: the first message of a connection."""
         for queue in node.queues:
@@ -699,7 +724,7 @@ class Ordered(NamedTuple):
 
 
 def _placed(state: Order, i: int, node: Place) -> Order:
-    return state._replace(nodes=(*state.nodes[:i], node, *state.nodes[i + 1 :]))
+    return Order((*state.nodes[:i], node, *state.nodes[i + 1 :]), *state[1:])
 
 
 def _valued(node: Place, name: int, value: str) -> Place:
