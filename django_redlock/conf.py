@@ -106,9 +106,14 @@ def aliases() -> Iterator[str]:
 
     Raises:
         ImproperlyConfigured: ``REDLOCK`` is missing or no dictionary, or has settings in the place
-            of aliases.
+            of aliases, or an alias that is no text.
     """
     configured = _all()
+    for alias in configured:
+        try:
+            check_alias(alias)
+        except TypeError as error:
+            raise ImproperlyConfigured(f"{error}: {alias!r}") from None
     misplaced = [key for key in configured if _is_misplaced(configured, key)]
     if misplaced:
         raise _outside(misplaced)

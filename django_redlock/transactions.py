@@ -98,8 +98,8 @@ def check_none(decorator: str, module: str) -> None:
     if in_transaction():
         msg = (
             f"{decorator} runs inside a transaction, so the lock would be released before "
-            "the COMMIT: put it above transaction.atomic, and on 'dispatch' of a class; under "
-            f"ATOMIC_REQUESTS take {decorator} of {module}.rest_framework for a view "
+            "the COMMIT: put it above transaction.atomic and @idempotent, and on 'dispatch' of a "
+            f"class; under ATOMIC_REQUESTS take {decorator} of {module}.rest_framework for a view "
             "of REST framework, and non_atomic of django_redlock.views.ninja for django-ninja"
         )
         raise RuntimeError(msg)

@@ -339,6 +339,14 @@ def test_a_setting_beside_an_alias():
         assert check_settings() == []
 
 
+def test_an_alias_in_the_settings_that_is_no_text():
+    """The check tells of it, and does not fail itself."""
+    with override_settings(REDLOCK={"default": memory(), 1: memory()}):
+        (message,) = check_settings()
+    assert message.id == "django_redlock.E001"
+    assert message.msg == "an alias of REDLOCK must be a str, as in 'default', not int: 1"
+
+
 def test_settings_that_are_empty():
     """An empty REDLOCK is told as that, with what to write."""
     with (

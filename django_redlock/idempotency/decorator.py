@@ -232,6 +232,7 @@ class IdempotentLock(ViewLock):
     example: ClassVar[str] = "idempotent()"
     module: ClassVar[str] = "django_redlock.idempotency"
     async_has_transactions: ClassVar[bool] = True
+    opens_transaction: ClassVar[bool] = True
     keep: timedelta
     required: bool
     using: str | None

@@ -307,7 +307,13 @@ def status(found: Report, wanted: Wanted) -> Blocks:
         for sentence in wanted.unmet(found):
             yield (Span(said(sentence)),)
     elif not found.locks:
-        yield (Span(gettext("Too few nodes answered to know what is held.")),)
+        yield (Span(gettext("Too few nodes vote to know what is held.")),)
+    yield from _unread(found, wanted)
+    yield from _tasks(found, wanted)
+
+
+def _unread(found: Report, wanted: Wanted) -> Blocks:
+    """Say that there are more locks than were read, if there are."""
     if found.beyond:
         more = ngettext(
             "%(count)s more matches; --limit shows more.",
@@ -315,6 +321,9 @@ def status(found: Report, wanted: Wanted) -> Blocks:
             found.beyond,
         )
         yield (Span(more % {"count": found.beyond}, "odd"),)
+    elif found.truncated and wanted.filters and not wanted.patterns:
+        more = gettext("More locks are held than were looked at; --limit looks at more.")
+        yield (Span(more, "odd"),)
     elif found.truncated and not wanted.patterns:
         more = ngettext(
             "More locks are held than this %(count)s; --limit shows more.",
@@ -325,7 +334,6 @@ def status(found: Report, wanted: Wanted) -> Blocks:
     if found.unsearched:
         more = gettext("More names are held than were looked at: others may match, too.")
         yield (Span(more, "odd"),)
-    yield from _tasks(found, wanted)
 
 
 def _tasks(found: Report, wanted: Wanted) -> Blocks:

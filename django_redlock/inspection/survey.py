@@ -288,8 +288,11 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether so many nodes replied that no held lock can be missing."""
-        return len(self.nodes) - len(self.heard) < self.majority
+        """Whether so many nodes vote that no held lock can be missing.
+
+        A reply is not enough: a node under the restart guard may have forgotten a lock.
+        """
+        return len(self.nodes) - self.voting < self.majority
 
     @property
     def voting(self) -> int:
@@ -667,6 +670,7 @@ class Wanted:
         self.finished, self.older_than, self.problems = finished, older_than, problems
         self.texts: list[Parsed] = [parse(text) for text in texts]
         self.patterns = [each for each in self.texts if each.is_pattern]
+        self.filters: Final = problems or older_than is not None  # what was read
 
     def survey(self, backend: Backend, limit: int = LIMIT) -> Report:
         """Ask the nodes of an alias for locks, tasks, and all that a report of them has.
@@ -701,11 +705,13 @@ class Wanted:
         A name that is free has a row.
         """
         if self.problems:
-            if not (found.locks or found.tasks.tasks or found.unwell):
+            tasks = found.tasks
+            unread = found.truncated or tasks.truncated or tasks.beyond
+            if not (found.locks or tasks.tasks or found.unwell or unread):
                 yield Sentence("Nothing needs attention.")
             return
         if self.older_than is not None:
-            if not found.locks:
+            if not (found.locks or found.truncated):
                 yield Sentence(
                     "No lock is held for {seconds:g} s or longer.", seconds=self.older_than
                 )

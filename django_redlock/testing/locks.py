@@ -100,7 +100,7 @@ def assert_free(*names: str, alias: str = "default") -> None:
         alias: the alias whose nodes are asked.
 
     Raises:
-        AssertionError: a name is taken, and by which holder; or no majority of the nodes replies.
+        AssertionError: a name is taken, and by which holder; or no majority of the nodes votes.
         TypeError, ValueError: an argument makes no sense; the text says which.
     """
     for lock in _look("assert_free", names, alias):
@@ -118,7 +118,7 @@ def assert_taken(*names: str, alias: str = "default") -> None:
         alias: the alias whose nodes are asked.
 
     Raises:
-        AssertionError: a name is free; or no majority of the nodes replies.
+        AssertionError: a name is free; or no majority of the nodes votes.
         TypeError, ValueError: an argument makes no sense; the text says which.
     """
     for lock in _look("assert_taken", names, alias):
@@ -131,7 +131,7 @@ def _look(caller: str, names: tuple[str, ...], alias: str) -> tuple[HeldLock, ..
         raise TypeError(f"{caller}() needs the name of a lock: {caller}('report:7')")
     found = survey(conf.backend(alias), names)
     if not found.complete:
-        raise AssertionError(f"no majority of the nodes of {alias!r} replies: {found.summary}")
+        raise AssertionError(f"no majority of the nodes of {alias!r} votes: {found.summary}")
     return found.locks
 
 

@@ -83,7 +83,7 @@ class Found(NamedTuple):
     lock: ViewLock
     wrapper: Any  # what it has made; of a method, what method_decorator tried it with
     is_method: bool
-    in_atomic: bool  # whether ``transaction.atomic`` is around it
+    opened: str  # what is around it and opens a transaction: a decorator; "" if none is
 
     @property
     def where(self) -> str:
@@ -128,7 +128,7 @@ def _of_route(route: Route) -> Iterator[checks.CheckMessage]:
     for verb in sorted(verbs):  # of REST framework's own decorator
         lock = lock_of(cls, actions.get(verb, EVERY))
         if lock is not None:
-            found = Found(lock, _takes_anything, is_method=True, in_atomic=False)
+            found = Found(lock, _takes_anything, is_method=True, opened="")
             yield from _unnamed(route, found, {verb})
 
 
@@ -136,7 +136,7 @@ def _takes_anything(*args: Any, **kwargs: Any) -> None:
     """Take the place of a class's handler: only its URL tells what that is called with."""
 
 
-def _found(function: Any, seen: set[int], *, in_atomic: bool = False) -> Iterator[Found]:
+def _found(function: Any, seen: set[int], *, opened: str = "") -> Iterator[Found]:
     """Yield each single_flight of a function, from outside, also below other decorators.
 
     A decorator without ``functools.wraps`` has what it decorates in its closure, and the view of an
@@ -150,11 +150,12 @@ def _found(function: Any, seen: set[int], *, in_atomic: bool = False) -> Iterato
     # method_decorator makes the wrapper anew for each request, and tells of one that it has tried.
     is_method = {"decorators", "method"} <= cells.keys()
     if placed is not None and (is_method or placed.wrapper is function):
-        yield Found(placed.lock, placed.wrapper, is_method, in_atomic)
+        yield Found(placed.lock, placed.wrapper, is_method, opened)
+        if placed.lock.opens_transaction:
+            opened = f"@{placed.lock.decorator}"
     applied = [*cells.values(), *(cells["decorators"] if is_method else ())]
-    in_atomic = in_atomic or any(
-        isinstance(each, transaction.Atomic) or each is transaction.atomic for each in applied
-    )
+    if any(isinstance(each, transaction.Atomic) or each is transaction.atomic for each in applied):
+        opened = opened or "transaction.atomic"
     # Nothing is asked for an attribute that may answer any, such as a lazy object or a mock.
     below = [getattr(function, "__dict__", {}).get("__wrapped__")]
     below += [function.func] if isinstance(function, partial) else []
@@ -162,7 +163,7 @@ def _found(function: Any, seen: set[int], *, in_atomic: bool = False) -> Iterato
         if type(owner).__module__.startswith("ninja."):
             below += [each.view_func for each in getattr(owner, "operations", ())]
     for each in (*below, *cells.values()):
-        yield from _found(each, seen, in_atomic=in_atomic)
+        yield from _found(each, seen, opened=opened)
 
 
 def _cells(function: Any) -> dict[str, Any]:
@@ -175,15 +176,15 @@ def _cells(function: Any) -> dict[str, Any]:
 def _in_transaction(route: Route, found: Found, *, is_async: bool) -> Iterator[checks.CheckMessage]:
     marks: Any = getattr(route.view, "_non_atomic_requests", ())
     wanted = [name for name, each in connections.settings.items() if each["ATOMIC_REQUESTS"]]
-    if found.in_atomic or any(name not in marks for name in wanted):
-        opens = "transaction.atomic" if found.in_atomic else "ATOMIC_REQUESTS"
+    if found.opened or any(name not in marks for name in wanted):
+        opens = found.opened or "ATOMIC_REQUESTS"
         yield _broken(
             found,
             f"{opens} opens a transaction around it, so the lock would be released before the "
             "COMMIT",
-            "Put it above transaction.atomic, and on 'dispatch' of a class; a decorator above it "
-            f"needs functools.wraps. For a view of REST framework take {found.lock.decorator} of "
-            f"{found.rest_framework}, for django-ninja non_atomic of "
+            "Put it above transaction.atomic and @idempotent, and on 'dispatch' of a class; a "
+            "decorator above it needs functools.wraps. For a view of REST framework take "
+            f"{found.lock.decorator} of {found.rest_framework}, for django-ninja non_atomic of "
             "django_redlock.views.ninja.",
         )
     elif not found.lock.async_has_transactions and (is_async or iscoroutinefunction(found.wrapper)):

@@ -186,6 +186,9 @@ def verbs_of(methods: Sequence[str]) -> frozenset[str]:
     is_list = isinstance(given, Collection) and not isinstance(given, str) and len(given) > 0
     if not is_list or not all(isinstance(each, str) for each in given):
         raise TypeError("methods must be a list of HTTP methods, e.g. ['POST']")
+    for method in methods:
+        if not (method.isascii() and method.replace("-", "").isalpha()):  # as in VERSION-CONTROL
+            raise ValueError(f"methods has {method!r}, which is no HTTP method: no request has it")
     verbs = frozenset(method.upper() for method in methods)
     return verbs | {"HEAD"} if "GET" in verbs else verbs
 

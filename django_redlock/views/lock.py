@@ -81,6 +81,7 @@ class ViewLock:
         decorator: the name of what has made it, for texts; ``example``: how it is written;
             ``module``: where it is, and in whose ``rest_framework`` it is for such views.
         async_has_transactions: whether an async view is run in those of ATOMIC_REQUESTS.
+        opens_transaction: whether it opens one around the view, whatever ATOMIC_REQUESTS says.
         methods: the HTTP methods that are locked.
         runs_unlocked: whether a view runs without the lock where no majority can be asked.
         handler_of: makes what is run for a handler of a view of REST framework, from both.
@@ -92,6 +93,7 @@ class ViewLock:
     example: ClassVar[str] = "single_flight('pay:{pk}')"
     module: ClassVar[str] = "django_redlock.views"
     async_has_transactions: ClassVar[bool] = False
+    opens_transaction: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -174,8 +174,8 @@ def _whole_seconds(retry_after: RetryAfter, error: LockTaken) -> int:
     seconds = retry_after(error) if callable(retry_after) else retry_after
     if seconds is None:
         seconds = RETRY_AFTER
-    if isinstance(seconds, int | float):  # else the check refuses it
-        seconds = max(0.0, seconds)
+    if isinstance(seconds, int | float):  # else the check refuses it, and NaN, too
+        seconds = 0.0 if seconds < 0 else seconds
     return max(1, math.ceil(check_seconds("retry_after", seconds, zero=True)))
 
 
@@ -234,7 +234,6 @@ def _djangos(request: Any) -> Any:
 # -- the response ----------------------------------------------------------------------------------
 
 _REFUSED: Final = "redlock_refused"  # the request's attribute: the status of its refusal
-_JSON: Final = (PROBLEM_TYPE, "application/json")
 _PAGES: Final = ("text/html", "application/xhtml+xml")
 _FRAMEWORKS: Final = frozenset({"rest_framework", "ninja", "ninja_extra"})
 _PAGE: Final = (
@@ -258,7 +257,8 @@ class Responder:
     on_refused: OnRefused = None
 
     def __post_init__(self) -> None:
-        if self.status not in BUSY:
+        given: Any = self.status  # a list cannot be looked up in a set
+        if not isinstance(given, int) or given not in BUSY:
             raise ValueError(f"status must be one of {sorted(BUSY)}, not {self.status!r}")
         if iscoroutinefunction(self.retry_after):
             raise TypeError(
@@ -352,12 +352,16 @@ def wants_json(request: Any) -> bool:
     JSON or a framework for APIs serves it.
     """
     inner = _djangos(request)
-    if inner.get_preferred_type([*_PAGES, *_JSON]) in _JSON:
-        return True
-    if any(str(each).split(";")[0].strip() in _PAGES for each in inner.accepted_types):
-        return False
-    kind = inner.content_type or ""
-    return kind == "application/json" or kind.endswith("+json") or _is_of_an_api(request)
+    # Without parameters, for Django's own choice would not find JSON in a type with a charset.
+    accepted = [f"{each.main_type}/{each.sub_type}" for each in inner.accepted_types]
+    for kind in accepted:  # what the client prefers is first
+        if _is_json(kind) or kind in _PAGES:
+            return _is_json(kind)
+    return _is_json(inner.content_type or "") or _is_of_an_api(request)
+
+
+def _is_json(kind: str) -> bool:
+    return kind == "application/json" or kind.endswith("+json")
 
 
 def _is_of_an_api(request: Any) -> bool:

@@ -77,14 +77,17 @@ def check_parentheses(name: str, key: Any) -> None:
 
 def decorating(decorates: Any, actions: Collection[str] | None) -> Callable[[T], T]:
     """Return what puts the actions of a view into the lock of a decorator of Django's views."""
-    if isinstance(actions, str):
-        raise TypeError(f"actions must be a list of names, as [{actions!r}]")
+    given: Any = actions
+    is_list = isinstance(given, Collection) and not isinstance(given, str) and len(given) > 0
+    if given is not None and not (is_list and all(isinstance(each, str) for each in given)):
+        example = repr(given) if isinstance(given, str) else "'create'"
+        raise TypeError(f"actions must be a list of names, as [{example}]")
     lock: ViewLock = decorates.__dict__[DECORATES]
     lock.check_plain()
 
     def decorate(view: T) -> T:
         cls = _class_of(view, lock)
-        names = _names(cls, actions)
+        names = _names(cls, actions, lock)
         for handler in _handlers(cls, lock, names):
             lock.key.check(_signature(handler))
         _prepare(cls)
@@ -114,13 +117,21 @@ def _class_of(view: Any, lock: ViewLock) -> Any:
     )
 
 
-def _names(cls: type[APIView], actions: Collection[str] | None) -> frozenset[str]:
+def _names(cls: Any, actions: Collection[str] | None, lock: ViewLock) -> frozenset[str]:
     if actions is None:
         return frozenset({EVERY})
     if not hasattr(cls, "get_extra_actions"):
         raise TypeError(f"{cls.__name__} is no viewset: leave actions= out, or use methods=")
     if missing := [name for name in actions if not callable(getattr(cls, name, None))]:
         raise ValueError(f"{cls.__name__} has no action {', '.join(missing)}")
+    for each in cls.get_extra_actions():
+        for name in set(actions).intersection(each.mapping.values()):
+            verbs = {verb.upper() for verb, bound in each.mapping.items() if bound == name}
+            if verbs.isdisjoint(lock.methods):
+                raise ValueError(
+                    f"{cls.__name__}.{name} is for {', '.join(sorted(verbs))}, which is not in "
+                    "methods=, so no request to it would be locked"
+                )
     return frozenset(actions)
 
 

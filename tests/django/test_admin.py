@@ -316,7 +316,7 @@ def test_nodes_that_are_down(memory, viewer, down, words):
         assert words in page
         found = rows(page)
         assert [found[str(i + 1)][1] for i in down] == ["down down"] * len(down)
-        assert ("Too few nodes answered" in page) == (len(down) >= 3)
+        assert ("Too few nodes vote" in page) == (len(down) >= 3)
         assert ("nobody holds that very name" in page) == (
             query == {"q": "unknown"} and len(down) < 3
         )

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from django.test import override_settings
 from django_redlock import conf, redlock
 from django_redlock.inspection.rows import age
 from django_redlock.management.printing import FIRST, HOME, SECOND
+from django_redlock.testing import assert_free
 from tests.support.looked_at import (
     A,
     B,
@@ -175,6 +176,23 @@ def test_exit_codes(memory, down, code):
     assert status("some-name")[0] == code
 
 
+def test_nodes_that_forgot_a_lock_are_not_believed(redlock_nodes):
+    """Three nodes were emptied and say that they have nothing: the lease is held all the same."""
+    with redlock("import", renew=False) as lease:
+        for node in redlock_nodes[2:]:
+            with closing(node.client()) as client:
+                client.flushall()
+        code, out = status("--older-than", "60")
+        _, gauges = status("--prometheus")
+        lease.ensure()
+    assert code == 4
+    assert "No lock is held" not in out
+    assert "Too few nodes vote to know what is held." in out
+    assert "redlock_names_held" not in gauges
+    with pytest.raises(AssertionError, match="no majority of the nodes of 'default' votes"):
+        assert_free("import")
+
+
 def test_the_worst_alias_decides():
     """One alias without a majority makes the exit code 4, unless it is not looked at."""
     with in_memory("default", "payments"):
@@ -231,6 +249,25 @@ def test_limit(memory):
         assert "More locks are held than this 1; --limit shows more." in out
         assert json.loads(status("--limit", "1", "--json")[1])["aliases"]["default"]["truncated"]
         _, out = status("--limit", "2")
+        assert "More locks" not in out
+
+
+def test_what_was_not_looked_at_may_be_old_or_a_problem(memory):
+    """Of more locks than the limit nothing is said that only all of them could tell."""
+    now = int(time.time() * 1e6)
+    for name in "abc":
+        put(memory, name, f"{A}:{now}:web-1", *range(5))
+    put(memory, "old", f"{A}:{now - 5000 * 1_000_000}:web-1", *range(5))
+    put(memory, "partial", f"{A}:{now}:web-1", 0, 1)
+    for asked, says in {
+        ("--older-than", "60"): "No lock is held for 60 s",
+        ("--problems",): "Nothing needs attention",
+    }.items():
+        _, out = status(*asked, "--limit", "3")
+        assert says not in out
+        assert "More locks are held than were looked at; --limit looks at more." in out
+        _, out = status(*asked, "--limit", "5")
+        assert len(locks(out)) == 1
         assert "More locks" not in out
 
 

@@ -22,6 +22,7 @@ from django.utils import timezone
 from django_redlock.idempotency import idempotent
 from django_redlock.idempotency.apps import check_idempotent
 from django_redlock.idempotency.models import Record
+from django_redlock.views import single_flight
 from django_redlock.views.checks import check_views
 from tests.views.asking import urls
 
@@ -240,6 +241,25 @@ def urls_of(view: Any) -> list[Any]:
     from django.urls import path
 
     return [path("pay/", view)]
+
+
+def test_a_lock_in_its_transaction_is_named():
+    """Below it a lock is free before the COMMIT, so each request is a 500; above it all is well."""
+    for inner in (order, aorder):
+        shop = Shop(idempotent(scope="x")(single_flight("stock")(inner)), raises=True)
+        with shop.site:
+            (found,) = check_views()
+            assert found.id == "django_redlock.E004"
+            assert "The single_flight of" in found.msg
+            assert "@idempotent opens a transaction around it" in found.msg
+            assert "above transaction.atomic and @idempotent" in str(found.hint)
+    with Shop(single_flight("stock")(idempotent(scope="x")(order))).site:
+        assert not check_views()
+
+
+async def aorder(request: Any) -> HttpResponse:
+    """A view that is a coroutine function."""
+    return HttpResponse()
 
 
 def test_without_the_app():

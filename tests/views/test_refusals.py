@@ -110,6 +110,13 @@ def test_retry_after(retry_after, header, memory):
         assert view(client_of()).headers["Retry-After"] == header
 
 
+def test_a_retry_after_that_is_no_number_is_an_error():
+    """It is a fault of the site's function, whose name stands in the error."""
+    for wrong in (float("nan"), float("inf"), "5"):
+        with pytest.raises((TypeError, ValueError), match="retry_after must be"):
+            refused(retry_after=lambda _, wrong=wrong: wrong)
+
+
 def test_a_lease_that_lives_a_moment_does_not_send_clients_away():
     """The time that the lock has left is not told: its ttl is 30 s, and most requests take less."""
     assert refused().headers["Retry-After"] == "1"
@@ -130,6 +137,10 @@ def test_a_lease_that_lives_a_moment_does_not_send_clients_away():
         (client_of("image/png", "application/json"), True),
         (client_of(BROWSER, "application/json"), False),
         (client_of("text/html;q=0.1, application/problem+json", FORM), True),
+        (client_of("application/json; charset=utf-8"), True),
+        (client_of("application/json; version=1.0, text/html; q=0.5"), True),
+        (client_of("application/vnd.api+json"), True),
+        (client_of("text/html; charset=utf-8, application/json; q=0.5"), False),
     ],
 )
 def test_who_gets_json(request_, is_json):

@@ -338,8 +338,18 @@ def test_what_is_no_view_of_the_framework_is_refused():
 
 def test_actions_that_make_no_sense_are_refused():
     """Each says what to do."""
-    with pytest.raises(TypeError, match="must be a list of names"):
-        drf.single_flight("order", actions="pay")
+    wrong: Any
+    for wrong in ("pay", [], [1], 5):
+        with pytest.raises(TypeError, match="actions must be a list of names"):
+            drf.single_flight("order", actions=wrong)
+
+    class Looks(Orders):
+        @action(detail=True)  # for GET
+        def look(self, request: Any, pk: str) -> None: ...
+
+    with pytest.raises(ValueError, match=r"Looks\.look is for GET, which is not in methods="):
+        drf.single_flight("order", actions=["look"])(Looks)
+    drf.single_flight("order", actions=["look"], methods=["GET"])(Looks)
     with pytest.raises(TypeError, match="is no viewset: leave actions= out"):
         drf.single_flight("order", actions=["post"])(Base)
     with pytest.raises(ValueError, match="Orders has no action refund"):
