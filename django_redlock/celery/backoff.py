@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from celery import Task
+from celery.utils.quorum_queues import detect_quorum_queues
 
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 
@@ -116,9 +117,20 @@ def pause(task: Task, refusal: LockTaken | NodesUnavailable, times: int, waited:
     # meanwhile, each copy would be sent again, and the copies would multiply.
     longest = min(LONGEST_PAUSE, visibility_timeout(task) / 2)
     if isinstance(refusal, NodesUnavailable):
-        return pause_in_outage(times, longest)
+        return max(pause_in_outage(times, longest), least_countdown(task))
     left = refusal.retry_after  # of the holder
-    return pause_after(waited, longest if left is None else min(max(left, 0.1), longest))
+    most = longest if left is None else min(max(left, 0.1), longest)
+    return max(pause_after(waited, most), least_countdown(task))
+
+
+def least_countdown(task: Task) -> float:
+    """Return the shortest countdown that Celery can send, in seconds.
+
+    Where one queue of the application is a quorum queue, RabbitMQ itself delays messages, for whole
+    seconds, and Celery raises ValueError for less than one.
+    """
+    driver = task.app.producer_pool.connections.connection.transport.driver_type
+    return 1.0 if detect_quorum_queues(task.app, driver)[0] else 0.0
 
 
 def pause_after(waited: float, most: float) -> float:

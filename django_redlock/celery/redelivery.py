@@ -191,11 +191,14 @@ class Delivery:
         waited += earlier
         seconds = pause(task, refusal, int(times), waited)
         more = {"deferred": int(times) + 1, "again": again, "waited": round(waited + seconds, 3)}
+        # Without those of RabbitMQ, which silently drops a message that says it has been delayed on
+        # the same queue before.
+        headers = request.as_execution_options()["headers"] or {}
         message = task.signature_from_request(
             request,
             countdown=seconds,
             retries=request.retries,
-            headers={**(request.headers or {}), HEADER: {**before, **more}},
+            headers={**headers, HEADER: {**before, **more}},
         )
         try:
             with same_message(copy=silently):

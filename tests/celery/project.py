@@ -4,9 +4,9 @@ A worker is started with TEST_BROKER, TEST_RESULTS and TEST_LOCKS in its environ
 TEST_LOST_AFTER where messages shall be taken for lost, and with TEST_DROP_COPIES where copies of a
 message that has succeeded shall be dropped; with TEST_HELD, the name of a lock that the main
 process takes before it forks its children, and with TEST_NAIVE where these shall know nothing of
-the fork. The tests, which only send, set the broker in ``app.conf``. What bodies do is written
-down in a list beside the results, with times of the monotonic clock, which all processes of a
-machine share.
+the fork; with TEST_QUORUM, the name of its queue, where that is a quorum queue of RabbitMQ. The
+tests, which only send, set the broker in ``app.conf``. What bodies do is written down in a list
+beside the results, with times of the monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -65,6 +65,14 @@ app.conf.update(
     worker_prefetch_multiplier=4,
     worker_hijack_root_logger=False,
 )
+
+
+if "TEST_QUORUM" in os.environ:  # RabbitMQ delays messages itself
+    app.conf.update(
+        task_default_queue=os.environ["TEST_QUORUM"],
+        task_default_queue_type="quorum",
+        task_default_exchange_type="topic",
+    )
 
 
 def note(what: str, key: str, **more: Any) -> None:

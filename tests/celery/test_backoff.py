@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from celery import Celery
 
+from django_redlock import LockTaken, redlock
+from django_redlock.celery import backoff
 from django_redlock.celery.backoff import LEAST, MOST, RunWait, WaitBudget
 
 from .desk import Desk, hold, locked, memory, sent
@@ -121,3 +124,15 @@ def test_the_pause_is_shorter_than_the_visibility_timeout(desk, away):
         (pause,) = pauses(desk, message, 1)
         memory().down = set()
     assert 1.2 <= pause <= 2.5
+
+
+@pytest.mark.parametrize(("kind", "least"), [("quorum", 1.0), ("classic", 0.24)])
+def test_a_quorum_queue_delays_for_whole_seconds(desk, kind, least):
+    """Celery cannot send a countdown below a second there, and fails the run that wants it."""
+    app = Celery(broker="amqp://", set_as_current=False)
+    app.conf.task_default_queue_type = kind
+    with hold("name"), pytest.raises(LockTaken) as refused:
+        redlock("name").acquire()
+    task = app.task(locked("retry"), lazy=False, shared=False)
+    seconds = backoff.pause(task, refused.value, times=0, waited=0.0)
+    assert least <= seconds <= max(least, 0.5)

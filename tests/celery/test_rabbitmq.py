@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 from celery.signals import after_task_publish
 from kombu.connection import Connection
+from kombu.entity import Exchange, Queue
 
+from django_redlock import redlock
 from tests.support.proxy import Proxy
 from tests.support.rabbitmq import rabbitmq, why_not
 from tests.support.waiting import eventually
@@ -21,6 +23,7 @@ from . import marked, project, varied
 from .site import (
     GET,
     Site,
+    came_back,
     end,
     ended_silently,
     intervals,
@@ -49,9 +52,9 @@ class Rabbit(NamedTuple):
         """Send a message to RabbitMQ."""
         return task.apply_async(args, queue=queue, connection=self.connection, **options)
 
-    def worker(self, children: int, queue: str) -> Any:
+    def worker(self, children: int, queue: str, **more: Any) -> Any:
         """A worker that takes messages from RabbitMQ."""
-        return self.site.worker(children, queue, broker=self.url)
+        return self.site.worker(children, queue, broker=self.url, **more)
 
     def comes_to(self, count: int, queue: str) -> None:
         """Wait until a queue has so many messages that no worker has been given.
@@ -215,6 +218,27 @@ def test_a_redelivered_copy_waits_while_the_first_run_lives(rabbit):
                 proxy.heal()
     assert (runs(site, key), result.state) == (1, "SUCCESS")
     rabbit.comes_to(0, queue)
+
+
+def test_messages_come_back_to_a_quorum_queue(rabbit):
+    """RabbitMQ delays them for whole seconds, each time anew, and drops none of them."""
+    key, name, site = new_key(), new_key(), rabbit.site
+    arguments = {"x-queue-type": "quorum"}
+    queue: Any = Queue(name, Exchange(name, "topic"), name, queue_arguments=arguments)
+    with rabbit.worker(2, name, TEST_QUORUM=name):
+        with redlock(f"work:{key}"):
+            patient = rabbit.send(project.patient, key, 0, queue=queue)
+            # Up to 4 and 8 s: they pass through delaying queues that they have passed before.
+            others = [rabbit.send(varied.unreachable, key, queue=queue) for _ in range(4)]
+            for result, times in ((patient, 3), *((other, 5) for other in others)):
+                enough = partial(times_back, site, result.id, times)
+                eventually(enough, within=2 * GET, every=0.1)
+        assert patient.get(timeout=GET) == "done"
+
+
+def times_back(site: Site, task_id: str, times: int) -> bool:
+    """Whether a worker has sent a message again for later so often."""
+    return came_back(site, task_id) >= times
 
 
 def finished_before(site: Site, task_id: str) -> bool:

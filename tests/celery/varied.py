@@ -113,3 +113,9 @@ def asleep(self: Task, key: str, seconds: float) -> str:
     with noted(self, key):
         time.sleep(seconds if first else 0)
     return "done"
+
+
+@app.task
+@locked_task("work:{key}", alias="nowhere")
+def unreachable(key: str) -> None:
+    """Work whose nodes never reply: its message comes back after twice as long each time."""
