@@ -771,7 +771,7 @@ def test_min_hold_keeps_the_name_taken(world):
 
 def test_min_hold_binds_only_a_release(world):
     """A lease that runs out frees its name then; a release after that keeps nothing."""
-    lease = redlock("name", ttl=SHORT, renew=False, min_hold=MAX_TTL).acquire()
+    lease = redlock("name", **BRIEFLY, min_hold=MAX_TTL).acquire()
     assert all(found.pttl <= SHORT * 1000 for found in world.look("name"))
     outlive(world, lease)
     lease.release()
