@@ -229,7 +229,8 @@ def test_messages_come_back_to_a_quorum_queue(rabbit):
         with redlock(f"work:{key}"):
             patient = rabbit.send(project.patient, key, 0, queue=queue)
             # Up to 4 and 8 s: they pass through delaying queues that they have passed before.
-            others = [rabbit.send(varied.unreachable, key, queue=queue) for _ in range(4)]
+            unreachable = project.app.signature("tests.celery.varied.unreachable")
+            others = [rabbit.send(unreachable, key, queue=queue) for _ in range(4)]
             for result, times in ((patient, 3), *((other, 5) for other in others)):
                 enough = partial(times_back, site, result.id, times)
                 eventually(enough, within=2 * GET, every=0.1)

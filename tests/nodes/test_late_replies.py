@@ -283,7 +283,13 @@ def test_a_set_that_was_claimed_for_an_interrupted_request_ends(held, broken, mo
     def interrupt(_: ConnectionSet, __: float) -> bool:
         raise Interruption
 
+    def scripts_run() -> int:
+        with held.nodes[2].client() as client:
+            stats = client.info("commandstats")
+        return sum(stats.get(f"cmdstat_{each}", {}).get("calls", 0) for each in ("eval", "evalsha"))
+
     lent = only_owing(held)
+    before = scripts_run()
     with monkeypatch.context() as patch:
         if broken:
             patch.setattr(ConnectionSets, "reclaim", lambda *_: None)
@@ -293,6 +299,8 @@ def test_a_set_that_was_claimed_for_an_interrupted_request_ends(held, broken, mo
     assert is_whole(lent) is broken
     if lent.request is not None:
         sets_of(held.group).reclaim(lent.request)
+    if broken:  # another thread sends the undo: it is to be there before the grant
+        eventually(lambda: scripts_run() > before)
     assert held.all_free() is not broken
 
 
