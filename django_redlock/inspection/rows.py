@@ -185,7 +185,7 @@ def node(node: NodeReport) -> dict[str, str]:
         "role": printable(node.role),
         "uptime": "" if node.uptime is None else age(node.uptime),
         "round_trip": "" if node.round_trip is None else f"{node.round_trip * 1000:.2f} ms",
-        "guard": f"{left:.0f} s" if left else "",
+        "guard": f"{math.ceil(left)} s" if left else "",  # never 0 s while it has no vote
         "guard_seconds": seconds(left) if left else "",
         "clock": "" if node.clock_ahead is None else f"{node.clock_ahead:+.3f} s",
         "full_memory": "" if node.maxmemory is None else printable(limited or ""),
