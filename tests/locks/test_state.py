@@ -23,6 +23,8 @@ from django_redlock.locks.lock import Lock
 from django_redlock.nodes.memory import MemoryNodes
 from django_redlock.testing import EmbeddedNodes
 from tests.support.looked_at import A, B, group, in_memory, put
+from tests.support.loops import owing
+from tests.support.waiting import eventually
 
 NUMBERS = itertools.count()
 SURVEYS = importlib.import_module("django_redlock.inspection.survey")  # its name is a function's
@@ -136,6 +138,8 @@ def test_looking_changes_nothing(patient_nodes, look):
     with redlock("taken", renew=False):
         with suppress(LockTaken):
             redlock("taken").acquire(wait=0.05)  # leaves the mark of somebody who waited
+        real: Any = conf.backend("default").group
+        eventually(lambda: owing(real.nodes) == [0] * 5)  # a majority had replied, now all have
         before = stored()
         look(redlock(["taken", "free"]))
         assert stored() == before
