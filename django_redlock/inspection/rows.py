@@ -164,7 +164,8 @@ TASK_COLUMNS: Final = ("task", "locks", "id", "on", "seconds_left", "is")
 
 def node(node: NodeReport) -> dict[str, str]:
     """Make the texts about a node; "" where it told nothing."""
-    state, left = node.state, node.guard_left
+    state = node.state
+    left = 0.0 if node.guard_left in (None, math.inf) else node.guard_left  # inf: not counted yet
     why = said(node.reason or node.warning, brief=True)
     limited = node.maxmemory_policy if node.maxmemory else word("no limit")
     kept = [word("append-only file")] if node.append_only else []
