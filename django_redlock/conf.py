@@ -327,6 +327,8 @@ def _address_of_cache(alias: str, options: Mapping[str, Any]) -> Address:
         pool = get_redis_connection(alias).connection_pool
     except (AttributeError, NotImplementedError):
         raise ValueError(NO_NODE.format(alias, "spreads its keys over several servers")) from None
+    except AssertionError as error:  # django-redis 5.4 says so that it cannot read an option
+        raise ImproperlyConfigured(str(error)) from None
     if issubclass(pool.connection_class, SentinelManagedConnection):
         raise TypeError(NO_NODE.format(alias, "is found by Sentinel, which replaces its server"))
     kept = {

@@ -109,15 +109,19 @@ def _import_tasks() -> None:
     # Celery's part for Django first calls django.setup(), which sets up logging anew and so may
     # disable loggers, and runs all checks, of which this is one.
     parts = [part for part in loader.app._fixups if hasattr(part, "on_import_modules")]  # noqa: SLF001
-    own = [part.on_import_modules for part in parts]
-    for receiver in own:
-        import_modules.disconnect(receiver, sender=loader.app)
+    removed = []
+    for receiver in [part.on_import_modules for part in parts]:
+        for sender in (loader.app, None):  # Celery 5.6 connects it for any sender
+            before = len(import_modules.receivers)
+            import_modules.disconnect(receiver, sender=sender)
+            if len(import_modules.receivers) < before:
+                removed.append((receiver, sender))
     try:
         with _quiet():
             loader.import_default_modules()
     finally:
-        for receiver in own:
-            import_modules.connect(receiver, sender=loader.app)
+        for receiver, sender in removed:
+            import_modules.connect(receiver, sender=sender)
 
 
 def _may_ask() -> bool:
