@@ -123,7 +123,8 @@ class Command(BaseCommand):
         tasks = find_tasks(backend, task_id)
         for each in tasks:
             row = rows.task(each)
-            self._say(f"{row['task']} {row['id']}: {row['is']}, {gettext('on %(on)s nodes') % row}")
+            on = gettext("on %(on)s nodes") % row
+            self._say(f"{row['task']} {row['id']}: {row['is']}, {on}")
             if each.state is TaskState.RUNNING:
                 why = gettext("it runs and holds %(names)s: take that lock away instead")
                 raise CommandError(why % {"names": " ".join(row["names"])})
