@@ -136,11 +136,11 @@ def test_whatever_connecting_raises_is_a_reason_and_no_end(nodes, monkeypatch, b
     """A provider of credentials may raise what it likes: the node is down, and tried again."""
     group = group_of(nodes.urls, timeout=2)
     redlock = template(group)
-    failing = [RuntimeError("no token today") for _ in nodes]
+    today = threading.Event()
 
     def fails_first(address: Address, **options: Any) -> Connection:
-        if failing:
-            raise failing.pop()
+        if not today.is_set():
+            raise RuntimeError("no token yet")
         return open_connection(address, **options)
 
     async def one() -> None:
@@ -163,6 +163,7 @@ def test_whatever_connecting_raises_is_a_reason_and_no_end(nodes, monkeypatch, b
     with closing(asyncio.new_event_loop()) as loop:
         assert not take()
         assert "RuntimeError" in told[0]
+        today.set()
         eventually(take)
 
 
