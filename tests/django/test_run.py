@@ -93,6 +93,14 @@ def leaving(how: str, *command: str) -> list[str]:
     return [sys.executable, "-c", LEAVE + LEAVING[how], *command]
 
 
+def idle(code: str) -> list[str]:
+    """A command that does this and stays. Ctrl-C ends it at any moment, and not a shell's wait.
+
+    A shell that is about to fork hears it only when that child has ended.
+    """
+    return [sys.executable, "-c", f"import time; {code}; time.sleep(600)"]
+
+
 def lines(file: Path, count: int) -> list[str]:
     """The first lines of the command, once there are so many."""
     return eventually(
@@ -293,10 +301,10 @@ def test_in_a_terminal_ctrl_c_ends_the_command(start, tmp_path, into_a_file):
     """The command has the terminal: it can read from it, and Ctrl-C is for it."""
     ours, theirs, session = terminal()
     file = tmp_path / "said"
-    script = f"read line; echo $line >>{file}; exec sleep 600"
+    command = idle(f"open({str(file)!r}, 'w').write(input())")
     options = {} if into_a_file else {"stdout": theirs}
     process = start(
-        *("report", "--", "sh", "-c", script),
+        *("report", "--", *command),
         **(options | {"stdin": theirs, "preexec_fn": session, "pass_fds": [theirs]}),
     )
     os.write(ours, b"typed\n")
@@ -314,7 +322,8 @@ def test_in_a_terminal_ctrl_c_ends_a_script(start, tmp_path, shell):
     """As it does if the script runs the command itself: nothing that follows is run."""
     ours, theirs, session = terminal()
     file = tmp_path / "said"
-    command = shlex.join([*RUN, "report", "--", "sh", "-c", f"echo begun >>{file}; sleep 600"])
+    begin = idle(f"open({str(file)!r}, 'w').write('begun')")
+    command = shlex.join([*RUN, "report", "--", *begin])
     process = start(
         *("-c", f"{command}; echo on >>{file}"),
         by=[shell],
@@ -337,7 +346,7 @@ def test_in_a_terminal_a_pager_has_the_keyboard(start, tmp_path):
     """What the command's output goes to can read from the terminal, as `less` does."""
     ours, theirs, session = terminal()
     file = tmp_path / "said"
-    command = shlex.join([*RUN, "report", "--", "sh", "-c", "echo page; sleep 600"])
+    command = shlex.join([*RUN, "report", "--", *idle("print('page', flush=True)")])
     pager = f"{{ read page; read key </dev/tty; echo $page $key >>{file}; }}"
     process = start(
         *("-c", f"{command} | {pager}"),
