@@ -117,10 +117,11 @@ def pause(task: Task, refusal: LockTaken | NodesUnavailable, times: int, waited:
     # meanwhile, each copy would be sent again, and the copies would multiply.
     longest = min(LONGEST_PAUSE, visibility_timeout(task) / 2)
     if isinstance(refusal, NodesUnavailable):
-        return max(pause_in_outage(times, longest), least_countdown(task))
-    left = refusal.retry_after  # of the holder
-    most = longest if left is None else min(max(left, 0.1), longest)
-    return max(pause_after(waited, most), least_countdown(task))
+        seconds = pause_in_outage(times, longest)
+    else:
+        left = refusal.retry_after  # of the holder
+        seconds = pause_after(waited, longest if left is None else min(max(left, 0.1), longest))
+    return max(seconds, least_countdown(task))
 
 
 def least_countdown(task: Task) -> float:

@@ -211,8 +211,9 @@ def _have_terminal() -> bool:
 
 def _give_terminal(group: int) -> None:
     """Let the command have the terminal, if this process has it, as a shell does for a job."""
-    if _have_terminal():
-        os.tcsetpgrp(0, group)
+    with suppress(OSError):  # the terminal hangs up, or the guardian was killed
+        if _have_terminal():
+            os.tcsetpgrp(0, group)
 
 
 def _take_terminal(group: int) -> bool:

@@ -135,15 +135,21 @@ def are_stopped(pids: list[int]) -> bool:
     return {process_state(pid) for pid in pids} == {"T"}
 
 
-def terminal() -> tuple[int, int, Callable[[], None]]:
-    """A terminal's two ends, and what makes a new process have it."""
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, dict[str, Any]]]:
+    """The end of a terminal at which somebody types, and what starts a process at the other."""
     ours, theirs = pty.openpty()
 
     def session() -> None:
         os.setsid()
         fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
 
-    return ours, theirs, session
+    yield (
+        ours,
+        {"stdin": theirs, "stdout": theirs, "preexec_fn": session, "pass_fds": [theirs]},
+    )
+    os.close(ours)
+    os.close(theirs)
 
 
 def someone_waits(nodes: EmbeddedNodes) -> bool:
@@ -297,87 +303,80 @@ def test_a_signal_before_the_command_has_begun(start, tmp_path, number):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("into_a_file", [False, True])
-def test_in_a_terminal_ctrl_c_ends_the_command(start, tmp_path, into_a_file):
+def test_in_a_terminal_ctrl_c_ends_the_command(start, terminal, tmp_path, into_a_file):
     """The command has the terminal: it can read from it, and Ctrl-C is for it."""
-    ours, theirs, session = terminal()
+    ours, options = terminal
     file = tmp_path / "said"
     command = idle(f"open({str(file)!r}, 'w').write(input())")
-    options = {} if into_a_file else {"stdout": theirs}
-    process = start(
-        *("report", "--", *command),
-        **(options | {"stdin": theirs, "preexec_fn": session, "pass_fds": [theirs]}),
-    )
+    if into_a_file:
+        options["stdout"] = subprocess.PIPE
+    process = start("report", "--", *command, **options)
     os.write(ours, b"typed\n")
     assert lines(file, 1) == ["typed"]
     os.write(ours, b"\x03")
     assert process.wait(60) == -signal.SIGINT
-    os.close(ours)
-    os.close(theirs)
     assert is_free("report")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", ["sh", "bash"])
-def test_in_a_terminal_ctrl_c_ends_a_script(start, tmp_path, shell):
+def test_in_a_terminal_ctrl_c_ends_a_script(start, terminal, tmp_path, shell):
     """As it does if the script runs the command itself: nothing that follows is run."""
-    ours, theirs, session = terminal()
+    ours, options = terminal
     file = tmp_path / "said"
     begin = idle(f"open({str(file)!r}, 'w').write('begun')")
     command = shlex.join([*RUN, "report", "--", *begin])
     process = start(
         *("-c", f"{command}; echo on >>{file}"),
         by=[shell],
-        stdin=theirs,
-        stdout=theirs,
-        preexec_fn=session,
-        pass_fds=[theirs],
+        **options,
     )
     lines(file, 1)
     os.write(ours, b"\x03")
     assert process.wait(60) in {-signal.SIGINT, 128 + signal.SIGINT}
     assert lines(file, 1) == ["begun"]
-    os.close(ours)
-    os.close(theirs)
     assert is_free("report")
 
 
 @pytest.mark.slow
-def test_in_a_terminal_a_pager_has_the_keyboard(start, tmp_path):
+def test_in_a_terminal_a_pager_has_the_keyboard(start, terminal, tmp_path):
     """What the command's output goes to can read from the terminal, as `less` does."""
-    ours, theirs, session = terminal()
+    ours, options = terminal
     file = tmp_path / "said"
     command = shlex.join([*RUN, "report", "--", *idle("print('page', flush=True)")])
     pager = f"{{ read page; read key </dev/tty; echo $page $key >>{file}; }}"
     process = start(
         *("-c", f"{command} | {pager}"),
         by=["sh"],
-        stdin=theirs,
-        stdout=theirs,
-        preexec_fn=session,
-        pass_fds=[theirs],
+        **options,
     )
     os.write(ours, b"typed\n")
     assert lines(file, 1) == ["page typed"]
     os.write(ours, b"\x03")
     process.wait(60)
     eventually(lambda: is_free("report"), within=30)
-    os.close(ours)
-    os.close(theirs)
+
+
+def test_in_a_terminal_a_guardian_that_is_dead_gets_nothing(start, terminal):
+    """It was killed before it could have the terminal: that is no error of the command."""
+    _, options = terminal
+    nobody = 2**22 - 1
+    give = f"from django_redlock.management import child; child._give_terminal({nobody})"
+    process = start("-c", give, by=[sys.executable], **options)
+    assert process.communicate(timeout=60) == (None, "")
+    assert process.returncode == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True])
-def test_in_a_terminal_ctrl_z_stops_the_command(start, tmp_path, late):
+def test_in_a_terminal_ctrl_z_stops_the_command(start, terminal, tmp_path, late):
     """Also `redlock_run`; the shell continues both, and ends both when the lease is over."""
-    ours, theirs, session = terminal()
+    ours, options = terminal
     file = tmp_path / "said"
     shell = start(
         *("-i", "-m"),
         by=["sh"],
-        stdin=theirs,
-        stdout=theirs,
-        preexec_fn=session,
-        pass_fds=[theirs],
+        **options,
     )
     command = f"trap 'echo on >>{file}' CONT; echo begun >>{file}; while :; do sleep 0.1; done"
     os.write(ours, f"{shlex.join([*RUN, 'job', '--', 'sh', '-c', command])}\n".encode())
@@ -397,8 +396,6 @@ def test_in_a_terminal_ctrl_z_stops_the_command(start, tmp_path, late):
         eventually(lambda: is_gone(run) and is_gone(child), within=30)
     os.write(ours, b"exit 0\n")
     shell.wait(60)
-    os.close(ours)
-    os.close(theirs)
     assert is_free("job")
 
 
