@@ -71,6 +71,8 @@ MOST_BYTES: Final = 32 * 1024 * 1024  # … and about how much memory their name
 LEAST_PAUSE: Final = 0.05  # seconds before a node that replied with an error is asked again …
 MOST_PAUSE: Final = 2.0  # … growing to this
 SETTLE_EVERY: Final = 0.25  # seconds after which replies are read for which no caller waits
+LATEST_GRANT: Final = 30.0  # seconds for which a grant is waited for whose connection has ended
+MOST_DOUBTFUL: Final = 8_192  # of these, for one node
 PATIENCE: Final = 1.0  # seconds that a node may take for a reply for which no caller waits
 
 
@@ -368,7 +370,7 @@ class Node:
         if connection.fault:
             return
         if connection.owed and undoing_until(connection.owed) > now:
-            self._workers.offer("undo", self.undos.work, again=False)
+            self.work_on_undos()
         with self._lock:
             if owes and nonce is not None:
                 self._remember(nonce, connection)
@@ -462,6 +464,10 @@ class Node:
             elif sent:
                 return
         self.undos.add(undo)
+        self.work_on_undos()
+
+    def work_on_undos(self) -> None:
+        """Have a background thread send the undos, and read for them, until there are none."""
         self._workers.offer("undo", self.undos.work, again=False)
 
     # -- eligibility ----------------------------------------------------------------------------
@@ -692,12 +698,20 @@ class SentUndo(OnWire):
     def keep(self, _: int) -> None:
         self._node.undo_later(self._undo)
 
+    def missed(self, _: int) -> None:
+        self._node.undos.missed(self._undo)
+
 
 class UndoQueue:
     """The undos kept for one node, oldest first, one for each nonce.
 
+    When a connection ends, a grant without a reply may still be on its way: in a proxy, or in a
+    packet that is sent again. The undo takes another connection and may be there first, so one that
+    has found nothing to free is sent again for a while, each time after twice as long.
+
     Attributes:
         kept: by nonce.
+        doubtful: the nonces of these grants, oldest first.
         dropped: how many were given up since the queue was last empty, because it was full.
     """
 
@@ -705,6 +719,8 @@ class UndoQueue:
         self._node = node
         self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
         self.kept: dict[str, Undo] = {}
+        self.doubtful: dict[str, None] = {}
+        self._repeats: dict[str, tuple[float, Undo]] = {}  # with the time.monotonic of the next
         self._bytes = 0
         self._from = -math.inf  # time.monotonic before which nothing is sent, after an error
         self._pause = 0.0
@@ -772,15 +788,43 @@ class UndoQueue:
             self._pause = min(MOST_PAUSE, max(LEAST_PAUSE, 2 * self._pause))
             self._from = time.monotonic() + self._pause
 
+    # -- grants that may still come -------------------------------------------------------------
+
+    def doubt(self, nonce: str) -> None:
+        """Note that the connection of a grant has ended before its reply came."""
+        with self._lock:
+            self.doubtful[nonce] = None
+            while len(self.doubtful) > MOST_DOUBTFUL and (old := first(self.doubtful)):
+                self.doubtful.pop(old, None)
+
+    def missed(self, undo: Undo) -> None:
+        """Send an undo that found nothing to free again, if its grant may still come."""
+        nonce, now = undo.request.nonce, time.monotonic()
+        if nonce not in self.doubtful:
+            return
+        due = now + max(SETTLE_EVERY, now - undo.start)
+        if due < min(undo.until, undo.start + LATEST_GRANT):
+            self._repeats[nonce] = due, undo
+            self._node.work_on_undos()
+        else:
+            self.doubtful.pop(nonce, None)
+
+    def _repeat(self, now: float) -> None:
+        for nonce, (due, undo) in self._repeats.copy().items():
+            if due <= now:
+                self.add(undo)
+                self._repeats.pop(nonce, None)
+
     # -- in the background ----------------------------------------------------------------------
 
     def work(self) -> None:
         """Send all undos until they are carried out; runs in a background thread."""
         while True:
+            self._repeat(time.monotonic())
             self._drop_ended(time.monotonic())
             if not self.kept:
                 time.sleep(SETTLE_EVERY)
-                if not (self.kept or self._node.settle(time.monotonic())):
+                if not (self.kept or self._repeats or self._node.settle(time.monotonic())):
                     return
                 continue
             connection = self._node.connection(at_least=self._from)

@@ -94,13 +94,18 @@ class Side:
 
     def __init__(self, request: Request, send: Callable[[Connection, Round], object]):
         self.verdicts: list[Verdict] = []
-        self.undone: list[int] = []
+        self.undone: list[tuple[str, int]] = []
+
+        def note(what: str, place: int) -> Callable[[object], None]:
+            return lambda _: self.undone.append((what, place))
+
         nodes: Any = [
             SimpleNamespace(
                 label=f"n{place}",
                 unheard=Vote(f"n{place}", Answer.UNKNOWN),
                 freed=freed(f"n{place}", 0),
-                undo_later=lambda _, place=place: self.undone.append(place),
+                undo_later=note("kept", place),
+                undos=SimpleNamespace(doubt=note("doubt", place), missed=note("missed", place)),
             )
             for place in range(SIZE)
         ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, closing, suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pytest
 
@@ -15,11 +15,14 @@ from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.group import NodeGroup
+from django_redlock.nodes.node import UndoQueue
 from django_redlock.testing import EmbeddedNodes
+from tests.simulation.mutants import Edit, with_edits
 from tests.support.loops import group_of, keys_on, shows, soon, template, unguarded
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
+T = TypeVar("T")
 NODE_TIMEOUT = 0.8
 TTL = 60.0  # nobody waits for that
 NAMES = ("late", "prompt", "lost:0", "lost:1", "lost:2", "behind", "once", "seen")
@@ -235,6 +238,56 @@ def test_a_grant_that_is_lost_with_its_connection_is_not_put_again(far, by):
     assert having == [False, False, True, True, True]
     lease.release()
     eventually(far.free)
+
+
+@pytest.mark.parametrize("far", [0.1], ids=["node timeout"], indirect=True)
+@pytest.mark.parametrize("by", ["thread", "task"])
+def test_a_grant_that_comes_after_its_release_is_undone(far, by):
+    """A node was silent and replies on a new connection; its grant leaves a proxy later."""
+    assert_released_before_the_grant(far, by)
+    eventually(far.free)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("far", [0.1], ids=["node timeout"], indirect=True)
+@pytest.mark.parametrize("by", ["thread", "task"])
+def test_one_release_is_too_few_for_a_grant_that_comes_later(far, by):
+    """The check can fail: so the name stays taken."""
+    with with_edits(Edit(UndoQueue, "missed", "nonce not in self.doubtful", "True")):
+        assert_released_before_the_grant(far, by)
+        with pytest.raises(AssertionError, match="free"):
+            eventually(far.free, within=5.0, what="free")
+
+
+def assert_released_before_the_grant(far: Far, by: str) -> None:
+    """Have the first node carry out a release, and then the grant that is released."""
+    with asyncio.Runner() as runner:  # one loop: its connections are open until it ends
+
+        def do(asynchronous: Callable[[], Awaitable[T]], blocking: Callable[[], T]) -> T:
+            return runner.run(asynchronous()) if by == "task" else blocking()  # type: ignore[arg-type]
+
+        proxy, lock, seen = far.proxies[0], far.redlock("late"), far.redlock("seen")
+
+        def stands() -> bool:
+            """Whether the first node grants again, to threads or to tasks."""
+            with suppress(LockTaken, NodesUnavailable):
+                lease = do(seen.aacquire, seen.acquire)
+                granted = "redlock:lock:seen" in keys_on(far.nodes[:1])[0]
+                do(lease.arelease, lease.release)
+                return granted
+            return False
+
+        eventually(stands)
+        proxy.holding = 1
+        lease = do(lock.aacquire, lock.acquire)
+        eventually(lambda: proxy.held == 1)
+        eventually(stands)  # over a new connection
+        before = far.asked()[0]
+        do(lease.arelease, lease.release)
+        eventually(lambda: far.asked()[0] > before)
+        assert "redlock:lock:late" not in keys_on(far.nodes[:1])[0]
+        proxy.let_go()
+        eventually(lambda: far.asked()[0] > before + 1)
 
 
 def stands_everywhere(far: Far) -> bool:
