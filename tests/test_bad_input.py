@@ -536,6 +536,8 @@ def test_a_password_may_be_percent_encoded():
         ({"db": -1}, "at most nine digits"),
         pytest.param({"db": 10**5000}, "at most nine digits", id="db-huge"),
         ({"password": "s3cr3t\ud800"}, "PASSWORD has a surrogate"),
+        ({"client_name": "site a"}, "'client_name' has a space"),
+        ({"client_name": "b\u00fcro"}, "'client_name' has a space or another"),
         ([("client_name", "x")], "OPTIONS"),
         (None, "OPTIONS"),
     ],

@@ -163,10 +163,7 @@ def from_options(
             if name in _arguments(SSLConnection):
                 msg = f"option {name!r} is for TLS: begin the URL with rediss://, or remove it"
             raise ValueError(msg)
-    for name in ("username", "password"):
-        if not _is_sendable(options.get(name)):
-            msg = f"{name.upper()} has a surrogate in it, which is no character and cannot be sent"
-            raise ValueError(msg)
+    _check_texts(options)
     db = 0 if options.get("db") is None else options["db"]
     if not _is_database(db):
         msg = "a database is a number of at most nine digits; correct 'db' in OPTIONS or in the URL"
@@ -180,6 +177,19 @@ def from_options(
         raise ValueError(msg)
     shown = f"[{host}]" if ":" in host else host
     return Address(f"{shown}:{port}/{db}", f"{host.lower()}:{port}", connection_class, options)
+
+
+def _check_texts(options: Mapping[str, Any]) -> None:
+    for name in ("username", "password"):
+        if not _is_sendable(options.get(name)):
+            msg = f"{name.upper()} has a surrogate in it, which is no character and cannot be sent"
+            raise ValueError(msg)
+    if not re.fullmatch("[!-~]*", str(options.get("client_name") or "")):
+        msg = (
+            "option 'client_name' has a space or another character that is not printable ASCII: "
+            "CLIENT SETNAME takes none; correct OPTIONS, or the URL's query"
+        )
+        raise ValueError(msg)
 
 
 def _is_sendable(text: object) -> bool:
