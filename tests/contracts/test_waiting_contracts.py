@@ -22,6 +22,7 @@ from django_redlock.core.protocol import Request
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from django_redlock.testing.embedded import EmbeddedNodes
 from tests.simulation.mutants import Patch, nodes, with_edits
+from tests.support.loops import owing
 from tests.support.waiting import eventually
 
 from . import test_contracts
@@ -294,6 +295,7 @@ def test_who_waits_does_not_poll(patient_nodes, settings, monkeypatch):
     with waiters(20, wait=60):
         eventually(in_line(20))
         eventually(lambda: _blocked(patient_nodes) == 1)
+        eventually(lambda: not any(owing(group.nodes)))  # the last grant of those that now wait
         start, before = time.monotonic(), commands()
 
         def looked_twice() -> Counter[str]:
