@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 NEWER := python3.13 python3.12 python3.11
 
-.PHONY: help demo test coverage test-tools test-slow test-tools-slow soak soak-busy soak-healing soak-celery soak-fencing soak-idempotency soak-interrupts soak-revoke soak-run soak-views lint format messages house docs docs-tables bench bench-figures matrix museum screenshots clean
+.PHONY: help demo test coverage test-tools test-slow soak soak-busy soak-healing soak-celery soak-fencing soak-idempotency soak-interrupts soak-revoke soak-run soak-views lint format messages house docs docs-tables bench bench-figures matrix museum screenshots clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,11 +34,8 @@ coverage: $(VENV)/.has-dev ## How much of the package the quick tests run, in li
 test-tools: $(VENV)/.has-dev ## The tests of docs, demo, benchmark and tools: two minutes
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m "tools and not slow" $(ARGS)
 
-test-slow: $(VENV)/.has-dev ## Kills, many processes, storms: twelve minutes
-	$(BIN)/python -m pytest -n 6 --dist worksteal -m "slow and not tools" $(ARGS)
-
-test-tools-slow: $(VENV)/.has-dev ## The demo, the benchmark, the tutorial, other people's clients
-	$(BIN)/python -m pytest -n 6 --dist worksteal -m "slow and tools" $(ARGS)
+test-slow: $(VENV)/.has-dev ## Kills, many processes, storms, the running demo: twenty minutes
+	$(BIN)/python -m pytest -n 6 --dist worksteal -m slow $(ARGS)
 
 # WORLDS=1000: fewer. It goes on where it was interrupted, until the code changes.
 WORLDS ?= 200000
@@ -46,7 +43,8 @@ soak: $(VENV)/.has-dev ## Very many simulated worlds, on all cores, resumable
 	$(BIN)/python -m tests.simulation --soak --worlds $(WORLDS) $(ARGS)
 
 # ARGS="--releases 10000": fewer.
-soak-healing: $(VENV)/.has-dev ## 100,000 releases at the moment when a renewal heals the lease
+soak-healing: $(VENV)/.has-dev ## 1,000 leases over restarts; 100,000 releases while renewals heal
+	LEASES=1000 $(BIN)/python -m pytest -n 2 tests/faults/test_healing.py -k rolling_restart
 	$(BIN)/python -m tests.faults.healing $(ARGS)
 
 # RUNS=20: fewer.

@@ -48,7 +48,7 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
-    """Mark what `make test-tools` and `make test-tools-slow` run; long tests come first.
+    """Mark what `make test-tools` runs; long tests come first.
 
     pytest-xdist gives each worker an equal part of this list, one after the other. A worker that
     came to a long test at its end would keep the others waiting.
