@@ -285,7 +285,8 @@ class Node:
                     connection.spoiled = time.monotonic()
                     self._forget(connection)
                     raise
-                self.unanswered.pop(nonce, None)  # nobody may ever give back one that is not ours
+                if ours:  # else when the undo is written: until then an interruption needs it here
+                    self.unanswered.pop(nonce, None)
                 return connection, ours
             self.unanswered.pop(nonce, None)
             if connection := self._lent_owing(nonce):
@@ -812,8 +813,8 @@ class UndoQueue:
     def _repeat(self, now: float) -> None:
         for nonce, (due, undo) in self._repeats.copy().items():
             if due <= now:
+                self._repeats.pop(nonce, None)  # before another thread sends it, and notes the next
                 self.add(undo)
-                self._repeats.pop(nonce, None)
 
     # -- in the background ----------------------------------------------------------------------
 

@@ -268,6 +268,8 @@ class PollDriver:
             if not connection.send(pending) and votes[place] is None:
                 asking.not_sent(place, connection.fault)
                 continue
+            if not ours:  # nobody may ever give it back with this nonce: see ``take_behind``
+                self.nodes[place].unanswered.pop(asking.request.nonce, None)
             if heals:  # the holder may release before the reply: behind this, on this connection
                 self.nodes[place].expect(connection, asking.request.nonce)
             if votes[place] is None and ours:

@@ -281,7 +281,8 @@ def assert_released_before_the_grant(far: Far, by: str) -> None:
         proxy.holding = 1
         lease = do(lock.aacquire, lock.acquire)
         eventually(lambda: proxy.held == 1)
-        eventually(stands)  # over a new connection
+        doubtful = far.group.nodes[0].undos.doubtful
+        eventually(lambda: stands() and doubtful)  # over a new connection; the old one is closed
         before = far.asked()[0]
         do(lease.arelease, lease.release)
         eventually(lambda: far.asked()[0] > before)
