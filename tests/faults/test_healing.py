@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -28,7 +27,6 @@ from tests.support.waiting import eventually
 
 from .healing import Rush
 
-LEASES = int(os.environ.get("LEASES", "250"))  # held over restarts; `make soak-healing`: 1,000
 TTL = 10.0  # seconds: no machine is so busy that renewals come too late
 SETTINGS: dict[str, Any] = {"RESTART_GUARD": False, "MAX_TTL": TTL, "NODE_TIMEOUT": 0.5}
 pytestmark = pytest.mark.slow
@@ -205,7 +203,7 @@ def test_a_rolling_restart_costs_no_lease_and_starves_no_waiter(count):
         # The guard lasts for 17 s; renewals may come 10 s late, so busy may the machine be.
         settings = nodes.settings(MAX_TTL=15, TTL=15, CLOCK_SKEW=1, NODE_TIMEOUT=0.5)
         with override_settings(REDLOCK={"default": settings}):
-            leases = [redlock(f"held{i}").acquire() for i in range(LEASES)]
+            leases = [redlock(f"held{i}").acquire() for i in range(1000)]
             with crowd(10, 5) as served:
                 for place in range(count):
                     nodes.kill(place)
@@ -225,7 +223,7 @@ def healed(nodes: EmbeddedNodes, place: int) -> bool:
     """Whether a node votes, and has all leases that are held."""
     redlock("look").try_acquire()
     states = conf.backend("default").group.states()
-    return states[place].voting and keys_on(nodes, place, "held*") == LEASES
+    return states[place].voting and keys_on(nodes, place, "held*") == 1000
 
 
 # -- releases beside heals ------------------------------------------------------------------------

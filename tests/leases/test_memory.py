@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-LOCKS = 4_000
+LOCKS = 10_000
 RENEWED = 1000
 CHUNKS = 40  # tracked objects that a schedule may keep: two for each chunk
 MOST_BYTES = 2048  # of a held, renewed lease, without its connections

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, closing, suppress
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
@@ -263,8 +263,8 @@ def assert_released_before_the_grant(far: Far, by: str) -> None:
     """Have the first node carry out a release, and then the grant that is released."""
     with asyncio.Runner() as runner:  # one loop: its connections are open until it ends
 
-        def do(asynchronous: Callable[[], Awaitable[T]], blocking: Callable[[], T]) -> T:
-            return runner.run(asynchronous()) if by == "task" else blocking()  # type: ignore[arg-type]
+        def do(task: Callable[[], Coroutine[Any, Any, T]], thread: Callable[[], T]) -> T:
+            return runner.run(task()) if by == "task" else thread()
 
         proxy, lock, seen = far.proxies[0], far.redlock("late"), far.redlock("seen")
 
