@@ -634,6 +634,7 @@ class Batch:
                 again = SentUndo(Undo(asking.request, asking.start), node, time.monotonic())
                 if not other.send(again) and not other.fault:
                     asking.keep(place)
+                node.unanswered.pop(nonce, None)
                 asking.lose(place, because(ReasonCode.GRANT_UNANSWERED), sent=True)
             elif own is not None and not own.fault:
                 usable[place] = own  # a silent one will do: what is to be undone went there

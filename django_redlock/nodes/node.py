@@ -320,13 +320,19 @@ class Node:
         """Return another connection than a loop's own, to undo ``nonce`` behind its grant, or None.
 
         There can be one only if the nonce is in ``unanswered``, or another loop has one ``lent``.
+        The caller removes the nonce when the undo is written: an interruption before that must
+        not lose the connection.
         """
         with self._lock:
-            connection = self.unanswered.pop(nonce, None)
+            connection = self.unanswered.get(nonce)
             if connection is not None and not (
                 connection.fault or connection.spoiled or connection is mine
             ):
-                return connection if _owes(connection, nonce) else None
+                if _owes(connection, nonce):
+                    return connection
+                self.unanswered.pop(nonce, None)
+                return None
+            self.unanswered.pop(nonce, None)
             return self._lent_owing(nonce, mine)
 
     def _lent_owing(self, nonce: str, mine: Connection | None = None) -> Connection | None:

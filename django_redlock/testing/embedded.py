@@ -13,6 +13,7 @@ thread-safe: one thread commands a node.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import secrets
 import shutil
@@ -20,6 +21,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +40,7 @@ SERVER_VARIABLE = "REDLOCK_TEST_SERVER"
 START_TRIES = 5
 SIGNAL_SECONDS = 5.0  # within which a signalled process must have stopped or gone on
 REPLY_SECONDS = 5.0  # within which a node that runs replies
+SOON = 0.05  # seconds between two looks at a node that is nearly so old
 LATE_SECONDS = 5.0  # how much later than due a node may reach its voting age
 
 
@@ -364,11 +367,14 @@ class EmbeddedNodes(Sequence[EmbeddedNode]):
         return alias
 
     def _wait_until_aged(self, age: float) -> None:
-        wait_for(
-            lambda: all(node.uptime() >= age for node in self._voters()),
-            age + LATE_SECONDS,
-            f"nodes to be {age} seconds old",
-        )
+        until = time.monotonic() + age + LATE_SECONDS
+        while (left := max((age - node.uptime() for node in self._voters()), default=0)) > 0:
+            if time.monotonic() > until:
+                msg = f"waited {age + LATE_SECONDS:g} seconds for nodes to be {age} seconds old"
+                raise TimeoutError(msg)
+            # Each look is a new connection, so none before it can be over: an uptime is whole
+            # seconds, and may be almost one more.
+            time.sleep(max(math.ceil(left) - 1, SOON))
 
     def _voters(self) -> list[EmbeddedNode]:
         return [node for node in self if node.is_running and not node.is_paused]

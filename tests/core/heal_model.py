@@ -232,6 +232,8 @@ class Timed(NamedTuple):
             yield label, self._state(after)
 
     def _steps(self, state: Beliefs) -> Iterator[tuple[str, Beliefs]]:
+        if self._is_over(state):
+            return
         yield from self._time(state)
         yield from self._holder(state)
         yield from self._rival(state)
@@ -246,6 +248,13 @@ class Timed(NamedTuple):
                 yield label, _put(state, i, after)._replace(restarts=state.restarts - 1)
             if self.hangs and not any(each.hung for each in state.nodes):
                 yield "a node hangs", _put(state, i, node._replace(hung=True))
+
+    def _is_over(self, state: Beliefs) -> bool:
+        """Tell whether nobody can come to believe anything any more, so that nothing goes wrong.
+
+        The rival holds once. A lease that is over is renewed only by votes that come too late.
+        """
+        return state.rival in ("holds", "over") and not state.left and not self.late_votes
 
     def _time(self, state: Beliefs) -> Iterator[tuple[str, Beliefs]]:
         if self.prompt and not self._is_settled(state):

@@ -29,7 +29,7 @@ def test_a_lease_that_heals_has_one_holder_and_its_tokens_rise(rules):
     """No rival holds beside it, and each later belief has a larger token."""
     _, way, states = search(rules)
     assert way == ()
-    assert states > 50_000  # the search goes somewhere
+    assert states > 40_000  # the search goes somewhere: on as long as anybody may yet believe
 
 
 @pytest.mark.slow

@@ -32,18 +32,11 @@ def well(said: dict[str, Any]) -> None:
     assert (said["left"], said["strange"], said["problems"]) == ([], [], [])
 
 
-QUICK = {"block", "ablock"}
-OTHER_POINTS_EACH_TIME = {"waiting", "arenewed"}  # threads and timers decide
+OTHER_POINTS_EACH_TIME = {"waiting", *TASKS}  # threads and a loop's timers decide
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "scenario",
-    [
-        pytest.param(each, marks=[] if each in QUICK else pytest.mark.slow)
-        for each in (*SCENARIOS, *TASKS)
-    ],
-)
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *TASKS])
 def test_an_interruption_anywhere_leaves_nothing_of_a_shared_lock(scenario):
     """The name is free at once, the watchdog renews and tells, descriptors and threads are few.
 
