@@ -484,6 +484,7 @@ class Batch:
     * A node is not well when the tick ends: so is each round of the list, in order.
     * A node is not connected: the round waits for it as long as is worth it (``Round.awaits``).
     * A task is cancelled: its round stays in the list and in the streams; nobody hears its votes.
+      Where the list is taken apart, only what undoes is still asked.
     * A signal handler raises while the list is written to a node: that connection is closed, since
       half of a request may be in it. The votes of this node are unknown, and its next connection
       carries what is to be undone. The other nodes are written to in the loop's next tick. If the
@@ -582,7 +583,7 @@ class Batch:
         while self.rounds:
             asking = self.rounds[0]
             try:
-                if asking.is_open:
+                if asking.is_open or asking.undoing:  # undoing is never over, as in ``connected``
                     Batch(self._connections, asking.start, self._loop).ask(asking)
             except BaseException:
                 self.rounds.pop(0)

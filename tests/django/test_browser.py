@@ -174,7 +174,7 @@ def test_a_lock_is_taken_away_in_two_clicks(visit, scripts, tmp_path: Path):
     lost: list[str] = []
 
     def hold() -> None:
-        lease = redlock("report:42", renew=False).acquire()
+        lease = redlock("report:42", ttl=60, renew=False).acquire()
         held.set()
         taken.wait(60)
         try:
@@ -189,10 +189,11 @@ def test_a_lock_is_taken_away_in_two_clicks(visit, scripts, tmp_path: Path):
 
     held, taken = threading.Event(), threading.Event()
     post_save.connect(note, sender=LogEntry)
+    visitor = visit(PHONE, color_scheme="dark", java_script_enabled=scripts)
     with ThreadPoolExecutor(1) as thread:
         holder = thread.submit(hold)
         assert held.wait(60)
-        visitor = visit(PHONE, color_scheme="dark", java_script_enabled=scripts)
+        visitor.page.goto(PAGE)
         visitor.follow("text=report:42")
         visitor.page.fill("#id_reason", "hangs since noon")
         visitor.page.screenshot(path=tmp_path / "release.png", full_page=True)

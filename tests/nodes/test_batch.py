@@ -442,6 +442,38 @@ def test_a_batch_that_is_taken_apart_keeps_its_order(three, broken, monkeypatch)
     votes_by(broken, check)
 
 
+ONLY_OPEN = Edit(Batch, "_take_apart", "asking.is_open or asking.undoing", "asking.is_open")
+
+
+@pytest.mark.parametrize("broken", [None, ONLY_OPEN])
+def test_an_undo_leaves_though_its_task_is_cancelled_again(three, broken, monkeypatch):
+    """A second cancellation, and trouble of a node, in the tick in which the undo was begun."""
+    redlock = template(group := group_of(three.urls, 5))
+
+    async def main() -> list[list[str]]:
+        await connect(redlock, group)
+        well = [True] * 3  # for the grant and at the end of its tick, and for the undo
+        monkeypatch.setattr(LoopConnections, "are_well", lambda *_: bool(well and well.pop()))
+        task = asyncio.ensure_future(redlock("name").aacquire())
+        while len(well) > 1:  # noqa: ASYNC110 - each tick counts
+            await asyncio.sleep(0)
+        task.cancel()
+        asyncio.get_running_loop().call_soon(task.cancel)  # right behind the task's clean-up
+        await asyncio.wait([task])
+        monkeypatch.undo()
+        await group.aask(release_of(group))  # its replies come last
+        return keys_on(three)
+
+    def check() -> None:
+        left = asyncio.run(main())
+        for node in three:
+            with node.client(socket_timeout=5) as client:
+                client.delete("redlock:lock:name")
+        assert left == [[]] * 3
+
+    votes_by(broken, check)
+
+
 def test_a_batch_whose_tick_was_lost_leaves_with_its_timer(three, monkeypatch):
     """An interruption of the loop itself may lose the callback that sends the batch."""
     redlock = template(group := group_of(three.urls, 0.3))
