@@ -63,7 +63,7 @@ def test_threads_and_tasks_get_the_same():
 @pytest.mark.slow
 def test_threads_and_tasks_get_the_same_for_long():
     """Votes, the requests that each node receives, and what is undone, in many schedules."""
-    assert differences(24, 340) == []
+    assert differences(24, 180) == []
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -35,7 +35,6 @@ SHORT = {  # servers, and how many double submits
     "gunicorn, 8 workers, tokens": 40,
     "gunicorn, 2 workers of gevent": 20,
     "uvicorn, 8 workers, async": 40,
-    "uvicorn, 8 workers": 20,
 }
 
 
