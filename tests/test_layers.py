@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import pickle
 import re
@@ -156,6 +157,7 @@ def floor(name: str) -> int:
     return FLOORS.index(name.split(".", maxsplit=1)[0])
 
 
+@functools.cache  # each process that collects tests would parse the whole package
 def graph() -> dict[str, set[str]]:
     """What each module imports."""
     return {
@@ -165,9 +167,6 @@ def graph() -> dict[str, set[str]]:
         - {name}
         for name, path in MODULES.items()
     }
-
-
-GRAPH = graph()
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -180,7 +179,7 @@ def test_every_module_is_on_a_floor(name):
 def test_imports_go_down(name):
     """From its own folder, or from a floor below."""
     upwards = {
-        each for each in GRAPH[name] if floor(each) > floor(name) and (name, each) not in LAZY
+        each for each in graph()[name] if floor(each) > floor(name) and (name, each) not in LAZY
     }
     assert upwards == set()
 
@@ -204,7 +203,8 @@ def test_stored_errors_can_be_read(kind):
 def test_there_is_no_circle():
     """Neither between modules nor, inside a folder, between its folders."""
     steps = {
-        name: {each for each in found if (name, each) not in LAZY} for name, found in GRAPH.items()
+        name: {each for each in found if (name, each) not in LAZY}
+        for name, found in graph().items()
     }
     TopologicalSorter(steps).prepare()
 
