@@ -12,11 +12,13 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from http import HTTPMethod
 from typing import Any, Final, NamedTuple, Never, TypedDict, TypeVar, Unpack, overload
 
 from asgiref.sync import iscoroutinefunction
 
 from django_redlock import redlock
+from django_redlock.core.names import did_you_mean
 from django_redlock.core.policy import check_seconds
 from django_redlock.locks.options import OnLost, refuse_keywords, without_unknown
 
@@ -189,6 +191,10 @@ def verbs_of(methods: Sequence[str]) -> frozenset[str]:
     for method in methods:
         if not (method.isascii() and method.replace("-", "").isalpha()):  # as in VERSION-CONTROL
             raise ValueError(f"methods has {method!r}, which is no HTTP method: no request has it")
+        alike = [each.value for each in HTTPMethod if abs(len(each) - len(method)) <= 1]
+        # What is far from all of these may be one of WebDAV, or of one's own.
+        if method.upper() not in HTTPMethod.__members__ and (hint := did_you_mean(method, alike)):
+            raise ValueError(f"methods has {method!r}, which no request has{hint}")
     verbs = frozenset(method.upper() for method in methods)
     return verbs | {"HEAD"} if "GET" in verbs else verbs
 

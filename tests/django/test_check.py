@@ -63,10 +63,11 @@ def single() -> Iterator[EmbeddedNodes]:
 def test_nodes_in_order(redlock_nodes):
     """Exit status 0, a row for each node with what it told, and nothing is left on a node."""
     with clients(redlock_nodes) as each:
-        before = [client.keys("*") for client in each]
+        before = [set(client.keys("*")) for client in each]  # an earlier test's may go meanwhile
         with configured(redlock_nodes.urls):
             code, out = check()
-        assert [client.keys("*") for client in each] == before
+        for client, had in zip(each, before, strict=True):
+            assert set(client.keys("*")) <= had
     assert code == 0
     assert "default: ready (5 of 5 nodes vote, 3 are needed)" in out
     row = r"^127.0.0.1:\d+/0 +(well|note) +\w+ [\d.]+ +master +[\d.]+ ms +[+-]\d\.\d{3} s +no limit"

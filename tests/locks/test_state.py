@@ -132,7 +132,7 @@ def test_looking_changes_nothing(patient_nodes, look):
         found = []
         for node in patient_nodes:
             with closing(node.client()) as client:
-                found.append({key: client.dump(key) for key in client.keys("*")})
+                found.append({key: client.dump(key) for key in client.keys("redlock:*")})
         return found
 
     with redlock("taken", renew=False):

@@ -209,6 +209,8 @@ def test_errors_of_other_locks_are_the_views_own(error):
         ({"methods": [" POST"]}, ValueError),
         ({"methods": ["POST", "PUT,PATCH"]}, ValueError),
         ({"methods": [""]}, ValueError),
+        ({"methods": ["PSOT"]}, ValueError),
+        ({"methods": ["get", "delet"]}, ValueError),
         ({"status": [409]}, ValueError),
         ({"status": 409.0}, ValueError),
         ({"wait": float("inf")}, ValueError),
