@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from django.utils import translation
 
 from django_redlock.leases import context
 from django_redlock.leases.renewal import watchdog
@@ -95,6 +96,13 @@ def no_leases() -> None:
         for lease in schedule.leases():
             if lease.torn:
                 lease.tell_once()
+
+
+@pytest.fixture(autouse=True)
+def no_language() -> Iterator[None]:
+    """Django leaves the language of a thread's last request active: it is that request's alone."""
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture(autouse=True)
