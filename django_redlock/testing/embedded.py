@@ -367,14 +367,17 @@ class EmbeddedNodes(Sequence[EmbeddedNode]):
         return alias
 
     def _wait_until_aged(self, age: float) -> None:
-        until = time.monotonic() + age + LATE_SECONDS
-        while (left := max((age - node.uptime() for node in self._voters()), default=0)) > 0:
-            if time.monotonic() > until:
-                msg = f"waited {age + LATE_SECONDS:g} seconds for nodes to be {age} seconds old"
-                raise TimeoutError(msg)
-            # Each look is a new connection, so none before it can be over: an uptime is whole
-            # seconds, and may be almost one more.
-            time.sleep(max(math.ceil(left) - 1, SOON))
+        # An uptime is whole seconds, and may be almost one more: the others need no look, which is
+        # a new connection each.
+        youngest = min((node.uptime() for node in self._voters()), default=age)
+        surely = max(0, math.ceil(age - youngest) - 1)
+        time.sleep(surely)
+        wait_for(
+            lambda: all(node.uptime() >= age for node in self._voters()),
+            age + LATE_SECONDS - surely,
+            f"nodes to be {age} seconds old",
+            every=SOON,
+        )
 
     def _voters(self) -> list[EmbeddedNode]:
         return [node for node in self if node.is_running and not node.is_paused]

@@ -158,8 +158,12 @@ def process_state(pid: int) -> str:
     return listed.stdout.strip()[:1]
 
 
-def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
+def wait_for(
+    condition: Callable[[], bool], seconds: float, what: str, *, every: float = PAUSE
+) -> None:
     """Wait until ``condition`` is true, for so many seconds; ``what`` names it in the error.
+
+    ``every`` is the pause between two looks, in seconds.
 
     Raises:
         TimeoutError: it has not become true in time.
@@ -169,7 +173,7 @@ def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
         if time.monotonic() > deadline:
             msg = f"waited {seconds:g} seconds for {what}"
             raise TimeoutError(msg)
-        time.sleep(PAUSE)
+        time.sleep(every)
 
 
 def _command(

@@ -191,9 +191,11 @@ def verbs_of(methods: Sequence[str]) -> frozenset[str]:
     for method in methods:
         if not (method.isascii() and method.replace("-", "").isalpha()):  # as in VERSION-CONTROL
             raise ValueError(f"methods has {method!r}, which is no HTTP method: no request has it")
-        alike = [each.value for each in HTTPMethod if abs(len(each) - len(method)) <= 1]
+        if method.upper() in HTTPMethod.__members__:
+            continue
         # What is far from all of these may be one of WebDAV, or of one's own.
-        if method.upper() not in HTTPMethod.__members__ and (hint := did_you_mean(method, alike)):
+        alike = [each.value for each in HTTPMethod if abs(len(each) - len(method)) <= 1]
+        if hint := did_you_mean(method, alike):
             raise ValueError(f"methods has {method!r}, which no request has{hint}")
     verbs = frozenset(method.upper() for method in methods)
     return verbs | {"HEAD"} if "GET" in verbs else verbs

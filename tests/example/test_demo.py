@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import redis
 
 from example_project.box_office.tasks import REHEARSAL_TTL
 from example_project.demo.browser import Browser
+from tests.faults.busy import busy
 from tests.support.waiting import slowness
 
 from .running_demo import (
@@ -53,17 +54,6 @@ def figures(output: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows if len(row) in (3, 4)}
 
 
-@contextmanager
-def busy_machine(loops: int) -> Iterator[None]:
-    """Loops that take the processors from everybody else."""
-    with ExitStack() as stack:
-        for _ in range(loops):
-            loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-            stack.callback(loop.wait)
-            stack.callback(loop.kill)
-        yield
-
-
 def without_a_lost_node(line: str) -> int:
     """The 503s before a node was lost, as a line of progress tells them."""
     found = re.search(r"(\d+) at other times", line)
@@ -76,7 +66,7 @@ def test_demo_shows_what_the_locks_are_good_for(home, start):
 
     So it is on a busy machine, too, and no 503 comes but after a node's loss.
     """
-    with busy_machine(2):
+    with busy(2):
         slow, began = slowness(), time.monotonic()
         demo = start("--once")
         output, complaints = demo.communicate(timeout=PATIENCE)
