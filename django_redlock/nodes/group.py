@@ -77,7 +77,10 @@ class NodeGroup:
         return [node.state(now) for node in self.nodes]
 
     def close(self) -> None:
-        """Close the idle connections; the nodes can still be asked afterwards."""
+        """Close the idle connections; the nodes can still be asked afterwards.
+
+        One in use, or still being opened, closes when nothing refers to the group any more.
+        """
         self._loops.close()
         self._threads.sets.close()
         for node in self.nodes:
