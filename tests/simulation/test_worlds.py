@@ -21,7 +21,7 @@ from .page import (
 from .profiles import PROFILES, Profile, profile
 from .world import World
 
-WORLDS = 136  # of each profile
+WORLDS = 68  # of each profile
 CHUNK = 34  # in one test
 FIRST = int(os.environ.get("WORLD_SEED", "0"))
 
