@@ -225,7 +225,7 @@ def _state(group: Any) -> list[Any]:
 
 
 def test_connections_are_as_before(aliases):
-    """Descriptors, threads and idle connections are the same ones, and so are the methods."""
+    """Idle connections are the same ones, so are the methods; no more descriptors and threads."""
     redlock("report:7").acquire().release()
     group = conf.backend("default").group
     before, process = _state(group), (open_files(), threads())
@@ -234,8 +234,8 @@ def test_connections_are_as_before(aliases):
         with pytest.raises(NodesUnavailable), taken("a"):
             pass
     assert _state(group) == before
-    # Descriptors and threads are the process's: what other tests left to threads ends, too.
-    eventually(lambda: (open_files(), threads()) == process, within=5.0)
+    # No more; fewer, for what other tests left to threads ends meanwhile.
+    eventually(lambda: open_files() <= process[0] and threads() <= process[1])
     redlock("report:7").acquire().release()
     assert _outages == {}
 
