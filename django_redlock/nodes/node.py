@@ -275,8 +275,7 @@ class Node:
             have: called with a connection that the caller alone has.
         """
         with self._lock:
-            connection = self.unanswered.get(nonce)
-            if connection is not None and not connection.fault and _owes(connection, nonce):
+            if connection := self._owing(nonce):
                 try:
                     ours = self._forget(connection) or bool(connection.spoiled)
                     if ours:
@@ -305,9 +304,7 @@ class Node:
     def has_unanswered(self, nonce: str) -> bool:
         """Return whether a connection here, or of an event loop, owes the reply to this grant."""
         with self._lock:
-            connection = self.unanswered.get(nonce)
-            owes = connection is not None and not connection.fault and _owes(connection, nonce)
-            return owes or self._lent_owing(nonce) is not None
+            return bool(self._owing(nonce) or self._lent_owing(nonce))
 
     def is_back(self) -> bool:
         """Return whether a node that was known to be down has a connection again."""
@@ -324,16 +321,17 @@ class Node:
         not lose the connection.
         """
         with self._lock:
-            connection = self.unanswered.get(nonce)
-            if connection is not None and not (
-                connection.fault or connection.spoiled or connection is mine
-            ):
-                if _owes(connection, nonce):
-                    return connection
-                self.unanswered.pop(nonce, None)
-                return None
+            connection = self._owing(nonce)
+            if connection and not (connection.spoiled or connection is mine):
+                return connection
             self.unanswered.pop(nonce, None)
             return self._lent_owing(nonce, mine)
+
+    def _owing(self, nonce: str) -> Connection | None:
+        connection = self.unanswered.get(nonce)
+        if connection and not connection.fault and _owes(connection, nonce):
+            return connection
+        return None
 
     def _lent_owing(self, nonce: str, mine: Connection | None = None) -> Connection | None:
         if not self.lent:  # looking through it is slow
