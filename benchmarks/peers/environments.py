@@ -96,8 +96,8 @@ def python(peer: str, minor: tuple[int, int] | None = None) -> Path:
     interpreter = home / "bin" / "python"
 
     def install() -> None:
-        # This process's pip installs, and what is never imported is never compiled: a quarter of the
-        # work that a pip in each environment has.
+        # This process's pip installs, and what is never imported is never compiled: a quarter of
+        # the work that a pip in each environment has.
         _run(peer, [str(program), "-m", "venv", "--without-pip", str(home)])
         pip = [sys.executable, "-m", "pip", "--python", str(interpreter), "install", "-q"]
         _run(peer, [*pip, "--disable-pip-version-check", "--no-compile", *pins])
