@@ -16,6 +16,7 @@ from .counters import Outcome, Play, perform
 Played = Callable[[Play], Outcome]
 BEFALLS = ("stops", "kills", "stale", "renewed")
 MOST = 8  # plays
+FEW = 12  # counters, so that a stopped holder nearly always has a successor
 
 
 @pytest.fixture
@@ -38,10 +39,10 @@ def played(databases, tmp_path, django_db_blocker, request) -> Iterator[Played]:
 def test_no_addition_is_lost_or_made_twice(played, kind):
     """Each counter is what the ledger says, although processes were stopped and killed."""
     happened: Count[str] = Count()
-    for _ in range(MOST):  # a stopped holder may have no successor in one play
-        seen, wrong = played(Play(additions=500))
+    for _ in range(MOST):  # of one play by chance nobody is killed, or none has a successor
+        seen, wrong = played(Play(additions=200, counters=FEW, hot=4, long=0.1))
         assert wrong == []
-        assert seen["sum"] == seen["additions"] >= 500
+        assert seen["sum"] == seen["additions"] >= 200
         happened.update({what: seen[what] for what in BEFALLS})
         if all(happened[what] for what in BEFALLS):
             break
@@ -55,7 +56,7 @@ def test_additions_are_lost_without_a_claim(played, kind):
     """The check can fail: who relies on the lock alone overwrites what its successor wrote."""
     lost = 0
     for _ in range(MOST):  # by chance nobody may be stopped between a read and its write
-        seen, wrong = played(Play(additions=150, hot=2, fenced=False))
+        seen, wrong = played(Play(additions=40, counters=2, hot=2, long=0.2, fenced=False))
         assert all("was added to" in each for each in wrong)
         lost += seen["additions"] - seen["sum"]
         if lost:
