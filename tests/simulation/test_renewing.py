@@ -13,7 +13,7 @@ from .mutants.renewing import RENEWAL
 from .profiles import Profile
 from .renewing import PROFILES
 
-WORLDS = 60  # of each profile
+WORLDS = 30  # of each profile
 SAMPLE = 20  # of them, in `make test`
 MET = {
     "kept": {"shared"},
