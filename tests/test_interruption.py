@@ -22,8 +22,8 @@ import django_redlock
 from django_redlock import interruption
 from django_redlock.core.protocol import Waiter
 from django_redlock.interruption import TRIES, Latch, SafeFinalizer, ThreadWakeup, settle
+from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.queue import LocalQueue
-from tests.support.waiting import eventually
 
 PACKAGE = Path(django_redlock.__file__).parent
 # Written in Python: they take a lock of theirs in one call and release it in another.
@@ -233,9 +233,10 @@ def unchanged() -> Iterator[None]:
     gc.collect()
     before = dict(interruption._awaited)  # of other tests; some may be done meanwhile
     yield
-    eventually(lambda: not interruption.forgotten)  # the same thread may be at one of its own
-    after = interruption._awaited.copy()  # a thread of another test may have opened a connection
-    assert [each for key, each in after.items() if key not in before and each() is None] == []
+    assert len(interruption.forgotten) == 0
+    new = [each for key, each in interruption._awaited.copy().items() if key not in before]
+    # A thread of another test may have opened a connection.
+    assert [each for each in new if not isinstance(each(), Connection)] == []
 
 
 def forgotten_while_interrupted(things: list[Thing], function: str) -> list[str]:

@@ -235,7 +235,7 @@ def test_connections_are_as_before(aliases):
             pass
     assert _state(group) == before
     # No more; fewer, for what other tests left to threads ends meanwhile.
-    eventually(lambda: open_files() <= process[0] and threads() <= process[1])
+    eventually(lambda: open_files() <= process[0] and threads() <= process[1], within=5.0)
     redlock("report:7").acquire().release()
     assert _outages == {}
 
