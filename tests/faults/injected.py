@@ -70,12 +70,16 @@ class Injector:
     def __init__(self, number: int) -> None:
         self.at = ""
         self._left = number
+        # CPython 3.11 makes a frame's object before it calls them, and the garbage collector may
+        # run then: a finalizer, counted as a point, stops them, and the last reference was theirs.
+        self._kept = self._enter, self._profile
 
     def start(self) -> None:
         """Count the points from here on."""
         _outer.trace = sys.gettrace()
-        sys.settrace(self._enter)
-        sys.setprofile(self._profile)
+        enter, profile = self._kept
+        sys.settrace(enter)
+        sys.setprofile(profile)
 
     @staticmethod
     def stop() -> None:
