@@ -83,12 +83,16 @@ class Site:
         self.client.rpush(f"end:{key}", 1)
 
     def keeps(self, queue: str, task_id: str) -> int:
-        """How many copies of a message the broker has: waiting, or not acknowledged yet."""
-        kept = [*self.client.lrange(queue, 0, -1), *self.client.hvals("unacked")]
-        return sum(f'"id": "{task_id}"' in message for message in kept)
+        """How many copies of a message the broker has: waiting, or not acknowledged yet.
+
+        Both are read in one step, for a worker moves a lost message from the one to the other.
+        """
+        with self.client.pipeline() as both:
+            waiting, unacked = both.lrange(queue, 0, -1).hvals("unacked").execute()
+        return sum(f'"id": "{task_id}"' in message for message in (*waiting, *unacked))
 
     def has_none(self, queue: str, task_id: str) -> bool:
-        """Whether all copies of a message are acknowledged."""
+        """Whether all copies of a message are acknowledged, or one is on its way to a worker."""
         return not self.keeps(queue, task_id)
 
     def ends(self, name: str) -> dict[int, float]:

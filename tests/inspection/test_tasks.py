@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -17,6 +17,9 @@ from django_redlock.inspection import Task, TaskList, index, list_tasks, tasks
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
+from django_redlock.testing import EmbeddedNodes
+from tests.support.loops import group_of
+from tests.support.proxy import Proxy
 
 NOW = 1_000_000_000  # milliseconds
 
@@ -275,3 +278,24 @@ def test_real_nodes_with_strange_keys(both, patient_nodes):
         ("\\xff\x00", "id-2"),
         ("sync", "id-1"),
     ]
+
+
+def test_who_clears_a_task_hears_of_a_node_that_is_late(patient_nodes):
+    """A majority would do, but a person reads how many nodes have replied."""
+    *prompt, last = patient_nodes
+    with Proxy(last.port) as late:
+        group = group_of([*(node.url for node in prompt), late.url], 10.0)
+        place = Place(Backend("default", group, Policy(size=5)))
+        place.publish("sync", "account:7", "id-1")
+        late.delay = 1.0
+        assert tasks.clear_task(place.backend, "id-1") == 5
+        late.delay = 0.0
+        group.close()
+    assert marks_on(patient_nodes) == 0
+
+
+def marks_on(nodes: EmbeddedNodes) -> int:
+    """How many nodes list a queued task."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(closing(node.client())) for node in nodes]
+        return sum(client.zcard("redlock:marks") for client in clients)
