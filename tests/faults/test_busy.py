@@ -40,14 +40,20 @@ def three() -> Iterator[EmbeddedNodes]:
 
 
 @pytest.fixture
-def starved(monkeypatch: pytest.MonkeyPatch) -> None:
+def timeout() -> float:
+    """The node timeout of those who connect."""
+    return NODE_TIMEOUT
+
+
+@pytest.fixture
+def starved(monkeypatch: pytest.MonkeyPatch, timeout: float) -> None:
     """Threads that connect, but not for a while after each answer of a node, which is there."""
     connect: Callable[..., Connection] = handshake.open_connection
 
     def slowly(*args: Any, progress: Callable[[], object], **options: Any) -> Connection:
         def late() -> None:
             progress()
-            time.sleep(2 * NODE_TIMEOUT)
+            time.sleep(2 * timeout)
 
         return connect(*args, progress=late, **options)
 
@@ -71,11 +77,12 @@ def by_a_task(redlock: LockTemplate) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("timeout", [1.0])  # what is too late by two of it stood still for 2 s
 @pytest.mark.parametrize("take", [by_a_thread, by_a_task])
 @pytest.mark.usefixtures("starved")
-def test_a_handshake_that_goes_on_is_waited_for(three, take):
+def test_a_handshake_that_goes_on_is_waited_for(three, take, timeout):
     """Six node timeouts pass while a node is connected that answered each time at once."""
-    take(template(group_of(three.urls, NODE_TIMEOUT)))
+    take(template(group_of(three.urls, timeout)))
 
 
 @pytest.mark.parametrize("take", [by_a_thread, by_a_task])
