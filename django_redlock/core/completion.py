@@ -52,6 +52,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .commands import ANYBODYS, Complete, Mark, Unmark
@@ -59,7 +60,7 @@ from .hold import insist
 from .names import shortened
 from .policy import Policy, milliseconds
 from .protocol import Grant, Sleep, Steps, Vote, Votes
-from .quorum import NO, count, counting, heard, reached
+from .quorum import NO, all_heard, count, counting, heard, reached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -181,11 +182,17 @@ def unmark(
 
 
 def remove(
-    policy: Policy, key: str, nonce: str = "", *, task_id: str = ""
+    policy: Policy, key: str, nonce: str = "", *, task_id: str = "", hear_all: bool = False
 ) -> Steps[Sequence[Vote]]:
-    """Remove the mark of a nonce or of a task id, or without both any mark; return the votes."""
+    """Remove the mark of a nonce or of a task id, or without both any mark; return the votes.
+
+    Args:
+        hear_all: whether to wait for all nodes, instead of a majority and a moment more.
+    """
     whose = task_id or ("" if nonce else ANYBODYS)
     request = unmark(policy, key, nonce or policy.nonce(), whose=whose)
+    if hear_all:
+        request = replace(request, decided=all_heard, thorough=True)
     return (yield from insist(request))
 
 

@@ -144,7 +144,7 @@ class Request:
             asked until they have replied. The others have nothing to undo; they are asked once,
             to wake a waiter there. None is all of ``to``.
         lasts: of a request in ``UNDO``, seconds after which the nodes have dropped the keys anyway.
-        thorough: whether the usual replies of a majority may not be enough: ``decided`` is asked.
+        thorough: whether ``decided`` is asked also when a majority has sent the usual reply.
         still: called right before a heal is written; False: the lease is over, and nothing is sent.
         each: one more last argument for each asked node, by its index.
     """

@@ -15,13 +15,12 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from django_redlock.backend import Backend
 from django_redlock.core import completion
 from django_redlock.core.commands import Tasks, as_text, seconds_left
-from django_redlock.core.hold import insist
 from django_redlock.core.protocol import Answer, Request, Steps
 from django_redlock.core.quorum import all_heard
 from django_redlock.core.reasons import Sentence
@@ -230,9 +229,8 @@ class _Reader:
                 continue
             prefix = self._prefix("marks" if key.kind == b"mark" else "records")
             name = f"{prefix}{as_text(key.name)}"
-            request = completion.unmark(policy, name, policy.nonce(), whose=task_id)
-            # Who asks reads how many nodes have replied: each may take its time.
-            votes = yield from insist(replace(request, decided=all_heard, thorough=True))
+            # The operator reads how many nodes have replied, so each has the whole node timeout.
+            votes = yield from completion.remove(policy, name, task_id=task_id, hear_all=True)
             heard = sum(vote.answer is not Answer.UNKNOWN for vote in votes)
             replied = min(replied, heard)
         return replied
