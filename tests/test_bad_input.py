@@ -885,14 +885,6 @@ def test_the_checks_are_run_by_manage_py(tmp_path, text, found):
         assert told == ([wanted] if wanted else [])
 
 
-def test_checks_contact_no_node(monkeypatch):
-    """A system check opens no connection."""
-    monkeypatch.setattr("redis.connection.Connection.connect", None)
-    monkeypatch.setattr("redis.connection.Connection._connect", None)
-    with override_settings(REDLOCK={"default": {"NODES": ["redis://127.0.0.1:1/0"]}}):
-        assert check_settings() == []
-
-
 # -- errors -----------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,9 +10,12 @@ from io import StringIO
 from typing import Any
 
 import pytest
+import redis
 from django.core.checks import WARNING, CheckMessage
 from django.core.management import call_command
 from django.test import override_settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from django_redlock import checks
 from django_redlock.checks import check_deployment, check_settings
@@ -304,10 +308,29 @@ def test_a_check_can_be_silenced(silenced):
 
 def test_no_check_contacts_anybody(monkeypatch):
     """A system check opens no connection and looks no name up, of caches neither."""
-    monkeypatch.setattr("socket.socket.connect", None)
-    monkeypatch.setattr("socket.getaddrinfo", None)
-    monkeypatch.setattr("socket.gethostbyname", None)
+    contacted: list[Any] = []
+    ours = {"locks.example.com", "elsewhere.example.com", ("127.0.0.1", 1)}
+
+    def watch(owner: Any, name: str) -> None:
+        """Note who is contacted; threads of other tests go on with nodes of theirs."""
+        through = getattr(owner, name)
+
+        def watched(*args: Any, **options: Any) -> Any:
+            if ours.isdisjoint(args):
+                return through(*args, **options)
+            contacted.append(args)
+            raise OSError("a check contacts somebody")
+
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(socket.socket, "connect")
+    watch(socket, "getaddrinfo")
+    watch(socket, "gethostbyname")
     nodes = ["redis://locks.example.com", {"CACHE": "locks"}, "rediss://127.0.0.1:1"]
     caches = {"locks": {"BACKEND": OTHERS, "LOCATION": "redis://elsewhere.example.com"}}
     assert ids(caches=caches, NODES=nodes) == []
     assert ids(deploy=True, caches=caches, NODES=nodes) == ["W017"]
+    assert contacted == []
+    for url in (nodes[0], nodes[2], caches["locks"]["LOCATION"]):  # who does contact them is seen
+        with pytest.raises(redis.ConnectionError, match="a check contacts"):
+            redis.Redis.from_url(str(url), retry=Retry(NoBackoff(), 0)).ping()

@@ -475,17 +475,16 @@ def test_what_the_nodes_have_dropped_by_themselves_is_not_sent():
     assert [owed.nonce for owed in sent(queue, now=30.0)] == [b"2" * 32]
 
 
-def test_an_error_delays_the_next_question(monkeypatch):
+def test_an_error_delays_the_next_question():
     """A node that answers with an error is asked again after a pause; an answer ends that."""
-    now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    now = time.monotonic()
     queue = queue_of()
     queue.add(to_undo("1" * 32, start=now))
     (owed,) = sent(queue, now)
     owed.hear(0, Vote("far", Answer.UNKNOWN, reason=because(ReasonCode.OUT_OF_MEMORY)))
     queue.add(to_undo("1" * 32, start=now))
     assert sent(queue, now) == []
-    (owed,) = sent(queue, now + node_module.LEAST_PAUSE)
+    (owed,) = sent(queue, time.monotonic() + node_module.LEAST_PAUSE)
     owed.hear(0, Vote("far", Answer.NO))
     queue.add(to_undo("2" * 32, start=now))
     assert len(sent(queue, now)) == 1

@@ -223,12 +223,11 @@ def test_a_forgotten_waiter_has_left(side):
     assert side.waiters.local.is_first(next_one)
 
 
-def test_a_child_has_no_place_of_its_parent(side, monkeypatch):
+def test_a_child_has_no_place_of_its_parent(side):
     """The connection is the parent's; the child gets one of its own."""
     ticket = Waiter(QUEUE)
     side.block(ticket, 1)
-    parent = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
+    side.places.made[0].pid = os.getppid()  # this process is the child
     side.block(ticket, 1)
     first, second = side.places.made
     assert (first.ended, first.withdrawn, second.ended) == (0, 0, 0)
