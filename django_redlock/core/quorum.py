@@ -25,6 +25,7 @@ NO: Final = Answer.NO
 # For ``map``: a comprehension costs more, and each lock looks through its votes.
 answer_of: Final = attrgetter("answer")
 was_sent: Final = attrgetter("sent")
+fence_of: Final = attrgetter("fence")
 
 
 class Count(NamedTuple):

@@ -414,14 +414,14 @@ class Connection:
         """Settle the replies in what was read; nothing is the end of the connection."""
         if not data:
             self.close(faults.ENDED_BY_NODE)
-        owed, pos = self.owed, 0
+        owed, pos, now = self.owed, 0, time.monotonic()
         while owed and not self.incomplete:
             # Nearly every reply is the usual one; comparing bytes costs less than parsing them.
             first = owed[0]
             usual = first.usual or first.learn(data, pos)
             if not usual or not data.startswith(usual, pos):
                 break
-            self.heard = self.answered = time.monotonic()
+            self.heard = self.answered = now
             pos += len(usual)
             self.backlog -= len(owed.popleft().packed)
             first.hear_usual(self.place)

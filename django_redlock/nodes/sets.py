@@ -28,6 +28,7 @@ import math
 import select
 import threading
 import time
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from django_redlock import events
@@ -37,7 +38,7 @@ from django_redlock.core.quorum import majority_of
 from django_redlock.interruption import first
 
 from .background import WorkerThreads
-from .connection import BACKLOG, NO_EPOCH, READ_SIZE
+from .connection import BACKLOG, NO_EPOCH
 from .faults import TAKES_NO_MORE
 from .node import SETTLE_EVERY, SPARE
 from .round import EXTEND, GRANT, HEAL, LEAST_LINGER, LEAST_WORTH, YES
@@ -50,11 +51,17 @@ if TYPE_CHECKING:
     from .round import Round
 
     Ends: TypeAlias = tuple[int, Connection, Callable[[bytes], int], bytes]
+    Order: TypeAlias = tuple[tuple[int, ...], Sequence[Ends]]
 
 
 LARGEST: Final = 8192  # bytes of a request that every socket takes at once when it has no other
 MOST_POLLS: Final = 64
+ROOM: Final = 256  # bytes that are read besides the usual reply: Python has small texts at hand
 SOON: Final = 1 / 4  # of the node timeout, in which a majority replies when all is well
+# For ``map``: a loop costs more, and each lock looks at all nodes.
+OWED: Final = attrgetter("owed")
+KEPT: Final = attrgetter("undos.kept")
+DUPLICATE: Final = attrgetter("duplicate_of")
 
 
 class ConnectionSet:
@@ -86,7 +93,7 @@ class ConnectionSet:
         self._recvs = {place: each.socket.recv for place, each in connections.items()}
         self._polls: dict[tuple[int, ...], select.poll] = {}
         self._poll = self.poll(tuple(connections))
-        self._orders: dict[int, Sequence[Ends]] = {}  # by the place of the first
+        self._orders: dict[int, Order] = {}  # by the place of the first
 
     def is_well(self, patience: float) -> bool:
         """Read what has come since the last request; return whether the set can be used.
@@ -125,14 +132,15 @@ class ConnectionSet:
                 self._polls[places] = poll
         return poll
 
-    def _in_order(self, first: int) -> Sequence[Ends]:
-        """Return the connections in the order in which a request is written to them."""
+    def _in_order(self, first: int) -> Order:
+        """Return the places, and the connections, in the order in which a request is written."""
         order = self._orders.get(first)
         if order is None:
-            places = (*range(first, self._size), *range(first))
-            have = [(place, self.connections[place]) for place in places if place in self._recvs]
-            order = [(place, each, each.socket.send, each.epoch) for place, each in have]
-            self._orders[first] = order
+            every = (*range(first, self._size), *range(first))
+            places = tuple(place for place in every if place in self._recvs)
+            have = [(place, self.connections[place]) for place in places]
+            ends = [(place, each, each.socket.send, each.epoch) for place, each in have]
+            order = self._orders[first] = places, ends
         return order
 
     # -- a round in the usual way ---------------------------------------------------------------
@@ -140,12 +148,13 @@ class ConnectionSet:
     def write(self, asking: Round) -> None:
         """Write the request to each connection."""
         packed, nonce = asking.packed, asking.nonce
-        size, prompt, extends = len(packed), [], asking.command is EXTEND
+        size, late = len(packed), []
         head = packed[: -len(NO_EPOCH)] if asking.command is GRANT else b""
-        for place, connection, send, epoch in self._in_order(asking.request.first):
+        places, order = self._in_order(asking.request.first)
+        for place, connection, send, epoch in order:
             owed = connection.owed
-            if not owed or extends or (len(owed) == 1 and owed[0].nonce == nonce):
-                prompt.append(place)  # an extension waits for each that may say that names are free
+            if owed and (len(owed) > 1 or owed[0].nonce != nonce):
+                late.append(place)
             owed.append(asking)  # first: a reply to what was not noted would count for another
             connection.backlog += size
             data = head + epoch if head else packed
@@ -155,7 +164,9 @@ class ConnectionSet:
                 whole = False
             if not whole:
                 connection.close(TAKES_NO_MORE)
-        asking.prompt = tuple(prompt)
+        if late and asking.command is not EXTEND:  # an extension waits: any may say, names are free
+            places = tuple(place for place in places if place not in late)
+        asking.prompt = places
         for place in self.left_out:
             asking.unreachable(place)
 
@@ -201,24 +212,25 @@ class ConnectionSet:
         None: a node has not said YES, or has kept only some leases.
         """
         votes, nodes, command, now = asking.votes, asking.nodes, asking.command, time.monotonic()
-        late = []
+        connections, recvs, usual, late = self.connections, self._recvs, asking.usual or None, []
+        size = ROOM + len(asking.usual)
         for place in missing:
-            connection = self.connections[place]
             try:
-                data = self._recvs[place](READ_SIZE)
+                data = recvs[place](size)
             except OSError:  # nothing has come; or the next one to read it is told why
                 late.append(place)
                 continue
-            owed, usual = connection.owed, asking.usual or asking.learn(data, 0)
-            if data == usual != b"" and len(owed) == 1 and not connection.incomplete:
+            connection = connections[place]
+            owed, usual = connection.owed, usual or asking.learn(data, 0) or None
+            if data == usual and len(owed) == 1 and not connection.incomplete:
                 owed.popleft()
                 connection.backlog, connection.heard, connection.answered = 0, now, now
                 if command is GRANT:
                     votes[place] = Vote(nodes[place].label, YES, asking.number)
+                elif command is EXTEND:
+                    votes[place] = asking.usual_vote(place)
                 else:
-                    votes[place] = (
-                        asking.usual_vote(place) if command is EXTEND else nodes[place].freed
-                    )
+                    votes[place] = nodes[place].freed
                 continue
             connection.take_in(data)
             if (vote := votes[place]) is None:  # it was an earlier reply, or a part of this one
@@ -325,13 +337,15 @@ class ConnectionSets:
             undone: whether each grant with a late reply must be undone.
         """
         if lent.is_well(self._timeout) and not (undone and lent.owing and not lent.is_undone):
-            for place in lent.connections:
-                node = self._nodes[place]
-                if node.undos.kept or node.duplicate_of:
-                    break
-            else:
-                if not (lent.left_out and self._is_back(lent)):
-                    return lent
+            nodes = self._nodes
+            if lent.left_out:
+                nodes = [nodes[place] for place in lent.connections]
+            if not (
+                any(map(KEPT, nodes))
+                or any(map(DUPLICATE, nodes))
+                or (lent.left_out and self._is_back(lent))
+            ):
+                return lent
         self.dissolve(lent)
         return None
 
@@ -381,10 +395,7 @@ class ConnectionSets:
 
     def give(self, lent: ConnectionSet, request: Request) -> None:
         """Take a set back after a request, to which some nodes may not have replied yet."""
-        owing = False
-        for each in lent.connections.values():
-            if each.owed:
-                owing = True
+        owing = any(map(OWED, lent.connections.values()))
         if not (owing or lent.key):
             self._put(lent)
             return
