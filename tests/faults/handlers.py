@@ -21,7 +21,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -46,7 +45,7 @@ from tests.support.sets import sets_of
 from tests.support.waiting import eventually
 
 from .afterwards import Afterwards
-from .injected import HELPERS, PACKAGE, Injector
+from .injected import Injector
 
 TTL = 60.0
 NODE_TIMEOUT = 5.0
@@ -70,17 +69,6 @@ class Handler(Injector):
             self._errand()
 
 
-class DuringAct(Handler):
-    """A handler during an act that calls nothing but the package: whom helpers work for is known.
-
-    So ``frame.f_back`` need not tell, with which CPython 3.11 crashes now and then (gh-99110).
-    """
-
-    @staticmethod
-    def _is_ours(frame: FrameType) -> bool:
-        return PACKAGE in frame.f_code.co_filename or frame.f_code.co_filename.endswith(HELPERS)
-
-
 def at_each_point(
     act: Callable[[], object], errand: Callable[[], object], prepare: Callable[[], object] = bool
 ) -> int:
@@ -88,9 +76,9 @@ def at_each_point(
     for number in itertools.count(1):
         if sys.version_info >= (3, 12):  # tracers hear of instructions from the second call on
             prepare()
-            _run(DuringAct(0, errand), act)
+            _run(Handler(0, errand), act)
         prepare()
-        if not _run(DuringAct(number, errand), act).at:
+        if not _run(Handler(number, errand), act).at:
             return number - 1
     raise AssertionError
 

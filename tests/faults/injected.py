@@ -87,12 +87,8 @@ class Injector:
         sys.setprofile(None)
         sys.settrace(getattr(_outer, "trace", None))
 
-    @staticmethod
-    def _is_ours(frame: FrameType) -> bool:
-        return ours(frame)
-
     def _profile(self, frame: FrameType, event: str, what: Any) -> None:
-        if not self._is_ours(frame):
+        if not ours(frame):
             return
         code = frame.f_code
         # The profiler is told as well when a generator goes on, but where no handler of it counts.
@@ -102,7 +98,7 @@ class Injector:
             self._count(frame, f" after {what.__qualname__}")
 
     def _enter(self, frame: FrameType, event: str, _: Any) -> Any:
-        if not self._is_ours(frame):
+        if not ours(frame):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         before, where = -1, points(frame.f_code)
