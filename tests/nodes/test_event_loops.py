@@ -28,6 +28,7 @@ from tests.support.loops import (
     template,
     threads,
     unguarded,
+    who_is_connected,
 )
 from tests.support.waiting import eventually
 
@@ -55,7 +56,7 @@ def nodes(servers: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
         gc.collect()  # again: a thread that has to end may have had hold of some
         return [connections(node) for node in servers] == [0] * 3
 
-    eventually(all_closed, what="all closed")
+    eventually(all_closed, what=lambda: f"all closed; {who_is_connected(servers)}")
 
 
 def connects(nodes: EmbeddedNodes, work: Callable[[], object]) -> list[int]:

@@ -219,5 +219,6 @@ def test_a_loop_that_has_ended_is_left_alone(nodes):
         return more() == 0
 
     eventually(closed)
+    loop.run_until_complete(loop.shutdown_asyncgens())  # else what the last turn has left warns
     loop.close()
     conf.forget()

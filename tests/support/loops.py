@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import select
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -65,6 +66,15 @@ def connections(node: EmbeddedNode) -> int:
     """How many clients the node has, this question's apart."""
     with closing(node.client(socket_timeout=5)) as client:
         return int(client.info("clients")["connected_clients"]) - 1
+
+
+def who_is_connected(nodes: Iterable[EmbeddedNode]) -> str:
+    """What each node says of its clients, and which threads run here: for a test that fails."""
+    told = [", ".join(each.name for each in threading.enumerate())]
+    for node in nodes:
+        with closing(node.client(decode_responses=True, socket_timeout=5)) as client:
+            told += [f"{node.url}: {each}" for each in client.client_list()]
+    return "\n".join(told)
 
 
 def idle(node: Node) -> list[Connection]:

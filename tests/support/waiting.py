@@ -19,11 +19,18 @@ MINUTE = 60.0
 
 
 def eventually(
-    condition: Callable[[], T], *, within: float = 20.0, every: float = 0.005, what: str = ""
+    condition: Callable[[], T],
+    *,
+    within: float = 20.0,
+    every: float = 0.005,
+    what: str | Callable[[], str] = "",
 ) -> T:
     """Return the first true result of ``condition``, or fail when the seconds are over.
 
     It looks ever more seldom, and for at most a third of the time: others work meanwhile.
+
+    Args:
+        what: what is waited for, or tells what there is instead.
     """
     start = time.monotonic()
     while True:
@@ -32,7 +39,9 @@ def eventually(
         if result:
             return result
         waited = began - start
-        assert waited < within, f"not within {within:g} s: {what or condition}; it was {result!r}"
+        if waited >= within:
+            told = what() if callable(what) else what or condition
+            raise AssertionError(f"not within {within:g} s: {told}; it was {result!r}")
         took = time.monotonic() - began
         time.sleep(max(every, min(waited / 20, 0.05), min(2 * took, 0.5)))
 
