@@ -73,7 +73,9 @@ def who_is_connected(nodes: Iterable[EmbeddedNode]) -> str:
     told = [", ".join(each.name for each in threading.enumerate())]
     for node in nodes:
         with closing(node.client(decode_responses=True, socket_timeout=5)) as client:
-            told += [f"{node.url}: {each}" for each in client.client_list()]
+            for each in client.client_list():
+                said = (f"{what} {each[what]}" for what in ("id", "addr", "age", "idle", "cmd"))
+                told.append(f"{node.url}: {', '.join(said)}")
     return "\n".join(told)
 
 
