@@ -164,7 +164,7 @@ class ConnectionSet:
                 whole = False
             if not whole:
                 connection.close(TAKES_NO_MORE)
-        if late and asking.command is not EXTEND:  # an extension waits: any may say, names are free
+        if late and asking.command is not EXTEND:  # any node may tell an extension of free names
             places = tuple(place for place in places if place not in late)
         asking.prompt = places
         for place in self.left_out:
