@@ -20,6 +20,7 @@ from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 from tests.support.loops import (
+    UNDONE,
     connections,
     group_of,
     keys_on,
@@ -27,6 +28,7 @@ from tests.support.loops import (
     soon,
     template,
     threads,
+    undoing,
     unguarded,
     who_is_connected,
 )
@@ -54,9 +56,9 @@ def nodes(servers: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
 
     def all_closed() -> bool:
         gc.collect()  # again: a thread that has to end may have had hold of some
-        return [connections(node) for node in servers] == [0] * 3
+        return not undoing(servers) and [connections(node) for node in servers] == [0] * 3
 
-    eventually(all_closed, what=lambda: f"all closed; {who_is_connected(servers)}")
+    eventually(all_closed, within=UNDONE, what=lambda: f"all closed; {who_is_connected(servers)}")
 
 
 def connects(nodes: EmbeddedNodes, work: Callable[[], object]) -> list[int]:
@@ -131,7 +133,11 @@ def test_loops_that_come_and_go_leave_nothing(nodes, how):
     eventually(lambda: not any(node._attempts for node in group.nodes))
     before = others()
     connected = connects(nodes, lambda: loops(200))
-    eventually(lambda: all(map(operator.le, others(), before)), what="no more files and threads")
+    eventually(
+        lambda: all(map(operator.le, others(), before)),
+        within=UNDONE,
+        what="no more files and threads",
+    )
     # Each thread's loop has one; another one while its first task waits for the name.
     eventually(lambda: max(connections(node) for node in nodes) <= 2 * AT_ONCE)
     if how is not without_farewell:  # the connections went from loop to loop
@@ -404,5 +410,5 @@ def test_other_loops(nodes, run: Callable[[Any], Any]):
     before = threads()
     for _ in range(2):
         run(main())
-    eventually(lambda: threads() <= before, what="no more threads")
+    eventually(lambda: threads() <= before, within=UNDONE, what="no more threads")
     end(group, nodes)

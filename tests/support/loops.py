@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import select
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Final
 
 import pytest
 
@@ -21,10 +23,11 @@ from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.address import from_url
 from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.group import _ALL, NodeGroup
-from django_redlock.nodes.node import Node
+from django_redlock.nodes.node import LATEST_GRANT, Node, UndoQueue
 from django_redlock.nodes.sets import ConnectionSets
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 
+UNDONE: Final = LATEST_GRANT + 20  # seconds after which no thread has a release to send again
 ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 OUT_OF_STEP = ("answered another question", "sent an answer to nothing", "not the Redis protocol")
 
@@ -66,6 +69,23 @@ def connections(node: EmbeddedNode) -> int:
     """How many clients the node has, this question's apart."""
     with closing(node.client(socket_timeout=5)) as client:
         return int(client.info("clients")["connected_clients"]) - 1
+
+
+def undoing(nodes: Iterable[EmbeddedNode]) -> bool:
+    """Whether a thread here has releases for these nodes; it connects, for up to LATEST_GRANT.
+
+    It sends them again where the connection of a grant ended before its reply.
+    """
+    labels = {node.url.removeprefix("redis://") for node in nodes}
+    for running in sys._current_frames().values():
+        frame: FrameType | None = running
+        while frame is not None:
+            if frame.f_code is UndoQueue.work.__code__:
+                if frame.f_locals["self"]._node.label in labels:
+                    return True
+                break
+            frame = frame.f_back
+    return False
 
 
 def who_is_connected(nodes: Iterable[EmbeddedNode]) -> str:
