@@ -15,6 +15,7 @@ from django.test import override_settings
 
 from django_redlock import LockTaken, conf, redlock
 from django_redlock.nodes.node import MOST_ATTEMPTS
+from tests.support.loops import UNDONE, undoing
 from tests.support.waiting import eventually
 
 
@@ -92,6 +93,7 @@ def test_idle_connections_are_bounded_and_closed_with_the_settings(patient_nodes
             return int(client.info("clients")["connected_clients"])
 
         conf.forget()
+        eventually(lambda: not undoing(patient_nodes), within=UNDONE)  # for other tests
         gc.collect()  # the groups of nodes that other tests have dropped
         others = connections()
         for _ in range(5):
