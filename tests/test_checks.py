@@ -312,7 +312,7 @@ def test_no_check_contacts_anybody(monkeypatch):
     ours = {"locks.example.com", "elsewhere.example.com", ("127.0.0.1", 1)}
 
     def watch(owner: Any, name: str) -> None:
-        """Note who is contacted; threads of other tests go on with nodes of theirs."""
+        """Record and refuse calls for these addresses; threads of other tests call for others."""
         through = getattr(owner, name)
 
         def watched(*args: Any, **options: Any) -> Any:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 LARGEST: Final = 8192  # bytes of a request that every socket takes at once when it has no other
 MOST_POLLS: Final = 64
-ROOM: Final = 256  # bytes that are read besides the usual reply: Python has small texts at hand
+ROOM: Final = 256  # bytes to read beside the usual reply: so small a buffer is quickly allocated
 SOON: Final = 1 / 4  # of the node timeout, in which a majority replies when all is well
 # For ``map``: a loop costs more, and each lock looks at all nodes.
 OWED: Final = attrgetter("owed")

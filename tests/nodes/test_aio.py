@@ -27,7 +27,6 @@ from django_redlock.nodes.group import _ALL, NodeGroup
 from django_redlock.nodes.loops import Batch
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import (
-    UNDONE,
     connect,
     connections,
     faults_noted,
@@ -37,8 +36,8 @@ from tests.support.loops import (
     out_of_step,
     soon,
     template,
-    undoing,
     unguarded,
+    wait_for_undos,
 )
 from tests.support.waiting import eventually
 
@@ -126,7 +125,7 @@ def test_a_loop_has_one_connection_to_each_node(five, monkeypatch):
     monkeypatch.setattr("django_redlock.nodes.loops.LATE", 60.0)
     redlock = template(group := group_of(five.urls, 20))
     eventually(lambda: not connecting(group), what="no connection on its way")
-    eventually(lambda: not undoing(five), within=UNDONE)  # for other tests: that would count
+    wait_for_undos(five)
     gc.collect()  # what other tests have dropped
     before = [connections(node) for node in five]
 

@@ -15,7 +15,7 @@ from django.test import override_settings
 
 from django_redlock import LockTaken, conf, redlock
 from django_redlock.nodes.node import MOST_ATTEMPTS
-from tests.support.loops import UNDONE, undoing
+from tests.support.loops import wait_for_undos
 from tests.support.waiting import eventually
 
 
@@ -93,7 +93,7 @@ def test_idle_connections_are_bounded_and_closed_with_the_settings(patient_nodes
             return int(client.info("clients")["connected_clients"])
 
         conf.forget()
-        eventually(lambda: not undoing(patient_nodes), within=UNDONE)  # for other tests
+        wait_for_undos(patient_nodes)
         gc.collect()  # the groups of nodes that other tests have dropped
         others = connections()
         for _ in range(5):

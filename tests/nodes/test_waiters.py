@@ -22,7 +22,6 @@ from django_redlock.nodes import queue
 from django_redlock.nodes.queue import LocalQueue
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import (
-    UNDONE,
     connect,
     connections,
     group_of,
@@ -30,7 +29,7 @@ from tests.support.loops import (
     keys_on,
     soon,
     template,
-    undoing,
+    wait_for_undos,
 )
 from tests.support.waiting import eventually
 
@@ -194,7 +193,7 @@ def test_tasks_and_threads_stand_in_one_line(nodes, monkeypatch):
 @pytest.mark.slow
 def test_a_cancelled_waiter_gives_its_connection_back(nodes):
     """Ten tasks in turn wait and are cancelled: one connection more than without, not ten."""
-    eventually(lambda: not undoing(nodes), within=UNDONE)  # for other tests: that would count
+    wait_for_undos(nodes)
     redlock = template(group := group_of(nodes.urls, 5))
 
     async def main() -> None:

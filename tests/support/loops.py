@@ -27,7 +27,9 @@ from django_redlock.nodes.node import LATEST_GRANT, Node, UndoQueue
 from django_redlock.nodes.sets import ConnectionSets
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 
-UNDONE: Final = LATEST_GRANT + 20  # seconds after which no thread has a release to send again
+from .waiting import eventually
+
+UNDONE: Final = LATEST_GRANT + 20  # seconds after which no thread sends a release again
 ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 OUT_OF_STEP = ("answered another question", "sent an answer to nothing", "not the Redis protocol")
 
@@ -72,9 +74,10 @@ def connections(node: EmbeddedNode) -> int:
 
 
 def undoing(nodes: Iterable[EmbeddedNode]) -> bool:
-    """Whether a thread here has releases for these nodes; it connects, for up to LATEST_GRANT.
+    """Whether a thread of this process sends releases to these nodes in the background.
 
-    It sends them again where the connection of a grant ended before its reply.
+    It opens connections. Where the connection of a grant ended before its reply, it sends the
+    release again for up to LATEST_GRANT seconds.
     """
     labels = {node.url.removeprefix("redis://") for node in nodes}
     for running in sys._current_frames().values():
@@ -86,6 +89,11 @@ def undoing(nodes: Iterable[EmbeddedNode]) -> bool:
                 break
             frame = frame.f_back
     return False
+
+
+def wait_for_undos(nodes: Iterable[EmbeddedNode]) -> None:
+    """Wait until no thread of an earlier test connects to these nodes, for one that counts them."""
+    eventually(lambda: not undoing(nodes), within=UNDONE, what="no release sent again")
 
 
 def who_is_connected(nodes: Iterable[EmbeddedNode]) -> str:
