@@ -25,6 +25,7 @@ __all__ = [
     "NodesUnavailable",
     "RedlockError",
     "assert_locked",
+    "close",
     "current_lease",
     "redlock",
     "redlocks",
@@ -52,6 +53,25 @@ class _Templates:
         from . import conf
 
         return conf.aliases()
+
+
+def close(timeout: float = 5.0) -> bool:
+    """End what the package does in the background, and close its idle connections.
+
+    For a program that forks, or that exits at once: no thread of the package runs when this has
+    returned True, and what was to be released has been sent to each node that can be reached.
+    Release your locks before: a lease that is still held is renewed no more until the next one is
+    taken. Locks can be taken afterwards as ever.
+
+    Args:
+        timeout: seconds for which it waits.
+
+    Returns:
+        Whether all of it ended in this time.
+    """
+    from .nodes.group import close_all
+
+    return not close_all(timeout)
 
 
 redlock = LockTemplate(_configured)

@@ -58,8 +58,8 @@ class Group(Protocol):
     def states(self) -> Sequence[NodeStatus]:
         """Return what is known of each node, without a request."""
 
-    def close(self) -> None:
-        """Close idle connections."""
+    def close(self, timeout: float = ...) -> list[str]:
+        """Close idle connections, and end what goes on in the background; see ``NodeGroup``."""
 
 
 class Transaction(Protocol):

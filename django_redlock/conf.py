@@ -81,7 +81,7 @@ def forget() -> None:
         old = list(backends.values())
         backends.clear()
     for each in old:
-        each.group.close()
+        each.group.close(0)
 
 
 def _changed(*, setting: str, **_: object) -> None:

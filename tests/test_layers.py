@@ -61,6 +61,7 @@ PUBLIC = (
     "django_redlock:RedlockError",
     "django_redlock:current_lease",
     "django_redlock:assert_locked",
+    "django_redlock:close",
     "django_redlock.admin:LockKeyAdmin",
     "django_redlock.fencing:FenceField",
     "django_redlock.fencing:FencedRows",

@@ -12,11 +12,12 @@ import queue
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from django_redlock.core.reasons import Reason, ReasonCode, because
 from django_redlock.nodes import admission
-from django_redlock.nodes.background import start_thread
+from django_redlock.nodes.background import WorkerThreads
 
 from .probe import LATE, Expected, Finding, Level, NodeReport, judge, probe
 from .survey import Health
@@ -111,10 +112,11 @@ def examine(aliases: Sequence[Expected]) -> list[Examination]:
         alias = aliases[which]
         came.put((which, i, probe(alias.addresses[i], alias, patience)))
 
+    threads, count = WorkerThreads(), sum(map(len, found))
     for which, alias in enumerate(aliases):
         for i in range(len(alias.addresses)):
-            start_thread(ask, which, i)
-    for _ in range(sum(map(len, found))):
+            threads.do("ask", partial(ask, which, i), most=count)
+    for _ in range(count):
         try:
             which, i, report = came.get(timeout=max(0.0, until - time.monotonic()))
         except queue.Empty:

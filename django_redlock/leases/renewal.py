@@ -35,7 +35,7 @@ from django_redlock.core.policy import boottime
 from django_redlock.core.protocol import Answer, Request, Steps
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.interruption import ThreadWakeup, first
-from django_redlock.nodes.background import PerLoop, WorkerThreads, running_loop, start_thread
+from django_redlock.nodes.background import PerLoop, WorkerThreads, running_loop
 
 from .lease import Lease, Schedule
 
@@ -558,7 +558,8 @@ class Healer:
 
     def go_on(self) -> None:
         """Heal the next one; where there is no thread, the next renewal finds it again."""
-        self._workers.offer(self._kind, self._heal_one, again=False)
+        if self._workers.until == math.inf:
+            self._workers.offer(self._kind, self._heal_one, again=False)
 
     def _heal_one(self) -> None:
         healing = self.wounded.next_one()
@@ -579,7 +580,7 @@ class Watchdog:
     The thread watches the leases of event loops too, a little later: it steps in when a loop is
     blocked, suspended or closed. It ends silently at exit; a forked child begins with no leases. It
     sleeps on a ``ThreadWakeup``, and no other thread takes a lock that an interruption could leave
-    locked.
+    locked. When the background work is to end, the thread ends, and the next lease starts another.
     """
 
     def __init__(self) -> None:
@@ -592,6 +593,7 @@ class Watchdog:
         self._own = RenewalSchedule()
         self._of_loops = RenewalSchedule(lag=LAG, grace=GRACE)
         self._workers = WorkerThreads()
+        self._workers.wakeups[self._wakeup] = None
         self._healers: dict[int, Healer] = {}  # by group
         self._sleeps_until = self._woken_for = math.inf
         self._running = False
@@ -607,11 +609,9 @@ class Watchdog:
             if when < self._sleeps_until:
                 self._woken_for = min(when, self._woken_for)
                 self._wakeup.wake()
-        if not self._running:
-            try:
-                start_thread(self._run)
-            except RuntimeError as error:  # the next lease tries again
-                logger.warning("no watchdog: leases end with their ttl, untold: %s", error)
+        if not (self._running or self._workers.offer("watch", self._run, again=False)):
+            # the next lease tries again
+            logger.warning("no watchdog: leases end with their ttl, untold: no thread can start")
 
     def held(self) -> list[Lease]:
         """Return the leases of this process that have time left; asks no node, and locks nothing.
@@ -634,7 +634,7 @@ class Watchdog:
                 return
             self._running = True
         try:
-            while True:
+            while self._workers.until == math.inf:
                 self._attend()  # a call of its own: no variable here keeps a lease alive
         finally:
             self._running = False  # the next lease starts another

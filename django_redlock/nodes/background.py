@@ -13,6 +13,9 @@ lock makes a new one in the child.
 thread that does not get the processor, or waits for the interpreter's lock, hears nothing: that is
 not the node's fault. So a wait is cut into short parts. If a part ends in time, the threads that
 connect could run as well; the time by which it ends late does not count.
+
+**One end.** Every thread of the package is one of ``WorkerThreads``. ``end`` asks their jobs to
+come to an end, and waits for that.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from __future__ import annotations
 import _thread
 import asyncio
 import logging
+import math
 import os
 import sys
 import threading
@@ -27,10 +31,13 @@ import time
 import weakref
 from bisect import bisect_right
 from collections import Counter, deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from django_redlock.interruption import ThreadWakeup
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
 logger = logging.getLogger("django_redlock")
@@ -50,12 +57,19 @@ class WorkerThreads:
 
     Each kind of job has threads while it has jobs. The threads count themselves, so that an
     interruption of the thread that submits a job loses at most that job.
+
+    Attributes:
+        until: ``time.monotonic`` when all jobs are to be over; infinite unless ``end`` waits for
+            that. A job that lasts looks at it, and rests by ``pause``.
+        wakeups: of jobs that rest.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._jobs: dict[object, deque[Callable[[], object]]] = {}
         self._workers: Counter[object] = Counter()
+        self.wakeups: dict[ThreadWakeup, None] = {}
+        self.until = math.inf
 
     def do(self, kind: object, job: Callable[[], object], *, most: int = 1) -> None:
         """Run ``job`` in the background, or here if there is no thread for it.
@@ -78,6 +92,7 @@ class WorkerThreads:
         if sys.is_finalizing():  # a thread would be started, by Python 3.11, and never run
             return False
         with self._lock:
+            _at_work[id(self)] = self
             submitted = self._jobs.setdefault(kind, deque())
             if again or job not in submitted:
                 submitted.append(job)
@@ -119,6 +134,37 @@ class WorkerThreads:
             del self._jobs[kind]
         if kind in self._workers and not self._workers[kind]:
             self._workers.pop(kind, None)
+        if not (self._jobs or self._workers):
+            _at_work.pop(id(self), None)
+
+    def pause(self, seconds: float) -> None:
+        """Rest in a job for so many seconds, or until all jobs are to be over soon."""
+        wakeup = ThreadWakeup()
+        self.wakeups[wakeup] = None
+        if self.until == math.inf:
+            wakeup.sleep(seconds)
+        else:
+            time.sleep(min(seconds, SOON))
+        self.wakeups.pop(wakeup, None)
+
+    def end_by(self, until: float) -> None:
+        """Ask all jobs to be over by this ``time.monotonic``; infinite: no more."""
+        self.until = until
+        for wakeup in list(self.wakeups):
+            wakeup.wake()
+
+    def doing(self) -> list[str]:
+        """Return the kinds of the jobs that threads do, or are about to do."""
+        with self._lock:
+            return [str(kind) for kind in {*self._jobs, *self._workers}]
+
+    def begin_again(self) -> None:
+        """Start a thread for each kind that has none: an interruption may have lost its start."""
+        with self._lock:
+            kinds = [kind for kind in self._jobs if not self._workers[kind]]
+        with suppress(RuntimeError):  # no thread can be started
+            for kind in kinds:
+                start_thread(self._work, kind, 1)
 
 
 def _do(job: Callable[[], object]) -> None:
@@ -126,6 +172,42 @@ def _do(job: Callable[[], object]) -> None:
         job()
     except BaseException:  # SystemExit, too: it would only end later jobs
         logger.exception("a job in the background failed")
+
+
+# -- their end ------------------------------------------------------------------------------------
+
+CLOSE_TIMEOUT: Final = 5.0  # seconds for which an end is waited for
+SOON: Final = 0.005  # seconds between two looks whether jobs are over
+_at_work: Final[dict[int, WorkerThreads]] = {}  # those with jobs, by identity
+
+
+def at_work() -> list[WorkerThreads]:
+    """Return the pools of this process that have jobs."""
+    return list(_at_work.values())
+
+
+def end(pools: Iterable[WorkerThreads], seconds: float) -> list[str]:
+    """Ask the jobs of these pools to come to an end, and wait for so many seconds at most.
+
+    A job that is submitted later runs as ever.
+
+    Returns:
+        The kinds of the jobs that are not over by then.
+    """
+    ending, until = list(pools), time.monotonic() + seconds
+    for pool in ending:
+        pool.end_by(until)
+        pool.begin_again()
+    try:
+        while any(pool.doing() for pool in ending) and time.monotonic() < until:
+            time.sleep(SOON / 5)
+    finally:
+        for pool in ending:
+            pool.end_by(math.inf)
+    return [kind for pool in ending for kind in pool.doing()]
+
+
+# -- forks ----------------------------------------------------------------------------------------
 
 
 class Resettable(Protocol):
@@ -154,6 +236,7 @@ def _reset() -> None:
         thing.reset()
 
 
+call_in_child(_at_work.clear)
 call_in_child(_reset)
 
 

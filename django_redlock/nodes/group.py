@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from django_redlock.core.quorum import majority_of
 
 from . import admission
+from .background import CLOSE_TIMEOUT, at_work, end
 from .loops import Loops
 from .node import Node, NodeStatus
 from .queue import NodePlaces, Waiters
@@ -76,15 +77,25 @@ class NodeGroup:
         now = time.monotonic()
         return [node.state(now) for node in self.nodes]
 
-    def close(self) -> None:
-        """Close the idle connections; the nodes can still be asked afterwards.
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> list[str]:
+        """End the background work, and close the idle connections; the nodes can still be asked.
 
-        One in use, or still being opened, closes when nothing refers to the group any more.
+        What a node has not undone is sent once more, if it can be reached. A connection in use, or
+        still being opened, closes when nothing refers to the group any more.
+
+        Args:
+            timeout: seconds for which it waits for the end of the work; 0: the work goes on.
+
+        Returns:
+            The kinds of work that had not ended by then.
         """
+        threads = [self._threads.sets.threads, *(node.threads for node in self.nodes)]
+        left = end(threads, timeout) if timeout else []
         self._loops.close()
         self._threads.sets.close()
         for node in self.nodes:
             node.close()
+        return left
 
     def reset(self) -> None:
         """Forget every connection, as a forked child must."""
@@ -112,6 +123,21 @@ class NodeGroup:
 
 
 _ALL: weakref.WeakSet[NodeGroup] = weakref.WeakSet()
+
+
+def close_all(timeout: float = CLOSE_TIMEOUT) -> list[str]:
+    """End all background work of this process, and close the idle connections of all groups.
+
+    Args:
+        timeout: seconds for which it waits for the end of the work.
+
+    Returns:
+        The kinds of work that had not ended by then.
+    """
+    left = end(at_work(), timeout)
+    for group in tuple(_ALL):
+        group.close(0)
+    return left
 
 
 def _after_fork() -> None:

@@ -634,5 +634,6 @@ class MemoryNodes:
             for i, label in enumerate(self.labels)
         ]
 
-    def close(self) -> None:
-        """Nothing to close."""
+    def close(self, timeout: float = 0.0) -> list[str]:  # noqa: ARG002 - as of real nodes
+        """Close nothing: there are neither connections nor threads."""
+        return []

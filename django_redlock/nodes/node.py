@@ -155,6 +155,7 @@ class Node:
         ours_off: seconds that this machine's clock is ahead of most nodes' (negative: behind).
         unheard: its vote where a request was decided without it.
         freed: its vote where it has released and found no waiter.
+        threads: those that connect to it and send what it has not undone.
     """
 
     def __init__(
@@ -197,7 +198,7 @@ class Node:
         self.unanswered: dict[str, Connection] = {}
         self.lent: weakref.WeakKeyDictionary[Connection, None] = weakref.WeakKeyDictionary()
         self.undos = UndoQueue(self)
-        self._workers = WorkerThreads()
+        self.threads = WorkerThreads()
         self.down_reason: Reason | None = None
         self.unopened: Reason | None = None
         for connection in tuple(self._opened_here):
@@ -473,7 +474,7 @@ class Node:
 
     def work_on_undos(self) -> None:
         """Have a background thread send the undos, and read for them, until there are none."""
-        self._workers.offer("undo", self.undos.work, again=False)
+        self.threads.offer("undo", self.undos.work, again=False)
 
     # -- eligibility ----------------------------------------------------------------------------
 
@@ -508,7 +509,7 @@ class Node:
             self._tried = now
             attempt = ConnectAttempt(then)
             self._attempts.add(attempt)
-        if self._workers.offer("open", partial(self._open, attempt), most=MOST_ATTEMPTS):
+        if self.threads.offer("open", partial(self._open, attempt), most=MOST_ATTEMPTS):
             return attempt
         with self._lock:
             self._attempts.discard(attempt)
@@ -585,17 +586,18 @@ class Node:
         for stalled in drain(self._stalled.pop):  # dead sockets: the node replies on a new one
             close_as_silent(stalled)
 
-    def connection(self, *, at_least: float) -> Connection | None:
+    def connection(self, *, at_least: float, last: bool) -> Connection | None:
         """Return a connection for the background, opened if needed; None: it is too early to try.
 
         Args:
             at_least: ``time.monotonic`` before which the node is not to be asked.
+            last: whether there is no later try: then it is never too early.
         """
         now = time.monotonic()
-        if now < at_least:
+        if now < at_least and not last:
             return None
         connection = self.take(now)
-        if connection is None and now >= self._retry_at:
+        if connection is None and (last or now >= self._retry_at):
             connection = self._connect(bool)
             if connection is not None:
                 with self._lock:
@@ -823,18 +825,27 @@ class UndoQueue:
     # -- in the background ----------------------------------------------------------------------
 
     def work(self) -> None:
-        """Send all undos until they are carried out; runs in a background thread."""
-        while True:
+        """Send all undos until they are carried out; runs in a background thread.
+
+        When its work is to end, it sends what the node takes at once, and nothing again.
+        """
+        threads = self._node.threads
+        while time.monotonic() < threads.until:
+            ending = threads.until < math.inf
+            if ending:
+                self._repeats.clear()
             self._repeat(time.monotonic())
             self._drop_ended(time.monotonic())
             if not self.kept:
-                time.sleep(SETTLE_EVERY)
+                threads.pause(SETTLE_EVERY)
                 if not (self.kept or self._repeats or self._node.settle(time.monotonic())):
                     return
                 continue
-            connection = self._node.connection(at_least=self._from)
+            connection = self._node.connection(at_least=self._from, last=ending)
             if connection is None:
-                time.sleep(LEAST_PAUSE)
+                if ending:
+                    return
+                threads.pause(LEAST_PAUSE)
                 continue
             try:
                 self._converse(connection)

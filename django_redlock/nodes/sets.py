@@ -257,7 +257,7 @@ class ConnectionSets:
         self._changing = threading.RLock()  # re-entrant: a signal handler may lock, too
         self._free: list[ConnectionSet] = []
         self._owing: dict[str, ConnectionSet] = {}  # by ``ConnectionSet.key``
-        self._workers = WorkerThreads()
+        self.threads = WorkerThreads()
 
     # -- lending --------------------------------------------------------------------------------
 
@@ -424,7 +424,7 @@ class ConnectionSets:
         if key and key != lent.key:
             self._owing.pop(key, None)
         if request.command in UNDO:
-            self._workers.offer("late", self._attend, again=False)
+            self.threads.offer("late", self._attend, again=False)
         if len(self._owing) > SPARE:
             self._dissolve_owing()
         lent.request = None  # last: from here on another thread may have it
@@ -445,7 +445,9 @@ class ConnectionSets:
     def _attend(self) -> None:
         """Dissolve sets with overdue replies, so that undos are sent again; runs in a thread."""
         while any(lent.owing for lent in tuple(self._owing.values())):
-            time.sleep(SETTLE_EVERY)
+            self.threads.pause(SETTLE_EVERY)
+            if self.threads.until < math.inf:
+                return
             for lent in tuple(self._owing.values()):
                 with self._changing:
                     if lent.request is None:

@@ -224,6 +224,9 @@ def install() -> None:
     time.sleep = _sleep  # type: ignore[assignment] # seconds are numbers here
     select.poll = Poll  # type: ignore[assignment,misc] # it is a function
     _thread.start_new_thread = WORLD.start  # type: ignore[assignment] # of which one form is used
+    from django_redlock.nodes.background import WorkerThreads
+
+    WorkerThreads.pause = lambda self, seconds: _sleep(seconds)  # type: ignore[method-assign]
 
 
 # -- nodes -----------------------------------------------------------------------------------------

@@ -1,0 +1,138 @@
+"""``close`` ends what the package does in the background, and waits for that."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import django_redlock
+from django_redlock import redlock
+from django_redlock.leases.renewal import Watchdog
+from django_redlock.nodes.background import WorkerThreads, at_work, end
+from django_redlock.testing import EmbeddedNodes
+from tests.support.loops import group_of, keys_on, template
+from tests.support.proxy import Proxy
+from tests.support.waiting import eventually
+
+LONG = 30.0  # seconds that nothing here takes
+
+
+def test_a_job_that_lasts_is_asked_to_end_and_waited_for():
+    """The job's thread has ended when ``end`` returns, and the next job runs as ever."""
+    threads, rounds = WorkerThreads(), []
+
+    def lasts() -> None:
+        while threads.until == float("inf"):
+            rounds.append(1)
+            threads.pause(LONG)
+
+    threads.do("lasts", lasts)
+    eventually(lambda: rounds)
+    assert threads in at_work()
+    assert end([threads], LONG) == []
+    assert threads not in at_work()
+    threads.do("another", lambda: rounds.append(2))
+    eventually(lambda: rounds == [1, 2])
+
+
+def test_a_job_that_goes_on_is_named():
+    """Who asks for the end hears of the work that is not over in time."""
+    threads, enough = WorkerThreads(), threading.Event()
+    threads.do("goes on", enough.wait)
+    assert end([threads], 0.0) == ["goes on"]
+    enough.set()
+    assert end([threads], LONG) == []
+
+
+def test_a_job_whose_thread_never_began_is_done(monkeypatch):
+    """An interruption lost the start of a thread: the end of all work makes up for it."""
+    threads = WorkerThreads()
+    done: list[int] = []
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("django_redlock.nodes.background.start_thread", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            threads.offer("lost", partial(done.append, 1))
+    assert (threads.doing(), done) == (["lost"], [])
+    assert end([threads], LONG) == []
+    assert done == [1]
+
+
+def test_the_watchdog_ends_and_the_next_lease_starts_another():
+    """A lease that was taken before the end is watched again, too."""
+    watchdog = Watchdog()
+    pool = watchdog._workers
+    first, second = (redlock(name, renew=False).acquire() for name in ("first", "second"))
+    watchdog.watch(first)
+    assert pool.doing() == ["watch"]
+    assert end([pool], LONG) == []
+    watchdog.watch(second)
+    assert pool.doing() == ["watch"]
+    assert set(watchdog._own.leases()) == {first, second}
+    assert end([pool], LONG) == []
+    first.release()
+    second.release()
+
+
+@pytest.fixture
+def away(three: EmbeddedNodes) -> Iterator[tuple[EmbeddedNodes, Proxy]]:
+    """Three nodes, the third behind a proxy."""
+    with Proxy(three[2].port) as proxy:
+        yield three, proxy
+    for node in three:
+        node.client().flushdb()
+
+
+@pytest.mark.slow
+def test_what_can_be_released_is_released_before_it_returns(away):
+    """A node that was away while a lock was released is asked once more."""
+    nodes, proxy = away
+    group = group_of([nodes[0].url, nodes[1].url, f"redis://127.0.0.1:{proxy.port}/0"])
+    lease = template(group)("name").acquire()
+    eventually(lambda: all(keys_on(nodes)))
+    proxy.cut()
+    lease.release()
+    proxy.heal()
+    assert group.close(LONG) == []
+    assert keys_on(nodes) == [[], [], []]
+
+
+@pytest.mark.slow
+def test_a_node_that_is_away_is_not_waited_for(away):
+    """Its names are free when their ttl is over; ``close`` says that all work has ended."""
+    nodes, proxy = away
+    group = group_of([nodes[0].url, nodes[1].url, f"redis://127.0.0.1:{proxy.port}/0"])
+    lease = template(group)("name").acquire()
+    eventually(lambda: all(keys_on(nodes)))
+    proxy.cut()
+    lease.release()
+    assert group.close(LONG) == []
+    assert [len(keys) for keys in keys_on(nodes)] == [0, 0, 1]
+    assert len(group.nodes[2].undos.kept) == 1  # whoever asks the node next sends it
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+def test_no_thread_is_left_and_a_fork_is_safe(redlock_nodes):
+    """After ``close`` the process has its one thread; child and parent lock as ever."""
+    for number in range(20):
+        with redlock(f"name:{number}"):
+            pass
+    assert django_redlock.close(LONG)
+    assert len(list(Path("/proc/self/task").iterdir())) == 1
+    child = os.fork()
+    if not child:
+        with redlock("child") as lease:
+            os._exit(0 if lease.fence > 0 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with redlock("parent"):
+        pass
+    assert django_redlock.close(LONG)
