@@ -28,8 +28,9 @@ release = version = installed_version(project)
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = [
     "_build",
-    "explanation/museum-table.md",  # this one and the next are included
+    "explanation/museum-table.md",  # this one and the next two are included
     "explanation/performance-figures.md",
+    "explanation/what-was-run-record.md",
 ]
 html_theme = "furo"
 html_title = f"{project} {release}"
@@ -82,6 +83,7 @@ PAGES = {
         "explanation/redlock": "The Redlock algorithm, the critique of it, and what fencing tokens change.",
         "explanation/how-it-works": "The mechanism: what nodes are asked, what replies are worth, why it is right.",
         "explanation/promises": "Each promise of the package with the test that shows it, and what it does not promise.",
+        "explanation/what-was-run": "What make nightly plays, how often, and how each run ended; how to repeat one.",
         "explanation/design": "Why things are as they are: decisions with their reasons and prices.",
         "explanation/architecture": "The floors of the code, where to find what, and the way of one lock.",
         "explanation/performance": "What a lock costs, measured beside bare sockets and other clients.",

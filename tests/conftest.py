@@ -18,25 +18,37 @@ from django.utils import translation
 
 from django_redlock.leases import context
 from django_redlock.leases.renewal import watchdog
+from django_redlock.nodes.background import at_work, end
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.testing.plugin import lent
 from django_redlock.views import lock as views_lock
+from tests.support import verdicts
 from tests.support.databases import Settings, database, why_not
 from tests.support.pages import axe, chromium
 from tests.support.pages.auditor import Auditor, open_auditor
 
-pytest_plugins = ["tests.support.replays"]
+pytest_plugins = [f"tests.support.{each}" for each in ("replays", "own_process", "longest")]
 
 HERE = Path(__file__).parent
 TOOLS = {"docs", "example", "interop", "museum", "tools"}  # folders that do not test the package
-# Modules with tests of most of a minute and more.
+# Modules with tests of ten seconds and more.
 LONG = {
-    *("core/test_heal_model.py", "faults/test_handlers_that_lock.py", "faults/test_healing.py"),
-    *("faults/test_injected.py", "leases/test_memory.py"),
-    *("nodes/test_late_replies.py", "example/test_demo.py", "tools/test_bench.py"),
-    *("example/test_seats_in_a_browser.py", "faults/test_interrupts.py"),
+    *("celery/test_rabbitmq.py", "celery/test_workers.py", "core/test_revoke_model.py"),
+    *("docs/test_docs.py", "example/test_demo.py", "faults/test_injected.py"),
+    *("leases/test_memory.py", "nodes/test_node_clocks.py", "nodes/test_two_drivers.py"),
+    *("tools/test_bench.py", "views/test_servers.py"),
 }
+QUIET = 30  # seconds for the end of what a test has begun, such as a handshake with a hung node
 PATIENTLY = {"NODE_TIMEOUT": 10, "MAX_TTL": 60, "RESTART_GUARD": False}
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Refuse tests whose verdict the load of a machine, or an earlier test, could decide."""
+    from tests.support.own_process import PLAYED  # a plugin: imported before, it is not rewritten
+
+    beside_others = hasattr(session.config, "workerinput") or PLAYED in os.environ
+    if not beside_others and (found := verdicts.refused()):
+        raise pytest.UsageError("\n".join(map(str, found)))
 
 
 def pytest_configure() -> None:
@@ -49,7 +61,7 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
-    """Mark what `make test-tools` runs; long tests come first.
+    """Mark the tests of docs, demo, benchmark and tools; long tests come first.
 
     pytest-xdist gives each worker an equal part of this list, one after the other. A worker that
     came to a long test at its end would keep the others waiting.
@@ -83,6 +95,14 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """At the end of a test the package does nothing in the background: what is left is its own."""
+    yield
+    left = end(at_work(), QUIET)
+    assert not left, f"{QUIET} s after the test there are still threads that {', '.join(left)}"
 
 
 @pytest.fixture(autouse=True)

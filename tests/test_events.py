@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from django_redlock import LeaseLost, LockTaken, NodesUnavailable, events, redlock
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, events, redlock
 from django_redlock.events import Event, EventKind, NodeTiming, VoteCount
 
 from .support.listening import memory, nobody, told
+from .support.loops import owing
 from .support.waiting import eventually
 
 __all__ = ["memory", "nobody", "told"]
@@ -25,28 +29,32 @@ HOSTILE = "a%sb %(x)s \u2028 \u2029 \u202e '\"\\"
 
 def test_a_block_is_acquired_extended_and_released(told):
     """Each event says where, what, which fence, for how long, and how the nodes voted."""
+    began = time.monotonic()
     with redlock("name") as lease:
         lease.extend()
+    whole = time.monotonic() - began
     assert told.kinds() == [EventKind.ACQUIRED, EventKind.EXTENDED, EventKind.RELEASED]
     for event in told:
         assert (event.alias, event.name, event.fence) == ("default", "name", lease.fence)
         assert event.lease is lease
         assert event.error is None
         assert event.votes == VoteCount(5, 0, 0)
-    waited, held, held_at_last = (event.seconds for event in told)
-    assert 0 < waited < 10
-    assert 0 < held < held_at_last < 10
+    acquiring, held, held_at_last = (event.seconds for event in told)
+    assert 0 < acquiring <= whole
+    assert 0 < held < held_at_last <= whole
 
 
 def test_a_refusal_is_told_with_its_error_and_the_wait(told):
     """A refusal counts the seconds from the first attempt to giving up, once."""
+    began = time.monotonic()
     with redlock("name"), pytest.raises(LockTaken) as caught:
         redlock("name").acquire(wait=0.1)
+    whole = time.monotonic() - began
     refused = told[1]
     assert told.kinds() == [EventKind.ACQUIRED, EventKind.REFUSED, EventKind.RELEASED]
     assert refused.error is caught.value
     assert (refused.fence, refused.lease, refused.votes) == (None, None, VoteCount(0, 5, 0))
-    assert 0.1 <= refused.seconds < 10
+    assert 0.1 <= refused.seconds <= whole
 
 
 def test_unavailable_is_not_refused(told, memory):
@@ -173,9 +181,10 @@ def test_a_task_cancelled_by_a_listener_leaves_nothing(memory):
 
 def test_no_event_is_made_for_nobody(nobody, monkeypatch):
     """With nobody listening, no event and no tally is made and nobody is called."""
+    here = threading.get_ident()
 
     def never(*_: object, **__: object) -> None:
-        raise AssertionError
+        assert threading.get_ident() != here
 
     for name in ("tell", "tell_of_node", "_log"):
         monkeypatch.setattr(events, name, never)
@@ -191,13 +200,21 @@ def test_no_event_is_made_for_nobody(nobody, monkeypatch):
 
 @pytest.fixture
 def figures(patient_nodes) -> Iterator[list[NodeTiming]]:
-    """What a watcher of the nodes is told."""
+    """What a watcher is told of these nodes; they have answered what was asked before."""
     with redlock("warm"):
         pass
+    group: Any = conf.backend("default").group
+    eventually(lambda: owing(group.nodes) == [0] * 5)
+    labels = {node.label for node in group.nodes}
     seen: list[NodeTiming] = []
-    events.watch_nodes(seen.append)
+
+    def watch(figure: NodeTiming) -> None:
+        if figure.node in labels:
+            seen.append(figure)
+
+    events.watch_nodes(watch)
     yield seen
-    events.unwatch_nodes(seen.append)
+    events.unwatch_nodes(watch)
 
 
 def test_answers_of_nodes_are_timed(figures, patient_nodes):
@@ -212,7 +229,7 @@ def test_answers_of_nodes_are_timed(figures, patient_nodes):
     assert {figure.alias for figure in figures} == {"default"}
     for figure in figures:
         assert figure.seconds is not None
-        assert 0 < figure.seconds < 10
+        assert figure.seconds > 0
         assert figure.why == ""
 
 
@@ -230,6 +247,7 @@ def test_answers_of_nodes_are_timed_in_tasks(figures, patient_nodes):
     assert all(figure.seconds is not None for figure in figures)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["kill", "pause"])
 def test_failures_of_nodes_are_told(figures, patient_nodes, how):
     """Only the node that is dead or hung fails, and its figure says why."""
@@ -240,7 +258,7 @@ def test_failures_of_nodes_are_told(figures, patient_nodes, how):
         redlock("name").acquire().release()
         return [figure for figure in figures if figure.seconds is None]
 
-    assert {figure.node for figure in eventually(failed)} == {label}
+    assert {figure.node for figure in eventually(failed, within=60)} == {label}
     assert all(figure.why for figure in failed())
 
 
@@ -257,7 +275,7 @@ def test_each_event_is_one_record_with_its_facts(caplog):
     for record in caplog.records:
         assert record.name == "django_redlock"
         assert (record.redlock_alias, record.redlock_name) == ("default", "name")
-        assert 0 < record.redlock_seconds < 10
+        assert record.redlock_seconds > 0
     acquired, refused, _ = caplog.records
     assert acquired.redlock_fence == lease.fence
     assert acquired.redlock_votes == {"yes": 5, "no": 0, "unknown": 0}

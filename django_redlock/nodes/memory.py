@@ -531,12 +531,13 @@ class MemoryPlace(Place):
         """Wake the waiter; False if it is gone: a dead waiter would consume the wake-up."""
         if self._ticket() is None:
             return False
+        self._wakeup = wakeup  # first: a loop that begins to watch from here on finds it
         if self._loop is not None:
             try:
                 self._loop.call_soon_threadsafe(self._tell)
             except RuntimeError:  # the loop is closed
+                self._wakeup = ""
                 return False
-        self._wakeup = wakeup
         self._woken.set()
         return True
 

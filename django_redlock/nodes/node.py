@@ -851,6 +851,8 @@ class UndoQueue:
                 self._converse(connection)
             finally:
                 self._node.give(connection, None, time.monotonic())
+            if ending:
+                return
 
     def _drop_ended(self, now: float) -> None:
         while (undo := self._oldest()) is not None and now >= undo.until:

@@ -13,7 +13,7 @@ from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 
 from . import project
 from .desk import desk, transactional
-from .site import TTL, Site
+from .site import LONG_TTL, TTL, Site
 
 __all__ = ["desk", "transactional"]
 
@@ -25,7 +25,7 @@ def shared(redlock_embedded: EmbeddedNodes, tmp_path_factory: Any) -> Iterator[S
         broker = EmbeddedNode()
         stack.callback(broker.close)
         broker.start()
-        locks = redlock_embedded.settings(MAX_TTL=TTL, NODE_TIMEOUT=1, RESTART_GUARD=False)
+        locks = redlock_embedded.settings(MAX_TTL=TTL, NODE_TIMEOUT=10, RESTART_GUARD=False)
         nodes = [stack.enter_context(closing(node.client())) for node in redlock_embedded]
         site = Site(broker, nodes, locks, tmp_path_factory.mktemp("workers"))
         stack.enter_context(closing(site.client))
@@ -37,6 +37,9 @@ def shared(redlock_embedded: EmbeddedNodes, tmp_path_factory: Any) -> Iterator[S
 
 @pytest.fixture
 def site(shared: Site, patient_nodes: EmbeddedNodes) -> Iterator[Site]:
-    """The site, with lock nodes that are as new, in this process's settings too."""
-    with override_settings(REDLOCK={"default": shared.locks}):
+    """The site, with lock nodes that are as new, in this process's settings too.
+
+    What a test holds itself lasts for longer than what its workers hold.
+    """
+    with override_settings(REDLOCK={"default": shared.locks | {"MAX_TTL": LONG_TTL}}):
         yield shared

@@ -93,7 +93,7 @@ def retrying(self: Task, key: str) -> str:
     """Work that succeeds the second time, a while later."""
     with noted(self, key):
         if not self.request.retries:
-            raise self.retry(countdown=2)
+            raise self.retry(countdown=6)
     return "done"
 
 

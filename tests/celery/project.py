@@ -169,8 +169,14 @@ def skipping(self: Task, key: str, seconds: float) -> str:
 def lasting(self: Task, key: str) -> str:
     """Work that need not be done twice, and is done when a test says so."""
     with noted(self, key), closing(redis.Redis.from_url(app.conf.result_backend)) as client:
-        eventually(lambda: client.exists(f"enough:{key}"), within=60, every=0.02)
+        eventually(lambda: client.exists(f"enough:{key}"), within=300, every=0.02)
     return "done"
+
+
+@app.task(bind=True)
+def unlocked_lasting(self: Task, key: str) -> str:
+    """Work without a lock, for each run until a test says so."""
+    return until_told(self, key)
 
 
 @app.task(bind=True)
@@ -209,7 +215,7 @@ def late(self: Task, key: str, seconds: float) -> str:
 def until_told(task: Task, key: str) -> str:
     """Work that is done when a test says so, for each run anew."""
     with noted(task, key), closing(redis.Redis.from_url(app.conf.result_backend)) as client:
-        eventually(lambda: client.lpop(f"end:{key}"), within=60, every=0.02)
+        eventually(lambda: client.lpop(f"end:{key}"), within=300, every=0.02)
     return "done"
 
 

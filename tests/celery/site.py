@@ -22,10 +22,11 @@ from tests.support.waiting import eventually
 
 from . import marked, project
 
-TTL = 2.0
+TTL = 5.0  # of the locks of workers: a busy machine keeps none from renewing for so long
+LONG_TTL = 60.0  # of those that the tests hold themselves
 CHILDREN = 4
 ROUNDING = 0.005  # seconds
-GET = 30.0  # seconds for a result
+GET = 90.0  # seconds for a result, on a busy machine
 MARKED = (
     marked.once,
     marked.anew,
@@ -98,6 +99,23 @@ class Site:
     def ends(self, name: str) -> dict[int, float]:
         """When the lock ends on each node that has it, by the node's clock."""
         return {number: ends for number, (_, ends) in enumerate(self._clocks(name)) if ends}
+
+    def is_past(self, ends: dict[int, float]) -> bool:
+        """Whether the clock of each node has passed these moments."""
+        return all(now > ends.get(number, 0.0) for number, (now, _) in enumerate(self._clocks("")))
+
+    def let_time_pass(self, name: str) -> None:
+        """Take the lock of a dead run from the nodes, as the end of its ttl does."""
+        for client in self.nodes:
+            client.delete(f"redlock:lock:{name}")
+
+    def long_locks(self) -> str:
+        """TEST_LOCKS for a worker whose locks outlast whatever a test does meanwhile."""
+        return json.dumps(self.locks | {"MAX_TTL": LONG_TTL})
+
+    def is_taken(self, task_id: str) -> bool:
+        """Whether a worker has a message, and has not acknowledged it."""
+        return any(f'"id": "{task_id}"' in message for message in self.client.hvals("unacked"))
 
     def ends_in_one_ttl(self, name: str, alive: dict[int, float] | None = None) -> None:
         """Wait until the lock of a dead run is over: in one ttl, by the clocks of its nodes.

@@ -40,13 +40,13 @@ class Told:
 
 def test_waits_in_vain_take_a_fifth_of_the_time():
     """However long messages are refused, with less than a second besides, and the least waits."""
-    told, waited, until = Told(), 0.0, 700.0
+    told, in_vain, until = Told(), 0.0, 700.0
     while told.now < until:
         seconds = told.budget.seconds
         told.wait(seconds, in_vain=True)
-        waited += seconds
+        in_vain += seconds
         told.now += 0.3
-    assert waited <= 0.25 * 600 + MOST + LEAST * 600 / 0.35
+    assert in_vain <= 0.25 * 600 + MOST + LEAST * 600 / 0.35
 
 
 @pytest.mark.parametrize(

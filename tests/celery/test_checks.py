@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from celery import Celery
+from celery.signals import import_modules
 from django.core import checks
+from django.test import override_settings
 
 from django_redlock import apps
 from django_redlock.celery import LockedTask, locked_task
@@ -29,11 +33,16 @@ def test_the_check_is_registered() -> None:
     assert apps.check_tasks in registered
 
 
-def found_in(app: Celery) -> list[str]:
-    """The ids of what the check says of our tasks; shared ones of other tests are in each app."""
+def said_of(app: Celery) -> list[checks.CheckMessage]:
+    """What the check says."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("django_redlock.celery.checks.current_app", app)
-        found = [each for each in check_tasks() if each.msg.startswith("The task desk.")]
+        return check_tasks()
+
+
+def found_in(app: Celery) -> list[str]:
+    """The ids of what the check says of our tasks; shared ones of other tests are in each app."""
+    found = [each for each in said_of(app) if each.msg.startswith("The task desk.")]
     assert all(explained(each.hint) for each in found)
     return [str(each.id).rpartition(".")[2] for each in found]
 
@@ -79,3 +88,42 @@ def test_what_cannot_work_is_told_before_it_fails(
     desk.app.conf.update(settings)
     desk.task(locked_task("name", **lock)(nothing), **task)
     assert found_in(desk.app) == found
+
+
+# -- what it imports -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["of the application", "of any"])
+def test_the_check_sets_up_django_no_second_time(desk: Desk, *, older: bool) -> None:
+    """Celery's part for Django would, as it hears of imports; Celery 5.6 has it hear of any."""
+    (part,) = [each for each in desk.app._fixups if hasattr(each, "on_import_modules")]
+    part.worker_fixup = setting_up = Mock()
+    for sender in (desk.app, None):
+        import_modules.disconnect(part.on_import_modules, sender=sender)
+    sender = None if older else desk.app
+    import_modules.connect(part.on_import_modules, sender=sender)
+    try:
+        found_in(desk.app)
+        assert setting_up.validate_models.call_count == 0
+        import_modules.send(sender=desk.app)
+        assert setting_up.validate_models.call_count == 1
+    finally:
+        import_modules.disconnect(part.on_import_modules, sender=sender)
+
+
+@pytest.mark.parametrize("package", [False, True], ids=["alone", "in a package"])
+def test_an_application_is_looked_for_in_the_package_of_the_settings(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, package: bool
+) -> None:
+    """A `settings.py` without a package has none beside it: that is no fault of the tasks."""
+    name = f"site_{desk.queue.replace('-', '_')}"
+    if package:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+        (tmp_path / name / "celery.py").write_text("raise LookupError('imported')")
+    else:
+        (tmp_path / f"{name}.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with override_settings(SETTINGS_MODULE=f"{name}.settings" if package else name):
+        said = [each.msg for each in said_of(desk.app) if each.id == "django_redlock.E005"]
+    assert [each.rpartition(": ")[2] for each in said] == ["imported"] * package

@@ -274,7 +274,7 @@ def heard(site: Site, signal: str, key: str) -> list[dict[str, Any]]:
     return [note for note in site.notes(signal) if note["key"] == f"work:{key}"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_real_worker_sends_signals(site):
     """Skipped, deferred, finished before; receivers that raise change nothing."""
     key, queue = new_key(), new_key()

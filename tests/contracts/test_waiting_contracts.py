@@ -11,15 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from django_redlock import LockTaken, conf, redlock
 from django_redlock.core import wait as waiting
-from django_redlock.core.protocol import Request
-from django_redlock.nodes.memory import MemoryNode, MemoryNodes
+from django_redlock.core.policy import Policy
+from django_redlock.core.protocol import BlockOnNode, LockKeys, Request, Steps, Waiter
+from django_redlock.nodes.memory import MemoryNode, MemoryNodes, MemoryPlace
 from django_redlock.testing.embedded import EmbeddedNodes
 from tests.simulation.mutants import Patch, nodes, with_edits
 from tests.support.loops import owing
@@ -35,8 +35,11 @@ style, world, nothing_held = (
 )
 
 
+LASTING = 30_000  # milliseconds of a reservation that no stall of this machine outlives
+
+
 @contextmanager
-def waiters(count: int, name: str = "name", wait: float = 20) -> Iterator[list[float]]:
+def waiters(count: int, name: str = "name", wait: float = math.inf) -> Iterator[list[float]]:
     """Threads that wait for a name and give it back at once; the moments when they had it."""
     had: list[float] = []
 
@@ -44,12 +47,12 @@ def waiters(count: int, name: str = "name", wait: float = 20) -> Iterator[list[f
         with redlock(name, wait=wait):
             had.append(time.monotonic())
 
-    threads = [threading.Thread(target=work) for _ in range(count)]
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()
     yield had
     for thread in threads:
-        thread.join(60)
+        thread.join(MAX_TTL)
     assert len(had) == count
 
 
@@ -79,78 +82,97 @@ def stands(world: World, name: str) -> bool:
 
 
 @contextmanager
-def rare_looks() -> Iterator[None]:
-    """Only once in four seconds does who waits look: who has it sooner was woken."""
+def rare_looks() -> Iterator[list[str]]:
+    """Who is not woken blocks for ten minutes, or until the key's time is up; who was not."""
+    mine, at_the_nodes = conf.backend("default").policy, waiting._at_the_nodes
+    in_vain: list[str] = []
+
+    def noted(policy: Policy, target: LockKeys, ticket: Waiter, **more: Any) -> Steps[str]:
+        steps, reply = at_the_nodes(policy, target, ticket, **more), None
+        while True:
+            try:
+                effect = steps.send(reply)
+            except StopIteration as ended:
+                return str(ended.value)
+            reply = yield effect
+            if isinstance(effect, BlockOnNode) and not reply.wakeup and policy is mine:
+                in_vain.append(ticket.queue)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting, "LOOK_EVERY", (4.0, 4.0))
-        patch.setattr(waiting, "NEWS", 30.0)  # longer than that, and than any delay
-        yield
+        patch.setattr(waiting, "LOOK_EVERY", (600.0, 600.0))
+        patch.setattr(waiting, "LONGEST", 600.0)
+        patch.setattr(waiting, "NEWS", 1200.0)  # longer than that, and than any delay
+        patch.setattr(waiting, "_at_the_nodes", noted)
+        yield in_vain
 
 
 @contextmanager
 def lasting_reservations() -> Iterator[None]:
-    """A name is kept for the woken waiter for four seconds: one that has it sooner was woken."""
+    """A name is kept for the woken waiter for half a minute."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("django_redlock.core.hold.RESERVED", 4_000)
+        patch.setattr("django_redlock.core.hold.RESERVED", LASTING)
         yield
 
 
 @pytest.fixture
-def looks_are_rare() -> Iterator[None]:
+def in_vain(world: World) -> Iterator[list[str]]:
     """See ``rare_looks``."""
-    with rare_looks():
-        yield
+    with rare_looks() as blocked:
+        yield blocked
 
 
 def test_a_release_wakes_a_waiter(world):
-    """Soon after the release, not at the next look, nor when nothing is reserved any more."""
+    """It blocks once, until the release, and has the name though that is reserved."""
+    for name in "abc":  # each with its first waiter
+        held = redlock(name).acquire()
+        with rare_looks() as in_vain, lasting_reservations(), waiters(1, name):
+            eventually(partial(stands, world, name))
+            held.release()
+        assert in_vain == []
+
+
+@pytest.mark.nightly
+def test_a_release_wakes_a_waiter_soon(world):
+    """Within milliseconds."""
     times = []
-    for name in "abcdefg":  # each with its first waiter
+    for name in "abcdefg":
         held = redlock(name).acquire()
         with rare_looks(), lasting_reservations(), waiters(1, name) as had:
             eventually(partial(stands, world, name))
             start = time.monotonic()
             held.release()
         times.append(had[0] - start)
-        assert times[-1] < 3
     assert min(times) < 0.05
 
 
-@pytest.mark.usefixtures("looks_are_rare")
-def test_many_threads_of_a_process_stand_once(world):
-    """One goes to the nodes; the others cost nothing, and are served in order."""
+def test_many_threads_of_a_process_stand_once(world, in_vain):
+    """One goes to the nodes; the others cost nothing, and are served by the one before them."""
     held = redlock("name").acquire()
-    with waiters(8) as had:
+    with lasting_reservations(), waiters(8):
         eventually(in_line(8))
         eventually(lambda: blocked_waiters(world) == 1)
-        time.sleep(0.05)
-        assert blocked_waiters(world) == 1
-        had.append(time.monotonic())
+        assert {blocked_waiters(world) for _ in range(20)} == {1}
         held.release()
-        eventually(lambda: len(had) == 9)
-        assert all(later - sooner < 3 for sooner, later in pairwise(had))
-        del had[0]
+    assert in_vain == []
     eventually(lambda: blocked_waiters(world) == 0)
 
 
-@pytest.mark.usefixtures("looks_are_rare")
-def test_a_release_for_several_names_wakes_who_waits_for_one(world):
+def test_a_release_for_several_names_wakes_who_waits_for_one(world, in_vain):
     """A waiter for a list is woken by the release of the one name that was held."""
     held = redlock(["b", "c"]).acquire()
-    got: list[float] = []
+    got: list[tuple[str, ...]] = []
 
     def work() -> None:
-        with redlock(["a", "b"], wait=20) as lease:
-            got.append(time.monotonic())
-            assert lease.names == ("a", "b")
+        with redlock(["a", "b"], wait=math.inf) as lease:
+            got.append(lease.names)
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     eventually(lambda: blocked_waiters(world, "b") == 1)
-    start = time.monotonic()
     held.release()
-    thread.join(20)
-    assert got[0] - start < 3
+    thread.join(MAX_TTL)
+    assert got == [("a", "b")]
+    assert in_vain == []
     for name in "abc":
         test_contracts.is_free(world, name)
 
@@ -158,12 +180,10 @@ def test_a_release_for_several_names_wakes_who_waits_for_one(world):
 @pytest.mark.slow
 def test_a_foreign_release_is_noticed(world):
     """Who wakes nobody is noticed by a look, long before the key's time is up."""
-    assert world.seize("name", "foreign", 60_000) == 5
-    with waiters(1) as had:
+    assert world.seize("name", "foreign", 600_000) == 5
+    with waiters(1):
         eventually(lambda: blocked_waiters(world) == 1)
-        start = time.monotonic()
         world.let_go("name", "foreign")
-    assert had[0] - start < 10 * waiting.LOOK_EVERY[1]
 
 
 def test_a_reservation_for_nobody_keeps_nobody_out(world):
@@ -185,8 +205,7 @@ def _values(world: World) -> set[str]:
     return {found.value for found in world.look("name")}
 
 
-@pytest.mark.usefixtures("looks_are_rare")
-def test_who_gives_up_passes_on(world):
+def test_who_gives_up_passes_on(world, in_vain):
     """Waiters whose time is over leave the line; who is behind them is woken by the release."""
     held = redlock("name").acquire()
 
@@ -204,34 +223,31 @@ def test_who_gives_up_passes_on(world):
         return blocked_waiters(world) == 1
 
     eventually(one_stands)
-    with waiters(1) as had:
-        impatient[-1].join(20)
+    with waiters(1):
+        impatient[-1].join(MAX_TTL)
         eventually(lambda: blocked_waiters(world) == 1)
-        start = time.monotonic()
+        in_vain.clear()  # those who gave up were not woken
         held.release()
-    assert had[0] - start < 3
+    assert in_vain == []
 
 
-@pytest.mark.usefixtures("looks_are_rare")
+@pytest.mark.usefixtures("in_vain")
 def test_waiting_for_a_name_that_rests(world):
-    """`min_hold` wakes nobody before its time, and then the name is had at once."""
+    """`min_hold` wakes nobody before its time, and its end is not slept through."""
     start = time.monotonic()
     redlock("name", min_hold=0.4).acquire().release()
     with waiters(3) as had:
         pass
     assert min(had) - start >= 0.4
-    assert max(had) - start < 0.4 + 3
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("looks_are_rare")
+@pytest.mark.usefixtures("in_vain")
 def test_waiting_for_ever_outlives_a_holder_that_never_comes_back(world):
-    """No release, no push: the key's own time ends the wait."""
-    redlock("name", ttl=1.5, renew=False).acquire()
-    start = time.monotonic()
-    with waiters(2, wait=math.inf) as had:
+    """No release, no push: the key's own time ends the wait, and not a look now and then."""
+    redlock("name", ttl=1.5, renew=False, wait=MAX_TTL).acquire()
+    with waiters(2):
         pass
-    assert max(had) - start < 1.5 + 3
 
 
 # -- messages -------------------------------------------------------------------------------------
@@ -348,7 +364,7 @@ def releasing(**changes: Any) -> Callable[[Any], Any]:
     ],
     ids=["nobody-pushes", "nobody-notes", "nobody-reserves", "nobody-claims"],
 )
-def test_a_broken_rule_is_noticed(edit: Patch, proof: str, settings):
+def test_a_broken_rule_is_noticed(edit: Patch, proof: str, settings, monkeypatch):
     """The tests above fail where a release wakes nobody, a refusal notes nobody, and so on."""
     tests = {
         "wakes_whoever": test_a_release_wakes_a_waiter,
@@ -356,9 +372,32 @@ def test_a_broken_rule_is_noticed(edit: Patch, proof: str, settings):
         "reservation_for_nobody": test_a_reservation_for_nobody_keeps_nobody_out,
     }
     urls = [f"memory://broken-{next(test_contracts.NUMBERS)}" for _ in range(5)]
-    settings.REDLOCK = {"default": {"NODES": urls, "MAX_TTL": MAX_TTL, "TTL": MAX_TTL}}
+    settings.REDLOCK = {"default": {"NODES": urls, "MAX_TTL": MAX_TTL, "TTL": 2}}
+    monkeypatch.setattr(f"{__name__}.LASTING", 1_000)  # who is not woken need not wait for long
     with with_edits(edit), pytest.raises((AssertionError, LockTaken)):
         tests[proof](test_contracts.MemoryWorld(urls))
+
+
+class Overtaken(MemoryPlace):
+    """Its loop begins to watch when a release has just looked for a loop, and found none."""
+
+    heard = False
+
+    @property
+    def _loop(self) -> None:
+        self.heard = self.outcome() is not None  # as a task looks before it waits to be told
+
+    @_loop.setter
+    def _loop(self, _: object) -> None:
+        pass
+
+
+def test_a_wake_up_is_heard_by_a_loop_that_begins_to_watch():
+    """What a release brings meanwhile is there when the loop looks: nobody would tell it."""
+    ticket = Waiter("queue", "name")
+    place = Overtaken(MemoryNode(), BlockOnNode(ticket, 0, 1.0, 1.0), threading.RLock())
+    assert place._take("f" * 32)
+    assert place.heard
 
 
 def test_a_pool_of_waiters_ends(in_memory):

@@ -27,7 +27,7 @@ time.time_ns = lambda: int(time.time() * 1e9)
 
 from django.conf import settings
 nodes = [f"memory://{each}" for each in "abc"]
-settings.configure(REDLOCK={"default": {"NODES": nodes, "TTL": 30, "MAX_TTL": 60}})
+settings.configure(REDLOCK={"default": {"NODES": nodes, "TTL": 300, "MAX_TTL": 600}})
 from django_redlock import redlock
 
 def left_after(which, seconds):
@@ -36,8 +36,8 @@ def left_after(which, seconds):
     ahead[which] += seconds
     return {"before": before, "after": lease.remaining(), "lost": lease.lost}
 
-print(json.dumps([left_after("wall", 3600), left_after("wall", -7200), left_after("suspended", 20),
-    left_after("suspended", 31)]))
+print(json.dumps([left_after("wall", 3600), left_after("wall", -7200), left_after("suspended", 200),
+    left_after("suspended", 310)]))
 """
 
 
@@ -50,7 +50,7 @@ def test_a_lease_is_measured_by_a_clock_that_nobody_sets_and_that_does_not_sleep
     for set_anew in (forward, back):
         assert not set_anew["lost"]
         assert set_anew["before"] >= set_anew["after"] > 0
-        assert set_anew["before"] - set_anew["after"] < 20  # and not an hour
-    assert slept["before"] - slept["after"] >= 20
+        assert set_anew["before"] - set_anew["after"] < 200  # and not an hour
+    assert slept["before"] - slept["after"] >= 200
     assert not slept["lost"]
     assert slept_long["lost"]

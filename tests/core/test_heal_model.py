@@ -22,7 +22,12 @@ ALONE = Timed(rivals=False, prompt=True)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "rules",
-    [Timed(), Timed(rounds=2), Timed(restarts=1), Timed(names=2)],
+    [
+        Timed(),
+        pytest.param(Timed(rounds=2), marks=pytest.mark.nightly),
+        pytest.param(Timed(restarts=1), marks=pytest.mark.nightly),
+        Timed(names=2),
+    ],
     ids=["one renewal", "two renewals", "a restart", "two names"],
 )
 def test_a_lease_that_heals_has_one_holder_and_its_tokens_rise(rules):
@@ -36,7 +41,7 @@ def test_a_lease_that_heals_has_one_holder_and_its_tokens_rise(rules):
 @pytest.mark.parametrize(
     ("rules", "found"),
     [
-        (Timed(restarts=1, under_guard=True), "two holders"),
+        pytest.param(Timed(restarts=1, under_guard=True), "two holders", marks=pytest.mark.nightly),
         (Timed(restarts=1, guard=1), "two holders"),
         (Timed(steals=True), "two holders"),
         (Timed(names=2, partly=True), "two holders"),
@@ -104,7 +109,12 @@ def test_an_end_behind_the_heal_needs_no_holder(rules):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "rules", [HANDLE, RUN, *(Ordered(end=end, late_grant=True) for end in TOLD[1:])]
+    "rules",
+    [
+        HANDLE,
+        pytest.param(RUN, marks=pytest.mark.nightly),
+        *(Ordered(end=end, late_grant=True) for end in TOLD[1:]),
+    ],
 )
 def test_an_end_behind_the_heal_bears_restarts(rules):
     """A node loses its keys meanwhile, and the third node's grant may be late."""
@@ -144,18 +154,28 @@ def test_a_freed_key_does_not_come_back_while_the_run_name_is_held():
 
 
 @pytest.mark.slow
-def test_a_handle_has_one_owner_though_heals_are_late():
+@pytest.mark.parametrize(
+    ("rules", "found"),
+    [
+        (DELIVERED_TWICE, ""),
+        (DELIVERED_TWICE._replace(one=False, undoes="waits"), ""),
+        (DELIVERED_TWICE._replace(one=False), "two owners"),
+        pytest.param(
+            DELIVERED_TWICE._replace(stops=False, rounds=2),
+            "two owners",
+            marks=pytest.mark.nightly,
+        ),
+    ],
+    ids=["ours", "it waits", "one of two heals", "a heal after the handle"],
+)
+def test_a_handle_has_one_owner_though_heals_are_late(rules, found):
     """Of two adopters of one handle one gets the lease: no node has the giver's key twice.
 
     So a node is healed only if it owed no reply to the grant or to a heal when it said free. Else
     the first adopter takes that key and frees it, the late heal brings it back, and the second
     adopter takes it again. No heal is written after the handle, for the same reason.
     """
-    promise = "two owners"
-    assert search(DELIVERED_TWICE, promise)[0] == ""
-    assert search(DELIVERED_TWICE._replace(one=False, undoes="waits"), promise)[0] == ""
-    assert search(DELIVERED_TWICE._replace(one=False), promise)[0] == promise
-    assert search(DELIVERED_TWICE._replace(stops=False, rounds=2), promise)[0] == promise
+    assert search(rules, "two owners")[0] == found
 
 
 # -- a key that somebody deletes ------------------------------------------------------------------

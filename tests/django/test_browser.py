@@ -128,6 +128,7 @@ def elsewhere(name: str, *, label: str = "", **options: Any) -> Iterator[Callabl
         yield release
 
 
+@pytest.mark.nightly
 def test_a_lock_counts_down_and_disappears(visit, monkeypatch):
     """Seconds run down in the page; a released lock is gone when somebody looks again."""
     monkeypatch.setattr(page_of_locks, "REFRESH", NEVER)
@@ -152,6 +153,7 @@ def test_a_lock_counts_down_and_disappears(visit, monkeypatch):
         assert visitor.names() == []
 
 
+@pytest.mark.nightly
 def test_without_javascript(visit):
     """Without scripts the page stands, its seconds too, and a link loads it anew."""
     stop_clocks(group("default"))
@@ -168,7 +170,13 @@ def test_without_javascript(visit):
         visitor.page.wait_for_selector("text=No lock is held.")
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+@pytest.mark.parametrize(
+    "scripts",
+    [
+        pytest.param(True, id="scripts"),
+        pytest.param(False, id="no scripts", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_lock_is_taken_away_in_two_clicks(visit, scripts, tmp_path: Path):
     """From the list to the log, on a phone and in the dark; the holder is told why."""
     lost: list[str] = []
@@ -210,6 +218,7 @@ def test_a_lock_is_taken_away_in_two_clicks(visit, scripts, tmp_path: Path):
         assert "revoked by operator: hangs since noon" in said[0]
 
 
+@pytest.mark.nightly
 def test_hostile_names(visit):
     """Hostile text is words in the list, the search and an error; nothing is executed."""
     for name in HOSTILE:
@@ -229,6 +238,7 @@ def test_hostile_names(visit):
 
 
 # Each width, and both schemes at one: no width depends on a colour.
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("size", "scheme"),
     [

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -284,20 +283,17 @@ def test_a_web_server():
         assert codes([node.url]) == ["web_server"]
 
 
-SLOWLY = [pytest.param(step, marks=pytest.mark.slow) for step in ("GREETING", "TIME", "CONFIG")]
+SLOWLY = [pytest.param(step, marks=pytest.mark.nightly) for step in ("GREETING", "TIME", "CONFIG")]
 
 
 @pytest.mark.parametrize("step", ["INFO", "RPUSH", *SLOWLY])
 @pytest.mark.parametrize("odd", UNECHOED, ids=lambda odd: odd.name)
 def test_whatever_a_node_says(odd: Oddity, step: str, monkeypatch):
-    """No answer is an error of the command, none is believed blindly, and it ends in time."""
+    """No answer is an error of the command, none is believed blindly, and it ends."""
     monkeypatch.setattr(examination, "LEAST", 0.3)
     with OddNode(odd, step) as node:
-        start = time.monotonic()
         found = document([node.url], NODE_TIMEOUT=0.3)["nodes"][0]
-        took = time.monotonic() - start
         assert node.said or step == "GREETING"
-    assert took < 3 * 0.3 + 5
     if step in {"TIME", "INFO"} and odd.name != "a redirection to nowhere":
         assert any(each["level"] == "error" for each in found["findings"])
     if found["reached"]:
@@ -309,16 +305,21 @@ def test_whatever_a_node_says(odd: Oddity, step: str, monkeypatch):
 
 @pytest.mark.slow
 def test_nodes_that_hang(redlock_nodes, monkeypatch):
-    """All at once, and in one bound."""
-    monkeypatch.setattr(examination, "LEAST", 0.5)
+    """They are asked at the same time: no conversation waits until another one is over."""
+    monkeypatch.setattr(examination, "LEAST", 1.5)
+    together = threading.Barrier(5)
+
+    def met(*asked: Any) -> probe.NodeReport:
+        together.wait(60)  # much longer than the command waits for them
+        return probe.probe(*asked)
+
+    monkeypatch.setattr(examination, "probe", met)
     for place in range(5):
         redlock_nodes.pause(place)
-    start = time.monotonic()
     found = document(redlock_nodes.urls, NODE_TIMEOUT=0.05)
-    took = time.monotonic() - start
     for place in range(5):
         redlock_nodes.resume(place)
-    assert took < 3 * 0.5 + 3
+    assert not together.broken
     assert {node["findings"][0]["code"] for node in found["nodes"]} == {"connect_timeout"}
 
 
@@ -326,23 +327,19 @@ def test_nodes_that_hang(redlock_nodes, monkeypatch):
 def test_a_name_service_that_hangs(redlock_nodes, monkeypatch):
     """Looking a name up has no timeout, so the command does not wait for it."""
     monkeypatch.setattr(examination, "LEAST", 0.3)
-    ended, looked_up, look_up = threading.Event(), [], socket.getaddrinfo
+    ended, looked_up, came_back = threading.Event(), [], []
+    look_up = socket.getaddrinfo
 
     def hang(host: str, *args: Any, **options: Any) -> Any:
         if host == "nowhere.example.com":
             looked_up.append(host)
             ended.wait(60)
+            came_back.append(host)
             raise OSError("too late")
         return look_up(host, *args, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
-    start = time.monotonic()
     found = document([redlock_nodes.urls[0], "redis://nowhere.example.com"], NODE_TIMEOUT=0.3)
-    took = time.monotonic() - start
+    assert (looked_up, came_back) == (["nowhere.example.com"], [])
     ended.set()
-    assert looked_up
-    assert took < 3 * 0.3 + 3
     assert [node["reached"] for node in found["nodes"]] == [True, False]
-
-
-# -- the tests can fail ---------------------------------------------------------------------------

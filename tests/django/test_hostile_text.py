@@ -84,7 +84,11 @@ def in_a_template(locked: Place, text: str) -> None:
     assert A[:12] not in render("{% redlock_state 'x' as x %}{{ x }}")
 
 
-TEXTS = *HOSTILE, *INVISIBLE
+OFTEN = HOSTILE[1], INVISIBLE[1]  # the others at night
+TEXTS = [
+    pytest.param(text, marks=() if text in OFTEN else pytest.mark.nightly)
+    for text in (*HOSTILE, *INVISIBLE)
+]
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -79,6 +79,7 @@ def failing() -> Iterator[None]:
         yield
 
 
+@pytest.mark.nightly
 def test_a_renewed_lease_begins_anew(visit):  # noqa: F811
     """Seconds that have run down go up when the holder has renewed; nothing is loaded anew."""
     with elsewhere("report:7", ttl=6, renew=True):
@@ -109,6 +110,7 @@ def test_locks_come_and_go_and_the_time_of_the_page_goes_on(visit):  # noqa: F81
     assert told(visitor) == f"every {EVERY} s"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", [DESK, PHONE])
 def test_focus_selection_and_scrolling_outlive_a_refresh(visit, size):  # noqa: F811
     """A row above is added and goes; the reader stays where the reader is."""
@@ -141,6 +143,7 @@ def test_focus_selection_and_scrolling_outlive_a_refresh(visit, size):  # noqa: 
         assert page.evaluate(state) == before
 
 
+@pytest.mark.nightly
 def test_the_page_can_be_paused(visit):  # noqa: F811
     """By keyboard; its seconds stay those of the time that it names, also when loaded anew."""
     with elsewhere("a", ttl=60) as release:
@@ -166,6 +169,7 @@ def test_the_page_can_be_paused(visit):  # noqa: F811
         assert visitor.page.evaluate("document.activeElement.textContent") == "Pause"
 
 
+@pytest.mark.nightly
 def test_a_session_that_has_ended_is_told_and_a_new_one_goes_on(visit):  # noqa: F811
     """The page says why it does not change, and goes on by itself after a login."""
     with elsewhere("a", ttl=60):
@@ -186,6 +190,7 @@ def test_a_session_that_has_ended_is_told_and_a_new_one_goes_on(visit):  # noqa:
     forgive(visitor)
 
 
+@pytest.mark.nightly
 def test_a_server_that_does_not_answer_is_told_and_asked_again(visit, monkeypatch):  # noqa: F811
     """A browser without a network, an error of the server, and a right that was taken away."""
     visitor = visit()
@@ -209,6 +214,7 @@ def test_a_server_that_does_not_answer_is_told_and_asked_again(visit, monkeypatc
     forgive(visitor)
 
 
+@pytest.mark.nightly
 def test_the_script_speaks_the_language_of_the_page(visit):  # noqa: F811
     """All that it says stands in the page; figures are as it can read them."""
     visitor = visit()

@@ -144,6 +144,7 @@ def test_names_cannot_break_the_page(viewer, name):
     assert kinds(viewer, name) == ["released", "refused", "acquired"]
 
 
+@pytest.mark.slow
 def test_a_waiter_is_told(viewer, redlock_nodes):
     """As the nodes know it: of how many waiters, none of them does."""
     with redlock("name"):

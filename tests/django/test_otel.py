@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -118,14 +117,14 @@ def test_waiting_and_holding_are_measured(telemetry):
 @pytest.mark.slow
 def test_a_loss_is_counted(telemetry):
     """A lease that is lost counts as a loss, and its hold ends at its deadline."""
-    redlock("name", ttl=1, renew=False).acquire()  # forgotten, but not by us
-    lease = redlock("other", ttl=1, renew=False).acquire()
+    redlock("name", ttl=3, renew=False).acquire()  # forgotten, but not by us
+    lease = redlock("other", ttl=3, renew=False).acquire()
     eventually(lambda: "redlock.losses" in telemetry.names())
     lease.release()
     (losses,) = telemetry.points("redlock.losses")
     assert losses.value == 1
     holds = by("outcome", telemetry.points("redlock.hold.duration"))
-    assert holds["lost"].sum == pytest.approx(1 * 0.99 - 0.002)
+    assert holds["lost"].sum == pytest.approx(3 * 0.99 - 0.002)
 
 
 @pytest.mark.usefixtures("often")
@@ -175,20 +174,23 @@ def now(telemetry: Telemetry) -> dict[str, float]:
     return {name: each.value for name in names for each in telemetry.points(f"redlock.{name}")}
 
 
+def held_for(lease: Lease) -> float:
+    """The seconds since the lease was asked for, by the clock of leases."""
+    return lease.backend.policy.clock() - lease.grant.since
+
+
 def test_what_the_process_holds_is_measured(telemetry):
     """Leases of threads and of tasks, of one name or several, until they end; no node is asked."""
     assert now(telemetry) == {"held": 0, "waiting": 0}
-    began = time.monotonic()
-    with redlock("old"):
-        time.sleep(0.1)
+    with redlock("old") as old:
 
-        async def hold() -> dict[str, float]:
+        async def hold() -> tuple[float, dict[str, float], float]:
             async with redlock("a", renew=False), redlock(["b", "c"]):
-                return now(telemetry)
+                return held_for(old), now(telemetry), held_for(old)
 
-        found = asyncio.run(hold())
+        least, found, most = asyncio.run(hold())
         assert (found["held"], found["waiting"]) == (3, 0)
-        assert 0.1 <= found["oldest_hold"] <= time.monotonic() - began
+        assert least <= found["oldest_hold"] <= most
         assert now(telemetry)["held"] == 1
         given = redlock("given").acquire()
         requests = telemetry.points("redlock.node.duration")
@@ -352,14 +354,18 @@ def test_the_gauges_have_the_template(telemetry):
         return {key: each.value for key, each in by_template(points).items()}
 
     waiting = threading.Thread(target=hold_for_a_moment)
-    with redlock("name"):
-        time.sleep(0.05)
-        with redlock.named("invoice:{pk}", pk=1), redlock.named("invoice:{pk}", pk=2):
-            assert seen("held") == {"": 1, "invoice:{pk}": 2}
-            oldest = seen("oldest_hold")
-            assert oldest[""] - 0.05 >= oldest["invoice:{pk}"] > 0
-            waiting.start()
-            eventually(lambda: seen("waiting") == {"": 0, "invoice:{pk}": 1})
+    with (
+        redlock("name") as plain,
+        redlock.named("invoice:{pk}", pk=1) as first,
+        redlock.named("invoice:{pk}", pk=2),
+    ):
+        assert seen("held") == {"": 1, "invoice:{pk}": 2}
+        least = held_for(plain), held_for(first)
+        oldest = seen("oldest_hold")
+        assert least[0] <= oldest[""] <= held_for(plain)
+        assert least[1] <= oldest["invoice:{pk}"] <= held_for(first)
+        waiting.start()
+        eventually(lambda: seen("waiting") == {"": 0, "invoice:{pk}": 1})
     waiting.join()
     assert seen("held") == seen("waiting") == {"": 0}
 

@@ -124,7 +124,13 @@ def ours(found: list[Fault]) -> list[Fault]:
     return [fault for fault in found if (fault.rule, fault.where) not in DJANGOS]
 
 
-@pytest.mark.parametrize("state", STATES, ids=lambda each: each.__name__)
+OFTEN = [  # all but one of the states at night
+    pytest.param(each, id=each.__name__, marks=() if each is busy else pytest.mark.nightly)
+    for each in STATES
+]
+
+
+@pytest.mark.parametrize("state", OFTEN)
 def test_everybody_can_read_the_page_of_locks(
     auditor, live_server, monkeypatch, state: Callable[[], str]
 ):
@@ -141,6 +147,7 @@ def test_everybody_can_read_the_page_of_locks(
         assert ours(auditor.audit(address, cookies=cookies, **act)) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("language", ["de", "ja", "zh-hans", "ar"])
 def test_everybody_can_read_the_pages_in_other_languages(auditor, live_server, language):
     """German has longer words, Japanese and Chinese break elsewhere, Arabic goes leftwards."""
@@ -159,6 +166,7 @@ def test_everybody_can_read_the_pages_in_other_languages(auditor, live_server, l
         assert ours(auditor.audit(address, cookies=cookies, act=submit)) == []
 
 
+@pytest.mark.nightly
 def test_everybody_can_read_the_page_of_one_lock(auditor, live_server):
     """What happened to it, the form, also with errors, and a lock of a client that chose its name.
 
@@ -184,6 +192,7 @@ def test_everybody_can_read_the_page_of_one_lock(auditor, live_server):
         assert ours(auditor.audit(address, cookies=cookies_of(viewer))) == []
 
 
+@pytest.mark.nightly
 def test_everybody_can_read_that_the_session_has_ended(auditor, live_server, monkeypatch):
     """The page that cannot bring itself up to date says so, beside a lock that is held."""
     cookies = cookies_of(User.objects.create_superuser("operator"))
@@ -198,6 +207,7 @@ def test_everybody_can_read_that_the_session_has_ended(auditor, live_server, mon
         assert ours(auditor.audit(address, cookies=cookies, act=log_out)) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("redlock", [{}, {"default": {}}, {"default": {"NODES": []}}])
 def test_everybody_can_read_what_is_wrong_with_the_settings(auditor, live_server, redlock):
     """Settings without an alias, or without nodes, are told on a page that can be read."""
@@ -206,6 +216,7 @@ def test_everybody_can_read_what_is_wrong_with_the_settings(auditor, live_server
         assert ours(auditor.audit(f"{live_server.url}{PAGE}", cookies=cookies)) == []
 
 
+@pytest.mark.nightly
 def test_everybody_can_read_who_may_not_see_the_page(auditor, live_server):
     """Staff that may not see the locks gets Django's page of a 403, which hides nothing."""
     cookies = cookies_of(User.objects.create_user("staff", is_staff=True))

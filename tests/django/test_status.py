@@ -314,7 +314,9 @@ def test_only_what_needs_attention(memory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)]
+)
 def test_watching_in_a_terminal(number):
     """The screen changes until Ctrl-C, and the terminal has its own screen again afterwards."""
     ours, theirs = pty.openpty()
@@ -535,9 +537,9 @@ def test_a_node_that_may_evict_locks_is_warned_of(patient_nodes, policy, limit, 
     ("options", "reader", "down"),
     [
         ("", "head -1", 0),
-        ("", "true", 1),
-        ("'report:*' --force-color", "head -1", 1),
-        ("--json", "head -c 10", 0),
+        pytest.param("", "true", 1, marks=pytest.mark.nightly),
+        pytest.param("'report:*' --force-color", "head -1", 1, marks=pytest.mark.nightly),
+        pytest.param("--json", "head -c 10", 0, marks=pytest.mark.nightly),
         ("--json", "true", 1),
     ],
 )

@@ -174,8 +174,13 @@ CODES = {
 EACH = [name for name, value in vars(Faults).items() if name[0] != "_" and callable(value)]
 
 
+FAULTS = [  # a promotion takes seconds
+    pytest.param(each, marks=pytest.mark.slow if each == "promoted" else ()) for each in EACH
+]
+
+
 @pytest.mark.parametrize("guard", [True, False])
-@pytest.mark.parametrize("fault", EACH)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_each_place_counts_the_same(redlock_nodes, new, fault, guard):
     """Three nodes, the last one with a fault: one number in three places, with and without guard.
 

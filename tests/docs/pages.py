@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import atexit
 import json
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import tomllib
 from collections import defaultdict
@@ -152,14 +155,16 @@ def gist(text: str) -> list[list[str]]:
 # -- a reader --------------------------------------------------------------------------------------
 
 SHELL = """\
-import json, sys
+import importlib, json, sys
 import django
 django.setup()
 names = {}
 for line in sys.stdin:
+    importlib.invalidate_caches()  # of the folders of files that were written meanwhile
     exec(json.loads(line), names)
     print("\\0", end="", flush=True)
 """
+BILLING = "django-admin startproject mysite .", "python manage.py startapp billing"
 
 
 class Reader:
@@ -183,6 +188,10 @@ class Reader:
         self.seen = ""
         self._open: dict[str, subprocess.Popen[str]] = {}
 
+    def begin(self, *commands: str) -> None:
+        """Run these commands in the empty directory, or copy what they have made elsewhere."""
+        shutil.copytree(_made(commands), self.home, dirs_exist_ok=True)
+
     def write(self, block: Block) -> None:
         """Save a file, below what is in it already."""
         path = self.home / block.file
@@ -199,11 +208,19 @@ class Reader:
         printed: str = ended.stdout
         return printed
 
+    def manage(self, command: str) -> str:
+        """Run a command of ``manage.py`` in the shell, which saves a process; what it printed."""
+        call = "__import__('django.core.management', fromlist=['']).call_command"
+        return self._typed(f"{call}(*{shlex.split(command)!r}, skip_checks=False)")
+
     def type(self, source: str) -> None:
         """Type Python into the shell and wait until it is done."""
+        self.seen += self._typed(source)
+
+    def _typed(self, source: str) -> str:
         if "shell" not in self._open:
             self.start("shell", [sys.executable, "-c", SHELL])
-        self.seen += self.tell("shell", json.dumps(source), until="\0")
+        return self.tell("shell", json.dumps(source), until="\0")
 
     def close_shell(self) -> None:
         """Leave the shell; the next block opens a new one."""
@@ -249,6 +266,17 @@ class Reader:
         return {"cwd": self.home, "env": self.environment}
 
 
+@cache
+def _made(commands: tuple[str, ...]) -> Path:
+    """A directory in which these commands were run; they take a second each."""
+    made = tempfile.TemporaryDirectory(prefix="docs-")
+    atexit.register(made.cleanup)
+    with reader(Path(made.name), "mysite.settings") as someone:
+        for command in commands:
+            someone.run(command)
+    return someone.home
+
+
 def _end(process: subprocess.Popen[str]) -> None:
     """Let a program end by itself, which is how it ends what it has started."""
     assert process.stdin is not None
@@ -272,8 +300,7 @@ def reader(home: Path, settings: str) -> Iterator[Reader]:
 def follow(someone: Reader, page: Path) -> None:
     """Write the files that a page shows, the first one into a new project with an empty app."""
     if not (someone.home / "manage.py").exists():
-        someone.run("django-admin startproject mysite .")
-        someone.run("python manage.py startapp billing")
+        someone.begin(*BILLING)
         (someone.home / "billing/models.py").unlink()  # a comment and an import
         someone.write(Block("python", "mysite/settings.py", 'INSTALLED_APPS += ["billing"]\n'))
     for block in blocks(page):
@@ -283,5 +310,5 @@ def follow(someone: Reader, page: Path) -> None:
 
 def make_tables(someone: Reader) -> None:
     """Make and run the migrations of the new project."""
-    someone.run("python manage.py makemigrations billing")
-    someone.run("python manage.py migrate")
+    someone.manage("makemigrations billing")
+    someone.manage("migrate")

@@ -56,8 +56,8 @@ def alias(nodes: EmbeddedNodes, database: int = 0) -> dict[str, Any]:
             }
             for node in nodes
         ],
-        "MAX_TTL": 5,
-        "TTL": 5,
+        "MAX_TTL": 60,
+        "TTL": 60,
         "NODE_TIMEOUT": 10,
         "RESTART_GUARD": False,
         "OPTIONS": {"client_name": "tests"},
@@ -68,7 +68,7 @@ def test_the_acl_line_suffices(confined):
     """With the user of the reference a lock can be taken, kept, given away, rested and seen."""
     with override_settings(REDLOCK={"default": alias(confined)}):
         with redlock("acl") as lease:
-            lease.extend(4)
+            lease.extend(50)
             with closing(confined[0].client()) as admin:
                 shown = survey(conf.backend("default"))
                 assert shown.health is Health.OK
@@ -80,7 +80,7 @@ def test_the_acl_line_suffices(confined):
         assert redlock("acl").try_acquire() is not None
         given = redlock(["acl:a", "acl:b"]).acquire().handle()
         redlock.adopt(given).release()
-        redlock("acl:rest", min_hold=4).acquire().release()
+        redlock("acl:rest", min_hold=50).acquire().release()
         assert redlock("acl:rest").try_acquire() is None
     with override_settings(REDLOCK={"default": alias(confined, database=1)}), redlock("acl:db"):
         pass

@@ -67,9 +67,8 @@ def written(page: Path) -> list[Block]:
 
 def follow(someone: Reader, settings: str, *, without: str = "") -> None:
     """Make the project of the page: its commands, its files, and the addresses of one's own."""
-    for command in commands():
-        if command.startswith(("django-admin", "python manage.py")):
-            someone.run(command)
+    ours = "django-admin", "python manage.py"
+    someone.begin(*(command for command in commands() if command.startswith(ours)))
     for block in written(PAGE):
         assert block.file, "an example without a file would run nowhere"
         if block.file != without:

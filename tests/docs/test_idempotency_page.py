@@ -69,8 +69,7 @@ print("as the page says")
 def test_the_examples_run(tmp_path):
     """In a new project with real tables: each repetition gets the first answer."""
     with reader(tmp_path, "mysite.settings") as someone:
-        someone.run("django-admin startproject mysite .")
-        someone.run("python manage.py startapp shop")
+        someone.begin("django-admin startproject mysite .", "python manage.py startapp shop")
         for name in ("models", "views"):
             (tmp_path / f"shop/{name}.py").unlink()
         (tmp_path / "mysite/urls.py").unlink()
@@ -80,9 +79,9 @@ def test_the_examples_run(tmp_path):
         for block in blocks(PAGE):
             if block.file:
                 someone.write(block)
-        someone.run("python manage.py makemigrations shop")
-        for command in re.findall(r"^\$ (python manage.py .*)$", PAGE.read_text(), re.MULTILINE):
-            printed = someone.run(command)
+        someone.manage("makemigrations shop")
+        for command in re.findall(r"^\$ python manage.py (.*)$", PAGE.read_text(), re.MULTILINE):
+            printed = someone.manage(command)
         assert printed == "No record has expired.\n"
         someone.type(CLIENT)
         assert someone.seen == "as the page says\n"

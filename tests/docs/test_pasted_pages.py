@@ -54,7 +54,7 @@ def test_a_page_imports_what_its_examples_use(page):
 
 def new_project(someone: Reader, page: Path) -> None:
     """A project with the settings of the README, and the files of a page."""
-    someone.run("django-admin startproject mysite .")
+    someone.begin("django-admin startproject mysite .")
     someone.write(Block("python", "mysite/settings.py", SETTINGS))
     for block in blocks(page):
         if block.file:
@@ -77,9 +77,9 @@ def test_the_admin_page_is_there_in_a_new_project(tmp_path):
     page = HOW_TO / "admin.md"
     with reader(tmp_path, "mysite.settings") as someone:
         new_project(someone, page)
-        for command in re.findall(r"^\$ (python manage.py .*)$", page.read_text(), re.MULTILINE):
-            someone.run(command)
-        someone.run("python manage.py migrate")
+        for command in re.findall(r"^\$ python manage.py (.*)$", page.read_text(), re.MULTILINE):
+            someone.manage(command)
+        someone.manage("migrate")
         someone.type("""\
 from django.contrib.auth.models import User
 from django.test import Client

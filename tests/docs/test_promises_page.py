@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import re
 
 from tests.docs.pages import README, ROOT, names_in, table
+from tests.support.verdicts import functions_with
 
 PAGE = ROOT / "docs/explanation/promises.md"
 FAILURES = ROOT / "docs/reference/celery-failures.md"
 IDS = re.compile(r"`(tests/\S+\.py)::(\w+)`")
+NOTED = re.compile(IDS.pattern + r"(?: \((nightly), [0-9,]+ plays?\))?")
 LEAD = re.compile(r"- \*\*(.+?)\*\*", re.DOTALL)
 
 
@@ -36,6 +40,18 @@ def missing(text: str) -> list[str]:
     return [f"{file}::{name}" for file, name in IDS.findall(text) if name not in names_in(file)]
 
 
+def is_nightly(file: str, name: str) -> bool:
+    """Whether `make nightly` alone plays the test, with all its parameters."""
+    marked = nightly_in(file)
+    return marked is None or name in marked
+
+
+@functools.cache
+def nightly_in(file: str) -> set[str] | None:
+    """The functions of a file that `make nightly` alone plays; None: all of them."""
+    return functions_with({"nightly"}, ast.parse((ROOT / file).read_text()))
+
+
 def leads(text: str) -> set[str]:
     """What the items of a page say in bold, on one line."""
     return {" ".join(lead.split()).rstrip(".,:") for lead in LEAD.findall(text)}
@@ -51,6 +67,13 @@ def test_every_test_that_is_named_exists():
     """Each id on the page is a test of this repository."""
     assert len(IDS.findall(PAGE.read_text())) > 80
     assert missing(PAGE.read_text()) == []
+
+
+def test_the_page_says_which_tests_are_nightly():
+    """A reader can tell which promises no test shows for each change."""
+    noted = NOTED.findall(PAGE.read_text())
+    wrong = [(file, name) for file, name, note in noted if bool(note) != is_nightly(file, name)]
+    assert wrong == []
 
 
 def test_every_failure_of_a_task_names_a_test_that_exists():

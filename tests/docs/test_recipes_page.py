@@ -54,8 +54,7 @@ print(build_report.enqueue(2026).return_value[:18])
 def test_the_recipes_run(tmp_path):
     """A command that another machine runs ends quietly; of two equal requests one runs."""
     with reader(tmp_path, "mysite.settings") as someone:
-        someone.run("django-admin startproject mysite .")
-        someone.run("python manage.py startapp shop")
+        someone.begin("django-admin startproject mysite .", "python manage.py startapp shop")
         someone.write(Block("python", "mysite/settings.py", SETTINGS))
         for folder in ("management", "management/commands"):
             (someone.home / "shop" / folder).mkdir()

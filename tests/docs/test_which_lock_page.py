@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import connections, transaction
 
-from tests.docs.pages import ROOT, Block, Reader, blocks, reader
+from tests.docs.pages import BILLING, ROOT, Block, Reader, blocks, make_tables, reader
 from tests.support.databases import POSTGRESQL, connected
 from tests.support.waiting import eventually
 
@@ -63,15 +63,13 @@ except transaction.TransactionManagementError:
 
 def project(someone: Reader) -> None:
     """A new project with the files of the page."""
-    someone.run("django-admin startproject mysite .")
-    someone.run("python manage.py startapp billing")
+    someone.begin(*BILLING)
     (someone.home / "billing/models.py").unlink()  # a comment and an import
     someone.write(Block("python", "mysite/settings.py", SETTINGS))
     for block in blocks(PAGE):
         assert block.file, "an example without a file would run nowhere"
         someone.write(block)
-    someone.run("python manage.py makemigrations billing")
-    someone.run("python manage.py migrate")
+    make_tables(someone)
 
 
 def test_the_examples_of_the_page_run(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from example_project.box_office.templatetags import code
 from .visitors import visitor
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.django_db(transaction=True),
     pytest.mark.usefixtures("nodes", "queue", "results"),
 ]

@@ -28,7 +28,7 @@ from .running_demo import (
     started,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 MOMENT = 3.0  # seconds in which a free process begins once the lock has expired
 
 Start = Callable[..., subprocess.Popen[str]]

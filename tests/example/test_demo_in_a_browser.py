@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 from .running_demo import PATIENCE
 from .visitors import SURE, TITLE, Person
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 EVERYWHERE = ["Box office", "Locks"]
 TRIALS = "Send a task 20 times, or kill its process"

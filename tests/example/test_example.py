@@ -25,6 +25,8 @@ from .visitors import BROWSER, visitor
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nodes")]
 FORM = {"name": "Ada", "seats": "2"}
 LONG = 20.0  # seconds that nothing takes
+# Three tests judge each change; all that else tests the example, and no line of the package, is
+# nightly.
 
 
 class Gate:
@@ -131,6 +133,7 @@ def test_a_second_click_just_after_the_first(show, nodes):
     assert as_told(show) == (1, 2)
 
 
+@pytest.mark.nightly
 def test_other_visitors_are_not_held_up(show):
     """The lock is a visitor's own: somebody else orders at the same time."""
     visitors = [visitor(), visitor()]
@@ -138,6 +141,7 @@ def test_other_visitors_are_not_held_up(show):
     assert [each.post(path, FORM).status_code for each in visitors] == [302, 302]
 
 
+@pytest.mark.nightly
 def test_the_refusal_of_an_order_speaks_of_this_visitor_only(show):
     """Who clicks twice is told of an order of their own; another visitor meanwhile orders."""
     ada, grace = visitor(), visitor()
@@ -152,6 +156,7 @@ def test_the_refusal_of_an_order_speaks_of_this_visitor_only(show):
         assert f"Ordered for {other}" not in page
 
 
+@pytest.mark.nightly
 def test_without_a_majority_nothing_is_sold(show, nodes):
     """Nobody can tell whether the same order is being taken: 503, and no order."""
     client = visitor()
@@ -162,6 +167,7 @@ def test_without_a_majority_nothing_is_sold(show, nodes):
     assert as_told(show) == (0, 0)
 
 
+@pytest.mark.nightly
 def test_an_order_needs_the_form_of_the_site(show):
     """A POST without the CSRF token is refused, and so is a GET."""
     strict = Client(enforce_csrf_checks=True)
@@ -173,6 +179,7 @@ def test_an_order_needs_the_form_of_the_site(show):
 # -- export ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_the_export_runs_once_at_a_time(show):
     """As long as one is being sent, a second is refused, and pages say so."""
     client, path = visitor(), f"/shows/{show.pk}/orders.csv"
@@ -189,6 +196,7 @@ def test_the_export_runs_once_at_a_time(show):
 # -- report ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_report_counts_what_was_sold(show):
     """The task writes down how many orders and seats there are; the page shows the last report."""
     Order.objects.create(show=show, name="Ada", seats=3)
@@ -199,6 +207,7 @@ def test_a_report_counts_what_was_sold(show):
     assert "counted 1 order" in visitor().get(show.get_absolute_url()).text
 
 
+@pytest.mark.nightly
 def test_a_report_that_is_being_built(show):
     """The page says so; a second run is skipped."""
     with redlock(show.report_lock):
@@ -209,6 +218,7 @@ def test_a_report_that_is_being_built(show):
     assert not Report.objects.exists()
 
 
+@pytest.mark.nightly
 def test_who_holds_a_lock_is_for_staff(show):
     """A holder's label names hosts and processes: staff sees it, no customer does."""
     customer, member, staff = visitor(), visitor(), visitor()
@@ -227,6 +237,7 @@ def test_who_holds_a_lock_is_for_staff(show):
         assert socket.gethostname() not in refused.text
 
 
+@pytest.mark.nightly
 def test_who_asked_for_a_report_is_told_what_became_of_it(show, queue, results):
     """Also that it was skipped, and by the part of the page that changes; nobody else is."""
     ada, path = visitor(), show.get_absolute_url()
@@ -260,6 +271,7 @@ def as_asked(client: Client, path: str) -> list[str]:
 # -- pages ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_names_are_text(show):
     """What somebody calls himself is no markup."""
     Order.objects.create(show=show, name="<b>Ada</b>")

@@ -13,7 +13,7 @@ from example_project.box_office.models import Order
 from .test_seats import let_leases_expire
 from .visitors import visitor
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nodes", "show")]
+pytestmark = [pytest.mark.nightly, pytest.mark.django_db, pytest.mark.usefixtures("nodes", "show")]
 HOSTILE = [
     "x",
     "<script>alert(1)</script>",

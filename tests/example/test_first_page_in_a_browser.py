@@ -23,7 +23,7 @@ from .visitors import Demo, Person, query
 if TYPE_CHECKING:
     from playwright.sync_api import ConsoleMessage
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 Guest = Callable[..., Person]
 REFUSED = "One moment, please"

@@ -22,7 +22,7 @@ from example_project.demo.timetable import LEFT, REST, TROUBLES, Timetable
 from .running_demo import demo_home
 from .visitors import BROWSER, visitor
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nodes", "show")]
+pytestmark = [pytest.mark.nightly, pytest.mark.django_db, pytest.mark.usefixtures("nodes", "show")]
 PATHS = ("/nodes/kill/", "/nodes/bring-back/", "/nodes/hang/")
 
 

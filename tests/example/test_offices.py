@@ -16,6 +16,8 @@ from example_project.demo.facts import Act, Acts, Sale, office_failures
 
 from .test_seats import MINUTE, let_leases_expire
 
+pytestmark = pytest.mark.nightly
+
 FROZEN, SUCCESSOR = 6, 1
 LATER = 3  # sales while an office is frozen
 Play = Callable[..., Act]

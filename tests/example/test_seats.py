@@ -16,7 +16,7 @@ from example_project.box_office.models import Order, Seat, Show
 
 from .visitors import visitor
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nodes")]
+pytestmark = [pytest.mark.nightly, pytest.mark.django_db, pytest.mark.usefixtures("nodes")]
 MINUTE = 60_000  # in milliseconds, as the nodes count
 
 

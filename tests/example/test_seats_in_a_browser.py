@@ -27,7 +27,7 @@ from .visitors import TITLE, Demo, Person
 if TYPE_CHECKING:
     from playwright.sync_api import Route
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 Come = Callable[..., Person]
 OURS = ("style-src", "img-src", "script-src", "connect-src", "form-action")

@@ -22,6 +22,7 @@ from example_project.box_office.models import Run, Sending
 from .visitors import visitor
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.django_db(transaction=True),
     pytest.mark.usefixtures("nodes", "queue", "results"),
 ]

@@ -19,7 +19,7 @@ from tests.support.waiting import eventually, slowness
 from .running_demo import PATIENCE, processes
 from .visitors import TITLE, Demo, Person, query
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 PAGE = "Two trials with tasks"
 LINE = re.compile(r"started in process (\d+) with fence (\d+)")

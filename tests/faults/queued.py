@@ -119,7 +119,7 @@ def main() -> None:
     )
     django.setup()
     vars(leases)["RENEWALS"] = 20  # while it runs, no stall of the machine ends a lease
-    vars(waiting)["LONGEST"] = 60.0  # the order is that of arrival, however long that takes
+    vars(waiting)["LONGEST"] = 600.0  # the order is that of arrival, however long that takes
     for seconds in map(float, sys.argv[2:]):
         look_every(seconds)
     signal.signal(signal.SIGUSR2, lambda *_: look_every(SELDOM))

@@ -35,6 +35,8 @@ from .afterwards import Afterwards
 from .storm import Careless, Forgetful, Storm, Weather, calm
 
 NODE_TIMEOUT = 2.0  # of nodes that all answer; a key that nobody takes back stays for 30
+LONG = 600.0  # of nodes that are asked at one point at a time: none is late …
+TTL = 60.0  # … and there no key expires before it is missed
 
 
 @pytest.fixture(scope="module")
@@ -109,14 +111,14 @@ def check(weather: Weather, faults: list[str], fences: list[int]) -> None:
     assert fences == sorted(set(fences))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("debug", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("debug", [False, True])
 def test_a_cancellation_anywhere_leaves_nothing(nodes, debug):
     """Cancelled once or twice, anywhere: keys gone in time, no answer misread."""
     check(*raged(nodes, 120, seed=1, debug=debug, wave=30 if debug else 100))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(4))
 def test_thousands_of_cancellations_leave_nothing(nodes, seed):
     """As above, at 10,000 points in all; nor do connections grow."""
@@ -124,14 +126,14 @@ def test_thousands_of_cancellations_leave_nothing(nodes, seed):
     eventually(lambda: not any(connections(node) for node in nodes), within=UNDONE)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_driver_that_does_not_undo_is_caught(nodes):
     """A driver that does not hand cancellations to the generator leaves keys: it is seen."""
     weather, _, _ = raged(nodes, 1000, seed=2, kind=Careless)
     assert weather.left
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_stream_that_forgets_a_question_is_caught(nodes, monkeypatch):
     """A stream that drops the question of a cancelled task gets out of step: it is seen."""
     monkeypatch.setattr(loops, "Round", Forgetful)
@@ -157,11 +159,11 @@ async def cancelled_after(ticks: int, work: Any, again: int | None) -> tuple[boo
     return running, None if running else task.result()
 
 
-@pytest.mark.parametrize("again", [None, 0, 1, 3])
-@pytest.mark.parametrize("what", ["acquire", "extend", "release"])
-def test_a_cancellation_at_each_tick(nodes, what, again):
-    """Cancelled after 0, 1, 2 … ticks of the loop, and again soon after: it ends so."""
-    redlock = template(group := group_of(nodes.urls, NODE_TIMEOUT))
+def cancelled_at_each_tick(
+    nodes: EmbeddedNodes, what: str, again: int | None, kind: type[Backend] = Backend
+) -> None:
+    """Cancel it after 0, 1, 2 … ticks of the loop, and again soon after: it ends so."""
+    redlock = template(group := group_of(nodes.urls, LONG), ttl=TTL, kind=kind)
 
     async def once(ticks: int) -> bool:
         lease: Lease | None = None if what == "acquire" else await redlock("tick").aacquire()
@@ -176,7 +178,7 @@ def test_a_cancellation_at_each_tick(nodes, what, again):
                 assert lease.ended == (ticks > 0)
         if lease is not None:
             await lease.arelease()
-        await soon(lambda: not any(keys_on(nodes)), within=NODE_TIMEOUT)
+        await soon(lambda: not any(keys_on(nodes)), within=1.0 if kind is Careless else TTL / 2)
         return running
 
     async def main() -> None:
@@ -193,10 +195,24 @@ def test_a_cancellation_at_each_tick(nodes, what, again):
     group.close()
 
 
+@pytest.mark.parametrize("again", [None, 0, 1, 3])
+@pytest.mark.parametrize("what", ["acquire", "extend", "release"])
+def test_a_cancellation_at_each_tick(nodes, what, again):
+    """It ends as cancelled, whenever that comes, and leaves no key and no answer misread."""
+    cancelled_at_each_tick(nodes, what, again)
+
+
+@pytest.mark.slow
+def test_a_driver_that_does_not_undo_leaves_a_key_at_some_tick(nodes):
+    """The check can fail: a driver that does not hand cancellations to the generator."""
+    with pytest.raises(AssertionError, match="not within 1 s"):
+        cancelled_at_each_tick(nodes, "acquire", None, Careless)
+
+
 def test_a_cancelled_first_acquire_leaves_nothing(nodes):
     """Cancelled while the loop is connecting: what is sent then is undone."""
     for ticks in range(0, 40, 2):
-        redlock = template(group := group_of(nodes.urls, NODE_TIMEOUT))
+        redlock = template(group := group_of(nodes.urls, LONG), ttl=TTL)
 
         async def main(redlock: LockTemplate = redlock, ticks: int = ticks) -> None:
             task = asyncio.ensure_future(redlock("cold").aacquire())
@@ -204,7 +220,7 @@ def test_a_cancelled_first_acquire_leaves_nothing(nodes):
             if not task.cancel():
                 await task.result().arelease()
             await asyncio.wait([task])
-            await soon(lambda: not any(keys_on(nodes)), within=NODE_TIMEOUT)
+            await soon(lambda: not any(keys_on(nodes)), within=TTL / 2)
 
         asyncio.run(main())
         group.close()

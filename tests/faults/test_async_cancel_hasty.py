@@ -33,7 +33,7 @@ async def hang_now_and_then(node: EmbeddedNode) -> None:
         node.resume()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("ill", [False, True], ids=["all well", "one hangs now and then"])
 def test_a_cancellation_leaves_nothing_at_the_default_timeout(ill):
     """However many answers come too late, keys are undone and no answer is misread.

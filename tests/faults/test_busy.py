@@ -76,18 +76,17 @@ def by_a_task(redlock: LockTemplate) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("timeout", [1.0])  # what is too late by two of it stood still for 2 s
 @pytest.mark.parametrize("take", [by_a_thread, by_a_task])
-@pytest.mark.usefixtures("starved")
-def test_a_handshake_that_goes_on_is_waited_for(three, take, timeout):
+def test_a_handshake_that_goes_on_is_waited_for(three, starved, take, timeout):
     """Six node timeouts pass while a node is connected that answered each time at once."""
     take(template(group_of(three.urls, timeout)))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("take", [by_a_thread, by_a_task])
-@pytest.mark.usefixtures("starved")
-def test_a_clock_alone_calls_such_nodes_silent(three, take, monkeypatch):
+def test_a_clock_alone_calls_such_nodes_silent(three, starved, take, monkeypatch):
     """The check can fail: where no sign of a node counts, there is no lock."""
     monkeypatch.setattr(Listening, "silence", lambda *_: math.inf)
     with pytest.raises(NodesUnavailable, match="0 of 3 nodes could vote"):
@@ -191,7 +190,7 @@ def halting(three: EmbeddedNodes, monkeypatch: pytest.MonkeyPatch) -> Callable[[
     return halt
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_who_is_connected_late_is_asked_where_another_is_silent(three, halting):
     """A bare majority that were connected at once, and one of them halts: the third one votes."""
     redlock = halting()
@@ -202,6 +201,7 @@ def test_who_is_connected_late_is_asked_where_another_is_silent(three, halting):
         three.resume(1)
 
 
+@pytest.mark.nightly
 def test_who_asks_no_further_node_is_refused(three, halting, monkeypatch):
     """The check can fail."""
     note_broken("more")  # a busy machine may pause node 1 when it has voted
@@ -231,7 +231,7 @@ with unguarded(5) as nodes:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_lock_is_refused_because_the_machine_stood_still():
     """A process and its nodes are stopped for a while when threads connect; then all go on."""
     command = [sys.executable, "-c", STOOD_STILL]

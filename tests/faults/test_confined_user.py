@@ -232,10 +232,11 @@ def where(nodes: EmbeddedNodes, keys: set[str]) -> list[tuple[int, str, int]]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("often")
-def test_the_rights_of_the_documentation_suffice_under_load(nodes):
+@pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=pytest.mark.nightly)])
+def test_the_rights_of_the_documentation_suffice_under_load(nodes, rounds):
     """Threads and tasks do all that locks can do, and no node refuses anything or keeps a key."""
     with confined(nodes):
-        load = played(nodes, rounds=6)
+        load = played(nodes, rounds)
         assert (load.failed, load.most) == ([], 1)
         # A client of another test that had a node at this port before may try AUTH without a user,
         # which is ERR here; our user's would be WRONGPASS.
@@ -243,7 +244,8 @@ def test_the_rights_of_the_documentation_suffice_under_load(nodes):
         assert errors(nodes).keys() <= {"ERR"}
         assert refused(nodes) == set()
         granted = {rule[1:] for rule in rules(nodes[0]) if rule.startswith("+")}
-        assert granted - used(nodes) <= SELDOM | UNSEEN
+        if rounds > 1:  # in one it depends on who waits for whom
+            assert granted - used(nodes) <= SELDOM | UNSEEN
         with suppress(AssertionError):
             eventually(lambda: not left(nodes))
         assert where(nodes, left(nodes)) == []

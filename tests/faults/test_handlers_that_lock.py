@@ -14,7 +14,7 @@ from tests.support.loops import unguarded
 
 WEATHERS = ["calm", "watched", "wounded", "undoing", "stalled", "owed", "owing"]
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
 
 def stormed(weather: str, variant: str = "") -> dict[str, Any]:

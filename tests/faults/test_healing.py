@@ -29,7 +29,6 @@ from .healing import Rush
 
 TTL = 10.0  # seconds: no machine is so busy that renewals come too late
 SETTINGS: dict[str, Any] = {"RESTART_GUARD": False, "MAX_TTL": TTL, "NODE_TIMEOUT": 0.5}
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -89,6 +88,7 @@ def lost_beside_a_stopped_node(nodes: EmbeddedNodes, leases: list[Lease]) -> int
     return sum(lease.lost for lease in leases)
 
 
+@pytest.mark.nightly
 def test_no_lease_that_was_won_under_contention_is_lost_with_one_node(nodes):
     """Many of them sit on three nodes of five; after a renewal they sit on all."""
     leases = won_under_contention(nodes, 200)
@@ -97,6 +97,7 @@ def test_no_lease_that_was_won_under_contention_is_lost_with_one_node(nodes):
     assert lost_beside_a_stopped_node(nodes, leases) == 0
 
 
+@pytest.mark.nightly
 def test_leases_that_do_not_grow_back_are_lost_with_one_node(nodes, monkeypatch):
     """The check above fails where renewals heal nothing: a bare majority ends with one node."""
     monkeypatch.setattr(hold, "_free", lambda _: {})
@@ -111,17 +112,26 @@ def test_leases_that_do_not_grow_back_are_lost_with_one_node(nodes, monkeypatch)
     assert lost_beside_a_stopped_node(nodes, [lease]) == 1
 
 
+@pytest.fixture
+def patient() -> Iterator[EmbeddedNodes]:
+    """Five nodes, for which somebody waits as long as they like."""
+    with EmbeddedNodes(5) as five:
+        settings = five.settings(**SETTINGS | {"MAX_TTL": 60, "NODE_TIMEOUT": 20})
+        with override_settings(REDLOCK={"default": settings}):
+            yield five
+
+
 def extended_by_a_heal(nodes: EmbeddedNodes, extend: Callable[[Lease], object]) -> bool:
-    """Whether one extension prolongs a lease that two nodes have, two have lost, and one hangs."""
+    """Whether one extension prolongs a lease that two nodes have, two have lost; one is dead."""
     lease = redlock("few", renew=False).acquire()
+    eventually(lambda: all(keys_on(nodes, place, "few") for place in range(5)))
     for place in (0, 1):
         with nodes[place].client() as client:
             client.delete("redlock:lock:few")
-    nodes.pause(2)
+    nodes.kill(2)
     before = lease.grant.deadline
     with suppress(NodesUnavailable):
         extend(lease)
-    nodes.resume(2)
     lease.release()
     return lease.grant.deadline > before
 
@@ -131,13 +141,15 @@ def by_a_task(lease: Lease) -> None:
     asyncio.run(lease.aextend())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extend", [Lease.extend, by_a_task], ids=["threads", "asyncio"])
-def test_a_healed_node_counts_at_once(nodes, extend):
+def test_a_healed_node_counts_at_once(patient, extend):
     """Two kept it and two take it back: four of five, by this extension and not by the next."""
-    assert extended_by_a_heal(nodes, extend)
+    assert extended_by_a_heal(patient, extend)
 
 
-def test_a_heal_whose_replies_nobody_hears_is_noticed(nodes):
+@pytest.mark.slow
+def test_a_heal_whose_replies_nobody_hears_is_noticed(patient):
     """The check can fail: the nodes have the lease, and the extension does not know it."""
 
     def unheard(effect: Any, votes: Any) -> Any:
@@ -149,7 +161,7 @@ def test_a_heal_whose_replies_nobody_hears_is_noticed(nodes):
         return lambda *args: rules.driven(real(*args), votes=unheard)
 
     with with_edits(Patch(hold, "extend_many", extend_many)):
-        assert not extended_by_a_heal(nodes, Lease.extend)
+        assert not extended_by_a_heal(patient, Lease.extend)
 
 
 # -- restarts, one node after the other -----------------------------------------------------------
@@ -196,6 +208,7 @@ def crowd(names: int, each: int) -> Iterator[Counter[str]]:
     assert not failed, failed
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("count", [3, 5])
 def test_a_rolling_restart_costs_no_lease_and_starves_no_waiter(count):
     """Each node restarts empty when the one before votes again and has the leases again."""
@@ -238,6 +251,7 @@ def lasting() -> Iterator[EmbeddedNodes]:
             yield five
 
 
+@pytest.mark.nightly
 def test_a_release_beside_a_heal_leaves_no_name_taken(lasting):
     """Whichever comes first: the heal is rolled back, or the release goes behind it."""
     with Rush(lasting) as rush:
@@ -245,6 +259,7 @@ def test_a_release_beside_a_heal_leaves_no_name_taken(lasting):
     assert rush.healed > 0
 
 
+@pytest.mark.nightly
 def test_heals_that_are_not_rolled_back_leave_names_taken(lasting, monkeypatch):
     """The check above fails where a release may overtake a heal, and the heal stands."""
     monkeypatch.setattr(Lease, "has", lambda *_: True)

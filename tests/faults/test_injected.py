@@ -33,10 +33,19 @@ def well(said: dict[str, Any]) -> None:
 
 
 OTHER_POINTS_EACH_TIME = {"waiting", *TASKS}  # threads and a loop's timers decide
+# A thread and a task that take, extend and release, and a transaction; the others resemble them.
+DAILY = {"extended", "aextended", "atomic"}
+
+
+def daily_or_nightly(*scenarios: str) -> list[Any]:
+    """The scenarios, of which most are for the night."""
+    return [
+        pytest.param(each, marks=() if each in DAILY else pytest.mark.nightly) for each in scenarios
+    ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", [*SCENARIOS, *TASKS])
+@pytest.mark.parametrize("scenario", daily_or_nightly(*SCENARIOS, *TASKS))
 def test_an_interruption_anywhere_leaves_nothing_of_a_shared_lock(scenario):
     """The name is free at once, the watchdog renews and tells, descriptors and threads are few.
 
@@ -50,7 +59,7 @@ def test_an_interruption_anywhere_leaves_nothing_of_a_shared_lock(scenario):
         assert said["torn"] == (scenario != "by_acquire")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("scenario", ["block", "ablock", "atomic", "outvoting", FIRST])
 def test_an_interruption_anywhere_leaves_nothing_on_real_nodes(scenario):
@@ -63,14 +72,14 @@ def test_an_interruption_anywhere_leaves_nothing_on_real_nodes(scenario):
 @pytest.mark.parametrize(
     ("scenario", "variant"),
     [
-        ("block", "held-by-the-lock"),
-        ("block", "once"),
-        ("block", "renewed"),
-        ("ablock", "renewed"),
-        ("block", "condition"),
-        ("arenewed", "trusting"),
+        ("extended", "held-by-the-lock"),
+        ("aextended", "renewed"),
         ("atomic", "forgotten"),
-        ("atomic_failing", "djangos"),
+        pytest.param("block", "once", marks=pytest.mark.nightly),
+        pytest.param("block", "renewed", marks=pytest.mark.nightly),
+        pytest.param("block", "condition", marks=pytest.mark.nightly),
+        pytest.param("arenewed", "trusting", marks=pytest.mark.nightly),
+        pytest.param("atomic_failing", "djangos", marks=pytest.mark.nightly),
     ],
 )
 def test_the_storm_catches(scenario, variant):
@@ -83,7 +92,7 @@ def test_the_storm_catches(scenario, variant):
     assert said["left"] or said["strange"] or said["problems"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_storm_on_real_nodes_catches_an_event():
     """A thread that waits for a connection by a ``threading.Event`` leaves its lock locked."""
     with unguarded(3) as nodes:

@@ -48,7 +48,7 @@ def interrupted(nodes: EmbeddedNodes, points: int, *arguments: object) -> dict[s
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(max(600, POINTS / 2))
 @pytest.mark.parametrize("seed", [1, 2])
 def test_an_interruption_anywhere_leaves_nothing(nodes, seed):
@@ -69,7 +69,7 @@ def test_an_interruption_anywhere_leaves_nothing(nodes, seed):
             eventually(lambda: client.info("clients")["connected_clients"] == 1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_careless_driver_is_caught(nodes):
     """A driver that does not hand interruptions to the generator leaves keys: the test sees it."""
     assert interrupted(nodes, 60, 3, "careless")["taken"] > 0
@@ -125,11 +125,15 @@ def all_left_behind() -> list[str]:
     return leaving
 
 
+@pytest.mark.nightly
+@pytest.mark.alone
 def test_a_release_that_is_interrupted_at_any_call_releases():
     """Once belief has ended, the keys go, too, wherever the interruption comes."""
     assert all_left_behind() == []
 
 
+@pytest.mark.nightly
+@pytest.mark.alone
 def test_a_release_that_is_not_repeated_is_noticed():
     """The test above fails where a lease does not release again what was interrupted."""
     begun: list[str] = []

@@ -14,7 +14,7 @@ from django_redlock.testing.server import DEAD, process_state
 from tests.docs.pages import ROOT
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 COMMAND = [sys.executable, "-m", "museum"]
 

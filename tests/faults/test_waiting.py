@@ -21,8 +21,9 @@ from django_redlock.testing.server import process_state
 from tests.support.waiting import eventually
 
 NAME = "turn"
-RARELY = 30  # seconds between two looks, where a release is to wake
-WOKEN = 10  # seconds within which who was woken has its turn, however slow the machine
+# Seconds between two looks, where a release is to wake. Keys and stands last as long, and a test
+# listens for less: who has its turn was woken, or has looked.
+RARELY = 600
 
 
 class Person:
@@ -49,9 +50,9 @@ class Person:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
         self._process.stdin.close()
-        self._reader.join(10)
+        self._reader.join(60)
         self._process.stdout.close()
 
     @property
@@ -78,7 +79,7 @@ class Person:
         """The lines that begin so."""
         return [line for line in tuple(self.lines) if line[0] == word]
 
-    def hear(self, word: str, count: int = 1, within: float = 40) -> float:
+    def hear(self, word: str, count: int = 1, within: float = 120) -> float:
         """Wait for so many such lines; the moment of the last of these."""
         eventually(
             lambda: len(self.said(word)) >= count, within=within, what=f"{word}: {self.lines}"
@@ -115,10 +116,10 @@ class Rig:
                     found += [each for each in admin.client_list() if "b" in each["flags"]]
         return found
 
-    def queue_up(self, person: Person, wait: float = 60, hold: float = 0) -> None:
+    def queue_up(self, person: Person, hold: float = 0, how: str = "take") -> None:
         """Have somebody wait, and see that they are the next in the queue."""
         before = len(self.blocked())
-        person.tell(f"take {NAME} {wait} {hold}")
+        person.tell(f"{how} {NAME} {RARELY} {hold}")
         eventually(lambda: len(self.blocked()) == before + 1)
 
     def keys(self) -> list[str]:
@@ -135,7 +136,7 @@ def rig(patient_nodes: EmbeddedNodes, settings) -> Iterator[Rig]:
     """Nobody has come yet."""
     with ExitStack() as stack:
         # Nobody hangs here, but where a test says so: no node has to be quick.
-        alias = patient_nodes.settings(MAX_TTL=30, RESTART_GUARD=False, NODE_TIMEOUT=5)
+        alias = patient_nodes.settings(MAX_TTL=RARELY, RESTART_GUARD=False, NODE_TIMEOUT=5)
         settings.REDLOCK = {"default": alias}
         yield Rig(patient_nodes, alias, stack)
 
@@ -179,7 +180,7 @@ def waits(person: Person) -> list[float]:
 
 @pytest.mark.slow
 def test_processes_are_served_in_order_of_arrival(rig):
-    """Five processes arrive one after another and get their turns in that order, at once each."""
+    """Five processes arrive one after another, and each is woken in its turn."""
     people = rig.invite(5, RARELY)
     held = redlock(NAME).acquire()
     for person in people:
@@ -188,14 +189,14 @@ def test_processes_are_served_in_order_of_arrival(rig):
     for person in people:
         person.hear("out")
     assert [who for _, what, _, who in history(people) if what == "in"] == [0, 1, 2, 3, 4]
-    assert max(check(people)) < WOKEN
+    check(people)
     eventually(lambda: rig.blocked() == [])
 
 
 @pytest.mark.slow
 def test_a_tight_loop_does_not_overtake(rig, monkeypatch):
     """Who releases and asks again at once, waiting or not, comes after those who wait already."""
-    monkeypatch.setattr("django_redlock.core.hold.RESERVED", 20_000)  # the process may be held up
+    monkeypatch.setattr("django_redlock.core.hold.RESERVED", 300_000)  # the process may be held up
     (person,) = rig.invite(1)
     for patience in (60, 0):
         held, fences = redlock(NAME, wait=60).acquire(), []
@@ -224,27 +225,22 @@ def test_a_tight_loop_does_not_overtake(rig, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_the_head_of_the_line_may_go(rig, how):
-    """Killed, it costs the next nothing; stopped, it takes its turn away, for a second at most."""
-    waited = []
-    people = rig.invite(4, *[RARELY] * (how == signal.SIGKILL))
-    for first, second in ((0, 1), (2, 3)):
-        held = redlock(NAME, wait=60).acquire()  # the last one may be about to release
-        rig.queue_up(people[first])
-        rig.queue_up(people[second])
-        if how == signal.SIGSTOP:
-            people[first].stop()
-        else:
-            people[first].signal(how)
-            eventually(lambda: len(rig.blocked()) == 1)
-        start = time.monotonic()
-        held.release()
-        waited.append(people[second].hear("in") - start)
-        people[second].hear("out")
-        people[first].signal(signal.SIGCONT)
-        if how == signal.SIGSTOP:
-            people[first].hear("out")
-    assert max(waited) < WOKEN  # less than the ttl, and than RARELY
-    check(people)
+    """Killed, it costs the next nothing; stopped, it takes a turn away that the next finds."""
+    first, second = rig.invite(2, *[RARELY] * (how == signal.SIGKILL))
+    held = redlock(NAME).acquire()
+    rig.queue_up(first)
+    rig.queue_up(second)
+    if how == signal.SIGSTOP:
+        first.stop()
+    else:
+        first.signal(how)
+        eventually(lambda: len(rig.blocked()) == 1)
+    held.release()
+    second.hear("out")
+    first.signal(signal.SIGCONT)
+    if how == signal.SIGSTOP:
+        first.hear("out")
+    check(rig.people)
     eventually(lambda: rig.blocked() == [])
     eventually(lambda: rig.keys() == [])
 
@@ -274,6 +270,34 @@ def flush(rig: Rig) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mishap", "how"),
+    [(each, "take") for each in (stop, kill, restart, flush)]
+    + [(each, "task take") for each in (stop, kill)],
+)
+def test_all_who_wait_have_a_turn_when_the_node_with_the_queue_goes(
+    rig, mishap: Callable[[Rig], None], how: str
+):
+    """Two who stood there: each has the name, one at a time, and leaves nothing."""
+    people = rig.invite(2)
+    held = redlock(NAME, wait=60).acquire()
+    for person in people:
+        rig.queue_up(person, how=how)
+    mishap(rig)
+    held.release()
+    for person in people:
+        person.hear("out")
+    assert len(check(people)) == 1  # from the first to the second
+    assert not any(person.said("refused") or person.said("over") for person in people)
+    if rig.nodes[rig.place].is_paused:
+        rig.nodes[rig.place].resume()
+    if not rig.nodes[rig.place].is_running:
+        rig.nodes[rig.place].start()
+    eventually(lambda: rig.blocked() == [])
+    eventually(lambda: rig.keys() == [])
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("mishap", [stop, kill, restart, flush])
 def test_the_node_with_the_queue_may_go(rig, mishap: Callable[[Rig], None]):
     """Four processes take turns: nobody starves, one at a time is in, no turn waits for the ttl."""
@@ -286,14 +310,14 @@ def test_the_node_with_the_queue_may_go(rig, mishap: Callable[[Rig], None]):
     mishap(rig)
     counts = [len(person.said("out")) for person in people]
     for person, count in zip(people, counts, strict=True):
-        person.hear("out", count + 20, within=40)
+        person.hear("out", count + 20)
     check(people)
     assert not any(person.said("refused") for person in people)
     assert not any(person.said("over") for person in people)
     assert max(seconds for person in people for seconds in waits(person)) < 4
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_people_who_die_at_random_starve_nobody(rig):
     """Processes that are killed and stopped at random: one at a time, and the turns go on."""
     chance = random.Random(7)
@@ -332,10 +356,8 @@ def test_ctrl_c_while_waiting_leaves_nothing(rig):
         person.signal(signal.SIGINT)
         person.hear("interrupted")
         eventually(lambda: len(rig.blocked()) == 1)  # what it has left is known to the node
-        start = time.monotonic()
         held.release()
-        assert person.hear("in") - start < WOKEN  # woken: it stood there itself
-        person.hear("out")
+        person.hear("out")  # woken: it stood there itself
         eventually(lambda: rig.blocked() == [])
         eventually(lambda: rig.keys() == [])
         person.lines.clear()
@@ -346,9 +368,9 @@ def test_a_fork_while_waiting_waits_for_itself(rig):
     """A child of a process whose thread waits has its own place in the queue, and its own turn."""
     (person,) = rig.invite(1)
     held = redlock(NAME).acquire()
-    person.tell(f"thread take {NAME} 60 0.05")
+    person.tell(f"thread take {NAME} {RARELY} 0.05")
     eventually(lambda: len(rig.blocked()) == 1)
-    person.tell(f"fork take {NAME} 60 0.05")
+    person.tell(f"fork take {NAME} {RARELY} 0.05")
     eventually(lambda: len(rig.blocked()) == 2)
     held.release()
     person.hear("out", 2)

@@ -29,12 +29,12 @@ def waits(person: Person) -> list[float]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("mishap", [stop, kill, restart, flush])
 def test_the_node_with_the_queue_may_go_under_tasks(rig, mishap: Callable[[Rig], None]):
     """Tasks of four processes: one at a time is in, nobody starves, and all are woken again soon.
 
-    So it is too when a node that hung goes on.
+    So it is too when a node that hung goes on. One round of it is in ``test_waiting``.
     """
     rig.alias["NODE_TIMEOUT"] = 0.2
     people = rig.invite(4)

@@ -149,7 +149,8 @@ class Crowd:
             self.start()
         late = time.monotonic() + LIMIT
         while self.done() < self.play.additions:
-            assert time.monotonic() < late, f"{self.done()} additions; see {self.folder}"
+            if time.monotonic() > late:
+                raise TimeoutError(f"{self.done()} additions; see {self.folder}")
             assert all(each.poll() is None for each in self.there.values()), f"see {self.folder}"
             if self.play.faults:
                 self.befall()

@@ -66,10 +66,10 @@ class Play:
     def rounds(self, count: int) -> list[Round]:
         """Play so many; one whose first holder lost its lease too early is played again."""
         done: list[Round] = []
-        for number in range(4 * count):
+        for _ in range(4 * count):
             if len(done) == count:
                 break
-            done += self.round(late=bool(number % 2))
+            done += self.round(late=bool(len(done) % 2))
         assert len(done) == count, f"{count - len(done)} rounds had no holder"
         return done
 

@@ -79,7 +79,12 @@ class Store(NamedTuple):
         assert not started.done(), started.result()
 
 
-@pytest.fixture(params=KINDS)
+def of(*kinds: str) -> list[Any]:
+    """Parameters for these databases; those that must be started are slow."""
+    return [pytest.param(kind, marks=() if kind == SQLITE else pytest.mark.slow) for kind in kinds]
+
+
+@pytest.fixture(params=of(*KINDS))
 def store(request, databases, django_db_blocker) -> Iterator[Store]:
     """A database with empty tables."""
     settings = databases(request.param)
@@ -107,7 +112,7 @@ def store(request, databases, django_db_blocker) -> Iterator[Store]:
 
 def only(kinds: str) -> Any:
     """Ask of some databases only."""
-    return pytest.mark.parametrize("store", kinds.split(), indirect=True)
+    return pytest.mark.parametrize("store", of(*kinds.split()), indirect=True)
 
 
 # -- the rule -------------------------------------------------------------------------------------

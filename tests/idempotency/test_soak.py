@@ -93,7 +93,7 @@ def test_every_rule_has_a_history_that_breaks_it():
     assert {rule for rule, _ in BROKEN.values()} == set(rules.RULES)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("nodes_down", [False, True])
 def test_every_key_has_one_order(nodes_down, tmp_path):
     """What ``make soak-idempotency`` plays, with fewer clients: also where no node is there."""
@@ -108,7 +108,7 @@ def test_every_key_has_one_order(nodes_down, tmp_path):
     assert all(happened[what] for what in SURVIVED), happened
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_lock_without_a_record_is_caught(tmp_path):
     """Broken: a client that repeats what was answered makes a second order."""
     history = perform(Play("single-flight", clients=10, kill=0.5), tmp_path)

@@ -34,7 +34,7 @@ from .shop import KEY
 
 pytestmark = pytest.mark.slow  # it starts databases
 SHOP = "shop"  # the alias of the database
-PATIENCE = 20.0  # seconds, for what takes less than one
+PATIENCE = 60.0  # seconds, for what takes less than one
 
 
 class Counter:

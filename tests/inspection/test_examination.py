@@ -9,7 +9,7 @@ import pytest
 
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.inspection.examination import Examination, compare
-from django_redlock.inspection.probe import Expected, Level, Replies, judge
+from django_redlock.inspection.probe import TRIES, Expected, Level, Replies, judge
 from django_redlock.inspection.rows import EXIT
 from django_redlock.inspection.survey import Health
 from django_redlock.nodes import admission
@@ -234,3 +234,11 @@ def test_without_the_guard_no_clock_is_compared():
 def test_a_node_that_lets_everybody_in(url, noted):
     """On another machine, without a password: a note, because a network may be closed."""
     assert found(told(), url=url) == ([(Level.NOTE, ReasonCode.EVERYBODY)] if noted else [])
+
+
+def test_the_try_of_a_command_that_blocks_ends_soon():
+    """Redis 6.2 cuts off what is less than a millisecond, so 0.001 s is nothing, and for ever."""
+    name, _, seconds = TRIES["blpop"]
+    whole = int(math.nextafter(float(seconds), 0) * 1000)  # a binary fraction may be a little less
+    assert name == "BLPOP"
+    assert 0 < whole <= 50

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from types import FrameType
-from typing import Any
+from typing import SupportsIndex
 
 import pytest
 
@@ -85,11 +82,8 @@ def test_case_is_ignored_where_that_is_wanted():
 
 @pytest.mark.parametrize("pattern", ["*a" * 250 + "*b", "?*" * 250 + "b", "*" + "?" * 400 + "*b"])
 def test_no_pattern_takes_for_ever(pattern):
-    """The time to match grows with the lengths and not with the ways to match."""
-    parsed = parse(pattern)
-    start = time.process_time()
-    assert not parsed.matches("a" * 512)
-    assert time.process_time() - start < 5
+    """One that tries all ways to match finds no end, and nor does this test then."""
+    assert not parse(pattern).matches("a" * 512)
 
 
 def test_a_pattern_is_as_long_as_it_may_be():
@@ -120,31 +114,28 @@ SHAPES = [
 ]
 
 
-def lines(text: str) -> int:
-    """How many lines of the module run while the text is parsed: no clock is asked."""
-    count = 0
+class Counted(str):  # noqa: SLOT000 - it counts in an attribute
+    """A text that counts how often a parser has looked at it: no clock is asked."""
 
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        if frame.f_code.co_filename != patterns.__file__:
-            return None
-        count += event == "line"
-        return trace
+    looks = 0
 
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        patterns.parse(text)
-    finally:
-        sys.settrace(before)
-    return count
+    def __getitem__(self, key: SupportsIndex | slice) -> str:
+        self.looks += 1
+        return super().__getitem__(key)
+
+
+def looks(text: str) -> int:
+    """How often the parser looks at a part of the text."""
+    counted = Counted(text)
+    patterns.parse(counted)
+    return counted.looks
 
 
 def test_parsing_takes_a_time_that_grows_with_the_length():
     """Four times the text takes four times the steps, whatever it repeats."""
     for shape in SHAPES:
-        short, long = lines(shape * 40), lines(shape * 160)
-        assert long <= 4.5 * short, shape
+        short, long = looks(shape * 40), looks(shape * 160)
+        assert 40 <= short <= long <= 4.5 * short, shape
 
 
 def test_a_bracket_that_is_looked_for_again_and_again_is_noticed(monkeypatch):

@@ -166,6 +166,16 @@ def test_one_record_is_enough(place):
     assert place.only(finished=True)[2:6] == ("finished", (), 1, 5)
 
 
+@pytest.mark.parametrize(("count", "left"), [(1, (60, None)), (5, (None, None))])
+def test_a_key_that_never_expires_somewhere_has_no_highest_time(place, count, left):
+    """As of a lock: the lowest time is that of the nodes where it expires, if there are any."""
+    place.publish("sync", "account:7", "id-1")
+    for node in nodes_of(place)[:count]:
+        node.keys = {key: (value, None) for key, (value, _) in node.keys.items()}
+    task = place.only()
+    assert (task.lowest, task.highest) == left
+
+
 @pytest.mark.parametrize("broken", [False, True], ids=["", "broken"])
 def test_what_is_in_few_indexes_is_looked_up_on_all_nodes(place, broken, monkeypatch):
     """An index may lack a name; without the look a queued task would be called partial."""
@@ -279,6 +289,7 @@ def test_real_nodes_with_strange_keys(both, patient_nodes):
     ]
 
 
+@pytest.mark.slow
 def test_who_clears_a_task_hears_of_a_node_that_is_late(patient_nodes):
     """A majority would do, but a person reads how many nodes have replied."""
     *prompt, last = patient_nodes

@@ -27,7 +27,7 @@ from django_redlock.inspection.survey import LockStatus, survey
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow  # the first one of a client installs it
+pytestmark = pytest.mark.nightly  # the first one of a client installs it
 
 CANNOT_EXTEND = {"redlock-py", "redlock-ng asyncio"}
 NAME, OTHER = "shared", "another"

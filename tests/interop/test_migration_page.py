@@ -28,6 +28,8 @@ from django_redlock.testing import EmbeddedNodes
 from tests.django.conftest import memory
 from tests.docs.pages import blocks, codes, table
 
+pytestmark = pytest.mark.nightly
+
 __all__ = ["memory"]
 
 PAGE = "docs/how-to/migrate.md"

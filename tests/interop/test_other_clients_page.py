@@ -17,7 +17,7 @@ from benchmarks.peers import SINGLE, PeerUnavailable, node, python
 from benchmarks.peers.environments import ROOT
 from django_redlock import redlock
 
-pytestmark = pytest.mark.slow  # the first one of a client installs it
+pytestmark = pytest.mark.nightly  # the first one of a client installs it
 
 PAGE = (ROOT / "docs/how-to/other-clients.md").read_text()
 PASSWORD = "s3cr3t"

@@ -149,7 +149,7 @@ def test_the_name_of_a_torn_block_is_free_after_its_ttl(
     """The log and the listeners are told why; nothing keeps the lease any longer."""
     told: list[Event] = []
     lost: list[Lease] = []
-    lock = redlock("name", ttl=0.2, on_lost=lost.append)
+    lock = redlock("name", ttl=0.2, wait=60, on_lost=lost.append)
 
     async def in_a_task() -> None:
         with pytest.raises(Interruption):

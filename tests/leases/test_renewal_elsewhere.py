@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import eventually
+
 from .test_renewal import group_of, made, nodes
 
 __all__ = ["nodes"]
@@ -116,7 +118,7 @@ def test_a_frozen_holder_wakes_up_lost_and_its_write_is_refused(nodes, tmp_path)
             assert claimed.rowcount == 1
             frozen.send_signal(signal.SIGCONT)
             assert json.loads(line(frozen)) == [True, False, 0, True]
-            assert frozen.wait(20) == 0
+            assert frozen.wait(120) == 0
         lease.ensure()
         lease.extend()
         assert table.execute("SELECT total, fence FROM invoice").fetchall() == [(0, lease.fence)]
@@ -144,11 +146,14 @@ def test_a_killed_holder_is_gone_after_its_ttl_and_not_before(nodes):
         redlock = made(group, ttl=9)
         assert redlock("left:7").try_acquire() is None
         end = time.monotonic() + 2.5  # its ttl is 2
-        while time.monotonic() < end:
+
+        def outlived() -> bool:
             assert redlock("left:7").try_acquire() is None
-            time.sleep(0.05)
+            return time.monotonic() > end
+
+        eventually(outlived, every=0.05)
         holder.kill()
-        holder.wait(20)
+        holder.wait(120)
         for node in nodes:
             with closing(node.client()) as client:
                 assert client.pttl("redlock:lock:left:7") <= 2000
@@ -163,7 +168,7 @@ def test_a_process_ends_quietly_in_the_middle_of_renewing(nodes):
         with running(SETTINGS + ALL_THE_TIME + HELD, *words) as holder:
             assert line(holder) == "holds"
             tell(holder)
-            assert holder.wait(20) == 0
+            assert holder.wait(120) == 0
             assert holder.stderr is not None
             assert holder.stderr.read() == ""
 
@@ -208,7 +213,7 @@ with redlock("warm"):  # a busy machine takes long to connect: so long lasts no 
 ending = redlock("ending", ttl=3, renew=False, on_lost=lambda _: told.set()).acquire()
 greenlets = [gevent.spawn(keep, n) for n in range(20)] + [gevent.spawn(work, n) for n in range(6)]
 gevent.joinall(greenlets, raise_error=True)
-assert told.wait(20)
+assert told.wait(60)
 print(json.dumps({{
     "overlaps": overlaps, "turns": len(fences), "rising": fences == sorted(set(fences)),
     "lost": len(lost), "beats": beats[0], "ending": ending.lost, "prolonged": all(prolonged),
@@ -221,7 +226,7 @@ def test_greenlets_are_renewed_and_exclude_each_other(nodes):
     """Under gevent renewal goes on while greenlets work, and stops none of them."""
     with running(GREEN, ",".join(nodes.urls)) as green:
         told = json.loads(line(green))
-        assert green.wait(20) == 0
+        assert green.wait(120) == 0
         assert green.stderr is not None
         assert [each for each in green.stderr.read().splitlines() if "'ending'" not in each] == []
     assert told.pop("beats") > 50

@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import inspect
 import itertools
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -175,7 +174,7 @@ def test_a_timeout_around_acquire_leaves_nothing(how):
     """Who gives up by a timeout of asyncio's gets TimeoutError, and takes nothing later."""
 
     async def impatient() -> None:
-        waiting = redlock("name", wait=30).aacquire()
+        waiting = redlock("name", wait=3600).aacquire()
         if how == "wait_for":
             await asyncio.wait_for(waiting, 0.05)
         else:
@@ -184,12 +183,10 @@ def test_a_timeout_around_acquire_leaves_nothing(how):
 
     async def main() -> None:
         async with redlock("name"):
-            start = time.monotonic()
             with pytest.raises(TimeoutError):
                 await impatient()
-            assert time.monotonic() - start < 10
         assert await is_free("name")
-        async with asyncio.timeout(20), redlock("name"):
+        async with asyncio.timeout(120), redlock("name"):
             assert not await is_free("name")
         assert await is_free("name")
 

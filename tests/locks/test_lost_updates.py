@@ -39,7 +39,7 @@ def lost(alias: dict[str, Any], folder: Path, order: str, *, rounds: int) -> tup
     return PROCESSES * rounds - counted, said[0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_no_update_is_lost_where_the_lock_outlives_the_commit(patient_nodes, tmp_path):
     """400 additions of 4 processes by `.atomic()` make 400; with the lock inside, some are lost.

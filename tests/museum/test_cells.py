@@ -15,6 +15,8 @@ from museum.play import play
 from museum.runs import holders, late, servers
 from tests.support.replays import note_broken
 
+pytestmark = pytest.mark.nightly
+
 BY_KEY = {cell.key: cell for cell in CELLS}
 PLAYED = [
     "setnx-getset/overwritten",

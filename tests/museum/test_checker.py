@@ -9,6 +9,8 @@ from museum.history import Event
 
 from .histories import CLIENTS, believes, event, histories, moments
 
+pytestmark = pytest.mark.nightly
+
 # -- against a slow and plain reading -------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from museum.__main__ import main
 from museum.cells import Cell
 from museum.cells.cell import breaks, holds
@@ -13,6 +15,8 @@ from museum.room import Room
 from museum.runs import Run
 
 from .histories import event
+
+pytestmark = pytest.mark.nightly
 
 
 def two_at_once(room: Room) -> None:

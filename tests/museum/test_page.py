@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from museum.cells import CELLS
 from tests.docs.pages import ROOT
+
+pytestmark = pytest.mark.nightly
 
 PAGE = ROOT / "docs/explanation/museum.md"
 KEYS = {cell.key: cell for cell in CELLS}

@@ -98,7 +98,7 @@ def known() -> dict[str, Any]:
         "nodes in memory": memory._lock,
         "their lines": memory._waiters.local._changing,
         "a node": real.nodes[0]._lock,
-        "a node's threads": real.nodes[0]._workers._lock,
+        "a node's threads": real.nodes[0].threads._lock,
         "lines": real._waiters.local._changing,
     }
 

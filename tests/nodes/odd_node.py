@@ -273,6 +273,9 @@ class OddNode:
             except OSError:
                 return
             self._connections.append(connection)
+            if self._ended.is_set():  # whoever ends it may not have seen this one
+                connection.close()
+                return
             with self._lock:
                 self.open += 1
             self._threads.append(threading.Thread(target=self._serve, args=[connection]))

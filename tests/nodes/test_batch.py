@@ -371,10 +371,10 @@ def test_a_loop_that_shuts_down_sends_what_it_has(three, broken):
 )
 def test_an_interruption_while_a_batch_leaves(three, at, broken, monkeypatch):
     """Each release is carried out on all nodes, whichever was being written to."""
-    redlock = template(group := group_of(three.urls, 5))
+    redlock = template(group := group_of(three.urls, 20))
     send_all: Any = Connection.send_all
     # A release waits for each node that was asked.
-    monkeypatch.setattr(round_module, "LEAST_LINGER", 5.0)
+    monkeypatch.setattr(round_module, "LEAST_LINGER", 20.0)
 
     async def main() -> list[list[Vote]]:
         await connect(redlock, group)
@@ -396,7 +396,7 @@ def test_an_interruption_while_a_batch_leaves(three, at, broken, monkeypatch):
         votes = await asyncio.gather(
             *(group.aask(release_of(group, request.nonce)) for _ in range(3))
         )
-        await soon(lambda: not any(keys_on(three)), within=10 if broken is None else 1)
+        await soon(lambda: not any(keys_on(three)), within=20 if broken is None else 1)
         return votes
 
     def check() -> None:
@@ -469,7 +469,7 @@ def test_an_undo_leaves_though_its_task_is_cancelled_again(three, broken, monkey
 
 def test_a_batch_whose_tick_was_lost_leaves_with_its_timer(three, monkeypatch):
     """An interruption of the loop itself may lose the callback that sends the batch."""
-    redlock = template(group := group_of(three.urls, 0.3))
+    redlock = template(group := group_of(three.urls, 1.0))
 
     async def main() -> list[Vote]:
         await connect(redlock, group)

@@ -16,6 +16,8 @@ from tests.faults.injected import Interruption
 from tests.support.loops import group_of
 from tests.support.sets import LONG, asking, connected, grant, release, sets_of
 
+pytestmark = [pytest.mark.slow, pytest.mark.alone]  # a profile function is its process's
+
 
 @contextmanager
 def after(

@@ -18,23 +18,23 @@ from asgiref.sync import async_to_sync
 from django_redlock.core import hold
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.group import NodeGroup
-from django_redlock.testing import EmbeddedNode, EmbeddedNodes
+from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import (
     UNDONE,
     connections,
+    connects,
     group_of,
     keys_on,
     open_files,
     soon,
     template,
     threads,
-    undoing,
     unguarded,
-    who_is_connected,
 )
 from tests.support.waiting import eventually
 
 AT_ONCE = 4  # loops
+LONG = 300.0  # seconds that nobody waits
 
 
 @pytest.fixture(scope="module")
@@ -46,32 +46,12 @@ def servers() -> Iterator[EmbeddedNodes]:
 
 @pytest.fixture
 def nodes(servers: EmbeddedNodes) -> Iterator[EmbeddedNodes]:
-    """The same, with nobody connected."""
-    gc.collect()
+    """The same, where each test gives every name back."""
     yield servers
     for node in servers:
         node.resume()  # a test that failed may have left it paused
     # For a waiter, a name is kept for 50 ms.
     eventually(lambda: keys_on(servers) == [[]] * 3, what="no key left")
-
-    def all_closed() -> bool:
-        gc.collect()  # again: a thread that has to end may have had hold of some
-        return not undoing(servers) and [connections(node) for node in servers] == [0] * 3
-
-    eventually(all_closed, within=UNDONE, what=lambda: f"all closed; {who_is_connected(servers)}")
-
-
-def connects(nodes: EmbeddedNodes, work: Callable[[], object]) -> list[int]:
-    """How often somebody connected to each node meanwhile."""
-
-    def connected(node: EmbeddedNode) -> int:
-        with node.client(socket_timeout=5) as client:
-            return int(client.info("stats")["total_connections_received"])
-
-    before = list(map(connected, nodes))
-    work()
-    asking = 1
-    return [connected(node) - was - asking for node, was in zip(nodes, before, strict=True)]
 
 
 def end(group: NodeGroup, nodes: EmbeddedNodes) -> None:
@@ -88,7 +68,7 @@ async def turn(redlock: LockTemplate, name: str = "name") -> None:
     """Take a name and give it back, as two tasks in turn."""
 
     async def once() -> None:
-        async with redlock(name, wait=20) as lease:
+        async with redlock(name, wait=LONG) as lease:
             await lease.aextend()
 
     await asyncio.gather(once(), once())
@@ -113,11 +93,15 @@ def without_farewell(redlock: LockTemplate, name: str) -> None:
         loop.close()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [by_run, by_async_to_sync, without_farewell])
-def test_loops_that_come_and_go_leave_nothing(nodes, how):
-    """Two hundred loops in four threads: no more files, threads, connections; no warning."""
-    group = group_of(nodes.urls, 5)
+def all_closed(nodes: EmbeddedNodes) -> bool:
+    """Whether nobody is connected any more."""
+    gc.collect()  # each time: a thread that has to end may have had hold of some
+    return [connections(node) for node in nodes] == [0] * 3
+
+
+def come_and_go(nodes: EmbeddedNodes, how: Callable[[LockTemplate, str], None]) -> None:
+    """Use two hundred loops in four threads; they leave no more files, threads, connections."""
+    group = group_of(nodes.urls, 20)
     redlock = template(group)
 
     def loops(count: int) -> None:
@@ -132,7 +116,8 @@ def test_loops_that_come_and_go_leave_nothing(nodes, how):
     loops(20)
     eventually(lambda: not any(node._attempts for node in group.nodes))
     before = others()
-    connected = connects(nodes, lambda: loops(200))
+    with connects(group) as connected:
+        loops(200)
     eventually(
         lambda: all(map(operator.le, others(), before)),
         within=UNDONE,
@@ -146,35 +131,43 @@ def test_loops_that_come_and_go_leave_nothing(nodes, how):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.parametrize("how", [by_run, by_async_to_sync, without_farewell])
+def test_loops_that_come_and_go_leave_nothing(nodes, how):
+    """Neither beside their nodes, nor when these are used no more; and no warning."""
+    come_and_go(nodes, how)
+    eventually(lambda: all_closed(nodes), within=UNDONE, what="nobody is connected")
+
+
+@pytest.mark.slow
 def test_loops_that_follow_each_other_use_the_same_connections(nodes):
     """A hundred requests, each with a loop of its own, do not connect anew for each.
 
     Where in a loop a task waits for the other it has one connection more, as a rule to the queue's
     node; two, while it makes room for the other.
     """
-    group = group_of(nodes.urls, 5)
+    group = group_of(nodes.urls, 20)
     redlock = template(group)
     by_run(redlock, "again")
-
-    def requests() -> None:
+    with connects(group) as connected:
         for number in range(100):
             (by_run if number % 2 else by_async_to_sync)(redlock, "again")
-
-    assert max(connects(nodes, requests)) < 10  # and not 50, if either way did
-    # And a thread after them not at all.
-    assert connects(nodes, lambda: redlock("thread").acquire().release()) == [0] * 3
+    assert max(connected) < 10  # and not 50, if either way did
+    with connects(group) as connected:
+        redlock("thread").acquire().release()
+    assert connected == [0] * 3  # a thread after them not at all
     end(group, nodes)
 
 
 def test_two_loops_at_a_time_exclude_each_other(nodes):
     """Loops of several threads share nothing but the nodes."""
-    redlock = template(group := group_of(nodes.urls, 5))
+    redlock = template(group := group_of(nodes.urls, 20))
     inside: list[int] = []
     overlaps: list[int] = []
 
     async def work(number: int) -> None:
         for _ in range(10):
-            async with redlock("shared", wait=30):
+            async with redlock("shared", wait=LONG):
                 inside.append(number)
                 overlaps.extend(each for each in inside if each != number)
                 await asyncio.sleep(0.0005)
@@ -387,6 +380,8 @@ def run_in_debug_mode(main: Any) -> Any:
     return asyncio.run(main, debug=True)
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("run", [run_with_uvloop, run_in_debug_mode])
 def test_other_loops(nodes, run: Callable[[Any], Any]):
     """The loop of uvicorn, and the debug mode, do the same, cancelled and reconnecting, too."""

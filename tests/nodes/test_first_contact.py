@@ -109,7 +109,7 @@ def test_who_could_vote_is_said_although_it_does_not_suffice(nodes, asynchronous
     group.close()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_connecting_may_take_several_round_trips(nodes):
     """A node timeout is for one answer; a first handshake, of several, may take longer."""
     with ExitStack() as stack:

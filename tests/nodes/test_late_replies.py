@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -14,13 +15,12 @@ from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import leave
 from django_redlock.nodes import sets as connection_set
 from django_redlock.nodes import threads
-from django_redlock.nodes.background import WorkerThreads
 from django_redlock.nodes.sets import ConnectionSet, ConnectionSets
 from tests.faults.injected import Injector, Interruption
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.loops import group_of, idle, in_sets, keys_on, owing, template
 from tests.support.proxy import Proxy
-from tests.support.sets import LONG, Held, is_whole, sets_of
+from tests.support.sets import LONG, Held, is_whole, overdue, sets_of
 from tests.support.waiting import eventually
 
 OVERDUE = 0.2  # seconds
@@ -43,10 +43,11 @@ def one_by_one(monkeypatch) -> list[object]:
 
 
 def locks(redlock: Any, count: int = 20) -> None:
-    """Take so many locks, one after the other."""
-    for number in range(count):
-        with redlock(f"meanwhile:{number}"):
-            pass
+    """Take so many locks, one after the other; prompt nodes are waited for, however long."""
+    with patch.object(connection_set, "LEAST_LINGER", LONG):
+        for number in range(count):
+            with redlock(f"meanwhile:{number}"):
+                pass
 
 
 def only_owing(held: Held) -> ConnectionSet:
@@ -152,8 +153,9 @@ def late_over(group: Any, proxy: Proxy, redlock: Any) -> Lease:
 def test_an_undo_that_gets_no_reply_is_sent_again(three):
     """No request follows; a thread ends the set, and another connection carries the release."""
     with Proxy(three[2].port) as proxy:
-        group = group_of([*three.urls[:2], proxy.url], OVERDUE)
+        group = group_of([*three.urls[:2], proxy.url], LONG)
         lease = late_over(group, proxy, template(group))
+        overdue(group, 2, OVERDUE)
         lease.release()
         eventually(lambda: not sets_of(group)._owing)
         three[2].client().set("redlock:lock:late", f"{lease.grant.nonce}:1:late", px=60_000)
@@ -166,12 +168,13 @@ def test_an_undo_that_gets_no_reply_is_sent_again(three):
 def test_a_set_that_nobody_attends_to_is_noticed(three, monkeypatch):
     """The check can fail: without the thread the set stays."""
     with Proxy(three[2].port) as proxy:
-        group = group_of([*three.urls[:2], proxy.url], OVERDUE)
+        group = group_of([*three.urls[:2], proxy.url], LONG)
         lease = late_over(group, proxy, template(group))
         offered: list[Any] = []
-        monkeypatch.setattr(WorkerThreads, "offer", lambda *args, **_: offered.append(args))
+        threads_of_sets = sets_of(group).threads
+        monkeypatch.setattr(threads_of_sets, "offer", lambda *args, **_: offered.append(args))
         lease.release()
-        assert [args[1] for args in offered] == ["late"]
+        assert [args[0] for args in offered] == ["late"]
         assert sets_of(group)._owing
         proxy.let_go()
         eventually(lambda: keys_on(three) == [[]] * 3)
@@ -238,8 +241,8 @@ def storm(held: Held, act: Callable[[Lease], None]) -> list[str]:
     return left
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.nightly
+@pytest.mark.alone
 def test_an_interrupted_release_over_a_set_that_owes_a_reply_leaves_nothing(held, ending):
     """At no point of it does a key stay, a set stay claimed, or the number of connections grow."""
     assert storm(held, Lease.release) == []
@@ -247,8 +250,8 @@ def test_an_interrupted_release_over_a_set_that_owes_a_reply_leaves_nothing(held
     assert all(len(idle(node)) <= ONE_CONNECTION for node in held.group.nodes)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.nightly
+@pytest.mark.alone
 def test_an_interrupted_lock_over_a_set_that_owes_replies_leaves_nothing(held, ending):
     """The same for the requests that follow the release.
 
@@ -266,8 +269,8 @@ def test_an_interrupted_lock_over_a_set_that_owes_replies_leaves_nothing(held, e
     assert all(len(idle(node)) <= ONE_CONNECTION for node in held.group.nodes)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.nightly
+@pytest.mark.alone
 @pytest.mark.parametrize("ending", [True], indirect=True, ids=["set ends"])
 def test_a_connection_that_an_interruption_loses_is_noticed(held, ending):
     """The undo goes another way, overtakes the grant, and the name stays taken."""
@@ -283,13 +286,7 @@ def test_a_set_that_was_claimed_for_an_interrupted_request_ends(held, broken, mo
     def interrupt(_: ConnectionSet, __: float) -> bool:
         raise Interruption
 
-    def scripts_run() -> int:
-        with held.nodes[2].client() as client:
-            stats = client.info("commandstats")
-        return sum(stats.get(f"cmdstat_{each}", {}).get("calls", 0) for each in ("eval", "evalsha"))
-
     lent = only_owing(held)
-    before = scripts_run()
     with monkeypatch.context() as patch:
         if broken:
             patch.setattr(ConnectionSets, "reclaim", lambda *_: None)
@@ -300,11 +297,11 @@ def test_a_set_that_was_claimed_for_an_interrupted_request_ends(held, broken, mo
     if lent.request is not None:
         sets_of(held.group).reclaim(lent.request)
     if broken:  # another thread sends the undo: it is to be there before the grant
-        eventually(lambda: scripts_run() > before)
+        eventually(held.overtaken)
     assert held.all_free() is not broken
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_many_threads_while_a_node_stops_and_goes_on(three):
     """Sets that owe replies serve all threads; no name stays taken, and no request fails."""
     group = group_of(three.urls, LONG)

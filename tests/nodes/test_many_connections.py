@@ -6,21 +6,21 @@ import asyncio
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
+from redis.credentials import CredentialProvider
 
 from django_redlock import NodesUnavailable
 from django_redlock.core.protocol import BlockOnNode, JoinQueue, LeaveQueue, Waiter, Wakeup
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.nodes import background
-from django_redlock.nodes import node as node_module
-from django_redlock.nodes.address import Address, from_url
+from django_redlock.nodes.address import from_url
 from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.faults import CLOSED
-from django_redlock.nodes.handshake import open_connection
+from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.node import MOST_ATTEMPTS, ConnectAttempt, Node
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 from tests.support.loops import group_of, soon, template, unguarded
@@ -50,18 +50,21 @@ def open_many(node: Node) -> list[ConnectAttempt]:
 
 def test_tasks_that_wait_for_many_names_connect_a_few_at_a_time(nodes, monkeypatch):
     """Each waits over a connection of its own; the loop has to go on while they are opened."""
-    redlock = template(group_of(nodes.urls, timeout=20))
+    redlock = template(group := group_of(nodes.urls, timeout=20))
     counting, now, most = threading.Lock(), Counter[str](), Counter[str]()
 
-    def counted(address: Address, **options: Any) -> Connection:
-        with counting:
-            now[address.label] += 1
-            most[address.label] = max(most[address.label], now[address.label])
-        try:
-            return open_connection(address, **options)
-        finally:
+    def counted(label: str, connect: Callable[..., Connection | None]) -> Any:
+        def counting_one(*args: Any) -> Connection | None:
             with counting:
-                now[address.label] -= 1
+                now[label] += 1
+                most[label] = max(most[label], now[label])
+            try:
+                return connect(*args)
+            finally:
+                with counting:
+                    now[label] -= 1
+
+        return counting_one
 
     async def wait_for(name: str) -> None:
         async with redlock(name, wait=60):
@@ -75,7 +78,8 @@ def test_tasks_that_wait_for_many_names_connect_a_few_at_a_time(nodes, monkeypat
         await asyncio.gather(*(lease.arelease() for lease in held))
         await asyncio.gather(*waiting)
 
-    monkeypatch.setattr(node_module, "open_connection", counted)
+    for node in group.nodes:
+        monkeypatch.setattr(node, "_connect", counted(node.label, node._connect))
     asyncio.run(main())
     assert 1 < max(most.values()) <= MOST_ATTEMPTS
 
@@ -116,12 +120,8 @@ def test_one_failure_is_the_answer_to_all_that_were_wanted_before_it():
 
 def test_without_threads_nobody_waits_for_a_connection(nodes, monkeypatch):
     """While the interpreter shuts down there are none: the node is out of reach, at once."""
-
-    def none(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
     node = node_at(nodes[0].port)
-    monkeypatch.setattr(background, "start_thread", none)
+    monkeypatch.setattr(node.threads, "offer", lambda *_, **__: False)
     assert node.open(0.0, urgent=True) is None
     monkeypatch.undo()
     attempt = node.open(0.0, urgent=True)
@@ -131,17 +131,38 @@ def test_without_threads_nobody_waits_for_a_connection(nodes, monkeypatch):
     attempt.connection.close(CLOSED)
 
 
+def test_a_job_for_which_no_thread_can_be_started_is_refused(monkeypatch):
+    """It is not kept for a later one either: who submitted it knows that it is not done."""
+    pool, start, done = background.WorkerThreads(), background.start_thread, threading.Event()
+
+    def none_for_the_pool(function: Any, *args: Any) -> None:
+        if function.__self__ is pool:
+            raise RuntimeError("can't start new thread")
+        start(function, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(background, "start_thread", none_for_the_pool)
+        assert not pool.offer("kind", bool)
+    assert pool.doing() == []
+    assert pool.offer("kind", done.set)
+    assert done.wait(60)
+
+
 @pytest.mark.parametrize("by", ["thread", "task"])
-def test_whatever_connecting_raises_is_a_reason_and_no_end(nodes, monkeypatch, by):
+def test_whatever_connecting_raises_is_a_reason_and_no_end(nodes, by):
     """A provider of credentials may raise what it likes: the node is down, and tried again."""
-    group = group_of(nodes.urls, timeout=2)
-    redlock = template(group)
     today = threading.Event()
 
-    def fails_first(address: Address, **options: Any) -> Connection:
-        if not today.is_set():
-            raise RuntimeError("no token yet")
-        return open_connection(address, **options)
+    class FailsFirst(CredentialProvider):
+        def get_credentials(self) -> tuple[str, str]:
+            if not today.is_set():
+                raise RuntimeError("no token yet")
+            return "default", "any"
+
+    options = {"credential_provider": FailsFirst()}
+    addresses = [from_url(url, options=options) for url in nodes.urls]
+    group = NodeGroup(addresses, timeout=20, guard=0, prefix="redlock:")
+    redlock = template(group)
 
     async def one() -> None:
         async with redlock("name"):
@@ -159,7 +180,6 @@ def test_whatever_connecting_raises_is_a_reason_and_no_end(nodes, monkeypatch, b
         return True
 
     told: list[str] = []
-    monkeypatch.setattr(node_module, "open_connection", fails_first)
     with closing(asyncio.new_event_loop()) as loop:
         assert not take()
         assert "RuntimeError" in told[0]

@@ -224,8 +224,16 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("looked", [True, False], ids=["looked-at", "unseen"])
-@pytest.mark.parametrize("off", [-100, -8], ids=["long", "short"])
+@pytest.mark.parametrize(
+    ("off", "looked"),
+    [
+        (-100, False),
+        pytest.param(-100, True, marks=pytest.mark.nightly),
+        pytest.param(-8, False, marks=pytest.mark.nightly),
+        pytest.param(-8, True, marks=pytest.mark.nightly),
+    ],
+    ids=["long-unseen", "long-looked-at", "short-unseen", "short-looked-at"],
+)
 def test_a_node_that_boots_with_a_slow_clock_lets_no_second_holder_in(
     tmp_path, monkeypatch, shim, looked, off
 ):

@@ -16,7 +16,7 @@ from django_redlock.core.commands import Acquire
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, BlockOnNode, Command, Vote, Waiter
 from django_redlock.core.reasons import Reason, ReasonCode, because
-from django_redlock.nodes import admission, background, replies
+from django_redlock.nodes import admission, replies
 from django_redlock.nodes import node as node_module
 from django_redlock.nodes.admission import ServerInfo
 from django_redlock.nodes.connection import Connection, PlainCommand, packed
@@ -41,9 +41,9 @@ def nodes() -> Iterator[EmbeddedNodes]:
 
 
 @pytest.fixture
-def group(nodes) -> Iterator[NodeGroup]:
-    """A process's view of them, connected."""
-    with closing(group_of(nodes.urls)) as group:
+def group(nodes, request: pytest.FixtureRequest) -> Iterator[NodeGroup]:
+    """A process's view of them, connected; no node has to be quick, unless a test says so."""
+    with closing(group_of(nodes.urls, getattr(request, "param", LONG))) as group:
         template(group)("warm").acquire(wait=LONG).release()
         eventually(lambda: all(state.voting for state in group.states()))
         yield group
@@ -95,16 +95,14 @@ def test_what_listens_says_nothing(nodes):
 def test_no_thread_can_connect(nodes, monkeypatch):
     """Of a task that cannot even begin to connect."""
 
-    def none(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
     async def take() -> list[str]:
         with pytest.raises(NodesUnavailable) as caught:
             await template(unmet)("name").aacquire()
         return codes(caught.value)
 
-    monkeypatch.setattr(background, "start_thread", none)
     with closing(group_of(nodes.urls)) as unmet:
+        for node in unmet.nodes:
+            monkeypatch.setattr(node.threads, "offer", lambda *_, **__: False)
         assert asyncio.run(take()) == [ReasonCode.CONNECTING] * 3
 
 
@@ -250,6 +248,7 @@ def test_a_connection_that_is_reset():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("group", [0.5], ids=["node timeout"], indirect=True)
 def test_a_node_that_stands_still(nodes, group):
     """Its vote is missing, and it is known to be silent."""
     nodes.pause(2)

@@ -70,7 +70,7 @@ from .odd_node import ECHOED, GREETING, ODDITIES, QUIET, STEPS, UNECHOED, Oddity
 
 MOST_MEMORY = 48 * 1024 * 1024  # bytes: far above what an answer may have, far below 4 GB
 PATIENCE = 5.0  # seconds that an honest node may take on this machine
-LONG = 30.0  # seconds that nothing here may last, however odd a node is
+LONG = 30.0  # seconds that nothing here lasts, however odd a node is
 TARGET = Policy(size=3).target(["name"])
 NONCE = "0123456789abcdef" * 2
 ORDINARY = Answer.YES, Answer.NO, Answer.UNKNOWN
@@ -155,6 +155,7 @@ def little_memory() -> Iterator[None]:
 def nothing_unseen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No exception ends a thread or is swallowed by the interpreter."""
     seen: list[object] = []
+    gc.collect()  # what other tests have dropped
     monkeypatch.setattr(sys, "unraisablehook", lambda told: seen.append(told.exc_value))
     monkeypatch.setattr(threading, "excepthook", lambda told: seen.append(told.exc_value))
     yield
@@ -482,7 +483,6 @@ LIKE_AN_ANSWER = (
 def shaken(oddity: Oddity, step: str) -> None:
     """Shake hands with a node that is odd at that step."""
     with OddNode(oddity, step) as node, little_memory():
-        start = time.monotonic()
         try:
             opened(node.url, timeout=0.3 if oddity.name in QUIET else PATIENCE).close(CLOSED)
         except (Refused, RedisError, OSError, ValueError) as error:
@@ -491,7 +491,6 @@ def shaken(oddity: Oddity, step: str) -> None:
             assert not why.endswith(("Error", "Exception"))  # in words, not by the name of a class
         else:
             assert (step, oddity.name) in LIKE_AN_ANSWER
-        assert time.monotonic() - start < LONG
         eventually(lambda: node.open == 0)
 
 
@@ -502,11 +501,11 @@ def shaken(oddity: Oddity, step: str) -> None:
     ids=lambda oddity: oddity.name,
 )
 def test_an_odd_answer_ends_a_handshake(oddity, step):
-    """At every step: within bounded time and memory, with a reason, and the connection closed."""
+    """At every step: it comes to an end, in bounded memory, with a reason; the connection, too."""
     shaken(oddity, step)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("oddity", UNECHOED, ids=lambda oddity: oddity.name)
 def test_every_odd_answer_ends_a_handshake(oddity, step):
@@ -520,10 +519,8 @@ def test_a_node_without_tls_ends_a_handshake(said):
     oddity = Oddity("no tls", lambda nonce, ended: [said] if said else [], ends=True)
     with OddNode(oddity, GREETING) as node:
         url = node.url.replace("redis://", "rediss://")
-        start = time.monotonic()
         with pytest.raises((RedisError, OSError)):
             opened(url, timeout=0.5)
-        assert time.monotonic() - start < LONG
         eventually(lambda: node.open == 0)
 
 
@@ -550,8 +547,11 @@ def two() -> Iterator[EmbeddedNodes]:
 def beside(oddity: Oddity, step: str, two: EmbeddedNodes) -> Iterator[LockTemplate]:
     """Locks over two honest nodes and an odd one."""
     with OddNode(oddity, step) as node:
-        with contextlib.closing(group_of([*two.urls, node.url], PATIENCE)) as group:
+        group = group_of([*two.urls, node.url], PATIENCE)
+        try:
             yield template(group)
+        finally:
+            group.close(0)  # the odd node carries out nothing
         eventually(lambda: node.said, what="the odd answer")
 
 
@@ -616,10 +616,8 @@ def tried(
     style: Callable[[LockTemplate, EmbeddedNodes], None],
 ) -> None:
     """Take locks beside an odd node: all are had, and nobody notices."""
-    start = time.monotonic()
     with beside(oddity, step, two) as redlock:
         style(redlock, two)
-    assert time.monotonic() - start < 2 * LONG
 
 
 @STYLES
@@ -633,7 +631,7 @@ def test_two_of_three_nodes_decide_whatever_the_third_answers(oddity, style, two
     tried(oddity, "", two, style)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @STYLES
 @pytest.mark.parametrize("oddity", ODDITIES, ids=lambda oddity: oddity.name)
 def test_two_of_three_nodes_decide_beside_every_odd_answer(oddity, style, two, nothing_unseen):
@@ -656,7 +654,8 @@ def test_only_our_own_errors_come_of_an_odd_majority(nothing_unseen):
             for each in ODDITIES
             if each.name in {"a list of 4 GB", "granted a list", "held by none"}
         ]
-        group = stack.enter_context(contextlib.closing(group_of([node.url for node in odd], 5)))
+        group = group_of([node.url for node in odd], 5)
+        stack.callback(group.close, 0)  # the odd nodes carry out nothing
         with pytest.raises((NodesUnavailable, LockTaken, LeaseLost)) as error:
             template(group)("name").acquire()
         told = {vote.node: vote.reason for vote in error.value.votes}

@@ -32,6 +32,7 @@ from tests.support.loops import group_of, unguarded
 from tests.support.sets import LONG
 
 BOTH = pytest.mark.parametrize("broken", [False, True], ids=["well", "broken"])
+pytestmark = pytest.mark.alone  # a trace function is its process's
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +88,7 @@ def look_then_pop(pool: Node, now: float) -> None:
         pool._free.pop()
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_handler_takes_the_connection_that_was_seen(node, broken, monkeypatch):
     """The first one is from before the end of the guard, and the handler needs the second."""
@@ -109,6 +111,7 @@ def look_then_close(node: Node, connection: Connection) -> None:
         close_as_silent(node._stalled.pop())
 
 
+@pytest.mark.nightly
 @BOTH
 def test_a_handler_reads_the_stalled_connections_of_a_node_that_is_back(node, broken, monkeypatch):
     """Both find that their sockets are dead."""
@@ -137,6 +140,7 @@ def look_then_popleft(connection: Connection, fault: Any) -> None:
         connection.owed.popleft()
 
 
+@pytest.mark.nightly
 @BOTH
 def test_a_handler_closes_a_connection_that_is_being_closed(node, broken, monkeypatch):
     """Each request without a reply gets its vote once."""
@@ -165,6 +169,7 @@ def look_then_first(_: object = None) -> None:
         forgotten.popleft()
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_handler_does_the_jobs_of_what_is_gone(broken, monkeypatch):
     """Each is done, by one of the two."""
@@ -201,6 +206,7 @@ def look_then_pop_first(node: MemoryNode, queue: str, wakeup: str, px: int) -> N
             return
 
 
+@pytest.mark.nightly
 @BOTH
 def test_a_handler_wakes_the_waiters_of_a_node_in_memory(broken, monkeypatch):
     """They are gone, so that the wake-up is for none of them."""
@@ -227,6 +233,7 @@ def size_last(queue: UndoQueue, undo: Undo) -> None:
         queue._bytes -= _size(undo)
 
 
+@pytest.mark.nightly
 @BOTH
 def test_a_handler_keeps_an_undo_while_another_is_carried_out(node, broken, monkeypatch):
     """The sum of their sizes is right."""
@@ -260,6 +267,7 @@ def touched_at_once(lease: Lease, places: frozenset[int]) -> None:
     lease.grant = lease.grant._replace(touched=lease.grant.touched | places)
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.usefixtures("memory_nodes")
 def test_a_handler_extends_and_heals_a_lease_that_is_extended_and_healed(broken, monkeypatch):
@@ -299,6 +307,7 @@ def test_a_handler_extends_and_heals_a_lease_that_is_extended_and_healed(broken,
     lease.release()
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("memory_nodes")
 def test_a_handler_is_the_first_to_use_an_alias():
     """A process has one backend for each alias, and so one local queue of waiters."""

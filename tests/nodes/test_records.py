@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -67,8 +66,13 @@ def test_a_node_that_hangs_gets_the_record_later(three):
         node.client().flushdb()
 
 
-def meet_a_late_record(three: EmbeddedNodes) -> str:
-    """Ask for a name of which one node has a record, and is late; why it is refused, or ""."""
+def meet_a_late_record(three: EmbeddedNodes, moment: float = 0.3) -> str:
+    """Ask for a name of which one node has a record, and is late; why it is refused, or "".
+
+    Args:
+        moment: seconds in which a copy that does not wait has gone on; then the record comes.
+    """
+    gone_on = threading.Event()
     with Proxy(three[2].port) as proxy:
         group = group_of([*three.urls[:2], proxy.url], LONG)
         three[2].client().set("redlock:lock:run", "done::x", px=60_000)
@@ -77,7 +81,7 @@ def meet_a_late_record(three: EmbeddedNodes) -> str:
 
         def let_go() -> None:
             eventually(lambda: proxy.held == 1)
-            time.sleep(0.3)  # a copy that does not wait has long gone on
+            gone_on.wait(moment)
             proxy.let_go()
 
         thread = threading.Thread(target=let_go)
@@ -88,6 +92,7 @@ def meet_a_late_record(three: EmbeddedNodes) -> str:
         except LockTaken as taken:
             return taken.code
         finally:
+            gone_on.set()
             thread.join()
             group.close()
             for node in three:
@@ -103,4 +108,4 @@ def test_a_copy_waits_for_a_node_that_may_have_a_record(three):
 def test_a_copy_that_goes_by_a_set_is_caught(three):
     """Broken: a majority is enough for a copy, as for any other grant by a set."""
     with with_edits(Edit(ConnectionSets, "lend", "request.thorough or ", "")):
-        assert meet_a_late_record(three) == ""
+        assert meet_a_late_record(three, moment=LONG) == ""

@@ -35,6 +35,7 @@ from tests.support.sets import (
     connected,
     grant,
     is_whole,
+    overdue,
     release,
     sets_of,
     without_sets,
@@ -84,7 +85,7 @@ def told(votes: list[Vote]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     "oddity",
     [
-        pytest.param(each, id=each.name, marks=[] if each.name in SAMPLE else pytest.mark.slow)
+        pytest.param(each, id=each.name, marks=[] if each.name in SAMPLE else pytest.mark.nightly)
         for each in ODDITIES
     ],
 )
@@ -102,7 +103,7 @@ def test_an_odd_reply_has_the_vote_that_it_has_one_by_one(oddity, request_, thre
             request = replace(request_, decided=lambda votes: None not in votes)
             votes.append(told(group.ask(request)))
             group.ask(release())
-            group.close()
+            group.close(0)  # the odd node carries out nothing
     assert votes[0][1:] == votes[1][1:]
     assert votes[0][0][:-2] == votes[1][0][:-2]
 
@@ -154,6 +155,7 @@ def test_a_release_that_wakes_a_waiter_where_a_node_has_lost_the_key(three):
     assert freed_with_a_waiter(three, by_set=True, gone=True) == (votes, False)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("edit", "gone"),
     [
@@ -230,6 +232,7 @@ def test_a_set_that_keeps_what_it_owes_to_itself_is_noticed(held, way):
     connected(held.group, more=True)  # else the set with the late reply would have to end
     with with_edits(Edit(ConnectionSets, "lend", "self.give_up(nonce)", "pass")):
         way(held)
+    eventually(held.overtaken)
     assert not held.all_free()
 
 
@@ -249,6 +252,7 @@ def test_a_release_that_overtakes_its_grant_is_noticed(held, meanwhile, edit):
     with with_edits(edit):
         meanwhile(held)
         held.lease.release()
+    eventually(held.overtaken)
     assert not held.all_free()
 
 
@@ -266,7 +270,7 @@ def test_a_connection_that_ends_while_it_owes_a_reply_is_not_read_again_and_agai
 
     monkeypatch.setattr(ConnectionSet, "poll", noting)
     monkeypatch.setattr(ConnectionSet, "is_well", lambda *_: True)  # it ends after that look
-    monkeypatch.setattr("django_redlock.nodes.sets.LEAST_LINGER", 0.2)
+    monkeypatch.setattr("django_redlock.nodes.sets.LEAST_LINGER", 2.0 if edits else 0.2)
     held.proxy.cut()
     with with_edits(*edits):
         held.lease.release()
@@ -363,10 +367,11 @@ def test_a_set_that_is_not_looked_at_is_noticed(three):
 
 def test_a_node_that_hangs_is_left_out_until_it_is_back(three):
     """Its vote is missing, at no cost; when it answers again, it votes."""
-    group = group_of(three.urls, 0.3)
+    group = group_of(three.urls, LONG)
     redlock, sets = template(group), sets_of(group)
     with redlock("before"):
         pass
+    overdue(group, 2, 0.3)
     three.pause(2)
     try:
 
@@ -376,13 +381,11 @@ def test_a_node_that_hangs_is_left_out_until_it_is_back(three):
             return any(lent.left_out == [2] for lent in sets._free)
 
         eventually(left_out)
-        start = time.monotonic()
         for number in range(50):
             with redlock(f"meanwhile:{number}") as lease:
                 # A look at it that lasts too long may have said the same of it since.
                 assert lease.grant.votes[2].code in ("no_answer", "connect_timeout")
                 assert not lease.grant.votes[2].sent
-        assert time.monotonic() - start < LONG / 4
         eventually(left_out)  # a release whose last reply is late ends a set
     finally:
         three.resume(2)
@@ -430,6 +433,7 @@ def test_a_forked_child_has_no_set(three):
     group.close()
 
 
+@pytest.mark.nightly
 def test_more_threads_than_sets(three):
     """Each has connections for itself, all names are free at the end, and no set is left owing."""
     group = group_of(three.urls, LONG)

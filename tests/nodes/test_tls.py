@@ -114,6 +114,7 @@ def test_one_thread_writes_while_another_reads(tls):
     assert len(votes) == QUESTIONS
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="this Python has a lock of its own")
 @pytest.mark.usefixtures("restless")
 def test_a_thread_that_reads_without_the_lock_is_noticed(tls, monkeypatch):
@@ -123,7 +124,7 @@ def test_a_thread_that_reads_without_the_lock_is_noticed(tls, monkeypatch):
     assert fault is not None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("restless")
 def test_threads_release_over_connections_that_others_read(tls):
     """A release by a thread goes behind its grant, on a TLS connection that another one reads."""

@@ -29,7 +29,6 @@ from tests.support.loops import (
     keys_on,
     soon,
     template,
-    wait_for_undos,
 )
 from tests.support.waiting import eventually
 
@@ -56,7 +55,7 @@ def blocked(nodes: EmbeddedNodes) -> int:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_thousand_cancelled_waiters_leave_nothing(nodes, seed):
     """Wherever it meets them: no line is stuck, nobody blocked, no connection, no key left."""
@@ -132,19 +131,18 @@ def test_a_loop_that_ends_while_tasks_wait(nodes, farewell):
         del loop
         gc.collect()
     eventually(lambda: blocked(nodes) == 0, what="nobody blocked")
-    had: list[float] = []
+    had: list[int] = []
 
     def other() -> None:
-        with redlock("name", wait=20):
-            had.append(time.monotonic())
+        with redlock("name", wait=300) as lease:
+            had.append(lease.fence)
 
     thread = threading.Thread(target=other)
     thread.start()
     eventually(lambda: blocked(nodes) == 1)
-    start = time.monotonic()
     held.release()
     thread.join()
-    assert had[0] - start < 5
+    assert had[0] > held.fence
     assert group._waiters.local.queues == {}
     eventually(lambda: blocked(nodes) == 0)
     group.close()
@@ -191,10 +189,10 @@ def test_tasks_and_threads_stand_in_one_line(nodes, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_cancelled_waiter_gives_its_connection_back(nodes):
     """Ten tasks in turn wait and are cancelled: one connection more than without, not ten."""
-    wait_for_undos(nodes)
-    redlock = template(group := group_of(nodes.urls, 5))
+    redlock = template(group := group_of(nodes.urls, 20))
 
     async def main() -> None:
         await connect(redlock, group)
@@ -208,7 +206,7 @@ def test_a_cancelled_waiter_gives_its_connection_back(nodes):
                     await task
                 await soon(lambda: blocked(nodes) == 0)
                 await soon(lambda: any(node._free for node in group.nodes), what="given back")
-            assert sum(map(connections, nodes)) <= before + 1
+            await soon(lambda: sum(map(connections, nodes)) <= before + 1)
         with suppress(LockTaken):
             await (await redlock("name", wait=1).aacquire()).arelease()
 
@@ -257,7 +255,7 @@ def test_a_word_that_came_before_we_left_is_taken_along(nodes, by, alone):
         with closing(nodes[0].client()) as client:
             client.rpush(ticket.queue, WORD)
         arrived = ticket.blocked.connection.socket
-        assert select.select([arrived], [], [], 5)[0]
+        assert select.select([arrived], [], [], 20)[0]
         return await ask(LeaveQueue(ticket))
 
     assert asyncio.run(main()) == WORD

@@ -24,7 +24,7 @@ no key of it is left. Where somebody waits, a free name is taken soon, without f
 arrival, and in the end nobody is left in a queue.
 
 A world is a function of its profile and a seed, and one that fails prints how to play it again.
-`make test` plays more than 2,000 worlds, `make soak` 200,000.
+About 1,000 worlds judge each change; `make nightly` plays more than 5,000, `make soak` 200,000.
 
 What is simulated is what surrounds the algorithm: time, connections, nodes, threads and queues.
 Production's `Round` decides when a request is over. In the worlds of `booting`,

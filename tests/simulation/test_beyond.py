@@ -21,12 +21,12 @@ def breaks(name: str) -> bool:
 
 
 @pytest.fixture(
-    params=[pytest.param(3, id="sample"), pytest.param(1, marks=pytest.mark.slow, id="all")]
+    params=[pytest.param(3, id="sample"), pytest.param(1, marks=pytest.mark.nightly, id="all")]
 )
 def holds(request: pytest.FixtureRequest) -> Holds:
     """See that nothing breaks inside a limit (else ``Violation``); return what happened there.
 
-    `make test` plays a third of the worlds, `make test-slow` all.
+    CI plays a third of the worlds, `make nightly` all.
     """
 
     def worlds_inside(name: str) -> Counter[str]:

@@ -31,6 +31,7 @@ def _chunks(plan: Plan) -> list[int]:
     return json.loads(plan.state.read_text())["chunks"] if plan.state.exists() else []
 
 
+@pytest.mark.nightly
 def test_a_soak_goes_on_where_it_stopped(tmp_path, capsys, monkeypatch) -> None:
     """What was played is not played again, also when more is wanted the next time."""
     first = _plan(tmp_path, worlds=CHUNK)

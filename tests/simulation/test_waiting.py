@@ -19,8 +19,8 @@ from .places import Place
 from .profiles import LATE, SOON, Profile
 from .queued import WAITING
 
-WORLDS = 34  # of each profile
-SAMPLE = 12  # of them, in `make test`
+SAMPLE = 12  # worlds of each profile, in `make test`
+WORLDS = 34  # in `make nightly`
 MET = {
     "queued": {"in line"},
     "queued-giving-up": {"in line", "cancelled", "LockTaken"},
@@ -42,7 +42,7 @@ def where(name: str) -> Profile:
     return next(each for each in WAITING if each.name == name)
 
 
-@pytest.mark.parametrize("worlds", [SAMPLE, pytest.param(WORLDS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("worlds", [SAMPLE, pytest.param(WORLDS, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("profile", WAITING, ids=lambda profile: profile.name)
 def test_no_world_of_waiting_breaks_a_promise(profile: Profile, worlds: int) -> None:
     """Processes die and hang: one holder, a free name is taken soon, nobody is left blocked.

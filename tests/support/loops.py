@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import select
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import pytest
@@ -23,11 +20,9 @@ from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.address import from_url
 from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.group import _ALL, NodeGroup
-from django_redlock.nodes.node import LATEST_GRANT, Node, UndoQueue
+from django_redlock.nodes.node import LATEST_GRANT, Node
 from django_redlock.nodes.sets import ConnectionSets
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
-
-from .waiting import eventually
 
 UNDONE: Final = LATEST_GRANT + 20  # seconds after which no thread sends a release again
 ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
@@ -73,38 +68,22 @@ def connections(node: EmbeddedNode) -> int:
         return int(client.info("clients")["connected_clients"]) - 1
 
 
-def undoing(nodes: Iterable[EmbeddedNode]) -> bool:
-    """Whether a thread of this process sends releases to these nodes in the background.
+@contextmanager
+def connects(group: NodeGroup) -> Iterator[list[int]]:
+    """How often this process connects to each node of the group meanwhile."""
+    counts = [0] * len(group.nodes)
 
-    It opens connections. Where the connection of a grant ended before its reply, it sends the
-    release again for up to LATEST_GRANT seconds.
-    """
-    labels = {node.url.removeprefix("redis://") for node in nodes}
-    for running in sys._current_frames().values():
-        frame: FrameType | None = running
-        while frame is not None:
-            if frame.f_code is UndoQueue.work.__code__:
-                if frame.f_locals["self"]._node.label in labels:
-                    return True
-                break
-            frame = frame.f_back
-    return False
+    def counted(place: int, connect: Callable[..., Connection | None]) -> Any:
+        def counting(*args: Any) -> Connection | None:
+            counts[place] += 1
+            return connect(*args)
 
+        return counting
 
-def wait_for_undos(nodes: Iterable[EmbeddedNode]) -> None:
-    """Wait until no thread of an earlier test connects to these nodes, for one that counts them."""
-    eventually(lambda: not undoing(nodes), within=UNDONE, what="no release sent again")
-
-
-def who_is_connected(nodes: Iterable[EmbeddedNode]) -> str:
-    """What each node says of its clients, and which threads run here: for a test that fails."""
-    told = [", ".join(each.name for each in threading.enumerate())]
-    for node in nodes:
-        with closing(node.client(decode_responses=True, socket_timeout=5)) as client:
-            for each in client.client_list():
-                said = (f"{what} {each[what]}" for what in ("id", "addr", "age", "idle", "cmd"))
-                told.append(f"{node.url}: {', '.join(said)}")
-    return "\n".join(told)
+    with pytest.MonkeyPatch.context() as patch:
+        for place, node in enumerate(group.nodes):
+            patch.setattr(node, "_connect", counted(place, node._connect))
+        yield counts
 
 
 def idle(node: Node) -> list[Connection]:

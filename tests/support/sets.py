@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from django_redlock.core.commands import Acquire, Release
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Request
@@ -9,7 +11,7 @@ from django_redlock.core.quorum import counting, granted_or_not, heard
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.nodes.round import Round
 from django_redlock.nodes.sets import ConnectionSet, ConnectionSets
-from django_redlock.testing import EmbeddedNodes
+from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 
 from .loops import group_of, keys_on, owing, template
 from .proxy import Proxy
@@ -59,6 +61,25 @@ def connected(group: NodeGroup, *, more: bool = False) -> ConnectionSet:
     return sets._free[-1]
 
 
+def overdue(group: NodeGroup, place: int, seconds: float) -> None:
+    """From here on a reply of this node is overdue after so many seconds; nobody hurries else."""
+    sets_of(group)._timeout = group.nodes[place].timeout = seconds
+
+
+def note_scripts(node: EmbeddedNode) -> None:
+    """Have a node note each command from here on; see ``has_run``."""
+    with closing(node.client()) as client:
+        client.config_set("slowlog-max-len", 1000)
+        client.config_set("slowlog-log-slower-than", 0)
+        client.slowlog_reset()
+
+
+def has_run(node: EmbeddedNode, nonce: str) -> bool:
+    """Whether a node that notes its commands has run a script of this nonce."""
+    with closing(node.client()) as client:
+        return any(nonce.encode() in entry["command"] for entry in client.slowlog_get(1000))
+
+
 class Held:
     """Three nodes, to the last of which a grant by a set is on its way."""
 
@@ -71,8 +92,13 @@ class Held:
         connected(self.group)
         connected(self.group, more=True)
         proxy.holding = 1
+        note_scripts(nodes[2])
         self.lease = self.redlock("late").acquire()
         eventually(lambda: proxy.held == 1)
+
+    def overtaken(self) -> bool:
+        """Whether the undo is there before the grant; both may be on their way for a while."""
+        return has_run(self.nodes[2], self.lease.grant.nonce)
 
     def all_free(self) -> bool:
         """Let the grant arrive; return whether the undo came behind it."""

@@ -17,6 +17,8 @@ from django_redlock.nodes import connection, node
 T = TypeVar("T")
 MINUTE = 60.0
 
+waits: list[tuple[float, str]] = []  # of the test that runs: seconds, and what it waited for
+
 
 def eventually(
     condition: Callable[[], T],
@@ -37,6 +39,7 @@ def eventually(
         began = time.monotonic()
         result = condition()
         if result:
+            waits.append((began - start, _named(what, condition)))
             return result
         waited = began - start
         if waited >= within:
@@ -44,6 +47,13 @@ def eventually(
             raise AssertionError(f"not within {within:g} s: {told}; it was {result!r}")
         took = time.monotonic() - began
         time.sleep(max(every, min(waited / 20, 0.05), min(2 * took, 0.5)))
+
+
+def _named(what: object, condition: object) -> str:
+    """What is waited for: what a test says, else where its condition stands."""
+    code = getattr(condition, "__code__", None)
+    at = f"the condition of line {code.co_firstlineno}" if code else str(condition)
+    return what if isinstance(what, str) and what else at
 
 
 def waiters(lease: Lease) -> int:

@@ -10,6 +10,8 @@ from django.test import override_settings
 
 from tests.support.looked_at import in_memory
 
+FOREVER = 600.0  # seconds: who waits for a node that says nothing returns in no test's time
+
 
 @pytest.fixture(params=["memory", "real"])
 def aliases(request: pytest.FixtureRequest) -> Iterator[str]:
@@ -19,7 +21,7 @@ def aliases(request: pytest.FixtureRequest) -> Iterator[str]:
             yield request.param
         return
     request.getfixturevalue("patient_nodes")
-    default = settings.REDLOCK["default"]
+    default = settings.REDLOCK["default"] | {"NODE_TIMEOUT": FOREVER}
     other = {**default, "KEY_PREFIX": "redlock:other:"}
     with override_settings(REDLOCK={"default": default, "other": other}):
         yield request.param

@@ -109,7 +109,7 @@ def test_a_node_killed_by_somebody_else_is_dead(shared):
     """A node that died by a foreign hand is not running, refuses signals and can be restarted."""
     node = shared[4]
     os.kill(node.pid, 9)
-    wait_for(lambda: not node.is_running, 20, "the node to die")
+    wait_for(lambda: not node.is_running, 120, "the node to die")
     with pytest.raises(RuntimeError, match="has no process"):
         node.pause()
     node.restart()
@@ -172,7 +172,7 @@ def test_nodes_of_a_killed_process_end(temporary):
         pids = [int(pid) for pid in owner.stdout.readline().split()]
         assert [process_state(pid) in DEAD for pid in pids] == [False] * 2
         owner.kill()
-    wait_for(lambda: all(process_state(pid) in DEAD for pid in pids), 20, "the nodes to end")
+    wait_for(lambda: all(process_state(pid) in DEAD for pid in pids), 120, "the nodes to end")
 
 
 def test_a_ctrl_c_is_not_for_the_nodes():

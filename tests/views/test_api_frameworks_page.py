@@ -36,7 +36,7 @@ for address, name in paths.items():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_examples_of_the_page_run(tmp_path):
     """Each request runs alone, and is answered 409 while its lock is held."""
     with reader(tmp_path, "mysite.settings") as someone:

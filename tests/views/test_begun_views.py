@@ -99,6 +99,13 @@ def calling_within(request: Any) -> Any:
         return inner(request)
 
 
+def calling_behind(request: Any) -> Any:
+    """Work under a lock of one's own, leave it, and call another view that is locked."""
+    with redlock("order"):
+        charge()
+    return inner(request)
+
+
 @single_flight("order")
 def templated(request: Any) -> Any:
     """Work, and take another lock while the template is rendered."""
@@ -172,6 +179,7 @@ BEGIN: tuple[Callable[..., Any], ...] = (
     single,
     calling,
     calling_within,
+    calling_behind,
     templated,
     awaited,
     in_tasks,
@@ -233,6 +241,21 @@ def test_a_lock_that_a_middleware_left_is_not_the_views(view, use):
         assert "Retry-After" not in ask("behind", LOCKING, OURS, use=use).headers
         response = ask(view, LOCKING, OURS, use=use)
         assert (response.status_code, response.headers.get("Retry-After")) == (409, "1")
+
+
+@USES
+@pytest.mark.parametrize(
+    ("view", "classes", "retry_after"),
+    [("inner", [], "1"), ("calling_within", [], None), ("calling_behind", [OURS], None)],
+)
+def test_a_view_begins_in_our_middleware_or_else_at_its_first_single_flight(
+    view, classes, retry_after, use
+):
+    """A lock that was left before that is not the view's; one that is held there is."""
+    lease = contextvars.Context().run(redlock("stock").acquire)  # nothing is held around the view
+    response = ask(view, LOCKING, *classes, use=use)
+    lease.release()
+    assert (response.status_code, response.headers.get("Retry-After")) == (409, retry_after)
 
 
 @USES

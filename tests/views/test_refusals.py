@@ -607,7 +607,7 @@ urlpatterns += [path(f"read/{each.__name__}/", ours(each)) for each in (plain, b
 urlpatterns += [path(f"read/{each.__name__}/", each) for each in (decorated, hebrew)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("view", ["decorated", "plain", "begun", "hebrew"])
 def test_everybody_can_read_a_refusal(auditor, live_server, memory, view):
     """A page of a title and a sentence, while the lock is held, and while nobody can tell."""

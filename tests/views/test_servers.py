@@ -30,7 +30,15 @@ pytestmark = pytest.mark.slow
 # -- double submits: the short form of ``make soak-views`` -----------------------------------------
 
 
-SHORT = {  # servers, and how many double submits
+TWO = gunicorn("--workers=2")  # as many as a double submit needs
+FEW = {  # a few double submits to each kind of server, one after the other
+    "gunicorn": soak.Scene(TWO, *soak.FUNCTION, at_once=1),
+    "gunicorn, tokens": soak.Scene(TWO, *soak.TOKENS, at_once=1),
+    "gunicorn, threads": soak.Scene(THREADED, *soak.FUNCTION, at_once=1),
+    "gunicorn, gevent": soak.Scene(gunicorn("--worker-class=gevent"), *soak.FUNCTION, at_once=1),
+    "uvicorn": soak.Scene(UVICORN, *soak.TASK, at_once=1),
+}
+MANY = {  # servers, and how many double submits
     "gunicorn, 8 workers": 100,
     "gunicorn, 8 workers, tokens": 40,
     "gunicorn, 2 workers of gevent": 20,
@@ -38,10 +46,19 @@ SHORT = {  # servers, and how many double submits
 }
 
 
-@pytest.mark.parametrize("server", SHORT)
+@pytest.mark.parametrize("server", FEW)
 def test_a_double_submit_makes_one_order(server, redlock_embedded, tmp_path):
     """Each makes one order and one refusal; two customers at once both order."""
-    scene, submits = soak.SCENES[server], SHORT[server]
+    outcome = soak.perform(FEW[server], redlock_embedded, tmp_path, 3, 2)
+    assert outcome.wrong == []
+    assert outcome.figures["orders"] == 3
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("server", MANY)
+def test_many_double_submits_make_one_order_each(server, redlock_embedded, tmp_path):
+    """The same, several at a time."""
+    scene, submits = soak.SCENES[server], MANY[server]
     outcome = soak.perform(scene, redlock_embedded, tmp_path, submits, 20)
     assert outcome.wrong == []
     assert outcome.figures["orders"] == submits
@@ -49,11 +66,11 @@ def test_a_double_submit_makes_one_order(server, redlock_embedded, tmp_path):
 
 def test_duplicates_and_shared_names_are_noticed(redlock_embedded, tmp_path):
     """The check can fail: without the decorator, with a key for all, and where it is not off."""
-    scene = soak.SCENES["gunicorn, 8 workers"]
+    scene = FEW["gunicorn"]
     with served(scene.server, tmp_path, redlock_embedded.settings(**soak.PATIENTLY)) as shop:
         bare = scene._replace(locked="/unlocked/", unlocked="/token-unlocked/")
-        assert "made 20 orders" in soak.play(bare, shop, 10, 2).wrong[0]
-        wrong = scene._replace(locked="/shared/", unlocked="/token/", at_once=1)
+        assert "made 6 orders" in soak.play(bare, shop, 3, 2).wrong[0]
+        wrong = scene._replace(locked="/shared/", unlocked="/token/")
         told = soak.play(wrong, shop, 4, 2).wrong
     assert told[0].startswith("4 customers made 2 orders at the same time")
     assert told[2].endswith("had locks of one name, checkout")
@@ -61,16 +78,21 @@ def test_duplicates_and_shared_names_are_noticed(redlock_embedded, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("server", "addresses"), [(GUNICORN, ("/with/",)), (UVICORN, ("/with/", "/awith/"))]
+    ("server", "addresses"),
+    [
+        pytest.param(GUNICORN, ("/with/",), marks=pytest.mark.nightly),
+        (UVICORN, ("/with/", "/awith/")),
+    ],
+    ids=["gunicorn", "uvicorn"],
 )
 def test_double_submits_to_real_servers(server, addresses, patient_nodes, tmp_path):
     """Of two requests that take one lock themselves, one orders and one is answered 409."""
     alias = patient_nodes.settings(**soak.PATIENTLY)
     with served(server, tmp_path, alias) as shop:
         for address in addresses:
-            for customer in range(10):
+            for customer in range(5):
                 assert shop.double_submit(address, customer) == [201, 409]
-        assert shop.orders() == 10 * len(addresses)
+        assert shop.orders() == 5 * len(addresses)
 
 
 # -- requests that wait, and views that have begun -------------------------------------------------
@@ -93,7 +115,11 @@ def statuses_of_a_crowd(shop: Shop, address: str, home: Any) -> list[int]:
 
 @pytest.mark.parametrize(
     ("server", "addresses"),
-    [(THREADED, ("/queue/sync",)), (UVICORN, ("/aqueue/async",))],
+    [
+        (THREADED, ("/queue/sync",)),
+        pytest.param(UVICORN, ("/aqueue/async",), marks=pytest.mark.nightly),
+    ],
+    ids=["threads", "uvicorn"],
 )
 def test_a_real_server_keeps_answering(server, addresses, patient_nodes, tmp_path):
     """While one request runs and one waits, one more is refused, and other pages are served."""
@@ -105,7 +131,11 @@ def test_a_real_server_keeps_answering(server, addresses, patient_nodes, tmp_pat
 
 @pytest.mark.parametrize(
     ("server", "kinds"),
-    [(GUNICORN, [""]), (THREADED, [""]), (UVICORN, ["", "a"])],
+    [
+        pytest.param(GUNICORN, [""], marks=pytest.mark.nightly),
+        pytest.param(THREADED, [""], marks=pytest.mark.nightly),
+        (UVICORN, ["", "a"]),
+    ],
     ids=["gunicorn", "threads", "uvicorn"],
 )
 def test_a_view_that_has_begun_on_real_servers(server, kinds, patient_nodes, tmp_path):
@@ -127,14 +157,25 @@ def test_a_view_that_has_begun_on_real_servers(server, kinds, patient_nodes, tmp
 
 
 TTL = 5.0  # seconds, for which a busy machine keeps nobody from renewing
+SERVED = {"gunicorn": GUNICORN, "threads": THREADED, "uvicorn": UVICORN}
+ITERATORS = {"iterator": "drip", "async-iterator": "adrip"}
 
 
-KINDS = pytest.mark.parametrize("kind", ["drip", "adrip"], ids=["iterator", "async-iterator"])
-
-
-SERVERS = pytest.mark.parametrize(
-    "server", [GUNICORN, THREADED, UVICORN], ids=["gunicorn", "threads", "uvicorn"]
-)
+def streams(*often: str) -> pytest.MarkDecorator:
+    """Ask of each server and kind of iterator; all but these at night."""
+    return pytest.mark.parametrize(
+        ("server", "kind"),
+        [
+            pytest.param(
+                server,
+                kind,
+                id=f"{name}-{of}",
+                marks=() if f"{name}-{of}" in often else pytest.mark.nightly,
+            )
+            for name, server in SERVED.items()
+            for of, kind in ITERATORS.items()
+        ],
+    )
 
 
 def processes(home: Path, name: str = "*") -> set[str]:
@@ -151,8 +192,7 @@ def begin(shop: Shop, home: Path, address: str, name: str) -> socket.socket:
     return client
 
 
-@KINDS
-@SERVERS
+@streams("gunicorn-iterator", "threads-iterator", "uvicorn-async-iterator")
 def test_clients_that_leave_streams_leave_no_locks(server, kind, patient_nodes, tmp_path):
     """As many as the server takes at once: each name is free, and the same processes go on."""
     alias = patient_nodes.settings(NODE_TIMEOUT=1, TTL=TTL, MAX_TTL=60, RESTART_GUARD=False)
@@ -174,8 +214,7 @@ def test_clients_that_leave_streams_leave_no_locks(server, kind, patient_nodes, 
         assert processes(tmp_path) == before
 
 
-@KINDS
-@SERVERS
+@streams("uvicorn-async-iterator")
 def test_a_stream_longer_than_the_ttl_is_locked(server, kind, patient_nodes, tmp_path):
     """An equal request is refused. Renewal goes on, also where its view ran in another loop."""
     alias = patient_nodes.settings(NODE_TIMEOUT=1, TTL=TTL, MAX_TTL=60, RESTART_GUARD=False)
@@ -185,10 +224,10 @@ def test_a_stream_longer_than_the_ttl_is_locked(server, kind, patient_nodes, tmp
         closing(begin(shop, tmp_path, kind, "long")),
     ):
         assert shop.ask("POST", f"/{kind}/long", Basket="a")[0] == 409
-        began = time.monotonic()
-        while time.monotonic() - began < 1.5 * TTL:
-            assert redlock(f"{kind}:long").state().held
-            time.sleep(0.05)
+        began, first = time.monotonic(), redlock(f"{kind}:long").state()
+        eventually(lambda: time.monotonic() > began + 1.5 * TTL, within=60, every=0.1)
+        last = redlock(f"{kind}:long").state()
+        assert (last.held, last.since, last.fence) == (True, first.since, first.fence)
         (tmp_path / "leave-long").touch()
         eventually(lambda: not redlock(f"{kind}:long").state().held, within=25)
 
@@ -199,7 +238,7 @@ def test_a_stream_longer_than_the_ttl_is_locked(server, kind, patient_nodes, tmp
 LOCK = "held by the master"
 
 
-SHORT_TTL = 3.0  # seconds: short, so that the master must renew while workers come and go
+SHORT_TTL = 4.0  # seconds: short, so that the master must renew while workers come and go
 
 
 CUSTOMERS = 24

@@ -56,7 +56,7 @@ def checked(home: Path, **sources: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_view_that_uses_its_lease_passes_mypy(tmp_path):
     """That of the page, views of a class and async ones; and they fit into urls."""
     (page,) = re.findall(

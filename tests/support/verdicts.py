@@ -1,0 +1,176 @@
+"""A lint: what lets the load of a machine, or an earlier test, decide a verdict is refused.
+
+It reads the tests and their helpers as text before any test runs:
+
+- an assertion with an upper bound on a time that was measured: such a test belongs to
+  `make nightly`, or counts events;
+- a count of this process's threads, descriptors or objects, and a trace function: a worker of
+  pytest-xdist has those of other tests, too, so such a test is marked `alone`;
+- a sleep in a module of tests: it waits for a condition instead.
+
+What is marked `nightly` or `alone` is free, with the helpers that nothing else in its module uses.
+``EXCEPTIONS`` names everything else, each with its reason.
+
+    python -m tests.support.verdicts [FILE ...]
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+TESTS: Final = Path(__file__).parents[1]
+FREE: Final = {"nightly", "alone"}
+# Functions that tell a time, and names that mean a measured one.
+CLOCKS: Final = {"monotonic", "perf_counter", "thread_time", "process_time", "boottime"}
+TIMES: Final = {"took", "elapsed", "waited"}
+COUNTS: Final = {
+    *("threading.enumerate", "threading.active_count", "gc.get_objects"),
+    *("sys.settrace", "sys.setprofile", "sys._current_frames"),
+}
+# File, or file::function, and why.
+EXCEPTIONS: Final = {
+    "example/running_demo.py::Terminal": "only tests that are nightly use it",
+    "faults/afterwards.py::_locks": "runs in programs of its own alone",
+    "faults/injected.py::Injector": "runs in programs of its own alone",
+    "faults/interrupted.py::open_sockets": "only tests that are nightly use it",
+    "support/loops.py::open_files": "only tests that are alone use it",
+    "support/loops.py::threads": "only tests that are alone use it",
+    "support/verdicts.py": "says what it looks for",
+    "support/waiting.py::waiting_for_silent_nodes": "a request too many waits for a minute",
+}
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+class Finding(NamedTuple):
+    """A place that the lint refuses.
+
+    Attributes:
+        where: the file, relative to the tests.
+        function: the outermost one around it, or "".
+    """
+
+    where: str
+    function: str
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        """Return the place as an editor opens it."""
+        return f"tests/{self.where}:{self.line} {self.function}: {self.what}"
+
+
+def refused(files: Iterable[Path] | None = None) -> list[Finding]:
+    """Return what is refused in these files, by default in all of the tests."""
+    found = []
+    for file in sorted(TESTS.rglob("*.py")) if files is None else files:
+        where = file.resolve().relative_to(TESTS).as_posix()
+        if where not in EXCEPTIONS:
+            found += [
+                each
+                for each in in_source(where, file.read_text(encoding="utf-8"))
+                if f"{where}::{each.function}" not in EXCEPTIONS
+            ]
+    return found
+
+
+def in_source(where: str, source: str) -> Iterator[Finding]:
+    """Yield what is refused in the source of a module."""
+    module = ast.parse(source)
+    is_test = Path(where).name.startswith("test_")
+    free = functions_with(FREE, module)
+    if free is None:
+        return
+    for top in module.body:
+        name = getattr(top, "name", "")
+        if name not in free:
+            for line, what in {*_refused(top, sleeps=is_test)}:
+                yield Finding(where, name, line, what)
+
+
+def _refused(top: ast.stmt, *, sleeps: bool) -> Iterator[tuple[int, str]]:
+    times = TIMES | {
+        target.id
+        for each in ast.walk(top)
+        if isinstance(each, ast.Assign) and _tells_time(each.value, set())
+        for target in each.targets
+        if isinstance(target, ast.Name)
+    }
+    for each in ast.walk(top):
+        if isinstance(each, ast.Attribute) and ast.unparse(each) in COUNTS:
+            yield each.lineno, f"{ast.unparse(each)} sees other tests, too: mark it alone"
+        elif isinstance(each, ast.Constant) and "/proc/self" in str(each.value):
+            yield each.lineno, "/proc/self has what other tests have, too: mark it alone"
+        elif sleeps and isinstance(each, ast.Call) and ast.unparse(each.func) == "time.sleep":
+            yield each.lineno, "a sleep: wait for a condition"
+        elif isinstance(each, ast.Assert):
+            for compared in (one for one in ast.walk(each.test) if isinstance(one, ast.Compare)):
+                if any(_tells_time(smaller, times) for smaller in _smaller(compared)):
+                    yield each.lineno, "an upper bound on a measured time: count events, or nightly"
+
+
+def _smaller(compared: ast.Compare) -> Iterator[ast.expr]:
+    """Yield the sides of a comparison that must be less than another one."""
+    sides = [compared.left, *compared.comparators]
+    for operator, left, right in zip(compared.ops, sides, sides[1:], strict=False):
+        if isinstance(operator, ast.Lt | ast.LtE):
+            yield left
+        elif isinstance(operator, ast.Gt | ast.GtE):
+            yield right
+
+
+def _tells_time(node: ast.expr, times: set[str]) -> bool:
+    return any(
+        (isinstance(each, ast.Name) and each.id in times)
+        or (isinstance(each, ast.Call) and ast.unparse(each.func).rpartition(".")[2] in CLOCKS)
+        for each in ast.walk(node)
+    )
+
+
+def functions_with(marks: set[str], module: ast.Module) -> set[str] | None:
+    """Return the functions of a module with one of these marks, and those that only these use.
+
+    None: the module has the mark. That of a parameter does not count.
+    """
+    assigned = [each for each in module.body if isinstance(each, ast.Assign)]
+    if any(
+        _has(marks, each.value) for each in assigned if ast.unparse(each.targets[0]) == "pytestmark"
+    ):
+        return None
+    tops = {each.name: each for each in module.body if isinstance(each, Function)}
+    uses = {name: _names(top) & {*tops} - {name} for name, top in tops.items()}
+    found = {
+        name for name, top in tops.items() if any(_has(marks, each) for each in top.decorator_list)
+    }
+    while True:
+        users = {name: {by for by in tops if name in uses[by]} for name in tops}
+        more = {
+            name
+            for name in {*tops} - found
+            if not name.startswith(("test_", "Test")) and users[name] and users[name] <= found
+        }
+        if not more:
+            return found
+        found |= more
+
+
+def _names(top: ast.AST) -> set[str]:
+    names = {each.id for each in ast.walk(top) if isinstance(each, ast.Name)}
+    return names | {each.arg for each in ast.walk(top) if isinstance(each, ast.arg)}
+
+
+def _has(marks: set[str], mark: ast.expr) -> bool:
+    """Tell whether this is one of the marks, or a list with one."""
+    listed = mark.elts if isinstance(mark, ast.List | ast.Tuple) else [mark]
+    called = [each.func if isinstance(each, ast.Call) else each for each in listed]
+    return any(isinstance(each, ast.Attribute) and each.attr in marks for each in called)
+
+
+if __name__ == "__main__":
+    lines = refused([Path(each) for each in sys.argv[1:]] or None)
+    print(*lines, sep="\n")
+    sys.exit(bool(lines))
