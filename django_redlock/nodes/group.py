@@ -89,10 +89,10 @@ class NodeGroup:
         Returns:
             The kinds of work that had not ended by then.
         """
+        self._threads.sets.close()  # first: what its connections owe to an undo is waited for
         threads = [self._threads.sets.threads, *(node.threads for node in self.nodes)]
         left = end(threads, timeout) if timeout else []
         self._loops.close()
-        self._threads.sets.close()
         for node in self.nodes:
             node.close()
         return left
@@ -134,10 +134,13 @@ def close_all(timeout: float = CLOSE_TIMEOUT) -> list[str]:
     Returns:
         The kinds of work that had not ended by then.
     """
-    left = end(at_work(), timeout)
-    for group in tuple(_ALL):
+    groups = tuple(_ALL)
+    for group in groups:
+        group._threads.sets.close()  # noqa: SLF001 - as ``NodeGroup.close``
+    end(at_work(), timeout)
+    for group in groups:
         group.close(0)
-    return left
+    return [kind for pool in at_work() for kind in pool.doing()]
 
 
 def _after_fork() -> None:

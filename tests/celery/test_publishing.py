@@ -448,12 +448,14 @@ def interrupted_publishers(desk: Desk) -> list[str]:
     raise AssertionError
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_an_interrupted_publisher_leaves_no_mark_without_a_message(desk):
     """A time limit may end a task that sends: else nothing would be sent until queue_ttl."""
     assert interrupted_publishers(desk) == []
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_a_mark_that_stays_is_noticed(desk, monkeypatch):
     """Broken: a publisher that was interrupted while it marked takes nothing back."""

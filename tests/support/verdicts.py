@@ -31,11 +31,13 @@ COUNTS: Final = {
     *("threading.enumerate", "threading.active_count", "gc.get_objects"),
     *("sys.settrace", "sys.setprofile", "sys._current_frames"),
 }
+TRACERS: Final = {"Injector"}  # of the tests
 # File, or file::function, and why.
 EXCEPTIONS: Final = {
     "example/running_demo.py::Terminal": "only tests that are nightly use it",
     "faults/afterwards.py::_locks": "runs in programs of its own alone",
     "faults/injected.py::Injector": "runs in programs of its own alone",
+    "faults/injected.py::Storm": "runs in programs of its own alone",
     "faults/interrupted.py::open_sockets": "only tests that are nightly use it",
     "support/loops.py::open_files": "only tests that are alone use it",
     "support/loops.py::threads": "only tests that are alone use it",
@@ -103,6 +105,8 @@ def _refused(top: ast.stmt, *, sleeps: bool) -> Iterator[tuple[int, str]]:
     for each in ast.walk(top):
         if isinstance(each, ast.Attribute) and ast.unparse(each) in COUNTS:
             yield each.lineno, f"{ast.unparse(each)} sees other tests, too: mark it alone"
+        elif isinstance(each, ast.Call) and ast.unparse(each.func) in TRACERS:
+            yield each.lineno, f"{ast.unparse(each.func)} traces other tests, too: mark it alone"
         elif isinstance(each, ast.Constant) and "/proc/self" in str(each.value):
             yield each.lineno, "/proc/self has what other tests have, too: mark it alone"
         elif sleeps and isinstance(each, ast.Call) and ast.unparse(each.func) == "time.sleep":

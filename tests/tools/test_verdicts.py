@@ -14,6 +14,7 @@ REFUSED = {
     "descriptors": "files = os.listdir('/proc" + "/self/fd')",
     "threads": "assert len(threading.enumerate()) == 1",
     "a tracer": "sys.settrace(trace)",
+    "a tracer of ours": "Injector(5).start()",
     "objects": "leases = [each for each in gc.get_objects()]",
     "a sleep": "time.sleep(1)",
 }
