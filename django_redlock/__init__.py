@@ -14,6 +14,7 @@ from django_redlock.locks.template import LockTemplate
 
 from .backend import Backend, backends
 from .core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
+from .core.policy import check_seconds
 from .leases.context import assert_locked, current_lease
 
 if TYPE_CHECKING:
@@ -61,17 +62,20 @@ def close(timeout: float = 5.0) -> bool:
     For a program that forks, or that exits at once: no thread of the package runs when this has
     returned True, and what was to be released has been sent to each node that can be reached.
     Release your locks before: a lease that is still held is renewed no more until the next one is
-    taken. Locks can be taken afterwards as ever.
+    taken. Locks can be taken afterwards as ever. It blocks the thread, also one of an event loop.
 
     Args:
         timeout: seconds for which it waits.
 
     Returns:
-        Whether all of it ended in this time.
+        Whether all of it ended in this time. False: a node hangs, or an ``on_lost`` still runs.
+
+    Raises:
+        TypeError, ValueError: the timeout is no number of seconds, or is negative.
     """
     from .nodes.group import close_all
 
-    return not close_all(timeout)
+    return not close_all(check_seconds("timeout", timeout, zero=True))
 
 
 redlock = LockTemplate(_configured)

@@ -82,6 +82,13 @@ def test_the_watchdog_ends_and_the_next_lease_starts_another():
     second.release()
 
 
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), "5", None])
+def test_a_timeout_that_is_none_is_refused(timeout):
+    """The error names the argument."""
+    with pytest.raises((TypeError, ValueError), match="timeout"):
+        django_redlock.close(timeout)
+
+
 @pytest.fixture
 def away(three: EmbeddedNodes) -> Iterator[tuple[EmbeddedNodes, Proxy]]:
     """Three nodes, the third behind a proxy."""
@@ -123,6 +130,7 @@ def test_a_node_that_is_away_is_not_waited_for(away):
 @pytest.mark.slow
 def test_no_thread_is_left_and_a_fork_is_safe(redlock_nodes):
     """After ``close`` the process has its one thread; child and parent lock as ever."""
+    assert django_redlock.close(0)  # there is nothing to end yet
     for number in range(20):
         with redlock(f"name:{number}"):
             pass
