@@ -18,7 +18,7 @@ from django.utils import translation
 
 from django_redlock.leases import context
 from django_redlock.leases.renewal import watchdog
-from django_redlock.nodes.background import at_work, end
+from django_redlock.nodes.background import end_all
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.testing.plugin import lent
 from django_redlock.views import lock as views_lock
@@ -101,7 +101,7 @@ def pytest_collection_finish() -> None:
 def quiet() -> Iterator[None]:
     """At the end of a test the package does nothing in the background: what is left is its own."""
     yield
-    left = end(at_work(), QUIET)
+    left = end_all(QUIET)
     assert not left, f"{QUIET} s after the test there are still threads that {', '.join(left)}"
 
 

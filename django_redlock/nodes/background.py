@@ -136,6 +136,8 @@ class WorkerThreads:
             self._workers.pop(kind, None)
         if not (self._jobs or self._workers):
             _at_work.pop(id(self), None)
+            if self._jobs or self._workers:  # collecting garbage may have submitted a job
+                _at_work[id(self)] = self
 
     def pause(self, seconds: float) -> None:
         """Rest in a job for so many seconds, or until all jobs are to be over soon."""
@@ -189,7 +191,7 @@ def at_work() -> list[WorkerThreads]:
 def end(pools: Iterable[WorkerThreads], seconds: float) -> list[str]:
     """Ask the jobs of these pools to come to an end, and wait for so many seconds at most.
 
-    A job that is submitted later runs as ever.
+    A job that is submitted meanwhile may end at once; later ones run as ever.
 
     Returns:
         The kinds of the jobs that are not over by then.
@@ -205,6 +207,14 @@ def end(pools: Iterable[WorkerThreads], seconds: float) -> list[str]:
         for pool in ending:
             pool.end_by(math.inf)
     return [kind for pool in ending for kind in pool.doing()]
+
+
+def end_all(seconds: float) -> list[str]:
+    """Do the same with all pools of the process, also with those that get a job meanwhile."""
+    until = time.monotonic() + seconds
+    while (pools := at_work()) and (left := until - time.monotonic()) > 0:
+        end(pools, left)
+    return [kind for pool in at_work() for kind in pool.doing()]
 
 
 # -- forks ----------------------------------------------------------------------------------------

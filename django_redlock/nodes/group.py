@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from django_redlock.core.quorum import majority_of
 
 from . import admission
-from .background import CLOSE_TIMEOUT, at_work, end
+from .background import CLOSE_TIMEOUT, end, end_all
 from .loops import Loops
 from .node import Node, NodeStatus
 from .queue import NodePlaces, Waiters
@@ -80,8 +80,9 @@ class NodeGroup:
     def close(self, timeout: float = CLOSE_TIMEOUT) -> list[str]:
         """End the background work, and close the idle connections; the nodes can still be asked.
 
-        What a node has not undone is sent once more, if it can be reached. A connection in use, or
-        still being opened, closes when nothing refers to the group any more.
+        What a node has not undone is sent once more, if the node can be reached; a release that is
+        repeated for a late grant is not. A connection in use, or still being opened, closes when
+        nothing refers to the group any more.
 
         Args:
             timeout: seconds for which it waits for the end of the work; 0: the work goes on.
@@ -89,13 +90,23 @@ class NodeGroup:
         Returns:
             The kinds of work that had not ended by then.
         """
-        self._threads.sets.close()  # first: what its connections owe to an undo is waited for
-        threads = [self._threads.sets.threads, *(node.threads for node in self.nodes)]
-        left = end(threads, timeout) if timeout else []
+        left: list[str] = []
+        if timeout:
+            self.prepare_end()
+            left = end(
+                [self._threads.sets.threads, *(each.threads for each in self.nodes)], timeout
+            )
         self._loops.close()
+        self._threads.sets.close()
         for node in self.nodes:
             node.close()
         return left
+
+    def prepare_end(self) -> None:
+        """Let the background work hear, and send, what is still owed to undos."""
+        self._threads.sets.close()
+        for node in self.nodes:
+            node.undos.hurry()
 
     def reset(self) -> None:
         """Forget every connection, as a forked child must."""
@@ -134,13 +145,13 @@ def close_all(timeout: float = CLOSE_TIMEOUT) -> list[str]:
     Returns:
         The kinds of work that had not ended by then.
     """
-    groups = tuple(_ALL)
+    groups, until = tuple(_ALL), time.monotonic() + timeout
     for group in groups:
-        group._threads.sets.close()  # noqa: SLF001 - as ``NodeGroup.close``
-    end(at_work(), timeout)
+        group.prepare_end()
+    end_all(timeout)
     for group in groups:
         group.close(0)
-    return [kind for pool in at_work() for kind in pool.doing()]
+    return end_all(until - time.monotonic())
 
 
 def _after_fork() -> None:

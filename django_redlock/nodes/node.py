@@ -591,10 +591,10 @@ class Node:
 
         Args:
             at_least: ``time.monotonic`` before which the node is not to be asked.
-            last: whether there is no later try: then it is never too early.
+            last: whether there is no later try: then a node that is down is tried at once.
         """
         now = time.monotonic()
-        if now < at_least and not last:
+        if now < at_least:
             return None
         connection = self.take(now)
         if connection is None and (last or now >= self._retry_at):
@@ -794,6 +794,10 @@ class UndoQueue:
         else:
             self._pause = min(MOST_PAUSE, max(LEAST_PAUSE, 2 * self._pause))
             self._from = time.monotonic() + self._pause
+
+    def hurry(self) -> None:
+        """Let what is kept be sent at once, also after an error."""
+        self._from = -math.inf
 
     # -- grants that may still come -------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import pytest
 
 PLAYED = "REDLOCK_TESTS_ALONE"  # set in the fresh process
 ROOT = Path(__file__).parents[2]
+STOP = (KeyboardInterrupt, pytest.exit.Exception)  # ends the run, here as well
 LONGEST = 15_000  # characters of what the process printed
 
 
@@ -31,7 +32,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     steps = {"setup": lambda: None, "call": lambda: _play(item), "teardown": leave}
     for when, step in steps.items():
-        call = pytest.CallInfo.from_call(step, when)  # type: ignore[arg-type] # when is one of three
+        call = pytest.CallInfo.from_call(step, when, reraise=STOP)  # type: ignore[arg-type] # of three
         report = pytest.TestReport.from_item_and_call(item, call)
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -40,6 +41,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def _play(item: pytest.Item) -> None:
     command = [sys.executable, "-m", "pytest", item.nodeid, "--no-header", "-p", "no:cacheprovider"]
+    seed = item.config.getoption("randomly_seed", None)
+    if isinstance(seed, int):
+        command += [f"--randomly-seed={seed}"]
     environ = {name: value for name, value in os.environ.items() if "XDIST" not in name}
     played = subprocess.run(
         command,

@@ -36,7 +36,6 @@ SECONDS = 900.0  # for what hangs
 
 # One test, for processes of a parallel run share no fixture, and this takes minutes.
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.timeout(SECONDS)
 def test_every_part_runs_and_every_report_has_it(tmp_path):
     """A tiny run measures all that is asked for, and the terminal, page and README show it."""
@@ -284,7 +283,6 @@ def compared(home: Path, turns: int) -> tuple[Any, dict[tuple[str, str], str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.timeout(SECONDS)
 def test_a_slower_revision_is_found(tmp_path):
     """A made-up change that sleeps in each lock makes the exit code 1; a lost module does, too."""
