@@ -134,7 +134,7 @@ def interrupted_everywhere(work: Callable[[], object], then: Callable[[], object
             return number - 1
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.alone
 def test_a_latch_is_whole_after_any_interruption_of_a_wait():
     """Who waits for a latch may be interrupted anywhere: others wait, and are woken."""
@@ -153,7 +153,7 @@ def test_a_latch_is_whole_after_any_interruption_of_a_wait():
     assert interrupted_everywhere(lambda: latch.wait(0.001), then) > 5
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.alone
 def test_a_latch_that_was_raised_in_part_wakes_all_the_same():
     """Raising a latch may be interrupted anywhere: raised again, it wakes the waiters."""
@@ -183,7 +183,7 @@ def test_a_latch_that_was_raised_in_part_wakes_all_the_same():
     assert interrupted_everywhere(work, then) > 3
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.alone
 def test_a_sleeper_is_woken_after_any_interruption():
     """Waking may be interrupted anywhere; the next call ends the sleep."""

@@ -25,7 +25,7 @@ ALONE = Timed(rivals=False, prompt=True)
     [
         Timed(),
         pytest.param(Timed(rounds=2), marks=pytest.mark.nightly),
-        pytest.param(Timed(restarts=1), marks=pytest.mark.nightly),
+        Timed(restarts=1),
         Timed(names=2),
     ],
     ids=["one renewal", "two renewals", "a restart", "two names"],

@@ -66,7 +66,7 @@ def test_who_dies_with_the_turn_leaves_it_to_the_next(rig, how, monkeypatch):
 def test_who_dies_with_the_turn_costs_the_next_a_look(rig, how):
     """The word that woke it is lost with it, and the next has the name in about a second.
 
-    Nobody is told of this. Without a look it would take until the end of the stand: ten seconds.
+    Nobody is told of this. Without a look it would take until the end of the stand: ten minutes.
     """
     (second,) = rig.invite(1)
     waited: list[float] = []

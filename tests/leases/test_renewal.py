@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -277,7 +278,7 @@ def test_what_stays_unknown_is_lost_at_the_deadline_not_before(memory, monkeypat
         told.append((lost.backend.policy.clock(), lost.grant.deadline))
 
     memory.before = be_away
-    lease = made(memory, ttl=1.5)("name", on_lost=note).acquire()
+    lease = made(memory, ttl=1.5)("name", wait=60, on_lost=note).acquire()
     deadline = lease.grant.deadline
     ((moment, end),) = eventually(lambda: told)
     assert len(memory.renewals) >= 3
@@ -373,7 +374,7 @@ def test_an_exit_in_the_background_ends_no_watchdog(memory, caplog):
         raise SystemExit(3)
 
     told: list[Lease] = []
-    redlock = made(memory, ttl=0.3, renew=False)
+    redlock = made(memory, ttl=0.3, renew=False).using(wait=60)
     leases = [redlock(f"name:{number}", on_lost=leave).acquire() for number in range(2)]
     with caplog.at_level(logging.ERROR, logger="django_redlock"):
         eventually(lambda: len([each for each in caplog.records if each.exc_info]) == 2)
@@ -394,7 +395,7 @@ def test_an_on_lost_that_blocks_stops_no_renewal(memory):
     redlock = made(memory)
     kept = redlock("kept").acquire()
     try:
-        lost = redlock("lost", ttl=0.4, renew=False, on_lost=block).acquire()
+        lost = redlock("lost", ttl=0.4, wait=60, renew=False, on_lost=block).acquire()
         assert blocked.wait(60)
         assert lost.lost
         prolonged(kept)
@@ -406,7 +407,7 @@ def test_an_on_lost_that_blocks_stops_no_renewal(memory):
 def test_a_renewal_heard_after_the_deadline_revives_nothing(memory, monkeypatch):
     """What somebody may have seen as lost stays lost, and is told once."""
     monkeypatch.setattr(Watchdog, "watch", lambda *_: None)  # nobody else watches it
-    lease = made(memory, ttl=0.2, renew=False)("name").acquire()
+    lease = made(memory, ttl=0.2, renew=False)("name", wait=60).acquire()
     eventually(lambda: lease.lost)
     later = lease.grant._replace(deadline=lease.grant.deadline + 10)
     assert lease.hear_renewal(later, 0.0) is True
@@ -427,6 +428,26 @@ def test_the_watchdog_tells_of_a_loss_that_nobody_told(memory, monkeypatch):
     watchdog._own.add(lease)
     watchdog._attend()
     eventually(lambda: told == [lease])
+
+
+@pytest.mark.parametrize("grace", [0.0, 10.0], ids=["well", "broken"])
+@pytest.mark.parametrize("renew", [False, True], ids=["not renewed", "renewal hangs"])
+def test_the_watchdog_sleeps_no_longer_than_until_the_deadline(memory, monkeypatch, renew, grace):
+    """It wakes at the lease's own deadline; one that wakes ten seconds later is noticed."""
+    monkeypatch.setattr(Watchdog, "watch", lambda *_: None)  # nobody else watches it
+    lease = made(memory, ttl=60, renew=renew)("name").acquire()
+    watchdog: Any = Watchdog()
+    slept: list[float] = []
+    watchdog._wakeup = SimpleNamespace(sleep=slept.append)
+    watchdog._own = RenewalSchedule(grace=grace)
+    watchdog._own.add(lease)
+    if renew:  # taken, and nobody gives it back
+        assert watchdog._own.take(lease.renew_at) == ([], [lease])
+    left = lease.remaining()
+    watchdog._attend()
+    assert slept[0] > 0
+    assert (slept[0] <= left) is not bool(grace)
+    lease.release()
 
 
 def not_renewed(memory: Memory, name: str, after: int) -> None:

@@ -11,13 +11,20 @@ import weakref
 from collections import Counter, deque
 from contextlib import closing
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from django_redlock.core.protocol import Command, Request, Vote
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.renewal import LoopWatchdog, RenewalBatch, Watchdog, batches
+from django_redlock.leases.renewal import (
+    LoopWatchdog,
+    RenewalBatch,
+    RenewalSchedule,
+    Watchdog,
+    batches,
+)
 from django_redlock.nodes.group import NodeGroup
 from tests.support.loops import soon
 from tests.support.waiting import eventually
@@ -107,6 +114,25 @@ def test_a_loop_tells_of_a_loss_that_nobody_told(monkeypatch):
     asyncio.run(work())
 
 
+@pytest.mark.parametrize("grace", [0.0, 10.0], ids=["well", "broken"])
+@pytest.mark.parametrize("renew", [False, True], ids=["not renewed", "renewal hangs"])
+def test_a_loops_timer_fires_no_later_than_at_the_deadline(monkeypatch, renew, grace):
+    """It fires at the lease's own deadline; one that fires ten seconds later is noticed."""
+    monkeypatch.setattr(Watchdog, "watch", lambda *_: None)  # nobody else watches it
+    lease = made(Memory(), ttl=60, renew=renew)("name").acquire()
+    watchdog, delays = LoopWatchdog(), list[float]()
+    loop: Any = SimpleNamespace(call_later=lambda delay, *_, **__: delays.append(delay))
+    watchdog.schedule = RenewalSchedule(grace=grace)
+    watchdog.schedule.add(lease)
+    if renew:  # taken, and nobody gives it back
+        assert watchdog.schedule.take(lease.renew_at) == ([], [lease])
+    left = lease.remaining()
+    watchdog._set_timer(loop)
+    assert delays[0] > 0
+    assert (delays[0] <= left) is not bool(grace)
+    lease.release()
+
+
 @pytest.mark.parametrize("broken", [False, True], ids=["well", "broken"])
 def test_no_renewal_of_a_loop_waits_until_others_are_healed(broken, monkeypatch):
     """A node has lost 300 leases of a loop: they are healed behind all three messages."""
@@ -184,7 +210,7 @@ def test_the_thread_tells_of_a_loss_while_a_loop_is_blocked():
     async def work() -> None:
         group = Memory()
         lock = made(group, ttl=0.3, renew=False)(
-            "name", on_lost=lambda _: told.append(threading.current_thread())
+            "name", wait=60, on_lost=lambda _: told.append(threading.current_thread())
         )
         lease = await lock.aacquire()
         eventually(lambda: told)

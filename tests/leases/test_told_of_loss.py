@@ -55,10 +55,12 @@ def test_callbacks_that_never_return_keep_nobody_else_from_being_told(redlock):
 
     try:
         stuck = [
-            redlock(f"stuck {i}", ttl=1, renew=False, on_lost=block).acquire() for i in range(3)
+            redlock(f"stuck {i}", ttl=1, wait=60, renew=False, on_lost=block).acquire()
+            for i in range(3)
         ]
         eventually(lambda: len(blocked) == 3)
-        lease = redlock("other", ttl=1, renew=False, on_lost=lambda _: told.set()).acquire()
+        lock = redlock("other", ttl=1, wait=60, renew=False, on_lost=lambda _: told.set())
+        lease = lock.acquire()
         assert told.wait(60)
         assert lease.lost
         assert all(each.lost for each in stuck)
@@ -77,7 +79,7 @@ def test_so_many_are_told_at_once_and_no_more(redlock):
 
     try:
         lost = [
-            redlock(f"many {i}", ttl=1, renew=False, on_lost=block).acquire()
+            redlock(f"many {i}", ttl=1, wait=60, renew=False, on_lost=block).acquire()
             for i in range(MOST_TOLD + 8)
         ]
         eventually(lambda: len(told) == MOST_TOLD)
@@ -104,7 +106,7 @@ def test_jobs_of_one_kind_are_done_in_turns():
 def test_the_log_tells_of_a_loss_that_nobody_asked_to_be_told_of(redlock, caplog):
     """At the deadline, not at the release: also of a lease that is not renewed."""
     with caplog.at_level(logging.WARNING, "django_redlock"):
-        lease = redlock("name", ttl=1, renew=False).acquire()
+        lease = redlock("name", ttl=1, wait=60, renew=False).acquire()
         eventually(lambda: caplog.records)
         assert lease.lost
     assert [record.redlock_event for record in caplog.records] == ["lost"]

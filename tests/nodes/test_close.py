@@ -8,12 +8,14 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import django_redlock
 from django_redlock import redlock
 from django_redlock.leases.renewal import Watchdog
+from django_redlock.nodes import background
 from django_redlock.nodes.background import WorkerThreads, at_work, end
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import group_of, keys_on, template
@@ -55,11 +57,15 @@ def test_a_job_whose_thread_never_began_is_done(monkeypatch):
     threads = WorkerThreads()
     done: list[int] = []
 
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
+    start = background.start_thread
+
+    def interrupted(function: Any, *args: Any) -> None:
+        if function.__self__ is threads:
+            raise KeyboardInterrupt
+        start(function, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr("django_redlock.nodes.background.start_thread", interrupted)
+        patch.setattr(background, "start_thread", interrupted)
         with pytest.raises(KeyboardInterrupt):
             threads.offer("lost", partial(done.append, 1))
     assert (threads.doing(), done) == (["lost"], [])
@@ -103,7 +109,7 @@ def away(three: EmbeddedNodes) -> Iterator[tuple[EmbeddedNodes, Proxy]]:
 def test_what_can_be_released_is_released_before_it_returns(away):
     """A node that was away while a lock was released is asked once more."""
     nodes, proxy = away
-    group = group_of([nodes[0].url, nodes[1].url, f"redis://127.0.0.1:{proxy.port}/0"])
+    group = group_of([nodes[0].url, nodes[1].url, f"redis://127.0.0.1:{proxy.port}/0"], LONG)
     lease = template(group)("name").acquire()
     eventually(lambda: all(keys_on(nodes)))
     proxy.cut()
@@ -117,7 +123,7 @@ def test_what_can_be_released_is_released_before_it_returns(away):
 def test_a_node_that_has_replied_with_an_error_is_asked_at_once(away):
     """Else it would rest for up to two seconds first."""
     nodes, proxy = away
-    group = group_of([nodes[0].url, nodes[1].url, f"redis://127.0.0.1:{proxy.port}/0"])
+    group = group_of([nodes[0].url, nodes[1].url, f"redis://127.0.0.1:{proxy.port}/0"], LONG)
     lease = template(group)("name").acquire()
     eventually(lambda: all(keys_on(nodes)))
     proxy.cut()
@@ -132,7 +138,7 @@ def test_a_node_that_has_replied_with_an_error_is_asked_at_once(away):
 def test_a_node_that_is_away_is_not_waited_for(away):
     """Its names are free when their ttl is over; ``close`` says that all work has ended."""
     nodes, proxy = away
-    group = group_of([nodes[0].url, nodes[1].url, f"redis://127.0.0.1:{proxy.port}/0"])
+    group = group_of([nodes[0].url, nodes[1].url, f"redis://127.0.0.1:{proxy.port}/0"], LONG)
     lease = template(group)("name").acquire()
     eventually(lambda: all(keys_on(nodes)))
     proxy.cut()
@@ -144,7 +150,8 @@ def test_a_node_that_is_away_is_not_waited_for(away):
 
 @pytest.mark.alone
 @pytest.mark.slow
-def test_no_thread_is_left_and_a_fork_is_safe(redlock_nodes):
+@pytest.mark.usefixtures("patient_nodes")
+def test_no_thread_is_left_and_a_fork_is_safe():
     """After ``close`` the process has its one thread; child and parent lock as ever."""
     assert django_redlock.close(0)  # there is nothing to end yet
     for number in range(20):
@@ -154,8 +161,12 @@ def test_no_thread_is_left_and_a_fork_is_safe(redlock_nodes):
     eventually(lambda: len(list(Path("/proc/self/task").iterdir())) == 1)  # the system's part
     child = os.fork()
     if not child:
-        with redlock("child") as lease:
-            os._exit(0 if lease.fence > 0 else 1)
+        status = 1
+        try:
+            with redlock("child") as lease:
+                status = 0 if lease.fence > 0 else 1
+        finally:
+            os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     with redlock("parent"):
         pass

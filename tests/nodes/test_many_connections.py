@@ -50,7 +50,7 @@ def open_many(node: Node) -> list[ConnectAttempt]:
 
 def test_tasks_that_wait_for_many_names_connect_a_few_at_a_time(nodes, monkeypatch):
     """Each waits over a connection of its own; the loop has to go on while they are opened."""
-    redlock = template(group := group_of(nodes.urls, timeout=20))
+    redlock = template(group := group_of(nodes.urls, timeout=20), ttl=60)
     counting, now, most = threading.Lock(), Counter[str](), Counter[str]()
 
     def counted(label: str, connect: Callable[..., Connection | None]) -> Any:
@@ -74,7 +74,7 @@ def test_tasks_that_wait_for_many_names_connect_a_few_at_a_time(nodes, monkeypat
         names = [f"name {i}" for i in range(WAITERS)]
         held = await asyncio.gather(*(redlock(name).aacquire() for name in names))
         waiting = [asyncio.create_task(wait_for(name)) for name in names]
-        await soon(lambda: sum(map(blocked, nodes)) == WAITERS, within=60)
+        await soon(lambda: sum(map(blocked, nodes)) == WAITERS, within=50)
         await asyncio.gather(*(lease.arelease() for lease in held))
         await asyncio.gather(*waiting)
 

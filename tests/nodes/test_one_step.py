@@ -111,7 +111,8 @@ def look_then_close(node: Node, connection: Connection) -> None:
         close_as_silent(node._stalled.pop())
 
 
-@pytest.mark.nightly
+@pytest.mark.alone
+@pytest.mark.slow
 @BOTH
 def test_a_handler_reads_the_stalled_connections_of_a_node_that_is_back(node, broken, monkeypatch):
     """Both find that their sockets are dead."""
@@ -140,7 +141,8 @@ def look_then_popleft(connection: Connection, fault: Any) -> None:
         connection.owed.popleft()
 
 
-@pytest.mark.nightly
+@pytest.mark.alone
+@pytest.mark.slow
 @BOTH
 def test_a_handler_closes_a_connection_that_is_being_closed(node, broken, monkeypatch):
     """Each request without a reply gets its vote once."""
@@ -206,7 +208,8 @@ def look_then_pop_first(node: MemoryNode, queue: str, wakeup: str, px: int) -> N
             return
 
 
-@pytest.mark.nightly
+@pytest.mark.alone
+@pytest.mark.slow
 @BOTH
 def test_a_handler_wakes_the_waiters_of_a_node_in_memory(broken, monkeypatch):
     """They are gone, so that the wake-up is for none of them."""
@@ -233,7 +236,8 @@ def size_last(queue: UndoQueue, undo: Undo) -> None:
         queue._bytes -= _size(undo)
 
 
-@pytest.mark.nightly
+@pytest.mark.alone
+@pytest.mark.slow
 @BOTH
 def test_a_handler_keeps_an_undo_while_another_is_carried_out(node, broken, monkeypatch):
     """The sum of their sizes is right."""
@@ -307,7 +311,8 @@ def test_a_handler_extends_and_heals_a_lease_that_is_extended_and_healed(broken,
     lease.release()
 
 
-@pytest.mark.nightly
+@pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.usefixtures("memory_nodes")
 def test_a_handler_is_the_first_to_use_an_alias():
     """A process has one backend for each alias, and so one local queue of waiters."""

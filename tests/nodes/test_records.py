@@ -16,7 +16,7 @@ from django_redlock.testing import EmbeddedNodes
 from tests.simulation.mutants import Edit, with_edits
 from tests.support.loops import group_of, template
 from tests.support.proxy import Proxy
-from tests.support.sets import LONG, NONCE, TARGET, connected, grant, sets_of
+from tests.support.sets import LONG, NONCE, TARGET, connected, grant, overdue, sets_of
 from tests.support.waiting import eventually
 
 
@@ -51,9 +51,10 @@ def test_a_record_is_written_by_a_set(three, by_set):
 
 def test_a_node_that_hangs_gets_the_record_later(three):
     """The record waits for the nodes that are prompt, and is on its way to the others."""
-    group = group_of(three.urls, 0.5)
+    group = group_of(three.urls, LONG)
     connected(group)
     group.ask(grant())
+    overdue(group, 2, 0.5)
     three[2].pause()
     try:
         votes = group.ask(complete())

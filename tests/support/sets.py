@@ -62,7 +62,7 @@ def connected(group: NodeGroup, *, more: bool = False) -> ConnectionSet:
 
 
 def overdue(group: NodeGroup, place: int, seconds: float) -> None:
-    """From here on a reply of this node is overdue after so many seconds; nobody hurries else."""
+    """From here on this node's reply is overdue after so many seconds, as is a set's late one."""
     sets_of(group)._timeout = group.nodes[place].timeout = seconds
 
 
