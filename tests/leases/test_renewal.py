@@ -418,7 +418,7 @@ def test_a_renewal_heard_after_the_deadline_revives_nothing(memory, monkeypatch)
 
 
 def test_the_watchdog_tells_of_a_loss_that_nobody_told(memory, monkeypatch):
-    """Whoever noticed the loss was interrupted before the news, as by a signal handler."""
+    """A signal handler interrupted the thread that noticed the loss, before it told anybody."""
     monkeypatch.setattr(Watchdog, "watch", lambda *_: None)  # nobody else watches it
     told: list[Lease] = []
     lease = made(memory, renew=False)("name", on_lost=told.append).acquire()

@@ -98,7 +98,7 @@ def test_a_loop_renews_what_its_tasks_have_taken():
 
 
 def test_a_loop_tells_of_a_loss_that_nobody_told(monkeypatch):
-    """Whoever noticed the loss was interrupted before the news, as by a signal handler."""
+    """A signal handler interrupted the thread that noticed the loss, before it told anybody."""
     monkeypatch.setattr(Watchdog, "watch", lambda *_: None)  # nobody else watches it
     told: list[Lease] = []
 

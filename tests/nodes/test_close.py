@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,6 +17,7 @@ from django_redlock import redlock
 from django_redlock.leases.renewal import Watchdog
 from django_redlock.nodes import background
 from django_redlock.nodes.background import WorkerThreads, at_work, end
+from django_redlock.nodes.group import NodeGroup
 from django_redlock.testing import EmbeddedNodes
 from tests.support.loops import group_of, keys_on, template
 from tests.support.proxy import Proxy
@@ -96,11 +97,25 @@ def test_a_timeout_that_is_none_is_refused(timeout):
         django_redlock.close(timeout)
 
 
+class Away(NamedTuple):
+    """Three nodes, and a lock that was released while the third could not be reached."""
+
+    nodes: EmbeddedNodes
+    proxy: Proxy
+    group: NodeGroup
+
+
 @pytest.fixture
-def away(three: EmbeddedNodes) -> Iterator[tuple[EmbeddedNodes, Proxy]]:
-    """Three nodes, the third behind a proxy."""
+def away(three: EmbeddedNodes) -> Iterator[Away]:
+    """The third node is behind a proxy that lets nobody through."""
     with Proxy(three[2].port) as proxy:
-        yield three, proxy
+        urls = [three[0].url, three[1].url, f"redis://127.0.0.1:{proxy.port}/0"]
+        group = group_of(urls, LONG)
+        lease = template(group)("name").acquire()
+        eventually(lambda: all(keys_on(three)))
+        proxy.cut()
+        lease.release()
+        yield Away(three, proxy, group)
     for node in three:
         node.client().flushdb()
 
@@ -108,44 +123,26 @@ def away(three: EmbeddedNodes) -> Iterator[tuple[EmbeddedNodes, Proxy]]:
 @pytest.mark.slow
 def test_what_can_be_released_is_released_before_it_returns(away):
     """A node that was away while a lock was released is asked once more."""
-    nodes, proxy = away
-    group = group_of([nodes[0].url, nodes[1].url, f"redis://127.0.0.1:{proxy.port}/0"], LONG)
-    lease = template(group)("name").acquire()
-    eventually(lambda: all(keys_on(nodes)))
-    proxy.cut()
-    lease.release()
-    proxy.heal()
-    assert group.close(LONG) == []
-    assert keys_on(nodes) == [[], [], []]
+    away.proxy.heal()
+    assert away.group.close(LONG) == []
+    assert keys_on(away.nodes) == [[], [], []]
 
 
 @pytest.mark.slow
 def test_a_node_that_has_replied_with_an_error_is_asked_at_once(away):
-    """Else it would rest for up to two seconds first."""
-    nodes, proxy = away
-    group = group_of([nodes[0].url, nodes[1].url, f"redis://127.0.0.1:{proxy.port}/0"], LONG)
-    lease = template(group)("name").acquire()
-    eventually(lambda: all(keys_on(nodes)))
-    proxy.cut()
-    lease.release()
-    group.nodes[2].undos._from = math.inf
-    proxy.heal()
-    assert group.close(LONG) == []
-    assert keys_on(nodes) == [[], [], []]
+    """Else the node would rest for up to two seconds first."""
+    away.group.nodes[2].undos._from = math.inf
+    away.proxy.heal()
+    assert away.group.close(LONG) == []
+    assert keys_on(away.nodes) == [[], [], []]
 
 
 @pytest.mark.slow
 def test_a_node_that_is_away_is_not_waited_for(away):
     """Its names are free when their ttl is over; ``close`` says that all work has ended."""
-    nodes, proxy = away
-    group = group_of([nodes[0].url, nodes[1].url, f"redis://127.0.0.1:{proxy.port}/0"], LONG)
-    lease = template(group)("name").acquire()
-    eventually(lambda: all(keys_on(nodes)))
-    proxy.cut()
-    lease.release()
-    assert group.close(LONG) == []
-    assert [len(keys) for keys in keys_on(nodes)] == [0, 0, 1]
-    assert len(group.nodes[2].undos.kept) == 1  # whoever asks the node next sends it
+    assert away.group.close(LONG) == []
+    assert [len(keys) for keys in keys_on(away.nodes)] == [0, 0, 1]
+    assert len(away.group.nodes[2].undos.kept) == 1  # whoever asks the node next sends it
 
 
 @pytest.mark.alone
