@@ -6,9 +6,9 @@ delivered it again because it took the first for lost. The copy must wait, for t
 die. A run that is refused by another id is a duplicate, and ``on_conflict`` decides.
 
 **A message that has finished** does not run again. A copy has the same task id, and must run if the
-first run died, wait while it lives, and end if it has finished. So a run holds a *run name* beside
-its key, from the grant until Celery has stored its result. Then the run name becomes a completion
-record: ``core.completion`` has the rules, and this module knows when Celery
+first run died, wait while it lives, and end if it has finished. So a run takes a lock on its *run
+name* before it takes its key, and holds it until Celery has stored the result. Then the run name
+becomes a completion record: ``core.completion`` has the rules, and this module knows when Celery
 (``celery/app/trace.py``) has come so far.
 
 * The run name is that of the message, not of the task id: ``publishing`` numbers each message. A
@@ -34,15 +34,16 @@ from celery import Task, signals, states
 from celery.exceptions import Ignore, OperationalError, Reject, Retry, SoftTimeLimitExceeded
 
 from django_redlock.backend import LABEL_BYTES, process_label
+from django_redlock.core import completion
 from django_redlock.core.errors import LockTaken, NodesUnavailable
-from django_redlock.core.names import fill
 from django_redlock.core.policy import LONGEST
+from django_redlock.core.protocol import Answer, Steps
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import TaskOutcome
 from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.renewal import keep, record
 from django_redlock.locks.lock import Lock
+from django_redlock.locks.template import LockTemplate
 
 from .backoff import pause, visibility_timeout
 from .marks import PutOff, short_id, short_name
@@ -55,7 +56,8 @@ SUCCEEDED: Final = "%s[%s] has succeeded before: this copy does not run"
 NUMBERS: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch  # of messages
 Refusal: TypeAlias = LockTaken | NodesUnavailable
 Name: TypeAlias = str | tuple[str, ...]  # of a lock
-ATTRIBUTE: Final = "redlock_run"  # of a request: its ``Delivery``, when that holds a run name
+ATTRIBUTE: Final = "redlock_run"  # of a request: its ``Delivery``, when that has a run name
+RUN_NAME: Final = "run:{task}:{number}"  # of the message, not of the task id
 ROOM: Final = 60.0  # seconds for which a record stays after the broker may deliver a copy
 
 
@@ -76,24 +78,28 @@ class Delivery:
         task: the task whose body it is; None: the function was called directly.
         has_message: False for a direct and for an eager call.
         is_copy: whether the broker delivered the message before, or an earlier run of it was met.
-        run_name: None: the message has no number, or is acknowledged before its run.
-        lease: of the run name, when the body has ended; None where it was not kept.
+        lease: of the run name; None: it is not held. A message without a number, or one that is
+            acknowledged before its run, has no run name.
+        has_begun: whether the body has begun.
         is_stored: whether Celery has stored the result, so that no copy needs to run.
+        is_sound: whether the lease of the key was good when the body ended.
+        meets_run: whether the run name was refused: an earlier run of the message lives.
     """
 
     def __init__(self, task: Any, plan: Plan) -> None:
         self.task, self._plan = task, plan
         self.lease: Lease | None = None
-        self.is_stored = False
+        self.has_begun = self.is_stored = self.is_sound = self.meets_run = False
         request: Any = None if task is None else task.request
         self.has_message = not (request is None or request.called_directly or request.is_eager)
-        self.is_copy, self.run_name = False, None
+        self.is_copy, self._run = False, None
         if self.has_message:
             flag = (request.delivery_info or {}).get("redelivered")
             self.is_copy = bool(flag or history(request).get("again"))
-            self.run_name = self._find_run_name()
+            self._run = self._find_run()
 
-    def _find_run_name(self) -> str | None:
+    def _find_run(self) -> dict[str, str] | None:
+        """Return what the run name is made of, or None."""
         task = self.task
         if not (getattr(task, "numbers_messages", False) and task.acks_late):
             return None
@@ -102,7 +108,7 @@ class Delivery:
         number = history(task.request).get(NUMBER)
         if not (isinstance(number, str) and NUMBERS(number)):
             return None
-        return fill("run:{task}:{number}", {"task": task.name, "number": number})
+        return {"task": task.name, "number": number}
 
     @property
     def label(self) -> str | None:
@@ -147,7 +153,7 @@ class Delivery:
             again = own or self._may_have_run
             wanted = plan.on_conflict if isinstance(refusal, LockTaken) else plan.on_unavailable
             if own or wanted == "retry" or (wanted == "skip" and again):
-                silently = self.run_name is not None and (own or self.is_copy)
+                silently = self._run is not None and (own or self.is_copy)
                 self._defer(refusal, lock, waited, again=again, silently=silently)
         if isinstance(refusal, LockTaken) and plan.on_conflict == "skip":
             self._notify(TaskOutcome.SKIPPED, lock, refusal.name, error=refusal)
@@ -164,9 +170,9 @@ class Delivery:
         which may look like a task id.
         """
         own = short_id(self.task.request.id)
-        if any(vote.holder.rsplit(":", 2)[2:] == [own] for vote in refusal.votes):
-            return True
-        return self.run_name is not None and any(vote.private for vote in refusal.votes)
+        return self.meets_run or any(
+            vote.holder.rsplit(":", 2)[2:] == [own] for vote in refusal.votes
+        )
 
     def _defer(
         self, refusal: Refusal, lock: Lock, waited: float, *, again: bool, silently: bool
@@ -245,26 +251,60 @@ class Delivery:
         self._notify(TaskOutcome.FINISHED_BEFORE, lock, name)
 
     @contextmanager
-    def body(self, lease: Lease | None) -> Iterator[None]:
-        """Run the body in the block: store that it has started; in the end keep the run name.
+    def run(self, options: LockTemplate, lock: Lock) -> Iterator[None]:
+        """Hold the run name, from before the key is asked for until Celery has stored the result.
+
+        Of a block whose body did not begin, or has no result, the run name is released with it.
 
         Args:
-            lease: of the key, and of the run name if there is one; None: the body runs without a
-                lock.
+            options: of the lock, for the run name.
+            lock: of the key; errors name it, and not the run name.
+
+        Raises:
+            LockTaken: an earlier run of the message lives; or, with the code "recorded", one has
+                finished.
+            NodesUnavailable: no majority of the nodes could be asked.
         """
-        self._store_started()
-        if lease is None or self.run_name is None:
+        if self._run is None:
             yield
             return
         setattr(self.task.request, ATTRIBUTE, self)
+        own = options.using(
+            renew=True,
+            min_hold=0,
+            durable=False,
+            thorough=self.is_copy,  # one completion record is enough to end a copy: hear all nodes
+            foreign=self._own,
+        )
+        try:
+            self._take_run_name(own.named(RUN_NAME, **self._run), lock)
+            yield
+        except BaseException as error:
+            if not self.has_begun or isinstance(error, Ignore | Reject):
+                self.end()
+            raise
+
+    def _take_run_name(self, run: Lock, lock: Lock) -> None:
+        try:
+            run.acquire()
+        except (LockTaken, NodesUnavailable) as error:
+            self.meets_run = isinstance(error, LockTaken)
+            error.name = lock.names[0] if len(lock.names) == 1 else lock.names
+            raise
+
+    @contextmanager
+    def body(self, lease: Lease | None) -> Iterator[None]:
+        """Run the body in the block: store that it has started; note how the lease has fared.
+
+        Args:
+            lease: of the key; None: the body runs without a lock.
+        """
+        self._store_started()
+        self.has_begun = True
         try:
             yield
-        except (Ignore, Reject):  # no result: all names are released, with the lease
-            raise
-        except BaseException:
-            keep(lease, self._own)
-            raise
-        keep(lease, self._own)
+        finally:
+            self.is_sound = lease is not None and lease.remaining() > 0
 
     def _store_started(self) -> None:
         """Store the state STARTED, where the tracer would have done it before the grant."""
@@ -279,19 +319,42 @@ class Delivery:
         task.backend.store_result(request.id, meta, states.STARTED, request=request)
 
     def _own(self, lease: Lease) -> None:
+        lease.told = True
         self.lease = lease
 
     def end(self) -> None:
-        """Leave a completion record, or free the run name."""
+        """Leave a completion record, or release the run name."""
         lease, self.lease = self.lease, None
         if lease is None:
             return
         # A handler that raises after the result was stored wants its message back.
-        if not (self.is_stored and sys.exc_info()[1] is None):
+        if not (self.is_stored and self.is_sound and sys.exc_info()[1] is None):
             lease.release()
         elif not record(lease, visibility_timeout(self.task) + ROOM):
             text = "%s[%s] is done, and would run again if delivered again"
             logger.warning(text, self.task.name, self.task.request.id)
+
+
+def record(lease: Lease, life: float) -> bool:
+    """End a lease and leave completion records for its names.
+
+    Args:
+        life: seconds for which the records stay.
+
+    Returns:
+        Whether a majority of the nodes has them. They are written only where the names are still
+        the lease's, and not at all if its time is over.
+    """
+    return lease.backend.run(_recording(lease, life))
+
+
+def _recording(lease: Lease, life: float) -> Steps[bool]:
+    if lease.remaining() <= 0:
+        return False
+    lease.disown()
+    policy = lease.backend.policy
+    votes = yield from completion.complete(policy, lease.grant, life=life)
+    return sum(vote.answer is Answer.YES for vote in votes) >= policy.majority
 
 
 def _is_holder(refusal: Refusal) -> bool:

@@ -155,19 +155,16 @@ def _decorate(
         _check_base(task, plan)
         delivery = Delivery(task, plan)
         wait = RunWait(budget if delivery.has_message else None)
-        run_name = delivery.run_name
         sent = task if delivery.has_message else None
         with carried(sent, plan.mode, is_copy=delivery.is_copy) as mark:
             own = template.using(
                 label=delivery.label,
                 wait=wait.seconds,
-                # One completion record is enough to end a copy, so it hears all nodes.
-                thorough=delivery.is_copy if run_name is not None else None,
             )
             lock = plan.lock_of_call(task, args, kwargs, own)
             entered = False
             try:
-                with lock if run_name is None else lock.behind(run_name) as lease:
+                with delivery.run(own, lock), lock as lease:
                     entered = True
                     with mark.replaced_by_lock():
                         if delivery.has_succeeded(lock, lease.name):

@@ -186,7 +186,7 @@ def attempt(
     Args:
         old: the nonce to be adopted, or "".
         wakeup: the nonce that woke the caller for ``names[woken]``, or ""; it lets this attempt
-            take a reserved name. It opens no private name, and none at all if it came for one.
+            take a reserved name.
         patient: whether the caller waits after a refusal.
         thorough: whether to hear all nodes, see ``acquire``.
 
@@ -197,9 +197,6 @@ def attempt(
     touched = policy.everyone
     usual = adopted_or_not if old else granted_or_not
     worth = counting(unheard, policy.majority, patient=patient)
-    # Private names and the others are freed one after the other, and share a nonce: that one side
-    # is over says nothing of the other.
-    opener = f"{target.private_count}:{wakeup}" if wakeup and woken >= target.private_count else ""
     try:
         start = policy.clock()
         votes = yield Acquire(
@@ -211,7 +208,7 @@ def attempt(
             ttl=milliseconds(ttl),
             label=label,
             old=old,
-            opener=opener,
+            opener=wakeup,
             waits=milliseconds(waiting.NEWS) if patient else 0,
             first=target.queue_nodes[0],
             worth=worth,
@@ -234,7 +231,7 @@ def attempt(
             evidence,
             policy.majority,
             names=len(target.names),
-            woken=woken if opener else None,
+            woken=woken if wakeup else None,
         )
         if (touched or wakeup) and wake:
             yield undo(policy, target, nonce, sent_to(votes), touched=touched, wake=wake)

@@ -128,14 +128,13 @@ class NamesRequest(Request):
 class Acquire(NamesRequest):
     """Grant all names to the nonce, or none.
 
-    A YES has the ``fence``. A refusal has ``left``, ``holder``, ``owner``, ``which``, ``private``.
+    A YES has the ``fence``. A refusal has ``left``, ``holder``, ``owner``, ``which``.
 
     Attributes:
         wish: the caller's wall clock, for the grant number.
         slack: by how much that may be ahead of the node's.
         old: the nonce to be adopted, or "".
-        opener: ``p:nonce`` of the lease that is over and has woken the caller, or "": it opens no
-            name before the one at ``p``.
+        opener: the nonce that has woken the caller, of a lease that is over; or "".
         waits: for how long the node believes that the caller waits if it is refused; 0: it does
             not wait.
     """
@@ -195,7 +194,6 @@ class Acquire(NamesRequest):
             owner=owner.decode("ascii"),
             which=which,
             reason=reason,
-            private=which < self.target.private_count,
         )
 
 
@@ -357,7 +355,7 @@ class Release(NamesRequest):
     """Free each key that has this nonce, and wake the next waiters; a vote has ``woken``.
 
     Attributes:
-        reserve: for how long a name that has a waiter is kept for it; never a private one.
+        reserve: for how long a name that has a waiter is kept for it.
         wake: the indices of the names whose waiter is woken; None is all of them.
     """
 
@@ -370,21 +368,19 @@ class Release(NamesRequest):
 
     def wire(self) -> Wire:
         target = self.target
-        wakes_all = self.wake is None and not target.private_count  # as nearly always
         return (target.held, target.waits, *target.keys, *target.queues), (
             str(self.reserve),
-            "1" * len(target.names) if wakes_all else self.flags,
+            self.flags,
             *target.names,
         )
 
     @property
     def flags(self) -> str:
-        """Return a digit for each name: 0 wake nobody, 1 wake, 2 wake and never reserve."""
-        target, wake = self.target, self.wake
-        flags = "2" * target.private_count + "1" * (len(target.names) - target.private_count)
-        if wake is None:
-            return flags
-        return "".join([flag if i in wake else "0" for i, flag in enumerate(flags)])
+        """Return a digit for each name: 0 wake nobody, 1 wake."""
+        wake, count = self.wake, len(self.target.names)
+        if wake is None:  # as nearly always
+            return "1" * count
+        return "".join(["1" if i in wake else "0" for i in range(count)])
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
         if len(reply) not in (3, 4) or not is_count(reply[2], self.count):

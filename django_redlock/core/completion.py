@@ -27,22 +27,22 @@ Completion records
 ==================
 
 A message queue delivers a message again that was not acknowledged in time. The copy must not run
-if the work is done, and must run if the first run died. So a run holds, beside the key that it
-locks, the *run name* of its message:
+if the work is done, and must run if the first run died. So a run holds two locks: the *run name* of
+its message, and the key.
 
-1. It takes both in one grant; a node looks at the run name first.
-2. When the body ends, the key is freed. The run name stays held, and is renewed until
+1. It takes the run name first, then the key: each an ordinary lock with a nonce of its own.
+2. When the body ends, the key is released. The run name stays held, and is renewed until
    the result is stored and what follows has been sent.
 3. Then the run name becomes the *completion record* in one step on each node, before the message
    is acknowledged: only where it is still the lease's, on all nodes, and all prompt ones are waited
    for. The record is no lease. It cannot be extended, released or woken, and ends by itself.
-4. A copy asks all nodes for both names. It meets a record in *any* reply: the work is done. It
-   meets the run name: the first run lives, and the copy waits. Else it runs.
+4. A copy asks all nodes for the run name. It meets a record in *any* reply: the work is done. It
+   meets a holder: the first run lives, and the copy waits. Else it takes the name, and runs.
 
 One record is enough, because a node has it from the holder alone, who wrote it while the lease was
 good. A majority of the nodes is not enough to write to: one that restarts empty takes its record
-with it, and the copy finds a majority without any. If the lease was lost meanwhile, another run may
-work already, and this one's writes may have been refused: then nothing is recorded.
+with it, and the copy finds a majority without any. If one of the leases was lost meanwhile, another
+run may work already, and this one's writes may have been refused: then nothing is recorded.
 
 What no order covers: a crash after the work and before the record. Then the copy runs, too.
 """
@@ -229,16 +229,6 @@ def _is_split(votes: Sequence[Vote], majority: int) -> bool:
 
 
 # -- completion records -----------------------------------------------------------------------
-
-
-def split(grant: Grant) -> tuple[Grant, Grant]:
-    """Return the grant of the private names, and that of the others; they share a nonce."""
-    target = grant.target
-    kept, others = slice(target.private_count), slice(target.private_count, None)
-    return (
-        grant._replace(target=target.part(kept)),
-        grant._replace(target=target.part(others)),
-    )
 
 
 def complete(policy: Policy, grant: Grant, *, life: float) -> Steps[Sequence[Vote]]:

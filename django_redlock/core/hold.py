@@ -51,12 +51,13 @@ RESERVED: Final = 50  # milliseconds for which a released name is kept for the w
 # -- undoing ----------------------------------------------------------------------------------
 
 
-def wake_next(policy: Policy, target: LockKeys, wakeup: str, which: int) -> Request:
-    """Return the request that wakes the next waiter for ``names[which]``: ``wakeup`` is not used.
+def wake_next(policy: Policy, target: LockKeys, which: int) -> Request:
+    """Return the request that wakes the next waiter for ``names[which]``, and deletes nothing.
 
-    It goes into no other queue: the lease that it names has freed this name, and may have others.
+    Its nonce is a new one, which no key has: it opens a reserved name, and no other.
     """
-    return undo(policy, target, wakeup, policy.everyone, touched=frozenset(), wake=(which,))
+    everyone, nobody = policy.everyone, frozenset[int]()
+    return undo(policy, target, policy.nonce(), everyone, touched=nobody, wake=(which,))
 
 
 def give_back(
@@ -81,7 +82,7 @@ def undo(
 
     Args:
         touched: the nodes that may have these keys; None is all of ``to``.
-        reserve: milliseconds for which a name is kept for its waiter; never a private one.
+        reserve: milliseconds for which a name is kept for its waiter.
         wake: the indices of the names whose waiter is woken; None is all of them.
     """
     return Release(
@@ -176,14 +177,10 @@ class Holding(Protocol):
         """What the nodes granted."""
 
     def touch(self, places: frozenset[int]) -> Grant | None:
-        """Note that these nodes may have its keys from now on.
+        """Note that these nodes may have its keys from now on; return the grant, None if over."""
 
-        Returns:
-            What may be put on them: it has no names that another lease keeps. None: it is over.
-        """
-
-    def has(self, grant: Grant) -> bool:
-        """Tell whether time is left, and all names of ``grant`` are still to be held."""
+    def remaining(self) -> float:
+        """Return the seconds until the holder must have stopped; 0 or less when over."""
 
 
 def extend_many(
@@ -338,8 +335,10 @@ def _heal(
     """Put a lease back on the nodes that own its names are free; return the votes with theirs.
 
     The nodes join ``touched`` first, so a later release goes to them, too. A lease that has ended
-    when the votes come, or has freed some of its names, may have overtaken the heal: the nodes
-    would keep the names, so the heal is rolled back. In doubt as well: that costs one message.
+    when the votes come may have overtaken the heal: the nodes would keep the names, so the heal is
+    rolled back. In doubt as well: that costs one message. The rollback wakes nobody: a wake-up
+    opens every key of its nonce, and this lease may have been given away. If the lease was
+    released, the release has woken the waiters, also of these nodes.
     """
     grant = lease.touch(places)
     if grant is None:
@@ -349,11 +348,11 @@ def _heal(
     except GeneratorExit:
         raise
     except BaseException:
-        if not lease.has(grant):
-            yield undo(policy, grant.target, grant.nonce, places)
+        if _is_over(lease):
+            yield undo(policy, grant.target, grant.nonce, places, wake=())
         raise
-    if not lease.has(grant):
-        yield undo(policy, grant.target, grant.nonce, places)
+    if _is_over(lease):
+        yield undo(policy, grant.target, grant.nonce, places, wake=())
         return votes
     return [healed[i] if i in places else vote for i, vote in enumerate(votes)]
 
@@ -367,5 +366,9 @@ def _healing(lease: Holding, grant: Grant, places: frozenset[int], ttl: float) -
         ttl=milliseconds(ttl),
         label=grant.label,
         to=places,
-        still=partial(lease.has, grant),
+        still=lambda: not _is_over(lease),
     )
+
+
+def _is_over(lease: Holding) -> bool:
+    return lease.remaining() <= 0

@@ -122,7 +122,7 @@ class Policy:
         """Return the validity of a ttl: seconds, counted from before the first message."""
         return ttl - (ttl * self.drift + LEAST_DRIFT)
 
-    def target(self, names: Sequence[str], private: int = 0, template: str = "") -> LockKeys:
+    def target(self, names: Sequence[str], template: str = "") -> LockKeys:
         """Return the keys and counters of ``names``; repeated names count once."""
         unique = tuple(names) if len(names) == 1 else tuple(dict.fromkeys(names))
         lock = f"{self.prefix}lock:"
@@ -134,7 +134,7 @@ class Policy:
             keys += (lock + name,)
             fields += FIELDS[digest % COUNTERS]
             nodes += self._nodes[digest % self.size]
-        return LockKeys(unique, *self._shared, keys, fields, private, nodes, template)
+        return LockKeys(unique, *self._shared, keys, fields, nodes, template)
 
 
 def looks_like_milliseconds(seconds: float) -> bool:

@@ -49,7 +49,6 @@ class Vote(NamedTuple):
         reason: why it is not a YES, where more is known than that.
         sent: whether the node may have received the command at all.
         woken: for how many names a release found a waiter.
-        private: whether the refused name is one of the package's own.
         result: what else was asked for; the class of the request says of which type it is.
     """
 
@@ -63,7 +62,6 @@ class Vote(NamedTuple):
     reason: Reason | None = None
     sent: bool = True
     woken: int = 0
-    private: bool = False
     result: Any = None
 
     @property
@@ -278,9 +276,6 @@ class LeaveQueue(NamedTuple):
 class LockKeys(NamedTuple):
     """The names of one lock, with their keys and counters on the nodes.
 
-    The first ``private_count`` names are the package's own; errors, events and holders do not see
-    them, and no wake-up opens them.
-
     Attributes:
         queue: with which the key of each wait queue begins.
         fields: the counters of the names.
@@ -295,7 +290,6 @@ class LockKeys(NamedTuple):
     queue: str
     keys: tuple[str, ...]
     fields: tuple[str, ...]
-    private_count: int
     queue_nodes: tuple[int, ...]
     template: str = ""
 
@@ -306,16 +300,8 @@ class LockKeys(NamedTuple):
 
     @property
     def name(self) -> str | tuple[str, ...]:
-        """Return the single name, or all of them; without private ones, if there are others."""
-        names = self.names[self.private_count :] or self.names
-        return names[0] if len(names) == 1 else names
-
-    def part(self, places: slice) -> LockKeys:
-        """Return some of the names with their keys and counters."""
-        parts = {
-            each: getattr(self, each)[places] for each in ("names", "keys", "fields", "queue_nodes")
-        }
-        return self._replace(**parts, private_count=len(range(self.private_count)[places]))
+        """Return the single name, or all of them."""
+        return self.names[0] if len(self.names) == 1 else self.names
 
 
 class Grant(NamedTuple):

@@ -81,7 +81,7 @@ def wait_for_turn(policy: Policy, target: LockKeys, refusal: LockTaken, until: f
     except BaseException:
         wakeup = _wakeup_in((yield LeaveQueue(ticket)))
         if wakeup:  # our turn, which is not used
-            yield wake_next(policy, target, wakeup, which)
+            yield wake_next(policy, target, which)
         raise
     return _wakeup_in(wakeup)
 

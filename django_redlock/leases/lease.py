@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from django_redlock import events
 from django_redlock.core import hold
-from django_redlock.core.completion import split
 from django_redlock.core.errors import LeaseLost, NodesUnavailable, RedlockError
 from django_redlock.core.names import check_names
 from django_redlock.core.protocol import NONCE, Answer, Grant, Steps, Vote
@@ -112,7 +111,6 @@ class Lease:
     #   grant         what the nodes granted; its deadline moves
     #   phase         what the holder did with it
     #   told          whether its end was told; nothing is told afterwards
-    #   keeps_private whether a release frees the names without the private ones
     #   renew_until   when, on the policy's clock, renewals end; infinite: never
     #   block         returns None once the block is gone that is to release it (``interruption``)
     #   schedules     those that watch it
@@ -130,7 +128,6 @@ class Lease:
         "block",
         "fence",
         "grant",
-        "keeps_private",
         "name",
         "phase",
         "renew_until",
@@ -154,7 +151,6 @@ class Lease:
         self.fence = grant.fence
         self.phase = HELD
         self.told = False
-        self.keeps_private = False
         self.renew_until = math.inf if max_hold is None else grant.since + max_hold
         self.block: Callable[[], object] | None = None
         self.schedules: tuple[Schedule, ...] = ()
@@ -300,11 +296,6 @@ class Lease:
             return self._renew_at
         return math.inf
 
-    @property
-    def freed(self) -> Grant:
-        """What a release gives back."""
-        return split(self.grant)[1] if self.keeps_private else self.grant
-
     def ending(self) -> Reason:
         """Return why the lease is over."""
         if self._pid != os.getpid():
@@ -359,7 +350,7 @@ class Lease:
             if self.remaining() <= 0:
                 return None
             self._change(touched=places)
-            return self.freed
+            return self.grant
 
     def _change(self, deadline: float = -math.inf, touched: frozenset[int] = frozenset()) -> None:
         """Put the deadline off, and add nodes to those that may have its keys."""
@@ -370,10 +361,6 @@ class Lease:
             if self.grant is before:  # no call from here on: a signal handler may extend it, too
                 self.grant = after
                 return
-
-    def has(self, grant: Grant) -> bool:
-        """Return True if time is left, and a release would free what ``grant`` has."""
-        return self.remaining() > 0 and self.freed.target == grant.target
 
     def _become_unknown(self, asked: float) -> bool:
         """Note that a renewal failed, unless that is noted, or another extension succeeded."""
@@ -491,7 +478,7 @@ class Lease:
         votes: Sequence[Vote] | None = None
         try:
             if self.end(Phase.RELEASED):
-                votes = yield from hold.release(policy, self.freed, min_hold=self._min_hold)
+                votes = yield from hold.release(policy, self.grant, min_hold=self._min_hold)
                 self._revoked = revoked(votes) or self._revoked
                 denied = self._revoked is not None or (
                     NO in map(answer_of, votes) and self.denied(votes)
@@ -500,7 +487,7 @@ class Lease:
             raise
         except BaseException:  # rule: interrupted after the lease ended, so the keys must go, too
             if self.phase is Phase.RELEASED:
-                votes = yield from hold.release(policy, self.freed, min_hold=self._min_hold)
+                votes = yield from hold.release(policy, self.grant, min_hold=self._min_hold)
                 if not over and self.tell_once():
                     self.tell(EventKind.RELEASED, votes=votes)
             raise

@@ -22,17 +22,17 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from django_redlock.backend import Backend
-from django_redlock.core import completion, hold
+from django_redlock.core import hold
 from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.hold import Outcome
 from django_redlock.core.policy import boottime
-from django_redlock.core.protocol import Answer, Request, Steps
+from django_redlock.core.protocol import Request, Steps
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.interruption import ThreadWakeup, first
 from django_redlock.nodes.background import PerLoop, WorkerThreads, running_loop
@@ -616,10 +616,10 @@ class Watchdog:
     def held(self) -> list[Lease]:
         """Return the leases of this process that have time left; asks no node, and locks nothing.
 
-        A lease for the private names of another one, which shares its nonce, is not counted.
+        A lease that nobody is told of, as that of a run name, is not counted.
         """
-        leases = [*self._own.leases(), *self._of_loops.leases()]
-        return list({each.grant.nonce: each for each in leases if each.remaining() > 0}.values())
+        leases = {*self._own.leases(), *self._of_loops.leases()}
+        return [each for each in leases if each.remaining() > 0 and not each.told]
 
     def _next(self) -> float:
         return min(self._own.next(), self._of_loops.next())
@@ -696,53 +696,3 @@ watchdog: Final = Watchdog()
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=watchdog.reset)
-
-
-# -- a lease of the private names -----------------------------------------------------------------
-# ``core.completion`` says what it is for. While a lease has the names, ``keep`` makes another one
-# for its private names alone: the two share a nonce, and each is renewed and ends by itself. The
-# release of the first frees the rest.
-
-
-def keep(lease: Lease, owner: Callable[[Lease], object]) -> None:
-    """Make a lease of the private names, which are then not released with the others.
-
-    Nothing is kept if the lease is over: then another holder may have the names.
-
-    Args:
-        lease: one with private names, in the hands of the caller.
-        owner: called with the new lease, which it keeps until it is recorded or released.
-    """
-    if lease.remaining() <= 0:
-        return
-    policy, grant = lease.backend.policy, lease.grant
-    kept, _ = completion.split(grant)
-    began = grant.deadline - policy.validity(grant.ttl)  # of the last renewal
-    own = Lease(lease.backend, kept._replace(since=began), renew=True)
-    owner(own)
-    watchdog.watch(own)
-    lease.keeps_private = True  # from here on; an interruption before leaves one release for all
-    own.touch(lease.grant.touched)  # a renewal may have healed both names until here
-
-
-def record(lease: Lease, life: float) -> bool:
-    """End a lease and leave completion records for its names.
-
-    Args:
-        lease: what ``keep`` made.
-        life: seconds for which the records stay.
-
-    Returns:
-        Whether a majority of the nodes has them. They are written only where the names are still
-        the lease's, and not at all if its time is over.
-    """
-    return lease.backend.run(_recording(lease, life))
-
-
-def _recording(lease: Lease, life: float) -> Steps[bool]:
-    if lease.remaining() <= 0:
-        return False
-    lease.disown()
-    policy = lease.backend.policy
-    votes = yield from completion.complete(policy, lease.grant, life=life)
-    return sum(vote.answer is Answer.YES for vote in votes) >= policy.majority

@@ -77,17 +77,15 @@ class Lock(FromOtherClients):
         alias: str,
         name: str | Sequence[str],
         options: Options,
-        private: Sequence[str] = (),
         *,
         template: str = "",
     ) -> None:
         self._source = source
         self._alias = alias
-        self.names: Final = (*private, *check_names(name))
+        self.names: Final = check_names(name)
         self.template: Final = template
         self._options = options
         self.raises_loss: Final = options.on_lost == "raise"
-        self._private = len(private)  # the first names, which holders do not see
         self._filled = False  # whether braces in the names are text, or there are none
         self._keys: tuple[Policy, LockKeys] | None = None  # of the last policy
 
@@ -179,7 +177,7 @@ class Lock(FromOtherClients):
             check_seconds("wait", wait, zero=True, endless=True)
         policy, keys = backend.policy, self._keys
         if keys is None or keys[0] is not policy:  # an alias may have other settings by now
-            self._keys = keys = policy, policy.target(self.names, self._private, self.template)
+            self._keys = keys = policy, policy.target(self.names, self.template)
         steps = acquire.acquire(
             policy,
             keys[1],
@@ -208,10 +206,9 @@ class Lock(FromOtherClients):
     def _look(self, backend: Backend) -> Steps[LockState]:
         from django_redlock.inspection.survey import look  # not imported by those who only lock
 
-        names = self.names[self._private :]
         if not self._filled:
-            check_no_fields(names)
-        return look(backend, names)
+            check_no_fields(self.names)
+        return look(backend, self.names)
 
     # -- in a ``with`` --------------------------------------------------------------------------
 
@@ -261,8 +258,7 @@ class Lock(FromOtherClients):
             TypeError: ``using`` is no text; there is no form for ``async with`` and ``async def``.
         """
         durable = self._options.updated(durable=True)
-        private, names = self.names[: self._private], self.names[self._private :]
-        lock = Lock(self._source, self._alias, names, durable, private, template=self.template)
+        lock = Lock(self._source, self._alias, self.names, durable, template=self.template)
         lock._filled = self._filled
         if callable(using):
             return AtomicLock(lock, None)(using)
@@ -327,15 +323,6 @@ class Lock(FromOtherClients):
         made_of = ", ".join(self.names) if template is None else template
         lock = Lock(self._source, self._alias, names, self._options, template=made_of)
         lock._filled, lock._decorated = True, decorated
-        return lock
-
-    def behind(self, name: str) -> Lock:
-        """Return this lock with a private name, which is granted with the others and seen first."""
-        private = check_names(name)
-        lock = Lock(
-            self._source, self._alias, self.names, self._options, private, template=self.template
-        )
-        lock._filled, lock._decorated = True, self._decorated
         return lock
 
 

@@ -26,8 +26,8 @@ class Options:
 
     Four are for this package, not for users: ``label``, the owner label of at most 200 bytes;
     ``quiet``: the caller logs that no majority can be asked; ``thorough``, see
-    ``core.acquire.acquire``; and ``foreign``, for tests: called with the lease of somebody else,
-    which is neither the running code's nor told to listeners.
+    ``core.acquire.acquire``; and ``foreign``: called with a lease that is not the running code's
+    (another holder's in a test, or that of a run name), and is not told to listeners.
     """
 
     ttl: float | None = None

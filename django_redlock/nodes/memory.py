@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 VALUE = re.compile(r"([0-9a-fA-F]+):(\d+):(?P<label>.*)", re.DOTALL)
 NEXT = "next::"
-WAKEUP = re.compile(r"([0-9]+):([0-9a-fA-F]+)")  # as a grant carries it
 MARK = re.compile(r"([0-9a-fA-F]+):([A-Za-z0-9_.-]+)")
 RUN = re.compile(r"\(([^():]+)\):([A-Za-z0-9_.-]+)\Z")  # at the end of a label
 TASK = re.compile(r"\(([A-Za-z0-9_.-]+)\):([A-Za-z0-9_.-]+)\Z")  # as ``identity`` writes them
@@ -194,14 +193,11 @@ class MemoryNode:
         target = request.target
         if self._was_emptied(epoch):
             return ["EMPTY"]
-        woken = WAKEUP.fullmatch(request.opener)
-        private, wakeup = (int(woken[1]), woken[2]) if woken else (0, "")
         for which, key in enumerate(target.keys):
             value = self.get(key)
             if request.old and value is None:
                 return ["GONE"]
-            opener = wakeup if which >= private else ""
-            if value is not None and not _yields(value, request.old, opener):
+            if value is not None and not _yields(value, request.old, request.opener):
                 if request.waits:
                     self.waits[target.names[which]] = int(self.clock()) + request.waits
                 refused = "DONE" if DONE.fullmatch(value) else "HELD"
@@ -291,7 +287,7 @@ class MemoryNode:
                 revoked = [text.encode()]
             if text is not None or self._mine(lock, f"{nonce}:"):
                 self.keys.pop(lock, None)
-                if waited and request.reserve and flag != "2":
+                if waited and request.reserve:
                     self._set(lock, NEXT, request.reserve)
                 self.held.pop(name, None)
                 outcome = "FREED"

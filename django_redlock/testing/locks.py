@@ -85,7 +85,7 @@ def stale(lease: Lease) -> None:
         raise ValueError(f"{lease!r} has ended; stale() takes a lease that is held")
     backend = lease.backend
     lease.expire()  # first: a holder that relies on it while its key is gone would be a second one
-    backend.run(hold.release(backend.policy, lease.freed))
+    backend.run(hold.release(backend.policy, lease.grant))
     lease.tell_lost()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import uuid
 from collections.abc import Callable
@@ -18,7 +19,8 @@ from django_redlock import LockTaken, NodesUnavailable, current_lease, redlock
 from django_redlock.celery import LockedTask, Skipped, locked_task, redelivery
 from django_redlock.celery import task as task_module
 from django_redlock.celery.publishing import HEADER
-from django_redlock.leases.renewal import record
+from django_redlock.celery.redelivery import record
+from django_redlock.testing import stale
 
 from .desk import Desk, Work, hold, is_free, is_ignored, label_of, locked, memory, sent
 
@@ -560,8 +562,7 @@ def test_a_body_that_calls_itself_is_one_run(desk):
     task = desk.task(work, base=LockedTask, acks_late=True)
     message = sent(desk, task, "a")
     desk.execute(message)
-    name = f"run:desk.work:{message.headers[HEADER]['message']}"
-    assert seen == [(name, "a"), ("b",)]
+    assert seen == [("a",), ("b",)]
     assert is_free("a")
 
 
@@ -590,16 +591,107 @@ def test_started_is_stored_after_the_grant(desk):
     assert states == ["RETRY", "STARTED"]
 
 
-def test_a_soft_limit_at_the_end_of_the_body_keeps_nothing(desk, monkeypatch):
-    """An interruption between the body and what follows leaves both names free."""
+def test_an_interruption_before_the_body_leaves_nothing_taken(desk, monkeypatch):
+    """A time limit between the grants and the body ends with both names free."""
 
     def interrupted(*_: object) -> None:
         raise SystemExit
 
     work = Work(desk)
     with monkeypatch.context() as patch:
-        patch.setattr(redelivery, "keep", interrupted)
+        patch.setattr(redelivery.Delivery, "_store_started", interrupted)
         work.run()
+    assert work.begun == 0
     assert is_free("key")
     assert is_free(work.name)
-    assert redlock("key").try_acquire() is not None
+
+
+def test_a_run_that_is_interrupted_leaves_nothing_taken(desk):
+    """A body that a signal handler ends has no result: a copy runs."""
+    work = Work(desk, SystemExit())
+    work.run()
+    assert is_free("key")
+    assert is_free(work.name)
+    work.copy()
+    assert work.begun == 2
+
+
+def test_run_name_and_key_have_a_nonce_each(desk):
+    """So no wake-up, undo or record that one of them sends is taken for the other's."""
+    seen: list[set[str]] = []
+
+    def look() -> None:
+        for node in memory().nodes:
+            values = [str(node.get(f"redlock:lock:{name}")) for name in ("key", work.name)]
+            seen.append({value.partition(":")[0] for value in values})
+
+    work = Work(desk, look)
+    work.run()
+    assert seen
+    assert all(len(nonces) == 2 for nonces in seen)
+
+
+def test_a_message_whose_key_is_held_keeps_no_run_name(desk):
+    """It comes back later as the same message, and takes the run name then."""
+    work = Work(desk)
+    with hold("key"):
+        work.run()
+        assert is_free(work.name)
+    work.run(desk.only())
+    assert (work.begun, work.state) == (1, "SUCCESS")
+
+
+def test_a_run_whose_key_was_lost_is_not_recorded(desk):
+    """Another run may have begun under the key, and refused what this one wrote."""
+
+    def lose() -> None:
+        lease = current_lease()
+        assert lease is not None
+        stale(lease)
+
+    work = Work(desk, lose)
+    work.run()
+    assert is_free(work.name)
+    work.copy()
+    assert work.begun == 2
+
+
+def test_a_record_after_a_lost_key_is_caught(desk, monkeypatch):
+    """Broken: whether the key was lost is not looked at. The copy does not run."""
+
+    def lose() -> None:
+        lease = current_lease()
+        assert lease is not None
+        stale(lease)
+
+    always = property(lambda _: True, lambda *_: None)
+    monkeypatch.setattr(redelivery.Delivery, "is_sound", always, raising=False)
+    work = Work(desk, lose)
+    work.run()
+    work.copy()
+    assert work.begun == 1
+
+
+def test_a_key_that_rests_does_not_keep_the_record_back(desk):
+    """``min_hold`` is of the key: the run name becomes a record at once."""
+    work = Work(desk, lock={"min_hold": 5})
+    work.run()
+    assert not is_free("key")
+    assert is_ignored(work.copy())
+    assert work.begun == 1
+
+
+def test_a_run_name_is_renewed_whatever_the_key_has(desk):
+    """Storing the result may take longer than the ttl."""
+    seen: list[float] = []
+
+    class Slow(LockedTask):
+        abstract = True
+
+        def on_success(self, *_: object) -> None:
+            delivery = vars(self.request)[redelivery.ATTRIBUTE]
+            seen.append(delivery.lease.renew_at)
+
+    Work(desk, base=Slow, lock={"renew": False}).run()
+    assert len(seen) == 1
+    assert seen[0] < math.inf

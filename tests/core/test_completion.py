@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pytest
 
 from django_redlock.core import acquire, completion, quorum
-from django_redlock.core.commands import Acquire, Release
 from django_redlock.core.errors import LockTaken, NodesUnavailable
-from django_redlock.core.protocol import Answer, Grant, LeaveQueue, Request, Steps, Votes, Wakeup
+from django_redlock.core.protocol import Answer, Grant, Request, Votes
 from django_redlock.core.quorum import count
 from django_redlock.core.reasons import ReasonCode
 from tests.simulation.mutants import Patch, with_edits
 
-from .test_conversations import KEPT, LOST, NO, UNSENT, Held, Recorded, Table, to, vote
+from .test_conversations import LOST, NO, UNSENT, Recorded, Table, to, vote
 
 DONE = Recorded()
 
 
 def copy(table: Table, *answers: object, wait: float = 0.0) -> Grant:
-    """What comes of a copy that asks for the run name "run" and the key "key"."""
-    target = table.policy.target(["run", "key"], 1)
+    """What comes of a copy that asks for its run name."""
+    target = table.policy.target(["run"])
     steps = acquire.acquire(table.policy, target, label="me", ttl=10.0, wait=wait, thorough=True)
     grant: Grant = table.talk(steps, *answers)
     return grant
@@ -68,68 +66,8 @@ def test_a_copy_that_ends_leaves_nothing_taken():
     undo = table.asked[-1]
     assert table.commands == ["grant", "release"]
     assert undo.touched == frozenset({0, 2})
-    assert undo.flags == "21"  # the run name is woken for, and would not be reserved
+    assert undo.flags == "1"
     assert table.waited == []
-
-
-def waiting_for(which: int) -> Steps[Grant]:
-    """A copy that waits for one of its names, the run name or the key, in the node's queue."""
-    table = Table(3)
-    target = table.policy.target(["run", "key"], 1)
-    steps = acquire.acquire(table.policy, target, label="me", ttl=10.0, wait=5, thorough=True)
-    steps.send(None)
-    steps.send([vote(i, Held(9.0))._replace(which=which) for i in range(3)])
-    steps.send(True)
-    return steps
-
-
-def woken_for(which: int, then: object) -> tuple[Acquire, Any]:
-    """What a copy asks that waits for one of its names and is woken, and what it asks then."""
-    steps = waiting_for(which)
-    woken = steps.send(Wakeup("d" * 32))
-    assert isinstance(woken, Acquire)
-    return woken, steps.send([vote(i, then)._replace(which=1) for i in range(3)])
-
-
-def test_a_wake_up_for_the_key_opens_no_run_name():
-    """The nodes are told that the first name is private."""
-    woken, _ = woken_for(1, NO)
-    assert woken.opener == f"1:{'d' * 32}"
-
-
-def test_a_wake_up_for_the_run_name_opens_nothing():
-    """A run name may be freed while the key is held; a reserved key is another waiter's.
-
-    Only the next waiter for the run name, which was free, is woken.
-    """
-    woken, undo = woken_for(0, KEPT)
-    assert woken.opener == ""
-    assert (undo.command, undo.reserve, undo.nonce) == ("release", 0, woken.nonce)
-    assert undo.flags == "20"
-
-
-def test_a_wake_up_that_opens_the_key_from_the_run_name_is_caught():
-    """Broken: any wake-up is carried. The copy would take the key from a holder or a waiter."""
-
-    def opening_any(real: Any) -> Any:
-        def attempt(policy: Any, target: Any, *, woken: int, **facts: Any) -> Any:
-            return real(policy, target, woken=max(woken, target.private_count), **facts)
-
-        return attempt
-
-    with with_edits(Patch(acquire, "attempt", opening_any)):
-        woken, _ = woken_for(0, KEPT)
-    assert woken.opener != ""
-
-
-@pytest.mark.parametrize(("which", "woken"), [(0, "20"), (1, "01")])
-def test_a_wake_up_that_is_passed_on_stays_in_its_queue(which, woken):
-    """The lease that it names has freed this name, and may hold the other one still."""
-    steps = waiting_for(which)
-    assert isinstance(steps.throw(KeyboardInterrupt()), LeaveQueue)
-    undo = steps.send("d" * 32)
-    assert isinstance(undo, Release)
-    assert (undo.nonce, undo.reserve, undo.flags) == ("d" * 32, 0, woken)
 
 
 def decided(ask: Request, *answers: object) -> bool:
@@ -140,7 +78,7 @@ def decided(ask: Request, *answers: object) -> bool:
 def test_a_copy_hears_all_nodes_and_others_a_majority():
     """One node may have the record that the majority lacks; one record is enough at once."""
     table = Table(3)
-    target = table.policy.target(["run", "key"], 1)
+    target = table.policy.target(["run"])
     asks = [
         acquire.acquire(table.policy, target, label="", ttl=10.0, wait=0, thorough=thorough).send(
             None
@@ -186,29 +124,10 @@ def test_a_record_that_is_settled_by_replies_is_noticed():
         assert not waits_for_a_majority_of_records()
 
 
-def test_errors_and_grants_show_no_private_name():
-    """A holder and an error name the key; the nodes are asked for both, the run name first."""
-    table = Table(3)
-    grant = copy(table, 5)
-    assert (grant.target.names, grant.target.name) == (("run", "key"), "key")
-    with pytest.raises(LockTaken) as refused:
-        copy(Table(3), NO)
-    assert refused.value.name == "key"
-
-
-def test_a_grant_is_split_and_each_part_is_its_own():
-    """The parts share nonce and deadline, and have the keys and counters of their names."""
-    grant = copy(Table(3), 5)
-    kept, freed = completion.split(grant)
-    for part, name, private in ((kept, "run", 1), (freed, "key", 0)):
-        assert part.target == Table(3).policy.target([name], private)
-        assert part._replace(target=grant.target) == grant
-
-
 def test_the_record_is_written_to_all_nodes_that_may_have_the_name():
     """One request, to all of them, with a life of its own; a node that is down is told later."""
     table = Table(5)
-    grant, _ = completion.split(copy(table, [5, 5, 5, LOST, UNSENT]))
+    grant = copy(table, [5, 5, 5, LOST, UNSENT])
     votes = table.talk(completion.complete(table.policy, grant, life=3660), 1)
     (ask,) = table.asked[1:]
     assert (ask.command, to(ask), ask.nonce) == ("complete", {0, 1, 2, 3}, grant.nonce)
@@ -220,7 +139,7 @@ def test_the_record_is_written_to_all_nodes_that_may_have_the_name():
 def test_an_interrupted_record_is_asked_for_once_more():
     """It is unknown what arrived, and asking twice does no harm."""
     table = Table(3)
-    grant, _ = completion.split(copy(table, 5))
+    grant = copy(table, 5)
     steps = completion.complete(table.policy, grant, life=60)
     first = steps.send(None)
     assert steps.throw(KeyboardInterrupt()) == first

@@ -1,10 +1,8 @@
 """Completion records, searched exhaustively: every order of events of a run and of a copy.
 
 Three nodes keep one run name each. The run works, tells its nodes to record, and is acknowledged;
-or it loses its lease before. When its body ends it frees its key, which wakes the copy with a nonce
-that the run name still has. The copy asks all nodes, again and again, with this wake-up or without,
-until it runs or ends. Nodes may restart empty, and replies to the copy may be lost, as often as the
-search allows.
+or it loses its lease before. The copy asks all nodes, again and again, until it runs or ends. Nodes
+may restart empty, and replies to the copy may be lost, as often as the search allows.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ class State(NamedTuple):
 
     nodes: tuple[Node, ...]
     run: str = "works"  # "records", "acknowledged", "lost", "lost, records"
-    copy: str = "waits"  # "asks", "asks, woken", "runs", "ends"
+    copy: str = "waits"  # "asks", "runs", "ends"
     restarts: int = 0
     losses: int = 0
 
@@ -45,7 +43,6 @@ class Rules(NamedTuple):
         believed: how many records end a copy.
         thorough: whether a copy hears all nodes before it runs.
         careless: whether a run records though it has lost its lease.
-        opened: whether a wake-up opens the run name.
     """
 
     to: int = SIZE
@@ -53,7 +50,6 @@ class Rules(NamedTuple):
     believed: int = 1
     thorough: bool = True
     careless: bool = False
-    opened: bool = False
 
 
 def changed(state: State, place: int, **changes: str) -> State:
@@ -96,8 +92,6 @@ def of_a_node(state: State, place: int, rules: Rules) -> Iterator[State]:
         yield changed(state, place, value=FREE)._replace(restarts=state.restarts - 1)
     if node.told == "sent":
         told = {FREE: "granted", DONE: "done"}.get(node.value, "held")
-        if rules.opened and state.copy == "asks, woken" and node.value == RUN:
-            told = "granted"
         value = COPY if told == "granted" else node.value
         yield changed(state, place, value=value, told=told)
         if state.losses:
@@ -108,9 +102,8 @@ def of_the_copy(state: State, rules: Rules) -> Iterator[State]:
     """What the copy may do next."""
     told = [node.told for node in state.nodes]
     if state.copy == "waits":
-        for asks in ("asks", "asks, woken"):  # the body may have ended long ago, or not
-            yield all_changed(state._replace(copy=asks), SIZE, told="sent")
-    elif state.copy.startswith("asks"):
+        yield all_changed(state._replace(copy="asks"), SIZE, told="sent")
+    elif state.copy == "asks":
         if told.count("done") >= rules.believed:
             yield state._replace(copy="ends")
         elif told.count("granted") >= MAJORITY and not (rules.thorough and "sent" in told):
@@ -177,14 +170,12 @@ def test_no_order_of_events_breaks_a_promise(rules, restarts, losses):
         (Rules(thorough=False), 1, 0, "it runs again"),
         (Rules(to=MAJORITY, prompt=True), 2, 0, "it runs again"),
         (Rules(careless=True), 0, 0, "the task is lost"),
-        (Rules(opened=True), 0, 0, "two at once"),
     ],
     ids=[
         "a majority is believed",
         "a majority is heard",
         "a majority records",
         "though lost",
-        "a wake-up opens the run name",
     ],
 )
 def test_each_broken_rule_breaks_one(rules, restarts, losses, found):

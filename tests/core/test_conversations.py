@@ -847,7 +847,7 @@ def test_a_heal_heard_after_the_deadline_is_rolled_back() -> None:
 
 @dataclass
 class Ending(Alone):
-    """A lease that ends, or frees some names, while it is healed.
+    """A lease that ends while it is healed.
 
     Attributes:
         before: whether it ends before the heal is sent.
@@ -862,8 +862,8 @@ class Ending(Alone):
         self.touched.append(places)
         return None if self.before else self.grant
 
-    def has(self, grant: Grant) -> bool:
-        return False
+    def remaining(self) -> float:
+        return 0.0
 
 
 @pytest.mark.parametrize("before", [True, False])

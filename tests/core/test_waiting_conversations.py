@@ -34,7 +34,6 @@ from tests.simulation.mutants import Patch, rules, with_edits
 from .test_conversations import KEPT, LOST, NO, SPLIT, UNSENT, Found, Held, Seen, Table, to, vote
 
 WORD = "d" * 32
-CARRIED = f"0:{WORD}"  # none of the names is private
 IN_VAIN = [Seen(9.0), Wakeup()]
 WOKEN = [Seen(9.0), Wakeup(WORD)]
 
@@ -45,7 +44,7 @@ def grants(table: Table) -> list[Acquire]:
 
 
 def carried(ask: Acquire) -> str:
-    """The word that an attempt carries, behind the number of private names."""
+    """The word that an attempt carries."""
     return ask.opener
 
 
@@ -148,7 +147,7 @@ def test_a_name_that_a_majority_has_not_is_tried(free: int) -> None:
         looked[(place(table) + 1 + i) % 5] = Seen(0.0)
     then: list[object] = [Wakeup(WORD), 5] if free == 2 else [5]
     table.talk(table.acquire(wait=50), NO, Wakeup(), looked, *then)
-    assert [carried(ask) for ask in grants(table)] == ["", CARRIED if free == 2 else ""]
+    assert [carried(ask) for ask in grants(table)] == ["", WORD if free == 2 else ""]
 
 
 def test_of_several_names_the_one_that_was_refused_is_waited_for() -> None:
@@ -182,7 +181,7 @@ def test_the_word_goes_into_the_next_attempt_only() -> None:
     """With a nonce of its own; if that fails because somebody is first, the word is spent."""
     table = Table(3)
     table.talk(table.acquire(wait=5), NO, Wakeup(WORD), NO, Wakeup(), Seen(0.0), 5)
-    assert [carried(ask) for ask in grants(table)] == ["", CARRIED, ""]
+    assert [carried(ask) for ask in grants(table)] == ["", WORD, ""]
     assert len({ask.nonce for ask in grants(table)} | {WORD}) == 4
 
 
@@ -235,7 +234,7 @@ def test_of_several_names_only_the_owned_one_is_left_to_its_owner(
     steps.send(refusals[0])
     steps.send(True)
     ask = steps.send(Wakeup(WORD))
-    assert (ask.command, ask.opener) == (Command.GRANT, CARRIED)
+    assert (ask.command, ask.opener) == (Command.GRANT, WORD)
     then = steps.send(refusals[1])
     if woken is None:
         assert isinstance(then, JoinQueue)
@@ -249,7 +248,7 @@ def test_a_word_that_came_when_we_left_is_carried() -> None:
     """The node pushed while we gave up: the last attempt goes with the word."""
     table = Table(3, wakeup=WORD)
     table.talk(table.acquire(wait=0.5), NO, Wakeup(), 5)
-    assert [carried(ask) for ask in grants(table)] == ["", CARRIED]
+    assert [carried(ask) for ask in grants(table)] == ["", WORD]
     assert any(isinstance(effect, LeaveQueue) for effect in table.effects)
 
 
@@ -385,7 +384,7 @@ def test_who_does_not_wait_takes_what_is_kept_for_nobody() -> None:
     assert table.commands == ["grant", "claim", "grant"]
     claim = table.asked[1]
     assert (to(claim), claim.keys) == ({place(table)}, ("redlock:queue:a",))
-    assert carried(grants(table)[-1]) == CARRIED
+    assert carried(grants(table)[-1]) == WORD
 
 
 def test_who_does_not_wait_leaves_what_is_kept_for_somebody() -> None:
@@ -461,14 +460,18 @@ WAITERS = [in_line, standing, looking, broken, leaving]
 def test_who_is_interrupted_leaves_the_line_and_passes_the_turn_on(
     reach: Callable[[Table], Any], error: type[BaseException]
 ) -> None:
-    """At every step: out of the line first; a word that had come by then wakes the next."""
+    """At every step: out of the line first; a word that had come by then wakes the next.
+
+    That deletes nothing: it has a nonce of its own, and no node has a key of it.
+    """
     for wakeup in ("", "garbage", WORD):
         steps, raised = reach(Table(3)), error("now")
         assert isinstance(steps.throw(raised), LeaveQueue)
         answer: Any = wakeup
         if wakeup == WORD:
             ask = steps.send(wakeup)
-            assert (ask.command, ask.nonce, to(ask)) == (Command.RELEASE, WORD, {0, 1, 2})
+            assert (ask.command, to(ask)) == (Command.RELEASE, {0, 1, 2})
+            assert (ask.nonce != WORD, ask.touched) == (True, frozenset())
             assert (ask.reserve, ask.flags) == (0, "1")
             answer = [vote(i, 0) for i in range(3)]
         with pytest.raises(error) as caught:

@@ -20,7 +20,7 @@ from opentelemetry.trace import StatusCode
 
 from django_redlock import LeaseLost, NodesUnavailable, events, otel, redlock
 from django_redlock.events import TaskEvent, TaskOutcome
-from django_redlock.leases import Lease, renewal
+from django_redlock.leases import Lease
 from tests.support.listening import memory
 from tests.support.waiting import eventually, release_under_a_waiter
 
@@ -225,14 +225,16 @@ def test_who_waits_is_measured(telemetry):
     assert now(telemetry) == {"held": 0, "waiting": 0}
 
 
-def test_a_run_with_a_record_is_held_once(telemetry):
-    """The lease of the private names, which is kept apart, is no second lock."""
+def test_a_lease_that_nobody_is_told_of_is_not_held(telemetry):
+    """That of a run name, which is told to nobody, is no lock of the user's."""
     kept: list[Lease] = []
-    with redlock("name").behind("run") as lease:
-        renewal.keep(lease, kept.append)
+
+    def own(lease: Lease) -> None:
+        lease.told = True
+        kept.append(lease)
+
+    with redlock.using(foreign=own)("run"), redlock("name"):
         assert now(telemetry)["held"] == 1
-    assert now(telemetry)["held"] == 1
-    kept[0].release()
     assert now(telemetry)["held"] == 0
 
 

@@ -260,13 +260,6 @@ def test_an_event_loop_is_not_blocked(memory):
         asyncio.run(main())
 
 
-def test_private_names_are_not_looked_at(memory, look):
-    """Those that the package locks beside a key are its own business."""
-    with redlock("private", renew=False):
-        state = look(redlock("x").behind("private"))
-    assert (state.name, state.held) == ("x", False)
-
-
 def test_an_alias(look):
     """The nodes of the lock's alias are asked."""
     with in_memory("default", "payments"), redlocks["payments"]("x"):

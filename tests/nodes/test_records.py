@@ -88,7 +88,7 @@ def meet_a_late_record(three: EmbeddedNodes, moment: float = 0.3) -> str:
         thread = threading.Thread(target=let_go)
         thread.start()
         try:
-            lock = template(group).using(thorough=True)("key").behind("run")
+            lock = template(group).using(thorough=True)("run")
             lock.acquire().release()
         except LockTaken as taken:
             return taken.code

@@ -146,8 +146,7 @@ class Pair:
         wish, slack = options.get("wish", 0), options.get("slack", WIDE)
         ttl, label, old = options.get("ttl", STEP), options.get("label", ""), options.get("old", "")
         word, waits = options.get("word", ""), options.get("waits", 0)
-        opener = options.get("opener", f"{options.get('private', 0)}:{word}" if word else "")
-        fields = target(names), wish, slack, ttl, label, old, opener, waits
+        fields = target(names), wish, slack, ttl, label, old, word, waits
         return self.ask(Acquire, nonce, *fields, last=options.get("epoch", "0"))
 
     def raise_(self, nonce: str, names: Sequence[str], token: int, number: int) -> list[Any]:
@@ -177,10 +176,9 @@ class Pair:
         *,
         reserve: int = 0,
         wake: Container[int] | None = (),
-        private: int = 0,
     ) -> list[Any]:
         """Give back."""
-        return self.ask(Release, nonce, target(names, private), reserve, wake)
+        return self.ask(Release, nonce, target(names), reserve, wake)
 
     def mark(self, nonce: str, name: str, names: Sequence[str], task_id: str) -> list[Any]:
         """Mark a queued task."""
@@ -256,12 +254,12 @@ class Pair:
         self.memory.fences["epoch"] = 0
 
 
-def target(names: Sequence[str], private: int = 0) -> LockKeys:
+def target(names: Sequence[str]) -> LockKeys:
     """The keys and counters of names."""
     keys = tuple(f"{LOCK}{name}" for name in names)
     fields = tuple(FIELDS[name] for name in names)
     nodes = (0,) * len(names)
-    return LockKeys(tuple(names), FENCES, HELD, WAITS, QUEUE, keys, fields, private, nodes)
+    return LockKeys(tuple(names), FENCES, HELD, WAITS, QUEUE, keys, fields, nodes)
 
 
 def blurred(answer: Any) -> list[Any]:
@@ -340,8 +338,7 @@ class Walk:
         """Ask for names, with a wish that counts or one that does not."""
         wish = self.rng.choice([0, self.rng.randrange(50), FUTURE + self.rng.randrange(50)])
         label = self.rng.choice(LABELS)
-        word = self.rng.choice([*NONCES, NONCES[2].upper(), "0" * 31])
-        opener = self.rng.choice(["", "", *[f"{self.rng.choice([0, 0, 1, 2])}:{word}"] * 4, word])
+        word = self.rng.choice(["", "", *NONCES, NONCES[2].upper(), "0" * 31])
         waits = self.rng.choice([0, self.ttl])
         self.note(
             self.pair.grant(
@@ -350,7 +347,7 @@ class Walk:
                 wish=wish,
                 ttl=self.ttl,
                 label=label,
-                opener=opener,
+                word=word,
                 waits=waits,
             )
         )
@@ -359,8 +356,7 @@ class Walk:
         """Give back: what we have or have not, and keep it for others, and wake them, or not."""
         reserve = self.rng.choice([0, self.ttl])
         wake = [i for i in range(len(self.names)) if self.rng.random() < 2 / 3]
-        private = self.rng.choice([0, 0, 0, 1])
-        self.pair.release(self.nonce, self.names, reserve=reserve, wake=wake, private=private)
+        self.pair.release(self.nonce, self.names, reserve=reserve, wake=wake)
 
     def adopt(self) -> None:
         """Ask for the names of another nonce, or of what is none."""
@@ -1018,58 +1014,6 @@ def test_a_word_opens_only_what_is_reserved_or_its_own(pair):
         assert pair.grant(NONCES[1], ["a", "b"], word=word)[1] == b"GRANTED"
         assert pair.memory.fences["1"] > before
         pair.delete("b")
-
-
-OPENED = {  # by the first nonce: what a name holds, and the outcome if it is private, and if not
-    None: (b"GRANTED", b"GRANTED"),
-    f"{NONCES[0]}:5:x": (b"HELD", b"GRANTED"),
-    f"{NONCES[0]}:1:x": (b"HELD", b"GRANTED"),  # the number is that of the private names
-    f"1:{NONCES[0]}:x": (b"HELD", b"HELD"),  # what the wake-up looks like
-    NEXT: (b"HELD", b"GRANTED"),
-    f"{NONCES[1]}:5:x": (b"HELD", b"HELD"),
-    "done::x": (b"DONE", b"DONE"),
-}
-
-
-@pytest.mark.parametrize("value", OPENED)
-@pytest.mark.parametrize("other", [f"{NONCES[0]}:5:x", NEXT])
-def test_a_word_opens_no_private_name(pair, value, other):
-    """A run name may live with the nonce of a key that was freed: it is free when it is missing.
-
-    The other names of the same attempt are opened as ever.
-    """
-    for private, outcome in zip((1, 0), OPENED[value], strict=True):
-        pair.delete("a")
-        if value is not None:
-            pair.put("a", value, STEP)
-        pair.put("b", other, STEP)
-        told = pair.grant(NONCES[2], ["a", "b"], word=NONCES[0], private=private)
-        assert told[1] == outcome
-        assert told[5:] == ([] if outcome == b"GRANTED" else [0])  # which name was refused
-
-
-@pytest.mark.parametrize(
-    "opener", [NONCES[0], f"{NONCES[0]}:0", f":{NONCES[0]}", "0:", "-1:a", "0:x"]
-)
-def test_what_is_no_wake_up_opens_nothing(pair, opener):
-    """A nonce without the number of private names, and other texts, are as good as none."""
-    for value in (f"{NONCES[0]}:5:x", f"{opener}:5:x", "::5:x", NEXT):
-        pair.put("a", value, STEP)
-        assert pair.grant(NONCES[1], ["a"], opener=opener)[1] == b"HELD"
-
-
-def test_a_private_name_is_never_reserved(pair):
-    """Its release wakes the waiter and frees it at once: no wake-up would open a reservation."""
-    pair.grant(NONCES[0], ["a", "b"])
-    pair.look("a", STEP)
-    pair.look("b", STEP)
-    assert pair.release(NONCES[0], ["a", "b"], reserve=STEP, wake=None, private=1)[1:] == [
-        b"FREED",
-        2,
-    ]
-    assert pair.client.get(f"{LOCK}a") is None
-    assert pair.client.get(f"{LOCK}b") == NEXT.encode()
-    assert [pair.claim(name) for name in ("a", "b")] == [NONCES[0]] * 2
 
 
 def test_a_word_is_no_nonce(pair):

@@ -18,11 +18,11 @@ class Alone:
     def touch(self, places: frozenset[int]) -> Grant | None:
         """Note that these nodes may have its keys from now on; see ``hold.Holding``."""
         self.grant = self.grant._replace(touched=self.grant.touched | places)
-        return self.grant if self.has(self.grant) else None
+        return self.grant if self.remaining() > 0 else None
 
-    def has(self, _: Grant) -> bool:
-        """Tell whether time is left."""
-        return self._policy.clock() < self.grant.deadline
+    def remaining(self) -> float:
+        """Return the seconds until its deadline."""
+        return self.grant.deadline - self._policy.clock()
 
     def extended(self, _: int, outcome: Outcome) -> None:
         """Take in the outcome of an extension, before it is healed."""

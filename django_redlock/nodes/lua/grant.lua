@@ -3,10 +3,8 @@
 -- ARGV nonce, wish, slack, ttl, label, old, wakeup, waits, field × n, name × n, epoch
 -- ``wish`` is the caller's wall clock and ``slack`` how far it may be ahead of this node's, in
 -- microseconds; ``ttl`` in milliseconds. With ``old`` and ``wakeup`` empty each key must be
--- missing. With ``old`` each must have exactly that nonce (adoption). ``wakeup`` is ``p:nonce``: the
--- nonce of a lease that has freed the name which was waited for. The first p names are private, and
--- must be missing: they may live on with this nonce. Each other one must be missing, reserved or
--- have it.
+-- missing. With ``old`` each must have exactly that nonce (adoption). ``wakeup`` is the nonce that
+-- has woken the caller, of a lease that is over: each key must be missing, reserved or have it.
 -- If refused and ``waits`` is not 0, notes for so many milliseconds that the name has a waiter.
 -- ``epoch`` is what the node had when the connection was opened: one that was emptied since, or
 -- got another's data, has none or another. The first write is one that a node which is out of
@@ -42,9 +40,8 @@ for i = 1, granted and 0 or n do
     if not value then return {nonce, 'GONE'} end
     taken = string.sub(value, 1, #old + 1) ~= old .. ':'
   else
-    local private, over = string.match(wakeup, '^(%d+):(%x+)$')
-    taken = value and (not over or i <= tonumber(private) or
-      (value ~= 'next::' and string.sub(value, 1, #over + 1) ~= over .. ':'))
+    taken = value and (wakeup == '' or
+      (value ~= 'next::' and string.sub(value, 1, #wakeup + 1) ~= wakeup .. ':'))
   end
   if taken then
     if ARGV[8] ~= '0' then redis.pcall('ZADD', KEYS[3], now + ARGV[8], ARGV[8 + n + i]) end

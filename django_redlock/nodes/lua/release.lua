@@ -2,9 +2,8 @@
 -- KEYS held, waits, lock × n, queue × n
 -- ARGV nonce, reserve, wake, name × n
 -- If the name has a waiter and ``reserve`` is not 0, it is reserved for the waiter that is woken,
--- for so many milliseconds. ``wake`` has a digit for each name: if it has a waiter and no "0", the
--- nonce becomes the queue's only wake-up, whether the key had it or not. A "2" is that of a private
--- name, which is never reserved: no wake-up would open it.
+-- for so many milliseconds. ``wake`` has a digit for each name: if it has a waiter and a "1", the
+-- nonce becomes the queue's only wake-up, whether the key had it or not.
 -- Needs no write that a node which is out of memory refuses, and no ``waits`` that can be read.
 -- A key that was revoked from this nonce is freed as well: its holder is the one that lets go.
 -- Returns nonce, FREED, number of names that have a waiter and were woken | nonce, GONE, the same;
@@ -28,7 +27,7 @@ for i = 1, n do
     if owner and owner == string.sub(redis.sha1hex(nonce), 1, 16) then ours, revoked = true, text end
   end
   if ours then
-    local kept = waited and wake ~= '2' and ARGV[2] ~= '0'
+    local kept = waited and ARGV[2] ~= '0'
       and redis.pcall('SET', lock, 'next::', 'PX', ARGV[2])
     if not kept or kept.err then redis.call('DEL', lock) end
     redis.call('ZREM', KEYS[1], name)

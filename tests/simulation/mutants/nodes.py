@@ -19,7 +19,9 @@ def looking_at_the_first_name(real: Grants) -> Grants:
     """Look at the first of several names, and write all."""
 
     def grant(self: MemoryNode, ask: Acquire, epoch: object = "") -> Reply:
-        reply = real(self, replace(ask, target=ask.target.part(slice(1))), epoch)
+        parts = ("names", "keys", "fields", "queue_nodes")
+        first = ask.target._replace(**{each: getattr(ask.target, each)[:1] for each in parts})
+        reply = real(self, replace(ask, target=first), epoch)
         if reply[0] == "GRANTED":
             target, number = ask.target, int(str(reply[1]))
             for key, field, name in zip(target.keys, target.fields, target.names, strict=True):

@@ -98,7 +98,7 @@ def ending_last(real: Callable[..., Steps[None]]) -> Callable[..., Steps[None]]:
 
     def releasing(self: Lease) -> Steps[None]:
         if self.phase is Phase.HELD:
-            yield from hold.release(self.backend.policy, self.freed)
+            yield from hold.release(self.backend.policy, self.grant)
             self.end(Phase.RELEASED)
         else:
             yield from real(self)
@@ -201,6 +201,6 @@ RENEWAL: Final = (
         "A heal is not rolled back where the lease has ended meanwhile.",
         "cut-and-paused",
         1500,
-        (Lease, "has", lambda _: lambda self, grant: True),
+        (hold, "_is_over", lambda _: lambda lease: False),
     ),
 )

@@ -193,7 +193,7 @@ def handing_over(**changes: Any) -> Callable[[Callable[..., Steps[Any]]], Callab
 def keeping_duplicates(real: Callable[..., LockKeys]) -> Callable[..., LockKeys]:
     """Count a name that is given twice as two."""
 
-    def target(self: Policy, names: Sequence[str], private: int = 0) -> LockKeys:
+    def target(self: Policy, names: Sequence[str]) -> LockKeys:
         each = [real(self, [name]) for name in names]
 
         def all_of(what: str) -> Iterator[Any]:
@@ -202,7 +202,7 @@ def keeping_duplicates(real: Callable[..., LockKeys]) -> Callable[..., LockKeys]
         parts: dict[str, Any] = {
             what: tuple(all_of(what)) for what in ("names", "keys", "fields", "queue_nodes")
         }
-        return each[0]._replace(**parts, private_count=private)
+        return each[0]._replace(**parts)
 
     return target
 

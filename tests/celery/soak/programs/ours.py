@@ -16,9 +16,9 @@ from django_redlock import current_lease
 from django_redlock.celery import LockedTask, locked_task, redelivery
 from django_redlock.celery.marks import Mark
 from django_redlock.celery.publishing import history
+from django_redlock.celery.redelivery import record
 from django_redlock.events import Event, EventKind, subscribe
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.renewal import record
 from tests.celery.soak.history import MODES
 
 from . import bodies
