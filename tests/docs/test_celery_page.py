@@ -214,6 +214,16 @@ def change(someone: Reader, file: str, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
+def test_check_finds_nothing_wrong_with_the_tasks_of_the_page(someone):
+    """Nor where the settings that the page names last are still missing, with a Redis broker."""
+    follow(someone, IN_MEMORY)
+    broker = 'CELERY_BROKER_URL = "redis://127.0.0.1:1"\n'
+    broker += "CELERY_TASK_ACKS_LATE = CELERY_TASK_REJECT_ON_WORKER_LOST = False\n"
+    broker += "CELERY_BROKER_TRANSPORT_OPTIONS = {}\n"
+    someone.write(Block("python", "mysite/settings.py", broker))
+    assert "no issues" in someone.run("python manage.py check")
+
+
 def test_check_finds_what_is_wrong_with_tasks_that_nobody_has_imported(someone):
     """The project of the page imports its tasks when a view needs one; the check is before."""
     follow(someone, IN_MEMORY)
@@ -373,6 +383,24 @@ def finished(site: str, task: str) -> Any:
 def result_of(site: str, task: str) -> Any:
     """Wait until a task has succeeded; its result."""
     return eventually(partial(finished, site, task), within=LONG, every=0.05)["result"]
+
+
+@pytest.mark.slow
+def test_after_a_purge_the_command_of_the_page_removes_the_mark(someone, addresses):
+    """Until then a message is a duplicate of one that nobody has any more."""
+    assert "`manage.py redlock_release --task ID`" in PAGE.read_text()
+    follow(someone, addresses)
+    send = "print(tasks.sync_account.delay(3).duplicate)"
+    someone.type(f"from reports import tasks; {send}")
+    assert "1 message" in someone.run("python -m celery -A mysite purge --force")
+    someone.type(send)
+    assert someone.seen == "False\nTrue\n"
+    shown = json.loads(someone.run("python manage.py redlock_status --json"))
+    (task,) = shown["aliases"]["default"]["tasks"]
+    assert task["state"] == "queued"
+    someone.run(f"python manage.py redlock_release --task {task['id']} --yes")
+    someone.type(send)
+    assert someone.seen == "False\nTrue\nFalse\n"
 
 
 NOW = """

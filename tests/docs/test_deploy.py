@@ -33,6 +33,7 @@ from tests.support.waiting import eventually
 
 DEPLOY = ROOT / "deploy"
 PAGE = ROOT / "docs/how-to/nodes.md"
+OPERATE = ROOT / "docs/how-to/operate.md"
 UNIT = DEPLOY / "systemd/redlock-node@.service"
 HOME = "/etc/redlock-node"  # where a node finds its files, whatever starts it
 SECRETS = {"users.acl", "tls.crt", "tls.key"}
@@ -58,9 +59,9 @@ def users() -> dict[str, str]:
     return {name: rules for _, name, rules in (line.split(" ", 2) for line in lines)}
 
 
-def commands(*programs: str) -> list[str]:
-    """The commands of the page that begin with one of these programs, in order."""
-    consoles = [each.text for each in blocks(PAGE) if each.language == "console"]
+def commands(*programs: str, page: Path = PAGE) -> list[str]:
+    """The commands of a page that begin with one of these programs, in order."""
+    consoles = [each.text for each in blocks(page, nested=True) if each.language == "console"]
     found = re.findall(r"^\$ (.*)$", "".join(consoles), re.MULTILINE)
     return [each for each in found if each.removeprefix("sudo ").split()[0] in programs]
 
@@ -425,6 +426,84 @@ def test_who_may_do_what(tmp_path, secrets):
         assert len(changed["passwords"]) == 2
         with pytest.raises(redis.ResponseError, match=r"(?i)permission"):
             admin.delete("redlock:lock:x")
+
+
+# -- a password ------------------------------------------------------------------------------------
+
+
+def typed(home: Path, *commands: str) -> None:
+    """Type commands of a page in the folder that has ``secrets``."""
+    for command in commands:
+        subprocess.run(["bash", "-c", command], cwd=home, check=True, capture_output=True)
+
+
+def tell(port: int, secrets: Path, *command: str) -> Any:
+    """Say something to a node as its admin; the reply."""
+    password = (secrets / "admin.password").read_text()
+    with closing(redis.Redis(port=port, username="admin", password=password)) as admin:
+        return admin.execute_command(*command)
+
+
+def with_password(port: int, password: str) -> dict[str, Any]:
+    """The settings of a process that has this password of a single node."""
+    entry = {"URL": f"redis://127.0.0.1:{port}/0", "USERNAME": "redlock", "PASSWORD": password}
+    return {"default": {"NODES": [entry], "RESTART_GUARD": False, "NODE_TIMEOUT": 10}}
+
+
+def accepted(port: int, *passwords: str) -> list[bool]:
+    """For each password: whether `redlock_check` of a process that has it finds no fault in it."""
+    found = []
+    for password in passwords:
+        with override_settings(REDLOCK=with_password(port, password)):
+            found.append("login_refused" not in findings()[1])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["the file", "ACL SETUSER alone"])
+def test_a_changed_password_outlives_a_restart(tmp_path, secrets, by):
+    """The steps of "Change a password": no process is refused, and a node forgets nothing.
+
+    `ACL SETUSER` alone, which the page warns of, is forgotten with the next restart.
+    """
+    clone, home = tmp_path / "clone", tmp_path / "node"
+    shutil.copytree(secrets.parent, clone, symlinks=True)
+    home.mkdir()
+    files = clone / "secrets"
+    make_one, add_it, take_the_old_one, rename = commands("openssl", "sed", "mv", page=OPERATE)
+    with ExitStack() as stack:
+        port = free_port(stack)
+        configuration = lay_out(home, files, port, tls=False)
+        shutil.copy(home / "users.acl", files / "users.acl")  # what this program knows
+        old = (files / "redlock.password").read_text()
+        with started(configuration) as node:
+            assert node.runs(), node.said()
+            typed(clone, make_one, add_it)
+            new = (files / "redlock.new").read_text()
+            assert accepted(port, old, new) == [True, False]
+            if by == "the file":
+                shutil.copy(files / "users.new", home / "users.acl")
+                assert tell(port, files, "ACL", "LOAD")
+            else:
+                assert tell(port, files, "ACL", "SETUSER", "redlock", f">{new}")
+            assert accepted(port, old, new) == [True, True]
+        with started(configuration) as node:
+            assert node.runs(), node.said()
+            assert accepted(port, old, new) == [True, by == "the file"]
+            if by != "the file":
+                return
+            with override_settings(REDLOCK=with_password(port, new)):
+                lease = redlock("held").acquire()
+                typed(clone, take_the_old_one, rename)
+                assert (files / "redlock.password").read_text() == new
+                shutil.copy(files / "users.new", home / "users.acl")
+                assert tell(port, files, "ACL", "LOAD")
+                lease.extend()
+                lease.release()
+            assert accepted(port, old, new) == [False, True]
+        with started(configuration) as node:
+            assert node.runs(), node.said()
+            assert accepted(port, old, new) == [False, True]
 
 
 # -- the page -------------------------------------------------------------------------------------

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
+import signal
+
+import pytest
 
 from django_redlock.idempotency.answers import HEADERS
 from django_redlock.idempotency.decorator import Options, idempotent
@@ -85,6 +88,73 @@ def test_the_examples_run(tmp_path):
         assert printed == "No record has expired.\n"
         someone.type(CLIENT)
         assert someone.seen == "as the page says\n"
+
+
+SENDING = """\
+import os, signal, sys
+from functools import partial
+from pathlib import Path
+
+from django.db import transaction
+from django.http import HttpResponse
+from django_redlock.idempotency import idempotent
+from shop.models import Order
+
+PLACE, DIES = sys.argv[-2:]
+
+def die_if(where):
+    if where == DIES:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def send():
+    with Path("sent").open("a") as file:
+        file.write("a mail\\n")
+
+@idempotent(scope=lambda request: "ann")
+def pay(request):
+    Order.objects.create(article=7)  # a row that says what is to be done, too
+    if PLACE == "in_the_view":
+        send()
+        die_if("before_commit")
+    else:
+        transaction.on_commit(partial(die_if, "after_commit"))
+        transaction.on_commit(send)
+    return HttpResponse("paid")
+"""
+SENT = """\
+import django
+django.setup()
+
+from django.test import RequestFactory
+from shop.sending import pay
+
+headers = {"Idempotency-Key": "8e03978e-40d5-43dd-bc93-6894a57f9324"}
+assert pay(RequestFactory().post("/", headers=headers)).content == b"paid"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("place", "dies", "sent"),
+    [("in_the_view", "before_commit", 2), ("on_commit", "after_commit", 0)],
+)
+def test_outside_work_is_done_at_least_or_at_most_once(tmp_path, place, dies, sent):
+    """A killed process, then the repetition: the order is there once, the mail twice or never."""
+    with reader(tmp_path, "mysite.settings") as someone:
+        someone.begin("django-admin startproject mysite .", "python manage.py startapp shop")
+        (tmp_path / "shop/models.py").unlink()
+        settings = f'{SETTINGS}INSTALLED_APPS += ["django_redlock.idempotency"]\n'
+        files = {"mysite/settings.py": settings, "shop/models.py": MODELS}
+        for file, text in (files | {"shop/sending.py": SENDING, "sent.py": SENT}).items():
+            someone.write(Block("python", file, text))
+        someone.manage("makemigrations shop")
+        someone.manage("migrate")
+        someone.run(f"python sent.py {place} {dies}", codes=(-signal.SIGKILL,))
+        someone.run(f"python sent.py {place} nowhere")
+        someone.type("from shop.models import Order; print(Order.objects.count())")
+        assert someone.seen == "1\n"
+        mails = tmp_path / "sent"
+        assert (mails.read_text().count("a mail") if mails.exists() else 0) == sent
 
 
 def test_the_options_of_the_table_are_those_of_the_decorator():

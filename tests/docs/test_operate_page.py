@@ -6,6 +6,7 @@ They are done on real nodes, and so is what goes wrong without them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import partial
 from io import StringIO
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.core.management.base import CommandError
 from django.test import override_settings
 
 from django_redlock import NodesUnavailable, conf, redlock, redlocks
@@ -21,7 +23,7 @@ from django_redlock.core.reasons import ReasonCode
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNodes
-from tests.docs.pages import ROOT, examples
+from tests.docs.pages import ROOT, STATUS, examples
 from tests.docs.test_acl import PASSWORD, acl_rules
 from tests.support.servers import redis_version
 from tests.support.waiting import eventually
@@ -235,3 +237,35 @@ def test_a_process_with_the_smaller_max_ttl_grants_a_longer_lock_again():
 
 
 # -- a lock that is stuck -------------------------------------------------------------------------
+
+
+def foreign(nodes: EmbeddedNodes, name: str, *places: int) -> None:
+    """A key of another client that never expires."""
+    for place in places:
+        with closing(nodes[place].client()) as admin:
+            admin.set(f"redlock:lock:{name}", "foreign")
+
+
+@pytest.mark.slow
+def test_a_key_of_another_client_is_freed_by_the_command_of_the_page(patient_nodes):
+    """It deletes that key on every node, and who waits gets the lock; a minority it refuses.
+
+    By hand only where the page says so: a node with such a key has no key of ours.
+    """
+    for page in (OPERATE, STATUS):
+        assert "redlock_release NAME --now --yes`" in page.read_text()
+    foreign(patient_nodes, "report", 0, 1, 2, 3)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(redlock("report", renew=False).acquire, wait=60)
+        eventually(lambda: redlock("report").state().holder == "")
+        with pytest.raises(CommandError, match="with --now"):
+            call_command("redlock_release", "report", "--yes")
+        call_command("redlock_release", "report", "--now", "--yes", stdout=StringIO())
+        waiting.result().release()
+    foreign(patient_nodes, "minority", 3, 4)
+    with pytest.raises(CommandError, match="its state is partial"):
+        call_command("redlock_release", "minority", "--now", "--yes")
+    with redlock("minority"):
+        delete(patient_nodes, "minority", 3, 4)
+        assert status("minority")[1].splitlines()[-1].split()[-1] == "held"
+    assert redlock("minority").state().kind == "free"
