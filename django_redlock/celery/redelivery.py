@@ -33,6 +33,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 from celery import Task, signals, states
 from celery.exceptions import Ignore, OperationalError, Reject, Retry, SoftTimeLimitExceeded
 
+from django_redlock import conf
 from django_redlock.backend import LABEL_BYTES, process_label
 from django_redlock.core import completion
 from django_redlock.core.errors import LockTaken, NodesUnavailable
@@ -42,7 +43,7 @@ from django_redlock.core.reasons import ReasonCode
 from django_redlock.events import TaskOutcome
 from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
-from django_redlock.locks.lock import Lock
+from django_redlock.locks.lock import Lock, tell_refusal
 from django_redlock.locks.template import LockTemplate
 
 from .backoff import pause, visibility_timeout
@@ -285,11 +286,14 @@ class Delivery:
             raise
 
     def _take_run_name(self, run: Lock, lock: Lock) -> None:
+        backend = conf.backend(lock.alias)
+        began = backend.policy.clock()
         try:
             run.acquire()
         except (LockTaken, NodesUnavailable) as error:
             self.meets_run = isinstance(error, LockTaken)
             error.name = lock.names[0] if len(lock.names) == 1 else lock.names
+            tell_refusal(backend, error, began, lock.template)
             raise
 
     @contextmanager

@@ -372,14 +372,15 @@ def make_lease(
         elif isinstance(error, RedlockError) and options.foreign is None:
             if isinstance(error, LockTaken):
                 context.explain_reentry(error)
-            _tell_refusal(backend, error, began, template, quiet=bool(options.quiet))
+            tell_refusal(backend, error, began, template, quiet=bool(options.quiet))
         raise
     return lease
 
 
-def _tell_refusal(
-    backend: Backend, error: RedlockError, began: float, template: str, *, quiet: bool
+def tell_refusal(
+    backend: Backend, error: RedlockError, began: float, template: str, *, quiet: bool = False
 ) -> None:
+    """Tell listeners that the names of ``error`` were refused to one who asked at ``began``."""
     kind = EventKind.UNAVAILABLE if isinstance(error, NodesUnavailable) else EventKind.REFUSED
     if events.wanted(kind):
         waited, votes = backend.policy.clock() - began, VoteCount.of(error.votes)

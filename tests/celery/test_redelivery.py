@@ -21,8 +21,11 @@ from django_redlock.celery import task as task_module
 from django_redlock.celery.publishing import HEADER
 from django_redlock.celery.redelivery import record
 from django_redlock.testing import stale
+from tests.support.listening import Told, told
 
 from .desk import Desk, Work, hold, is_free, is_ignored, label_of, locked, memory, sent
+
+__all__ = ["told"]
 
 # -- a message that is refused -----------------------------------------------------------------
 
@@ -695,3 +698,25 @@ def test_a_run_name_is_renewed_whatever_the_key_has(desk):
     Work(desk, base=Slow, lock={"renew": False}).run()
     assert len(seen) == 1
     assert seen[0] < math.inf
+
+
+@pytest.mark.parametrize("refused", ["held", "down"])
+def test_who_listens_is_told_of_the_key_and_not_of_the_run_name(desk, told: Told, refused):
+    """A copy that meets its run, and a message without a majority, are told with the key's name."""
+
+    def meet() -> None:
+        Context().run(work.copy)
+
+    work = Work(desk, meet)
+    if refused == "down":
+        memory().down = {0, 1, 2}
+        work.run()
+        memory().down = set()
+        assert [(each.kind.name, each.name) for each in told] == [("UNAVAILABLE", "key")]
+    else:
+        work.run()
+        assert [(each.kind.name, each.name) for each in told] == [
+            ("ACQUIRED", "key"),
+            ("REFUSED", "key"),
+            ("RELEASED", "key"),
+        ]
