@@ -28,11 +28,8 @@ from django.db import Error, OperationalError, connections
 from django.http.response import HttpResponseBase
 
 from django_redlock import redlock, transactions
-from django_redlock.core.errors import LockTaken
 from django_redlock.core.policy import check_seconds
-from django_redlock.leases.lease import Lease
 from django_redlock.locks.atomic import checked_using
-from django_redlock.locks.lock import Lock
 from django_redlock.locks.options import refuse_keywords, without_unknown
 from django_redlock.locks.template import LockTemplate
 from django_redlock.views.decorator import METHODS, decorating, verbs_of
@@ -163,8 +160,9 @@ def idempotent(
         alias: the alias whose nodes decide. None: "default".
         ttl: seconds after which the nodes forget a process that does not renew its lease. None:
             the alias's TTL.
-        wait: seconds that a repetition may wait for the first request, occupying a worker. None:
-            the alias's WAIT. See MAX_WAITING_REQUESTS.
+        wait: seconds that a repetition may wait for the first request, occupying a worker; none
+            waits while no majority of the nodes can be asked. None: the alias's WAIT. See
+            MAX_WAITING_REQUESTS.
         max_hold: seconds after which the lease is renewed no more. None: MAX_HOLD.
         retry_after: the ``Retry-After`` of the 409 while the first request runs; see
             ``single_flight``.
@@ -186,8 +184,9 @@ def idempotent(
         raise ValueError(f"on_unavailable={on_unavailable!r} is none of 'refuse', 'run'")
     if iscoroutinefunction(on_refused):  # it is called in a thread
         on_refused = async_to_sync(on_refused)
+    quiet = on_unavailable == "refuse"
     template = redlock.using(
-        alias, ttl=ttl, wait=wait, max_hold=max_hold, quiet=on_unavailable == "refuse"
+        alias, ttl=ttl, wait=wait, max_hold=max_hold, held_only=True, quiet=quiet
     )
     lock = IdempotentLock(
         template,
@@ -324,16 +323,6 @@ class IdempotentLock(ViewLock):
 
         # The transactions are opened in ``_do``, which may have to begin them anew.
         return self.run_locked(do, lock, (), request, *args, **kwargs)
-
-    def take(self, lock: Lock, seconds: float) -> Lease:
-        """Take the lock, and wait for its holder; not for nodes, if it can be done without."""
-        if self.runs_unlocked:
-            try:
-                return lock.acquire(0)
-            except LockTaken:
-                if seconds <= 0:
-                    raise
-        return lock.acquire(seconds)
 
     def _work(self, read: Callable[..., Any], request: Any, args: Any, kwargs: Any) -> Work | None:
         """Return what the request asks for; None: it has no key, and needs none."""

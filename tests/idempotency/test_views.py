@@ -29,8 +29,8 @@ from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.views.generic import View
 
-from django_redlock import LockTaken, conf, redlock
-from django_redlock.idempotency import NotReplayable, idempotent
+from django_redlock import LockTaken, NodesUnavailable, conf, redlock
+from django_redlock.idempotency import NotReplayable, idempotent, idempotent_work
 from django_redlock.idempotency.decorator import LEFT
 from django_redlock.idempotency.models import Record
 from django_redlock.idempotency.records import Work
@@ -674,6 +674,20 @@ def test_without_a_majority_the_view_may_run(memory):
     assert answer.status_code == 503
     assert "Retry-After" in answer
     assert_same(bold.send(), bold.send())
+    assert orders_made() == 1
+
+
+def test_a_request_waits_for_no_node_that_hangs(redlock_nodes):
+    """With three of five real nodes hung a new key is answered 503 at once, and not in an hour."""
+    shop = Shop(anybody(order, wait=3600))
+    shop.send("before")
+    for node in redlock_nodes[:3]:
+        node.pause()
+    answer = shop.send()
+    assert (answer.status_code, answer["Retry-After"]) == (503, "5")
+    assert shop.send("before")["Idempotency-Replayed"] == "true"
+    with pytest.raises(NodesUnavailable), idempotent_work("charge", 7, wait=3600):
+        pass
     assert orders_made() == 1
 
 
