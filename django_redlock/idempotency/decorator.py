@@ -41,11 +41,12 @@ from django_redlock.views.refusals import (
     Responder,
     RetryAfter,
     note_view,
+    wants_json,
 )
 
 from . import answers
 from .answers import HEADERS, MAX_BODY, KeyRefusal, NotReplayable, Storing, replay
-from .keys import Missing, RequestKey, Unkeyed, fingerprint
+from .keys import Missing, RequestKey, Unkeyed, fingerprint, sending_page
 from .records import Begun, Work, database_of, kept_for
 
 logger = logging.getLogger("django_redlock")
@@ -57,6 +58,7 @@ LOCK: Final = "idempotency:{identity}"
 ANSWERING: Final = "redlock_answer"  # of a handler of REST framework: calls it, and answers errors
 LEFT: Final = "redlock_left"  # of a request: its client has gone
 TRIES: Final = 3  # to begin the transaction
+OF_PROGRAMS: Final = frozenset({"key", "format"})  # what is wrong with a key, and a program mends
 LOOK_AGAIN: Final = 0.02  # seconds after which a lock was not free at once
 
 
@@ -240,6 +242,7 @@ class IdempotentLock(ViewLock):
     def __init__(self, template: LockTemplate, key: RequestKey, *args: Any, **kwargs: Any) -> None:
         super().__init__(template, key, *args, **kwargs)
         self.by_session: Final = key.by_session
+        self._key_is_sent: Final = key.is_sent
         self._lock: Final = template(LOCK)
 
     def wrap(self, view: View, read: Callable[..., Any], *, is_async: bool) -> View:
@@ -351,9 +354,15 @@ class IdempotentLock(ViewLock):
         return replay(record)
 
     def _refuse(self, error: Unkeyed, request: Any) -> HttpResponseBase:
-        if error.__cause__ is not None:  # a text or a function of the project could not tell it
-            self._log(logging.WARNING, f"a request is answered {error.status}", error)
-        return self.responder.respond(request, KeyRefusal(error.status, None, error))
+        # The log tells the developer what the client cannot mend: a person knows nothing of keys.
+        of_clients = {"size", "other"} if self._key_is_sent else {"size"}
+        if error.why not in of_clients | (OF_PROGRAMS if wants_json(request) else set()):
+            text = f"a request to the idempotent of {self.place} is answered {error.status}"
+            self._log(logging.WARNING, text, error)
+        # A form that is opened again has a new key, unless the key is none of the client's.
+        form = "" if error.why == "other" and not self._key_is_sent else sending_page(request)
+        refusal = KeyRefusal(error.status, None, error, form=form)
+        return self.responder.respond(request, refusal)
 
     # -- in the lock -----------------------------------------------------------------------------
 

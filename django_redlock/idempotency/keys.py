@@ -21,6 +21,7 @@ from django.core.files.uploadhandler import load_handler
 from django.http import QueryDict
 from django.http.multipartparser import MultiPartParser
 from django.utils.datastructures import MultiValueDict
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
@@ -37,7 +38,7 @@ QUOTED: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\]){1,255})"
 
 
 class Unkeyed(ValueError):  # noqa: N818 - a state
-    """The request has no key, or none that can be used; ``status`` and ``why`` are answered.
+    """The request has no key, or none that can be used; its text tells the developer what to do.
 
     Attributes:
         status: of the response.
@@ -80,6 +81,7 @@ class RequestKey(ViewKey):
         # Strict: None as part of a scope would be one client for all.
         super().__init__(template, _plain(key) or sent_key, strict=True)
         self.by_session: Final = scope is None  # where there is no user
+        self.is_sent: Final = key is None  # by the client, which makes a new one for each request
         self._scope = ViewKey(template, _plain(scope) or client_of, strict=True)
         self._functions = {"key": callable(key) or key is None, "scope": not isinstance(scope, str)}
 
@@ -133,7 +135,12 @@ def client_of(request: Any, *_: Any, **__: Any) -> str:
     """Return whose key it is: the user's, else the session's. An address is many people's."""
     found = client(request)
     if found.startswith("address:"):
-        raise Unkeyed("client", "the request has no user and no session, and scope= is not given")
+        raise Unkeyed(
+            "client",
+            "it has no user and no session, so nobody knows whose key it has. In a template that "
+            "is rendered with its request, {% idempotency_key %} starts a session, by the "
+            "SessionMiddleware. Where there is none, write scope=, or demand a login above",
+        )
     return found
 
 
@@ -143,12 +150,24 @@ def sent_key(request: Any, *_: Any, **__: Any) -> str:
     if text is None and request.method == "POST" and inner.content_type in {FORM, MULTIPART}:
         text = request.POST.get(FIELD)
     if text is None:
-        raise Missing("key", f"the request has no header {HEADER}")
+        raise Missing(
+            "key",
+            f"it has no header {HEADER} and no field {FIELD}: write {{% load idempotency %}}"
+            "{% idempotency_key %} into the form, or key=, or required=False",
+        )
     if KEY.fullmatch(text) and not text.startswith('"'):
         return str(text)
     if quoted := QUOTED.fullmatch(text):
         return re.sub(r"\\(.)", r"\1", quoted[1])
     raise Unkeyed("format", f"the {HEADER} is not valid: 1 to 255 visible characters of ASCII")
+
+
+def sending_page(request: Any) -> str:
+    """Return the address of the page that has sent a form; where it tells none of ours, its own."""
+    page, host = request.headers.get("Referer", ""), request.get_host()
+    if url_has_allowed_host_and_scheme(page, host, require_https=request.is_secure()):
+        return str(page)
+    return str(request.get_full_path())
 
 
 # -- what a request asks for -----------------------------------------------------------------------

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .models import Record
 
 OPTIONS: Final = ("alias", "ttl", "wait", "max_hold")  # of the lock
-NAME: Final = "idempotency:{scope}:{key}"  # of the lock: the error of a second delivery names the work
+NAME: Final = "idempotency:{scope}:{key}"  # of the lock; what refuses a second delivery shows it
 
 
 class IdempotentWork:
