@@ -647,7 +647,7 @@ def test_a_wait_that_the_guard_outlasts_ends_at_once(votes, wait, ends_at_once) 
 
 
 def test_who_waits_for_a_holder_waits_for_no_nodes() -> None:
-    """``held_only``: a holder is waited for; silence ends the wait, first of all or in its midst."""
+    """``held_only``: a holder is waited for; silence ends the wait, at its start or later."""
     table = Table(3)
     held: Any = (Held(9.0), Wakeup(), Seen(0.0))
     assert table.talk(table.acquire(wait=5.0, held_only=True), *held, 5).fence == 5

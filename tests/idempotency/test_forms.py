@@ -25,8 +25,8 @@ from tests.docs.pages import ROOT, blocks
 from tests.support.replays import note_broken
 from tests.views.asking import BROWSER, urls
 
-from .shop import orders_made, records
-from .test_views import SESSIONS, anybody, order
+from .shop import order, orders_made, records
+from .test_views import SESSIONS, anybody
 
 pytestmark = pytest.mark.django_db
 CSRF = "django.middleware.csrf.CsrfViewMiddleware"
@@ -87,7 +87,7 @@ def links(answer: Any) -> list[str]:
 
 
 def test_a_visitor_without_a_login_buys():
-    """The tag starts the session whose key it is; of two visitors with one key each has an order."""
+    """The tag starts the session whose key it is; two visitors with one key have two orders."""
     ann, bob = Browser(page), Browser(page)
     fields = ann.open()
     first = ann.send(fields)

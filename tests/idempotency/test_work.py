@@ -116,7 +116,7 @@ def test_a_taken_lock_and_no_majority(memory):
 
 def test_a_second_delivery_waits_for_the_first(monkeypatch):
     """Without an option, as ``idempotent`` does: whoever is at work has a moment to finish."""
-    assert of_work.WAIT == WAIT > 0
+    assert vars(of_work)["WAIT"] == WAIT > 0
     monkeypatch.setattr(of_work, "WAIT", 60.0)  # no stall of this machine ends it
     held, may_end = threading.Event(), threading.Event()
 
@@ -125,10 +125,14 @@ def test_a_second_delivery_waits_for_the_first(monkeypatch):
             held.set()
             assert may_end.wait(60)
 
+    def end_it() -> None:
+        eventually(one_waits)
+        may_end.set()
+
     with ThreadPoolExecutor(2) as pool:
         done = pool.submit(first)
         assert held.wait(60)
-        pool.submit(lambda: eventually(one_waits) and may_end.set())
+        pool.submit(end_it)
         assert not charge()[0]
         done.result()
 
