@@ -48,7 +48,7 @@ def test_expired_records_are_deleted(django_assert_num_queries):
     for number in range(5):
         shop.send(f"key{number}")
     assert clear() == "No record has expired.\n"
-    Record.objects.exclude(key="key3").update(expires=timezone.now())
+    Record.objects.exclude(key="key3").update(expires=timezone.now() - timedelta(seconds=1))
     with django_assert_num_queries(5):
         assert clear(batch=3) == "4 records are deleted.\n"
     assert [each.key for each in records()] == ["key3"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import threading
 import uuid
@@ -18,8 +19,10 @@ from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import Group, User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.handlers.asgi import ASGIHandler
+from django.core.management import call_command
 from django.core.signals import request_finished
 from django.db import IntegrityError, connection, connections, transaction
+from django.db.models import Value
 from django.http import FileResponse, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.template import engines
 from django.template.response import TemplateResponse
@@ -36,6 +39,7 @@ from django_redlock.idempotency.models import Record
 from django_redlock.idempotency.records import Work
 from django_redlock.inspection.survey import survey
 from django_redlock.views import single_flight
+from tests.support.replays import note_broken
 from tests.support.waiting import eventually
 from tests.views.asking import OURS
 
@@ -153,6 +157,32 @@ def test_a_record_ends():
     assert_same(second, shop.send())
     (record,) = records()
     assert timedelta(seconds=55) < record.expires - timezone.now() <= timedelta(seconds=60)
+
+
+@pytest.mark.parametrize("days", [-2, 2])
+def test_a_record_ends_by_the_clock_of_the_database(days, monkeypatch):
+    """One web server of several has the time of another day."""
+    shop = Shop(anybody(order))
+    first = shop.send()
+    wrong = timezone.now() + timedelta(days=days)
+    monkeypatch.setattr(timezone, "now", lambda: wrong)
+    assert_same(first, shop.send())
+    shop.send("other")
+    call_command("redlock_clear_idempotency", stdout=io.StringIO())
+    monkeypatch.undo()
+    assert len(records()) == 2
+    assert all(each.expires > timezone.now() > each.begun for each in records())
+
+
+def test_a_record_that_ends_by_the_clock_of_a_web_server_is_noticed(monkeypatch):
+    """One that is two days ahead does the work once more."""
+    shop = Shop(anybody(order))
+    shop.send()
+    wrong = timezone.now() + timedelta(days=2)
+    monkeypatch.setattr("django_redlock.idempotency.records.Clock", lambda: Value(wrong))
+    note_broken("the clock of a web server")
+    shop.send()
+    assert orders_made() == 2
 
 
 # -- which request it is ---------------------------------------------------------------------------
