@@ -11,14 +11,17 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from decimal import Decimal
 from io import BytesIO
+from sys import float_info
 from typing import Any, Final, NamedTuple
 
 from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
 from django.core.files.uploadedfile import UploadedFile
 from django.core.files.uploadhandler import load_handler
-from django.http import QueryDict
+from django.http import QueryDict, RawPostDataException
 from django.http.multipartparser import MultiPartParser
 from django.utils.datastructures import MultiValueDict
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -198,15 +201,16 @@ def _content(request: Any) -> Any:
     kind = inner.content_type or ""
     if kind != MULTIPART:
         _bound(inner)
+    if kind == "application/json" or kind.endswith("+json"):
+        with suppress(RawPostDataException, RequestDataTooBig):  # REST framework streams it
+            return _of_json(inner.body)
     if request.META.get("CONTENT_LENGTH"):  # what comes in chunks, both would take for empty
         if request is not inner and hasattr(request, "data"):  # as REST framework has parsed it
             return _canonical(request.data)
         if kind in {FORM, MULTIPART} and (request.method == "POST" or _is_parsed(request)):
             return [request.POST, request.FILES]
     _bound(request)
-    body = request.body
-    if len(body) > LARGEST:  # it came in chunks, which tell no length
-        raise _too_large()
+    body = _bounded(request.body)
     with suppress(LookupError, UnicodeError):  # a charset in which no text can be
         if kind == MULTIPART:  # Django parses only those of a POST
             told = request.META | {"CONTENT_LENGTH": str(len(body))}
@@ -215,10 +219,28 @@ def _content(request: Any) -> Any:
             return list(parser.parse())
         if kind == FORM:
             return QueryDict(body, encoding=request.encoding)
-    if kind == "application/json" or kind.endswith("+json"):
-        with suppress(ValueError):  # the view answers that
-            return _canonical(json.loads(body))
     return body
+
+
+def _of_json(body: bytes) -> str | bytes:
+    """Return a text that is the same however the JSON is written; what has none, as it is."""
+    _bounded(body)
+    with suppress(ValueError, ArithmeticError):  # of no JSON, too, which the view answers
+        return json.dumps(json.loads(body, parse_float=_exact), sort_keys=True)
+    return body
+
+
+def _exact(text: str) -> float:
+    """Return the number, if a float has all its digits.
+
+    Raises:
+        ValueError, ArithmeticError: it has not, so two numbers would be one.
+    """
+    number = float(text)
+    may_be_inexact = len(text) > float_info.dig or "e" in text.lower()
+    if may_be_inexact and Decimal(repr(number)) != Decimal(text):
+        raise ValueError
+    return number
 
 
 def _is_parsed(request: Any) -> bool:
@@ -230,6 +252,13 @@ def _bound(request: Any) -> None:
     length = request.META.get("CONTENT_LENGTH") or "0"
     if length.isdigit() and int(length) > LARGEST:
         raise _too_large()
+
+
+def _bounded(body: bytes) -> bytes:
+    """Return the body, which tells its length last if it came in chunks."""
+    if len(body) > LARGEST:
+        raise _too_large()
+    return body
 
 
 def _too_large() -> Unkeyed:
