@@ -100,7 +100,7 @@ def test_who_sees_what():
 
 
 def test_nothing_can_be_changed():
-    """Not even by a superuser: without its record a work would be done once more."""
+    """Not even by a superuser."""
     Shop(anybody(lambda _: HttpResponse(b"\xff"))).send()
     (record,) = records()
     client = Client()
@@ -108,11 +108,34 @@ def test_nothing_can_be_changed():
     shown = reverse("admin:redlock_idempotency_record_change", args=[record.pk])
     assert "1 bytes, which are no text" in client.get(shown).content.decode()
     assert client.post(shown, {"key": "x"}).status_code == 403
-    for verb in ("add", "delete"):
-        args = [record.pk] if verb == "delete" else []
-        address = reverse(f"admin:redlock_idempotency_record_{verb}", args=args)
-        assert client.post(address, {"post": "yes"}).status_code == 403
+    added = reverse("admin:redlock_idempotency_record_add")
+    assert client.post(added, {"post": "yes"}).status_code == 403
+    listed = reverse("admin:redlock_idempotency_record_changelist")
+    of_many = {"action": "delete_selected", "_selected_action": [record.pk], "post": "yes"}
+    client.post(listed, of_many)
     assert [each.key for each in records()] == [record.key]
+
+
+def test_a_record_that_was_stored_by_mistake_is_deleted():
+    """By a permission of its own; the page says that the work is done once more then."""
+    shop = Shop(anybody(order))
+    shop.send()
+    (record,) = records()
+    deleted = reverse("admin:redlock_idempotency_record_delete", args=[record.pk])
+    shown = reverse("admin:redlock_idempotency_record_change", args=[record.pk])
+    curious = viewer("view_record", "view_body")
+    assert curious.post(deleted, {"post": "yes"}).status_code == 403
+    assert deleted not in curious.get(shown).content.decode()
+    User.objects.all().delete()
+    client = viewer("view_record", "delete_record")
+    assert deleted in client.get(shown).content.decode()
+    page = client.get(deleted).content.decode()
+    assert "the work is done once more" in page
+    assert len(records()) == 1
+    client.post(deleted, {"post": "yes"})
+    assert records() == []
+    shop.send()
+    assert orders_made() == 2
 
 
 def test_a_body_that_is_not_stored_and_a_long_one():
