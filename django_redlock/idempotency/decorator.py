@@ -227,6 +227,7 @@ class IdempotentLock(ViewLock):
         keep, required, using: see ``idempotent``.
         storing: what is stored of a response.
         by_session: whether it tells clients without a user from each other by their session.
+        is_above_login: whether it stands above ``login_required`` or another check of the user.
     """
 
     decorator: ClassVar[str] = "idempotent"
@@ -243,6 +244,7 @@ class IdempotentLock(ViewLock):
         super().__init__(template, key, *args, **kwargs)
         self.by_session: Final = key.by_session
         self._key_is_sent: Final = key.is_sent
+        self.is_above_login = False
         self._lock: Final = template(LOCK)
 
     def wrap(self, view: View, read: Callable[..., Any], *, is_async: bool) -> View:
@@ -252,6 +254,8 @@ class IdempotentLock(ViewLock):
         view, and Django sends the queries of such a view to the thread that waits for it. If the
         client goes away, Django cancels the view, and the work is rolled back.
         """
+        # For Django's LoginRequiredMiddleware, user_passes_test leaves this at what it decorates.
+        self.is_above_login |= "login_url" in getattr(view, "__dict__", ())
         if not is_async:
             return super().wrap(view, read, is_async=False)
         marked = getattr(view, "_non_atomic_requests", ())
