@@ -5,7 +5,7 @@ well. ``manage.py redlock_check`` asks the nodes; see ``inspection.examination``
 
 The ids stay, because projects silence checks by them. ``celery.checks`` has E002, E005 and W006 to
 W009, ``fencing`` has W010 and W011, ``views.checks`` has E004, W021 and W022, and
-``idempotency.checks`` has E006, W025 and W026.
+``idempotency.checks`` has E006, W025, W026 and W029.
 """
 
 from __future__ import annotations

@@ -77,6 +77,7 @@ def acquire(
     label: str,
     ttl: float,
     wait: float,
+    held_only: bool = False,
     thorough: bool = False,
 ) -> Steps[Grant]:
     """Attempt until granted or ``wait`` seconds are over; 0 does not wait.
@@ -87,13 +88,14 @@ def acquire(
     woken a head start.
 
     Args:
+        held_only: whether to wait for a holder only, and not for a majority that can be asked.
         thorough: whether to hear all nodes that reply in time, for one of them may have the
             record that the work is done (``completion``).
 
     Raises:
         LockTaken: the names were held to the end; or, with the code "recorded", the work is done.
-        NodesUnavailable: at the end no majority could be asked; or, at once, none can vote before
-            the end, because of the restart guard.
+        NodesUnavailable: at the end no majority could be asked; or, at once, ``held_only``, or none
+            can vote before the end, because of the restart guard.
     """
     give_up = policy.clock() + wait
     wakeup, woken, splits, tries = "", 0, 0, 0
@@ -115,7 +117,7 @@ def acquire(
         assert refusal is not None  # one of the two
         left, carried, wakeup = give_up - policy.clock(), wakeup, ""
         if isinstance(refusal, NodesUnavailable):
-            if left <= 0 or is_hopeless(refusal, policy.majority, left):
+            if held_only or left <= 0 or is_hopeless(refusal, policy.majority, left):
                 raise refusal
             yield Sleep(min(_pause(policy, tries), left))
             tries += 1

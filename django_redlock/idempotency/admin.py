@@ -1,4 +1,8 @@
-"""The admin's list of stored answers: read only. The permission ``view_body`` shows the bodies."""
+"""The admin's list of stored answers. The permission ``view_body`` shows the bodies.
+
+Nothing can be changed. One that was stored by mistake can be deleted, by the permission
+``delete_record``; the page that asks for it says what that means.
+"""
 
 # ruff: noqa: ARG002 - Django fixes the signatures of permission methods
 
@@ -23,8 +27,9 @@ SHOWN: Final = 10_000  # characters of a body
 
 @admin.register(Record)
 class RecordAdmin(ModelAdmin):
-    """What was answered to whom; nothing can be changed here."""
+    """What was answered to whom; nothing can be changed here, and one at a time be deleted."""
 
+    actions = None
     list_display = ("key", "scope", "status", "begun", "expires")
     list_filter = ("begun",)  # one by status would read the whole table for its choices
     search_fields = ("=identity", "key", "scope")
@@ -63,8 +68,4 @@ class RecordAdmin(ModelAdmin):
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return False."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: without its record the work would be done once more."""
         return False

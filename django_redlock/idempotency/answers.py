@@ -7,7 +7,6 @@ such as the cookie of a session, it adds to a replay as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from asgiref.sync import iscoroutinefunction
@@ -65,6 +64,12 @@ _DETAILS: Final = {
         "another content. If you meant to change something, send it with a new key."
     ),
 }
+# Of keys a visitor knows nothing: what is wrong with them is the developer's, and is logged.
+_FOR_PEOPLE: Final = dict.fromkeys(("key", "format", "client"), _DETAILS["lacks"]) | {
+    "other": gettext_noop(
+        "This request was not carried out, because it was sent before with another content."
+    ),
+}
 
 
 class NotReplayable(TypeError):  # noqa: N818 - a state of the response
@@ -74,7 +79,6 @@ class NotReplayable(TypeError):  # noqa: N818 - a state of the response
 NotReplayable.__module__ = "django_redlock.idempotency"
 
 
-@dataclass(frozen=True, slots=True)
 class KeyRefusal(Refusal):
     """What is answered to a request whose key cannot be used; ``error`` is an ``Unkeyed``."""
 
@@ -86,7 +90,16 @@ class KeyRefusal(Refusal):
     @property
     def detail(self) -> str:
         """A text for people, in the language of the request."""
-        return gettext(_DETAILS[getattr(self.error, "why", "lacks")])
+        return gettext(_FOR_PEOPLE.get(self._why) or _DETAILS[self._why])
+
+    @property
+    def problem(self) -> dict[str, Any]:
+        """The body for programs, whose authors know of keys."""
+        return super().problem | {"detail": gettext(_DETAILS[self._why])}
+
+    @property
+    def _why(self) -> str:
+        return getattr(self.error, "why", "lacks")
 
     @property
     def heading(self) -> str:
@@ -96,7 +109,8 @@ class KeyRefusal(Refusal):
 
 def of_another_request(record: Record) -> Unkeyed:
     """Return the error of a request whose key was sent with another content."""
-    return Unkeyed("other", f"the key {record.key!r} has the record of another request", status=422)
+    text = f"its key {record.key!r} has the record of a request with another content"
+    return Unkeyed("other", f"{text}: let key= name all that tells requests apart", status=422)
 
 
 class Storing:

@@ -20,6 +20,7 @@ from .records import database_of
 E006: Final = "django_redlock.E006"  # no database for the records
 W025: Final = "django_redlock.W025"  # a session that is another one with each request
 W026: Final = "django_redlock.W026"  # the app of the package is missing
+W029: Final = "django_redlock.W029"  # it stands above a check of the user
 FLEETING: Final = {
     "django.contrib.sessions.backends.signed_cookies": "its key changes whenever it is written",
     "django.contrib.sessions.backends.cache": "a cache may forget it at any time",
@@ -27,7 +28,7 @@ FLEETING: Final = {
 
 
 def check_idempotent() -> list[checks.CheckMessage]:
-    """Report W026, and E006 and W025 of the views that have been imported."""
+    """Report W026, and E006, W025 and W029 of the views that have been imported."""
     found = sorted(
         (each for each in view_locks if isinstance(each, IdempotentLock)),
         key=lambda each: each.place,
@@ -68,4 +69,12 @@ def _of_view(lock: IdempotentLock) -> Iterator[checks.CheckMessage]:
             hint="Give scope=, demand a login, or set SESSION_ENGINE to "
             "'django.contrib.sessions.backends.cached_db'.",
             id=W025,
+        )
+    if lock.is_above_login:
+        yield checks.Warning(
+            f"{where} stands above login_required, permission_required or user_passes_test: a "
+            "request is answered from the record, or 400, before anybody looks at its user, and "
+            "the redirect to the login is stored as the answer.",
+            hint="Write @login_required above @idempotent.",
+            id=W029,
         )

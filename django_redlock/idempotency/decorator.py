@@ -28,11 +28,8 @@ from django.db import Error, OperationalError, connections
 from django.http.response import HttpResponseBase
 
 from django_redlock import redlock, transactions
-from django_redlock.core.errors import LockTaken
 from django_redlock.core.policy import check_seconds
-from django_redlock.leases.lease import Lease
 from django_redlock.locks.atomic import checked_using
-from django_redlock.locks.lock import Lock
 from django_redlock.locks.options import refuse_keywords, without_unknown
 from django_redlock.locks.template import LockTemplate
 from django_redlock.views.decorator import METHODS, decorating, verbs_of
@@ -44,11 +41,12 @@ from django_redlock.views.refusals import (
     Responder,
     RetryAfter,
     note_view,
+    wants_json,
 )
 
 from . import answers
 from .answers import HEADERS, MAX_BODY, KeyRefusal, NotReplayable, Storing, replay
-from .keys import Missing, RequestKey, Unkeyed, fingerprint
+from .keys import Missing, RequestKey, Unkeyed, fingerprint, sending_page
 from .records import Begun, Work, database_of, kept_for
 
 logger = logging.getLogger("django_redlock")
@@ -60,6 +58,7 @@ LOCK: Final = "idempotency:{identity}"
 ANSWERING: Final = "redlock_answer"  # of a handler of REST framework: calls it, and answers errors
 LEFT: Final = "redlock_left"  # of a request: its client has gone
 TRIES: Final = 3  # to begin the transaction
+OF_PROGRAMS: Final = frozenset({"key", "format"})  # what is wrong with a key, and a program mends
 LOOK_AGAIN: Final = 0.02  # seconds after which a lock was not free at once
 
 
@@ -163,8 +162,9 @@ def idempotent(
         alias: the alias whose nodes decide. None: "default".
         ttl: seconds after which the nodes forget a process that does not renew its lease. None:
             the alias's TTL.
-        wait: seconds that a repetition may wait for the first request, occupying a worker. None:
-            the alias's WAIT. See MAX_WAITING_REQUESTS.
+        wait: seconds that a repetition may wait for the first request, occupying a worker; none
+            waits while no majority of the nodes can be asked. None: the alias's WAIT. See
+            MAX_WAITING_REQUESTS.
         max_hold: seconds after which the lease is renewed no more. None: MAX_HOLD.
         retry_after: the ``Retry-After`` of the 409 while the first request runs; see
             ``single_flight``.
@@ -186,8 +186,9 @@ def idempotent(
         raise ValueError(f"on_unavailable={on_unavailable!r} is none of 'refuse', 'run'")
     if iscoroutinefunction(on_refused):  # it is called in a thread
         on_refused = async_to_sync(on_refused)
+    quiet = on_unavailable == "refuse"
     template = redlock.using(
-        alias, ttl=ttl, wait=wait, max_hold=max_hold, quiet=on_unavailable == "refuse"
+        alias, ttl=ttl, wait=wait, max_hold=max_hold, held_only=True, quiet=quiet
     )
     lock = IdempotentLock(
         template,
@@ -226,6 +227,7 @@ class IdempotentLock(ViewLock):
         keep, required, using: see ``idempotent``.
         storing: what is stored of a response.
         by_session: whether it tells clients without a user from each other by their session.
+        is_above_login: whether it stands above ``login_required`` or another check of the user.
     """
 
     decorator: ClassVar[str] = "idempotent"
@@ -241,6 +243,8 @@ class IdempotentLock(ViewLock):
     def __init__(self, template: LockTemplate, key: RequestKey, *args: Any, **kwargs: Any) -> None:
         super().__init__(template, key, *args, **kwargs)
         self.by_session: Final = key.by_session
+        self._key_is_sent: Final = key.is_sent
+        self.is_above_login = False
         self._lock: Final = template(LOCK)
 
     def wrap(self, view: View, read: Callable[..., Any], *, is_async: bool) -> View:
@@ -250,6 +254,8 @@ class IdempotentLock(ViewLock):
         view, and Django sends the queries of such a view to the thread that waits for it. If the
         client goes away, Django cancels the view, and the work is rolled back.
         """
+        # For Django's LoginRequiredMiddleware, user_passes_test leaves this at what it decorates.
+        self.is_above_login |= "login_url" in getattr(view, "__dict__", ())
         if not is_async:
             return super().wrap(view, read, is_async=False)
         marked = getattr(view, "_non_atomic_requests", ())
@@ -325,16 +331,6 @@ class IdempotentLock(ViewLock):
         # The transactions are opened in ``_do``, which may have to begin them anew.
         return self.run_locked(do, lock, (), request, *args, **kwargs)
 
-    def take(self, lock: Lock, seconds: float) -> Lease:
-        """Take the lock, and wait for its holder; not for nodes, if it can be done without."""
-        if self.runs_unlocked:
-            try:
-                return lock.acquire(0)
-            except LockTaken:
-                if seconds <= 0:
-                    raise
-        return lock.acquire(seconds)
-
     def _work(self, read: Callable[..., Any], request: Any, args: Any, kwargs: Any) -> Work | None:
         """Return what the request asks for; None: it has no key, and needs none."""
         try:
@@ -362,9 +358,15 @@ class IdempotentLock(ViewLock):
         return replay(record)
 
     def _refuse(self, error: Unkeyed, request: Any) -> HttpResponseBase:
-        if error.__cause__ is not None:  # a text or a function of the project could not tell it
-            self._log(logging.WARNING, f"a request is answered {error.status}", error)
-        return self.responder.respond(request, KeyRefusal(error.status, None, error))
+        # The log tells the developer what the client cannot mend: a person knows nothing of keys.
+        of_clients = {"size", "other"} if self._key_is_sent else {"size"}
+        if error.why not in of_clients | (OF_PROGRAMS if wants_json(request) else set()):
+            text = f"a request to the idempotent of {self.place} is answered {error.status}"
+            self._log(logging.WARNING, text, error)
+        # A form that is opened again has a new key, unless the key is none of the client's.
+        form = "" if error.why == "other" and not self._key_is_sent else sending_page(request)
+        refusal = KeyRefusal(error.status, None, error, form=form)
+        return self.responder.respond(request, refusal)
 
     # -- in the lock -----------------------------------------------------------------------------
 

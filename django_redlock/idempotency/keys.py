@@ -11,16 +11,20 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from decimal import Decimal
 from io import BytesIO
+from sys import float_info
 from typing import Any, Final, NamedTuple
 
 from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
 from django.core.files.uploadedfile import UploadedFile
 from django.core.files.uploadhandler import load_handler
-from django.http import QueryDict
+from django.http import QueryDict, RawPostDataException
 from django.http.multipartparser import MultiPartParser
 from django.utils.datastructures import MultiValueDict
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from django_redlock.locks.lock import Lock
 from django_redlock.locks.template import LockTemplate
@@ -37,7 +41,7 @@ QUOTED: Final = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\]){1,255})"
 
 
 class Unkeyed(ValueError):  # noqa: N818 - a state
-    """The request has no key, or none that can be used; ``status`` and ``why`` are answered.
+    """The request has no key, or none that can be used; its text tells the developer what to do.
 
     Attributes:
         status: of the response.
@@ -80,6 +84,7 @@ class RequestKey(ViewKey):
         # Strict: None as part of a scope would be one client for all.
         super().__init__(template, _plain(key) or sent_key, strict=True)
         self.by_session: Final = scope is None  # where there is no user
+        self.is_sent: Final = key is None  # by the client, which makes a new one for each request
         self._scope = ViewKey(template, _plain(scope) or client_of, strict=True)
         self._functions = {"key": callable(key) or key is None, "scope": not isinstance(scope, str)}
 
@@ -133,7 +138,12 @@ def client_of(request: Any, *_: Any, **__: Any) -> str:
     """Return whose key it is: the user's, else the session's. An address is many people's."""
     found = client(request)
     if found.startswith("address:"):
-        raise Unkeyed("client", "the request has no user and no session, and scope= is not given")
+        raise Unkeyed(
+            "client",
+            "it has no user and no session, so nobody knows whose key it has. In a template that "
+            "is rendered with its request, {% idempotency_key %} starts a session, by the "
+            "SessionMiddleware. Where there is none, write scope=, or demand a login above",
+        )
     return found
 
 
@@ -143,12 +153,24 @@ def sent_key(request: Any, *_: Any, **__: Any) -> str:
     if text is None and request.method == "POST" and inner.content_type in {FORM, MULTIPART}:
         text = request.POST.get(FIELD)
     if text is None:
-        raise Missing("key", f"the request has no header {HEADER}")
+        raise Missing(
+            "key",
+            f"it has no header {HEADER} and no field {FIELD}: write {{% load idempotency %}}"
+            "{% idempotency_key %} into the form, or key=, or required=False",
+        )
     if KEY.fullmatch(text) and not text.startswith('"'):
         return str(text)
     if quoted := QUOTED.fullmatch(text):
         return re.sub(r"\\(.)", r"\1", quoted[1])
     raise Unkeyed("format", f"the {HEADER} is not valid: 1 to 255 visible characters of ASCII")
+
+
+def sending_page(request: Any) -> str:
+    """Return the address of the page that has sent a form; where it tells none of ours, its own."""
+    page, host = request.headers.get("Referer", ""), request.get_host()
+    if url_has_allowed_host_and_scheme(page, host, require_https=request.is_secure()):
+        return str(page)
+    return str(request.get_full_path())
 
 
 # -- what a request asks for -----------------------------------------------------------------------
@@ -179,15 +201,16 @@ def _content(request: Any) -> Any:
     kind = inner.content_type or ""
     if kind != MULTIPART:
         _bound(inner)
+    if kind == "application/json" or kind.endswith("+json"):
+        with suppress(RawPostDataException, RequestDataTooBig):  # REST framework streams it
+            return _of_json(inner.body)
     if request.META.get("CONTENT_LENGTH"):  # what comes in chunks, both would take for empty
         if request is not inner and hasattr(request, "data"):  # as REST framework has parsed it
             return _canonical(request.data)
         if kind in {FORM, MULTIPART} and (request.method == "POST" or _is_parsed(request)):
             return [request.POST, request.FILES]
     _bound(request)
-    body = request.body
-    if len(body) > LARGEST:  # it came in chunks, which tell no length
-        raise _too_large()
+    body = _bounded(request.body)
     with suppress(LookupError, UnicodeError):  # a charset in which no text can be
         if kind == MULTIPART:  # Django parses only those of a POST
             told = request.META | {"CONTENT_LENGTH": str(len(body))}
@@ -196,10 +219,28 @@ def _content(request: Any) -> Any:
             return list(parser.parse())
         if kind == FORM:
             return QueryDict(body, encoding=request.encoding)
-    if kind == "application/json" or kind.endswith("+json"):
-        with suppress(ValueError):  # the view answers that
-            return _canonical(json.loads(body))
     return body
+
+
+def _of_json(body: bytes) -> str | bytes:
+    """Return a text that is the same however the JSON is written; what has none, as it is."""
+    _bounded(body)
+    with suppress(ValueError, ArithmeticError):  # of no JSON, too, which the view answers
+        return json.dumps(json.loads(body, parse_float=_exact), sort_keys=True)
+    return body
+
+
+def _exact(text: str) -> float:
+    """Return the number, if a float has all its digits.
+
+    Raises:
+        ValueError, ArithmeticError: it has not, so two numbers would be one.
+    """
+    number = float(text)
+    may_be_inexact = len(text) > float_info.dig or "e" in text.lower()
+    if may_be_inexact and Decimal(repr(number)) != Decimal(text):
+        raise ValueError
+    return number
 
 
 def _is_parsed(request: Any) -> bool:
@@ -211,6 +252,13 @@ def _bound(request: Any) -> None:
     length = request.META.get("CONTENT_LENGTH") or "0"
     if length.isdigit() and int(length) > LARGEST:
         raise _too_large()
+
+
+def _bounded(body: bytes) -> bytes:
+    """Return the body, which tells its length last if it came in chunks."""
+    if len(body) > LARGEST:
+        raise _too_large()
+    return body
 
 
 def _too_large() -> Unkeyed:

@@ -36,9 +36,9 @@ class Record(models.Model):
     body = models.BinaryField(gettext_lazy("body"), null=True)
 
     class Meta:
-        """Names, and the permissions: to see the list, and to see what was answered."""
+        """Names, and the permissions: to see the list, to delete, and to see what was answered."""
 
-        default_permissions = ("view",)
+        default_permissions = ("view", "delete")
         permissions = (("view_body", "Can view the bodies of stored answers"),)
         verbose_name = gettext_lazy("stored answer")
         verbose_name_plural = gettext_lazy("stored answers")

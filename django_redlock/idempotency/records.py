@@ -3,23 +3,34 @@
 The INSERT comes first in the transaction of the work. So the twin of a transaction waits there, on
 the primary key, and its view does not run (PostgreSQL, MySQL); SQLite takes its write lock at once,
 where a SELECT before it would make the INSERT fail with "database is locked".
+
+The clock is the database's: of several web servers each may have another time.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from django.db import IntegrityError, OperationalError, router, transaction
-from django.db.models import Q
-from django.utils import timezone
+from django.db.models import F, Q
+from django.db.models.functions import Now
+from django.db.models.lookups import GreaterThan
 
 from .models import Record
 
 LONGEST_KEPT: Final = timedelta(days=36525)  # beyond, dates end
 LONGEST: Final = 255  # characters of scope and key that are shown; the identity has all
+
+
+class Clock(Now):
+    """The time of the database; in UTC where its connections may have a time zone each."""
+
+    def as_mysql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        """Return the function of MySQL and MariaDB."""
+        return self.as_sql(compiler, connection, template="UTC_TIMESTAMP(6)", **context)
 
 
 class Begun(Exception):  # noqa: N818 - what has happened
@@ -54,8 +65,9 @@ class Work:
 
     def find(self) -> Record | None:
         """Return the record of the work, if it was done and the record is still kept."""
-        found = Record.objects.using(self.database).filter(pk=self.identity).first()
-        said = found is not None and found.finished and found.expires > timezone.now()
+        records = Record.objects.using(self.database).filter(pk=self.identity)
+        found = records.annotate(kept=GreaterThan(F("expires"), Clock())).first()
+        said = found is not None and found.finished and found.kept
         self._void = found is not None and not said
         return found if said else None
 
@@ -65,7 +77,7 @@ class Work:
         Raises:
             Begun: it is there, or the database could not do it now; roll back, and look again.
         """
-        record = self._record(timezone.now())
+        record = self._record()
         self._insert(record)
         return record
 
@@ -74,7 +86,7 @@ class Work:
             if self._void:
                 # Its time is over; or a statement of the view was an implicit COMMIT, as CREATE
                 # TABLE is on MySQL, and the view has failed then.
-                void = Q(expires__lte=record.begun) | Q(finished=None)
+                void = Q(expires__lte=Clock()) | Q(finished=None)
                 Record.objects.using(self.database).filter(void, pk=self.identity).delete()
             record.save(using=self.database, force_insert=True)
         # A database that serializes transactions, or finds a deadlock, says it in the latter way.
@@ -89,7 +101,7 @@ class Work:
         """
         for name, value in answer.items():
             setattr(record, name, value)
-        record.finished = timezone.now()
+        record.finished = Clock()
         record.save(using=self.database, update_fields=[*answer, "finished"])
 
     def put(self, **answer: Any) -> None:
@@ -98,20 +110,19 @@ class Work:
         Raises:
             Begun: another has written one, or the database could not do it now.
         """
-        record = self._record(timezone.now(), **answer)
-        record.finished = record.begun
+        record = self._record(finished=Clock(), **answer)
         with transaction.atomic(using=self.database):
             self._insert(record)
 
-    def _record(self, now: datetime, **answer: Any) -> Record:
+    def _record(self, **more: Any) -> Record:
         return Record(
             identity=self.identity,
             scope=self.scope[:LONGEST],
             key=self.key[:LONGEST],
             fingerprint=self.fingerprint,
-            begun=now,
-            expires=now + self.keep,
-            **answer,
+            begun=Clock(),
+            expires=Clock() + self.keep,
+            **more,
         )
 
 

@@ -1,13 +1,14 @@
 """``idempotent_work``: work outside of views that is done once, and its result.
 
-    @shared_task(bind=True, acks_late=True)
-    def charge(self, order_id):
+    @shared_task(acks_late=True, autoretry_for=(LockTaken,), max_retries=None)
+    def charge(order_id):
         with idempotent_work("charge", order_id) as work:
             if not work.done:
                 work.result = {"receipt": pay(order_id)}
         return work.result
 
-A message that is delivered again returns the first result.
+A message that is delivered again returns the first result. While the first delivery is at work, the
+second one waits for it; then it raises LockTaken, and the task comes back later.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from django_redlock.core.names import is_record
 from django_redlock.locks.atomic import checked_using
 from django_redlock.locks.options import refuse_keywords
 
-from .decorator import DAY, LOCK, TRIES
+from .decorator import DAY, TRIES, WAIT
 from .records import Begun, Work, database_of, kept_for
 
 if TYPE_CHECKING:
     from .models import Record
 
 OPTIONS: Final = ("alias", "ttl", "wait", "max_hold")  # of the lock
+NAME: Final = "idempotency:{scope}:{key}"  # of the lock; what refuses a second delivery shows it
 
 
 class IdempotentWork:
@@ -140,7 +142,9 @@ def idempotent_work(
         using: the database that the work writes to, and which has the record. None: that to which
             Django's routers write the model of the records.
         fingerprint: a text that tells the work from another one under the same key.
-        options: of the lock: ``alias``, ``ttl``, ``wait``, ``max_hold``.
+        options: of the lock: ``alias``, ``ttl``, ``max_hold``; and ``wait``: seconds to wait while
+            the same work is being done elsewhere, 5 by default; None: the alias's WAIT. Nothing
+            waits while no majority of the nodes can be asked.
 
     Raises:
         TypeError, ValueError: an argument makes no sense.
@@ -163,9 +167,9 @@ def idempotent_work(
     if fingerprint:  # of any length
         fingerprint = hashlib.sha256(fingerprint.encode()).hexdigest()
     work = Work(scope, str(key), fingerprint, kept_for(keep), database_of(checked_using(using)))
-    alias = options.pop("alias", None)
-    lock = redlock.using(alias, durable=True, **options)(LOCK)
-    return IdempotentWork(work, lock.filled({"identity": work.identity}, template=LOCK))
+    alias, named = options.pop("alias", None), {"scope": scope, "key": str(key)}
+    template = redlock.using(alias, durable=True, held_only=True, **{"wait": WAIT} | options)
+    return IdempotentWork(work, template(NAME).filled(named, template=NAME))
 
 
 def _text(result: Any) -> bytes:

@@ -24,8 +24,8 @@ OnLost: TypeAlias = Callable[[Lease], object] | Literal["raise"] | None
 class Options:
     """The options of a lock; None is the alias's default. See ``LockTemplate.__call__``.
 
-    Four are for this package, not for users: ``label``, the owner label of at most 200 bytes;
-    ``quiet``: the caller logs that no majority can be asked; ``thorough``, see
+    Five are for this package, not for users: ``label``, the owner label of at most 200 bytes;
+    ``quiet``: the caller logs that no majority can be asked; ``held_only`` and ``thorough``, see
     ``core.acquire.acquire``; and ``foreign``: called with a lease that is not the running code's
     (another holder's in a test, or that of a run name), and is not told to listeners.
     """
@@ -39,6 +39,7 @@ class Options:
     durable: bool | None = None
     label: str | None = None
     quiet: bool | None = None
+    held_only: bool | None = None
     thorough: bool | None = None
     foreign: Callable[[Lease], object] | None = None
 
@@ -104,7 +105,7 @@ def _updated(options: Options, *values: Any) -> Options:
 
 _remembered: Final = functools.lru_cache(maxsize=256, typed=True)(_updated)
 KNOWN: Final = tuple(option.name for option in fields(Options))
-FOR_USERS: Final = KNOWN[:-4]  # see ``Options``
+FOR_USERS: Final = KNOWN[:-5]  # see ``Options``
 ON_LOST: Final = KNOWN.index("on_lost")
 
 

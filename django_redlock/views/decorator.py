@@ -119,8 +119,9 @@ def single_flight(
         ttl: seconds after which the nodes forget a process that does not renew its lease. None:
             the alias's TTL.
         wait: seconds that a request may wait for its turn, occupying a worker. None: the alias's
-            WAIT. If MAX_WAITING_REQUESTS of the process wait already, it does not, and is
-            answered 503 unless the lock is free.
+            WAIT. It does not wait while no majority of the nodes can be asked. If
+            MAX_WAITING_REQUESTS of the process wait already, it does not either, and is answered
+            503 unless the lock is free.
         min_hold: seconds, from the start, during which an equal request is refused, also when
             the first one has finished.
         renew: whether a watchdog renews the lease while the view runs. None: RENEW.
@@ -165,6 +166,7 @@ def single_flight(
         max_hold=max_hold,
         min_hold=min_hold,
         on_lost=on_lost,
+        held_only=True,
         quiet=on_unavailable == "refuse",
     )
     unlocked = on_unavailable == "run"

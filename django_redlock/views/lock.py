@@ -193,7 +193,7 @@ class ViewLock:
         """Run a plain view in this lock, and in transactions of these databases, or refuse it."""
         lease, wait = None, self._wait()
         try:
-            lease = request.lease = self.take(lock, wait.seconds)
+            lease = request.lease = lock.acquire(wait.seconds)
         except (LockTaken, NodesUnavailable) as error:
             wait.over = True  # before a response is made, which may take long
             refusal = self._refusal(error, request, wait)
@@ -274,10 +274,6 @@ class ViewLock:
             )
         request.lease = None
         note_single_flight(request)
-
-    def take(self, lock: Lock, seconds: float) -> Lease:
-        """Take the lock of a request, which may wait for so many seconds."""
-        return lock.acquire(seconds)
 
     def _wait(self) -> Wait:
         """Return for how long a request may wait for its lock."""

@@ -78,12 +78,14 @@ class Refusal:
         error: why, for logs: its text names the lock, its holder and the nodes, so do not show it.
         begun: whether the view has worked under another lock before. Part of its work may be done,
             so the client shall not repeat the request blindly.
+        form: the address of the form whose request ``idempotent`` refuses, for a link; else "".
     """
 
     status: int
     retry_after: int | None
     error: Exception
     begun: bool = False
+    form: str = ""
 
     @property
     def title(self) -> str:
@@ -240,8 +242,9 @@ _PAGE: Final = (
     '<!doctype html>\n<html lang="{}" dir="{}">\n<meta charset="utf-8">\n'
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
     '<meta name="color-scheme" content="light dark">\n'  # no style, which a CSP would refuse
-    "<title>{}</title>\n<main>\n<h1>{}</h1>\n<p>{}</p>\n</main>\n"
+    "<title>{}</title>\n<main>\n<h1>{}</h1>\n<p>{}</p>\n{}</main>\n"
 )
+_LINK: Final = '<p><a href="{}">{}</a></p>\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +344,8 @@ def _usual(request: Any, refusal: Refusal) -> HttpResponse:
     language = get_language() or "en"
     direction = "rtl" if get_language_bidi() else "ltr"
     heading, detail = refusal.heading, refusal.detail
-    page = format_html(_PAGE, language, direction, heading, heading, detail)
+    link = format_html(_LINK, refusal.form, gettext("Open the form again")) if refusal.form else ""
+    page = format_html(_PAGE, language, direction, heading, heading, detail, link)
     return HttpResponse(page, status=refusal.status)
 
 

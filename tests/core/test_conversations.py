@@ -143,10 +143,10 @@ class Table:
             uniform=lambda low, high: high,
         )
 
-    def acquire(self, *names: str, ttl: float = 10.0, wait: float = 0.0) -> Any:
+    def acquire(self, *names: str, ttl: float = 10.0, wait: float = 0.0, **options: Any) -> Any:
         """Steps to take the names."""
         target = self.policy.target(names or ("a",))
-        return acquire.acquire(self.policy, target, label="me", ttl=ttl, wait=wait)
+        return acquire.acquire(self.policy, target, label="me", ttl=ttl, wait=wait, **options)
 
     def grant(self, **changes: Any) -> Grant:
         """A tenancy that began now, for ten seconds."""
@@ -644,6 +644,18 @@ def test_a_wait_that_the_guard_outlasts_ends_at_once(votes, wait, ends_at_once) 
     else:
         assert table.talk(table.acquire(wait=wait), votes, 7, 7).fence == 7
         assert table.now > 100.0
+
+
+def test_who_waits_for_a_holder_waits_for_no_nodes() -> None:
+    """``held_only``: a holder is waited for; silence ends the wait, at its start or later."""
+    table = Table(3)
+    held: Any = (Held(9.0), Wakeup(), Seen(0.0))
+    assert table.talk(table.acquire(wait=5.0, held_only=True), *held, 5).fence == 5
+    for before, grants in (((), 1), (held, 2)):
+        table = Table(3)
+        with pytest.raises(NodesUnavailable):
+            table.talk(table.acquire(wait=5.0, held_only=True), *before, UNSENT)
+        assert table.commands.count("grant") == grants
 
 
 def test_a_wait_for_what_cannot_come_is_noticed() -> None:

@@ -70,7 +70,7 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/how-to/fencing.md": {"python": f"{DOCS}::test_a_row_refuses_as_the_page_says"},
     "docs/how-to/idempotency.md": {
         "python": "tests/docs/test_idempotency_page.py::test_the_examples_run",
-        "html+django": "tests/idempotency/test_operating.py::test_a_form_brings_its_key",
+        "html+django": "tests/idempotency/test_forms.py::test_a_visitor_without_a_login_buys",
     },
     "docs/how-to/locks.md": {"python": PASTED},
     "docs/how-to/long-jobs.md": {"python": f"{DOCS}::test_long_jobs_are_done_as_the_page_says"},

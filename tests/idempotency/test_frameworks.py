@@ -134,6 +134,20 @@ def test_rest_framework_gives_the_first_answer_again(shop):
     assert ask(key=None).status_code == 400
 
 
+def test_rest_framework_compares_numbers_by_all_their_digits(shop):
+    """Though its parser makes floats of them."""
+    one, other = (f'{{"seats": 2, "price": 0.1234567890123456789{each}}}' for each in (1, 2))
+    assert_same(ask(data=one), ask(data=one))
+    assert ask(data=other).status_code == 422
+
+
+def test_rest_framework_has_read_the_content(shop, monkeypatch):
+    """A throttle has parsed it before."""
+    monkeypatch.setattr(Never, "allow_request", lambda _, request, __: bool(request.data))
+    assert_same(ask(), ask(data='{"seats":2}'))
+    assert ask(data={"seats": 3}).status_code == 422
+
+
 def test_a_method_that_passes(shop):
     """It is answered by REST framework alone."""
     response = Client().get("/", headers={"Authorization": "Token 5"})

@@ -11,6 +11,12 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.contrib.auth.decorators import (
+    login_not_required,
+    login_required,
+    permission_required,
+    user_passes_test,
+)
 from django.contrib.auth.models import Permission, User
 from django.core.management import CommandError, call_command
 from django.http import HttpResponse
@@ -18,6 +24,7 @@ from django.template import engines
 from django.test import Client, override_settings
 from django.urls import reverse
 from django.utils import timezone
+from django.views.decorators.cache import never_cache
 
 from django_redlock.idempotency import idempotent
 from django_redlock.idempotency.apps import check_idempotent
@@ -27,7 +34,7 @@ from django_redlock.views.checks import check_views
 from tests.views.asking import urls
 
 from .shop import Shop, order, orders_made, records
-from .test_views import anybody, assert_same
+from .test_views import SESSIONS, anybody, assert_same
 
 pytestmark = pytest.mark.django_db
 
@@ -48,7 +55,7 @@ def test_expired_records_are_deleted(django_assert_num_queries):
     for number in range(5):
         shop.send(f"key{number}")
     assert clear() == "No record has expired.\n"
-    Record.objects.exclude(key="key3").update(expires=timezone.now())
+    Record.objects.exclude(key="key3").update(expires=timezone.now() - timedelta(seconds=1))
     with django_assert_num_queries(5):
         assert clear(batch=3) == "4 records are deleted.\n"
     assert [each.key for each in records()] == ["key3"]
@@ -100,7 +107,7 @@ def test_who_sees_what():
 
 
 def test_nothing_can_be_changed():
-    """Not even by a superuser: without its record a work would be done once more."""
+    """Not even by a superuser."""
     Shop(anybody(lambda _: HttpResponse(b"\xff"))).send()
     (record,) = records()
     client = Client()
@@ -108,11 +115,34 @@ def test_nothing_can_be_changed():
     shown = reverse("admin:redlock_idempotency_record_change", args=[record.pk])
     assert "1 bytes, which are no text" in client.get(shown).content.decode()
     assert client.post(shown, {"key": "x"}).status_code == 403
-    for verb in ("add", "delete"):
-        args = [record.pk] if verb == "delete" else []
-        address = reverse(f"admin:redlock_idempotency_record_{verb}", args=args)
-        assert client.post(address, {"post": "yes"}).status_code == 403
+    added = reverse("admin:redlock_idempotency_record_add")
+    assert client.post(added, {"post": "yes"}).status_code == 403
+    listed = reverse("admin:redlock_idempotency_record_changelist")
+    of_many = {"action": "delete_selected", "_selected_action": [record.pk], "post": "yes"}
+    client.post(listed, of_many)
     assert [each.key for each in records()] == [record.key]
+
+
+def test_a_record_that_was_stored_by_mistake_is_deleted():
+    """By a permission of its own; the page says that the work is done once more then."""
+    shop = Shop(anybody(order))
+    shop.send()
+    (record,) = records()
+    deleted = reverse("admin:redlock_idempotency_record_delete", args=[record.pk])
+    shown = reverse("admin:redlock_idempotency_record_change", args=[record.pk])
+    curious = viewer("view_record", "view_body")
+    assert curious.post(deleted, {"post": "yes"}).status_code == 403
+    assert deleted not in curious.get(shown).content.decode()
+    User.objects.all().delete()
+    client = viewer("view_record", "delete_record")
+    assert deleted in client.get(shown).content.decode()
+    page = client.get(deleted).content.decode()
+    assert "the work is done once more" in page
+    assert len(records()) == 1
+    client.post(deleted, {"post": "yes"})
+    assert records() == []
+    shop.send()
+    assert orders_made() == 2
 
 
 def test_a_body_that_is_not_stored_and_a_long_one():
@@ -218,6 +248,36 @@ def test_sessions_that_are_others_each_time(engine, scope, ids):
         assert found(scope=scope) == ids
 
 
+async def aorder(request: Any) -> HttpResponse:
+    """A view that is a coroutine function."""
+    return HttpResponse()
+
+
+ASKS = [login_required, permission_required("a"), user_passes_test(bool)]
+
+
+@pytest.mark.parametrize("asks", ASKS, ids=["login", "permission", "test"])
+@pytest.mark.parametrize("view", [order, aorder], ids=["def", "async"])
+def test_it_stands_below_the_check_of_the_user(asks, view):
+    """Above it, a replay asks nobody; the redirect to the login is stored, as the check says."""
+    above, other = idempotent(asks(view)), idempotent(never_cache(asks(view)))
+    right, passing = asks(idempotent(view)), idempotent(login_not_required(view))
+    ids = [each.id for each in check_idempotent() if __name__ in each.msg]
+    assert ids == ["django_redlock.W029"] * 2
+    del above, other, right, passing
+
+
+def test_a_login_below_it_is_no_login():
+    """What the check says happens: who sends the redirect's key again is not asked to log in."""
+    shop = Shop(idempotent(scope="anybody")(login_required(order)), middleware=SESSIONS)
+    assert shop.send().status_code == 302
+    shop.client.force_login(User.objects.create(username="ann"))
+    assert (shop.send().status_code, orders_made()) == (302, 0)
+    assert shop.send("new").status_code == 201
+    shop.client.logout()
+    assert shop.send("new").status_code == 201
+
+
 def test_the_app_of_the_package_is_missing():
     """Then no other check looks at the settings, and nobody would notice."""
     apps = [each for each in settings.INSTALLED_APPS if each != "django_redlock"]
@@ -255,11 +315,6 @@ def test_a_lock_in_its_transaction_is_named():
             assert "above transaction.atomic and @idempotent" in str(found.hint)
     with Shop(single_flight("stock")(idempotent(scope="x")(order))).site:
         assert not check_views()
-
-
-async def aorder(request: Any) -> HttpResponse:
-    """A view that is a coroutine function."""
-    return HttpResponse()
 
 
 def test_without_the_app():

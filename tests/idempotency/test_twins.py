@@ -8,11 +8,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import F
 from django.http import HttpResponse, JsonResponse
 from django.test import Client
 from django.urls import path
@@ -182,7 +184,7 @@ def test_without_the_record_both_commit(counter, memory, monkeypatch):
     late: list[Record] = []
 
     def begin(self: Work) -> Record:
-        late.append(self._record(timezone.now()))
+        late.append(self._record())
         return late[-1]
 
     def finish(self: Work, record: Record, **answer: Any) -> None: ...
@@ -291,6 +293,36 @@ def test_a_record_that_is_committed_and_says_nothing(counter):
         assert counter.click().result(PATIENCE)["Idempotency-Replayed"] == "true"
     with connections[SHOP].cursor() as cursor:
         cursor.execute("DROP TABLE another")
+
+
+def test_a_record_ends_by_the_clock_of_its_database(counter, monkeypatch):
+    """In UTC, wherever its server says that it stands; web servers may have any time."""
+    with ExitStack() as stack:
+        if counter.kind == MARIADB:
+            stack.callback(_say, "SET GLOBAL time_zone = SYSTEM")
+            _say("SET GLOBAL time_zone = '+05:00'")
+            connections[SHOP].close()
+        stack.enter_context(site(counter.view))
+        before = timezone.now()
+        first = counter.click()
+        counter.at_work().set()
+        assert first.result(PATIENCE).status_code == 201
+        with monkeypatch.context() as patched:
+            patched.setattr(timezone, "now", lambda: before + timedelta(days=2))
+            assert counter.click().result(PATIENCE)["Idempotency-Replayed"] == "true"
+        (record,) = Record.objects.using(SHOP).all()
+        assert record.expires - record.begun == timedelta(days=1)
+        assert abs(record.begun - before) < timedelta(hours=1)
+        Record.objects.using(SHOP).update(expires=F("expires") - timedelta(days=1))
+        again = counter.click()
+        counter.at_work(2).set()
+        assert again.result(PATIENCE).status_code == 201
+    assert counter.orders() == 2
+
+
+def _say(statement: str) -> None:
+    with connections[SHOP].cursor() as cursor:
+        cursor.execute(statement)
 
 
 def test_work_of_a_task_and_its_twin(counter):

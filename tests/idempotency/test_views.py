@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import threading
 import uuid
@@ -18,8 +19,10 @@ from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import Group, User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.handlers.asgi import ASGIHandler
+from django.core.management import call_command
 from django.core.signals import request_finished
 from django.db import IntegrityError, connection, connections, transaction
+from django.db.models import Value
 from django.http import FileResponse, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.template import engines
 from django.template.response import TemplateResponse
@@ -29,13 +32,14 @@ from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.views.generic import View
 
-from django_redlock import LockTaken, conf, redlock
-from django_redlock.idempotency import NotReplayable, idempotent
+from django_redlock import LockTaken, NodesUnavailable, conf, redlock
+from django_redlock.idempotency import NotReplayable, idempotent, idempotent_work, keys
 from django_redlock.idempotency.decorator import LEFT
 from django_redlock.idempotency.models import Record
 from django_redlock.idempotency.records import Work
 from django_redlock.inspection.survey import survey
 from django_redlock.views import single_flight
+from tests.support.replays import note_broken
 from tests.support.waiting import eventually
 from tests.views.asking import OURS
 
@@ -153,6 +157,32 @@ def test_a_record_ends():
     assert_same(second, shop.send())
     (record,) = records()
     assert timedelta(seconds=55) < record.expires - timezone.now() <= timedelta(seconds=60)
+
+
+@pytest.mark.parametrize("days", [-2, 2])
+def test_a_record_ends_by_the_clock_of_the_database(days, monkeypatch):
+    """One web server of several has the time of another day."""
+    shop = Shop(anybody(order))
+    first = shop.send()
+    wrong = timezone.now() + timedelta(days=days)
+    monkeypatch.setattr(timezone, "now", lambda: wrong)
+    assert_same(first, shop.send())
+    shop.send("other")
+    call_command("redlock_clear_idempotency", stdout=io.StringIO())
+    monkeypatch.undo()
+    assert len(records()) == 2
+    assert all(each.expires > timezone.now() > each.begun for each in records())
+
+
+def test_a_record_that_ends_by_the_clock_of_a_web_server_is_noticed(monkeypatch):
+    """One that is two days ahead does the work once more."""
+    shop = Shop(anybody(order))
+    shop.send()
+    wrong = timezone.now() + timedelta(days=2)
+    monkeypatch.setattr("django_redlock.idempotency.records.Clock", lambda: Value(wrong))
+    note_broken("the clock of a web server")
+    shop.send()
+    assert orders_made() == 2
 
 
 # -- which request it is ---------------------------------------------------------------------------
@@ -304,6 +334,40 @@ def test_json_is_compared_by_its_values():
     assert_same(first, shop.send(data='{"b":[true,null],"a":1}'))
     assert shop.send(data='{"b":[1,null],"a":1}').status_code == 422
     assert_same(shop.send("x", data="{"), shop.send("x", data="{"))
+
+
+NUMBERS = [
+    ("12345678901234567890123", "12345678901234567890124"),
+    ("0.12345678901234567891", "0.12345678901234567892"),
+    ("9007199254740993.0", "9007199254740992.0"),
+    ("1e400", "1e401"),
+    ("1E-400", "0.0"),
+    ("1e9999999999999999999", "2e9999999999999999999"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), NUMBERS)
+def test_numbers_are_compared_by_all_their_digits(one, other):
+    """A float has some fifteen of them."""
+    shop = Shop(anybody(order))
+    assert_same(shop.send(data=f'{{"a": {one}}}'), shop.send(data=f'{{"a": {one}}}'))
+    assert shop.send(data=f'{{"a": {other}}}').status_code == 422
+
+
+def test_numbers_that_a_float_has_are_compared_by_their_value():
+    """Those of JavaScript, which has seventeen digits, among them."""
+    shop = Shop(anybody(order))
+    first = shop.send(data='{"a": 0.30000000000000004, "b": 1.50, "c": -1e2}')
+    assert_same(first, shop.send(data='{"c": -100.0, "b": 15e-1, "a": 0.300000000000000040}'))
+
+
+def test_numbers_that_are_compared_as_floats_are_noticed(monkeypatch):
+    """Without the rule two amounts are one."""
+    monkeypatch.setattr(keys, "_exact", float)
+    note_broken("_exact")
+    shop = Shop(anybody(order))
+    one, other = NUMBERS[1]
+    assert_same(shop.send(data=one), shop.send(data=other))
 
 
 def test_a_head_is_a_get():
@@ -674,6 +738,20 @@ def test_without_a_majority_the_view_may_run(memory):
     assert answer.status_code == 503
     assert "Retry-After" in answer
     assert_same(bold.send(), bold.send())
+    assert orders_made() == 1
+
+
+def test_a_request_waits_for_no_node_that_hangs(redlock_nodes):
+    """With three of five real nodes hung a new key is answered 503 at once, and not in an hour."""
+    shop = Shop(anybody(order, wait=3600))
+    shop.send("before")
+    for node in redlock_nodes[:3]:
+        node.pause()
+    answer = shop.send()
+    assert (answer.status_code, answer["Retry-After"]) == (503, "5")
+    assert shop.send("before")["Idempotency-Replayed"] == "true"
+    with pytest.raises(NodesUnavailable), idempotent_work("charge", 7, wait=3600):
+        pass
     assert orders_made() == 1
 
 

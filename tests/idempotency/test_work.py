@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,10 +14,13 @@ from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.utils import timezone
 
-from django_redlock import LockTaken, NodesUnavailable, current_lease, redlock
+from django_redlock import LockTaken, NodesUnavailable, conf, current_lease, redlock
 from django_redlock.idempotency import idempotent, idempotent_work
+from django_redlock.idempotency import work as of_work
+from django_redlock.idempotency.decorator import WAIT
 from django_redlock.idempotency.models import Record
-from django_redlock.idempotency.records import Work
+from django_redlock.inspection.survey import survey
+from tests.support.waiting import eventually
 
 from .shop import KEY, Shop, order, orders_made, records
 
@@ -44,10 +49,10 @@ def test_the_second_time_gets_the_result_of_the_first():
 
 def test_the_body_of_the_block_has_a_lease_and_a_transaction():
     """Which are over afterwards; what was done before needs neither."""
-    with idempotent_work("charge", 7) as work:
+    with idempotent_work("charge", 7):
         lease = current_lease()
         assert lease is not None
-        assert str(lease.name).startswith("idempotency:")
+        assert lease.name == "idempotency:charge:7"
         assert connection.in_atomic_block
     assert redlock(lease.name).try_acquire() is not None
     with idempotent_work("charge", 7) as work:
@@ -99,14 +104,49 @@ def test_what_json_can_have():
 
 
 def test_a_taken_lock_and_no_majority(memory):
-    """They raise what a lock raises."""
-    identity = Work("charge", "7", "", dt.timedelta(1), "default").identity
-    with redlock(f"idempotency:{identity}"), pytest.raises(LockTaken):
+    """They raise what a lock raises, which names the work."""
+    named = "'idempotency:charge:7': held by "
+    with redlock("idempotency:charge:7"), pytest.raises(LockTaken, match=named):
         charge(wait=0)
     memory.down = {0, 1, 2}
     with pytest.raises(NodesUnavailable):
         charge()
     assert (orders_made(), records()) == (0, [])
+
+
+def test_a_second_delivery_waits_for_the_first(monkeypatch):
+    """Without an option, as ``idempotent`` does: whoever is at work has a moment to finish."""
+    assert vars(of_work)["WAIT"] == WAIT > 0
+    monkeypatch.setattr(of_work, "WAIT", 60.0)  # no stall of this machine ends it
+    held, may_end = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with redlock("idempotency:charge:7"):
+            held.set()
+            assert may_end.wait(60)
+
+    def end_it() -> None:
+        eventually(one_waits)
+        may_end.set()
+
+    with ThreadPoolExecutor(2) as pool:
+        done = pool.submit(first)
+        assert held.wait(60)
+        pool.submit(end_it)
+        assert not charge()[0]
+        done.result()
+
+
+def one_waits() -> bool:
+    """Whether somebody waits for a lock."""
+    return survey(conf.backend("default"), memory=True).waiting == 1
+
+
+def test_names_that_no_lock_can_have():
+    """A scope and a key may be any texts."""
+    for key in ("{7}", "x" * 600, "a\nb"):
+        _, result = charge(key)
+        assert charge(key) == (True, result)
 
 
 def test_other_work_under_the_same_key():
@@ -128,7 +168,7 @@ def test_other_work_under_the_same_key():
 def test_a_result_is_kept_for_a_while():
     """Afterwards the key is new."""
     _, result = charge(keep=60)
-    Record.objects.update(expires=timezone.now())
+    Record.objects.update(expires=timezone.now() - dt.timedelta(seconds=1))
     done, other = charge()
     assert not done
     assert other != result

@@ -13,16 +13,20 @@ import pytest
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
-from django.test import AsyncRequestFactory, override_settings
+from django.test import AsyncRequestFactory, Client, override_settings
+from django.urls import path
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from django_redlock import conf, redlock
-from django_redlock.views import single_flight
+from django_redlock.core import acquire
+from django_redlock.views import rest_framework, single_flight
 from django_redlock.views.lock import WaitingRequests, waiting
 from tests.support.loops import soon
 from tests.support.replays import note_broken
 from tests.support.waiting import eventually
 
-from .asking import asked
+from .asking import asked, urls
 
 MOST = 2
 
@@ -146,6 +150,62 @@ def test_on_unavailable_run_runs_none_that_is_held():
         group.down = {0, 1, 2}
         assert unlocked(asked("/other/")).status_code == 200
         group.down = set()
+
+
+@single_flight("a", wait=3600)
+def hourly(request: Any) -> HttpResponse:
+    """A view whose requests may wait for an hour."""
+    return HttpResponse("ran")
+
+
+@single_flight("a", wait=3600)
+async def ahourly(request: Any) -> HttpResponse:
+    """The same, async."""
+    return HttpResponse("ran")
+
+
+@rest_framework.single_flight("a", wait=3600)
+class Hourly(APIView):
+    """The same, of REST framework."""
+
+    def post(self, request: Any) -> Response:
+        return Response("ran")
+
+
+@pytest.mark.parametrize("each", [hourly, ahourly, Hourly.as_view()], ids=["def", "async", "rest"])
+def test_no_request_waits_for_nodes(each, monkeypatch):
+    """Waiting is for who is held: without a majority the 503 comes at once, and not in an hour."""
+
+    def asks_again(*_: object) -> float:
+        raise AssertionError("it waits for nodes")
+
+    monkeypatch.setattr(acquire, "_pause", asks_again)
+    group: Any = conf.backend("default").group
+    group.down = {0, 1, 2}
+    with urls(path("", each)):
+        assert Client().post("/").status_code == 503
+        group.down = set()
+        assert Client().post("/").status_code == 200
+
+
+def test_a_request_that_waits_for_nodes_is_noticed(monkeypatch):
+    """Without the rule the same request asks again and again."""
+    paused: list[object] = []
+
+    def pause(*told: object) -> float:
+        paused.append(told)
+        return 0.001
+
+    taking = acquire.acquire
+    forgetful = {"held_only": False}
+    monkeypatch.setattr(acquire, "acquire", lambda *args, **more: taking(*args, **more | forgetful))
+    monkeypatch.setattr(acquire, "_pause", pause)
+    note_broken("held_only")
+    waits = single_flight("a", wait=0.1)(lambda request: HttpResponse())
+    group: Any = conf.backend("default").group
+    group.down = {0, 1, 2}
+    assert waits(asked("/")).status_code == 503
+    assert paused
 
 
 def test_an_endless_number():

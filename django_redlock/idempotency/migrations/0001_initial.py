@@ -32,7 +32,7 @@ class Migration(migrations.Migration):
                 "verbose_name": "stored answer",
                 "verbose_name_plural": "stored answers",
                 "permissions": (("view_body", "Can view the bodies of stored answers"),),
-                "default_permissions": ("view",),
+                "default_permissions": ("view", "delete"),
             },
         ),
     ]

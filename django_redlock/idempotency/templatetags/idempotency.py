@@ -1,10 +1,17 @@
-"""``{% load idempotency %}{% idempotency_key %}``: a key for a form, which can send no header."""
+"""``{% load idempotency %}{% idempotency_key %}``: a key for a form, which can send no header.
+
+A key belongs to a client: a user, or a session. So the tag starts the session of a visitor who has
+none, as a login does.
+"""
 
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
+from typing import Any
 
 from django import template
+from django.core.exceptions import SynchronousOnlyOperation
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -13,7 +20,13 @@ from django_redlock.idempotency.keys import FIELD
 register = template.Library()
 
 
-@register.simple_tag
-def idempotency_key() -> SafeString:
+@register.simple_tag(takes_context=True)
+def idempotency_key(context: Any) -> SafeString:
     """Return a hidden field with a new key: each page that shows the form is a new request."""
+    request = getattr(context, "request", None) or context.get("request")
+    session = getattr(request, "session", None)
+    # An event loop cannot look up the session of a cookie; who comes without a cookie has none.
+    with suppress(SynchronousOnlyOperation):
+        if session is not None and not session.keys():
+            session[FIELD] = True  # SessionMiddleware saves what is not empty, and sets its cookie
     return format_html('<input type="hidden" name="{}" value="{}">', FIELD, uuid.uuid4())

@@ -7,11 +7,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
-from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 
 from django_redlock.idempotency.models import Record
-from django_redlock.idempotency.records import database_of
+from django_redlock.idempotency.records import Clock, database_of
 
 
 class Command(BaseCommand):
@@ -44,7 +43,7 @@ class Command(BaseCommand):
         if batch < 1:
             raise CommandError(f"--batch must be at least 1, not {batch}")
         # A repetition of one that is deleted here is a new request, whether or not its row is gone.
-        expired = Record.objects.using(database).filter(expires__lte=timezone.now())
+        expired = Record.objects.using(database).filter(expires__lte=Clock())
         deleted = 0
         while found := list(expired.order_by("expires").values_list("pk", flat=True)[:batch]):
             deleted += expired.filter(pk__in=found).delete()[0]
