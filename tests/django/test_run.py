@@ -6,6 +6,7 @@ import fcntl
 import io
 import os
 import pty
+import re
 import shlex
 import shutil
 import signal
@@ -25,7 +26,9 @@ from django.core.management.base import CommandError
 from django.test import override_settings
 
 from django_redlock import LockTaken, redlock
+from django_redlock.backend import LABEL_BYTES
 from django_redlock.management import LockedCommand, child, guardian
+from django_redlock.management.commands import redlock_run
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.testing.plugin import mend
 from django_redlock.testing.server import process_state
@@ -290,6 +293,29 @@ def test_the_command_has_the_input_the_name_and_the_fence(start):
     assert (text, name, err) == ("text", "report", "")
     with redlock("report") as later:
         assert int(fence) < later.fence
+
+
+@pytest.mark.slow
+def test_others_see_the_program_and_no_argument(start, redlock_embedded):
+    """In their refusal and in `redlock_status`."""
+    process = start("report", "--", "sh", "-c", ": secret; echo here; exec sleep 600")
+    assert process.stdout is not None
+    process.stdout.readline()
+    with pytest.raises(LockTaken) as refused:
+        redlock("report").acquire()
+    out = io.StringIO()
+    call_command("redlock_status", json=True, stdout=out)
+    for text in (str(refused.value), out.getvalue()):
+        assert f":{process.pid}(sh)" in text
+        assert "secret" not in text
+
+
+def test_the_name_of_a_program_is_no_task_and_no_text_without_end(monkeypatch):
+    """Whatever a file is called: the label of a task ends in `(task):id`."""
+    monkeypatch.setattr(redlock_run, "process_label", lambda: f"{'ö' * 90}:4711")
+    label = redlock_run._label(f"/opt/(task):1{'x' * 300}")
+    assert re.fullmatch(r"ö+:4711\(_task__1x+\)", label)
+    assert len(label.encode()) <= LABEL_BYTES
 
 
 @pytest.mark.slow
