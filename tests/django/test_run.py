@@ -16,6 +16,7 @@ import termios
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from importlib import import_module
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ from django.test import override_settings
 from django_redlock import LockTaken, redlock
 from django_redlock.backend import LABEL_BYTES
 from django_redlock.management import LockedCommand, child, guardian
-from django_redlock.management.commands import redlock_run
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.testing.plugin import mend
 from django_redlock.testing.server import process_state
@@ -312,6 +312,7 @@ def test_others_see_the_program_and_no_argument(start, redlock_embedded):
 
 def test_the_name_of_a_program_is_no_task_and_no_text_without_end(monkeypatch):
     """Whatever a file is called: the label of a task ends in `(task):id`."""
+    redlock_run = import_module("django_redlock.management.commands.redlock_run")
     monkeypatch.setattr(redlock_run, "process_label", lambda: f"{'ö' * 90}:4711")
     label = redlock_run._label(f"/opt/(task):1{'x' * 300}")
     assert re.fullmatch(r"ö+:4711\(_task__1x+\)", label)
