@@ -67,11 +67,14 @@ celeryd_after_setup.connect(log_checks)
 def _import_app() -> None:
     """Import the application from where Celery's documentation puts it, if nobody has yet."""
     package = (settings.SETTINGS_MODULE or "").partition(".")[0]
-    with suppress(ValueError):
+    module = None
+    with suppress(ValueError):  # of a module without a spec
         found = find_spec(package) if package else None
         # A settings.py without a package around it has no module beside it that is the project's.
-        if found and found.submodule_search_locations and find_spec(f"{package}.celery"):
-            import_module(f"{package}.celery")
+        if found and found.submodule_search_locations:
+            module = find_spec(f"{package}.celery")
+    if module:
+        import_module(module.name)
 
 
 def _not_imported(error: Exception) -> checks.CheckMessage:

@@ -11,8 +11,8 @@ from django_redlock.core.errors import LeaseLost, LockTaken, NodesUnavailable
 from django_redlock.leases.lease import Lease
 
 __all__ = ["LockedCommand"]
-# Exit statuses, of sysexits.h: EX_TEMPFAIL, EX_UNAVAILABLE and EX_SOFTWARE.
-TAKEN, UNKNOWN, LOST = 75, 69, 70
+# Exit statuses, of sysexits.h: EX_TEMPFAIL, EX_UNAVAILABLE, EX_SOFTWARE and EX_NOPERM.
+TAKEN, UNKNOWN, LOST, NOT_ENDED = 75, 69, 70, 77
 
 
 class LockedCommand(BaseCommand):

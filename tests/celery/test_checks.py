@@ -111,16 +111,20 @@ def test_the_check_sets_up_django_no_second_time(desk: Desk, *, older: bool) -> 
         import_modules.disconnect(part.on_import_modules, sender=sender)
 
 
+@pytest.mark.parametrize("error", ["LookupError", "ValueError"])
 @pytest.mark.parametrize("package", [False, True], ids=["alone", "in a package"])
 def test_an_application_is_looked_for_in_the_package_of_the_settings(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, package: bool
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, *, package: bool
 ) -> None:
-    """A `settings.py` without a package has none beside it: that is no fault of the tasks."""
+    """A `settings.py` without a package has none beside it: that is no fault of the tasks.
+
+    Whatever the application raises while it is imported is told.
+    """
     name = f"site_{desk.queue.replace('-', '_')}"
     if package:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
-        (tmp_path / name / "celery.py").write_text("raise LookupError('imported')")
+        (tmp_path / name / "celery.py").write_text(f"raise {error}('imported')")
     else:
         (tmp_path / f"{name}.py").touch()
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,6 +1,6 @@
 """Commands that ignore SIGTERM under `redlock_run`, each struck by a fault at a random moment.
 
-Each works in a process group or a session of its own, which it or what it has started has made.
+Half of them were started by a shell that waits for them.
 
     make soak-run                    100 plays
     make soak-run ARGS="--plays 20"
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ import django_redlock
 from django_redlock.management import guardian
 from django_redlock.testing import EmbeddedNodes
 
-from .test_run import LEAVING, SETTINGS, is_gone, last_sign, leaving, stubborn
+from .test_run import SETTINGS, is_gone, last_sign, stubborn
 
 ROOT = Path(django_redlock.__file__).parents[1]
 TTL, AT_ONCE = 6.0, 10
@@ -40,8 +41,10 @@ class Play:
         self.file, self.name = home / str(number), f"play:{number}"
         self.struck = 0.0
         run = [sys.executable, "-m", "django", "redlock_run", self.name, "--ttl", str(TTL), "--"]
+        command = stubborn(self.file)
+        below = ["sh", "-c", f"trap '' TERM; {shlex.join(command)} & wait"]
         self.process = subprocess.Popen(
-            [*run, *leaving(random.choice(list(LEAVING)), *stubborn(self.file))],
+            [*run, *random.choice([command, below])],
             env=environment,
             stderr=subprocess.DEVNULL,
         )

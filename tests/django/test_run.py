@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import io
-import json
 import os
 import pty
+import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import termios
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from importlib import import_module
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from django.core.management.base import CommandError
 from django.test import override_settings
 
 from django_redlock import LockTaken, redlock
+from django_redlock.backend import LABEL_BYTES
 from django_redlock.management import LockedCommand, child, guardian
 from django_redlock.testing import EmbeddedNodes
 from django_redlock.testing.plugin import mend
@@ -48,18 +52,54 @@ while True:
         beat.write(repr(time.clock_gettime(time.CLOCK_BOOTTIME)))
 """
 
-# How work leaves the process group of the command: `timeout` does the first, a shell's job the
-# second. The two others wait for what they have started, whatever they are asked.
-LEAVING = {
-    "its own group": "os.setpgid(0, 0); os.execv(sys.argv[1], sys.argv[1:])",
-    "a group below": "subprocess.run(sys.argv[1:], process_group=0)",
-    "a session below": "subprocess.run(sys.argv[1:], start_new_session=True)",
+# Instead of Python, for the guardian.
+STANDS_STILL = f'#!/bin/sh\necho $$ >>{{file}}\nkill -STOP $$\nexec {sys.executable} "$@"\n'
+# For the settings: a signal comes while the command is started.
+STRUCK = """
+import os, signal, subprocess
+class Struck(subprocess.Popen):
+    def __init__(self, args, **options):
+        if args[0] == "sleep":
+            os.kill(os.getpid(), signal.SIGTERM)
+        super().__init__(args, **options)
+subprocess.Popen = Struck
+"""
+BROKEN_GUARDIAN = f"""
+import os, sys
+sys.path.insert(0, {str(Path(guardian.__file__).parent)!r})
+import guardian
+def newest(orders):
+    if not (text := os.read(orders, guardian.PAGE)):
+        raise EOFError
+    return guardian.ORDER.unpack(text[-guardian.ORDER.size :])
+guardian.newest = newest
+guardian.main(*sys.argv[1:])
+"""
+BROKEN = {  # each breaks a part of `redlock_run`
+    "newest": f"child.GUARDIAN = (sys.executable, '-c', {BROKEN_GUARDIAN!r})",
+    "FileIO": """
+class Dropping(child.FileIO):
+    def write(self, order):
+        super().write(order)
+        return len(order)
+child.FileIO = Dropping
+""",
+    "end": """
+def end(job):
+    job._send(9)
+    return True
+child.Job.end = end
+""",
 }
-OFTEN = [  # all but one of them at night
-    pytest.param(how, marks=() if how == "a session below" else pytest.mark.nightly)
-    for how in LEAVING
-]
-LEAVE = "import os, signal, subprocess, sys; signal.signal(signal.SIGTERM, lambda *_: None); "
+# As `timeout` does it.
+LEAVE = "import os, sys; os.setpgid(0, 0); os.execv(sys.argv[1], sys.argv[1:])"
+# A command of another user, whom `redlock_run` has no permission to signal: as under `sudo -u`.
+MAY_NOT_KILL = ["setpriv", "--bounding-set=-kill", "--inh-caps=-kill"]
+SOMEBODY = ["setpriv", "--reuid=65534", "--clear-groups"]
+OTHER_USERS = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None,
+    reason="only root can start a command of another user, by setpriv",
+)
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -94,9 +134,61 @@ def stubborn(file: Path) -> list[str]:
     return [sys.executable, "-c", STUBBORN, str(file)]
 
 
-def leaving(how: str, *command: str) -> list[str]:
+def leaving(*command: str) -> list[str]:
     """The command, out of the guardian's process group."""
-    return [sys.executable, "-c", LEAVE + LEAVING[how], *command]
+    return [sys.executable, "-c", LEAVE, *command]
+
+
+def children(pid: int) -> list[int]:
+    """What a process has started, the oldest first; of `redlock_run` guardian and command."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return sorted(int(each) for task in tasks for each in task.read_text().split())
+
+
+def broken_run(what: str) -> list[str]:
+    """`redlock_run`, of which a part is broken."""
+    manage = "from django.core.management import execute_from_command_line as manage"
+    code = f"import sys\nfrom django_redlock.management import child\n{BROKEN[what]}\n{manage}\n"
+    return [sys.executable, "-c", f"{code}manage(sys.argv)", "redlock_run"]
+
+
+def stop_guardian(process: subprocess.Popen[str], *, fill: bool = False) -> int:
+    """Let the guardian stand still; ``fill``: for so long that its pipe is full of old orders.
+
+    Returns:
+        A descriptor of that pipe.
+    """
+    keeper = children(process.pid)[0]
+    os.kill(keeper, signal.SIGSTOP)
+    eventually(lambda: are_stopped([keeper]), within=LATEST)
+    orders = Path(f"/proc/{keeper}/cmdline").read_bytes().split(b"\0")[-3].decode()
+    pipe = f"/proc/{keeper}/fd/{orders}"
+    if fill:
+        old = guardian.ORDER.pack(guardian.now(), guardian.now())
+        with FileIO(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "wb") as full:
+            while full.write(old):
+                pass
+    return os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+
+def is_read(pipe: int) -> bool:
+    """Whether nothing is left in a pipe."""
+    return fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) == bytes(4)
+
+
+def says(folder: Path, *texts: str) -> None:
+    """Wait until the errors of a process have all of this."""
+    file = folder / "err"
+    eventually(
+        lambda: all(text in file.read_text() for text in texts), within=LATEST, what=str(file)
+    )
+
+
+def delete_key(nodes: EmbeddedNodes, name: str) -> None:
+    """Let the lease be lost."""
+    for node in nodes:
+        with node.client() as client:
+            client.delete(f"redlock:lock:{name}")
 
 
 def idle(code: str) -> list[str]:
@@ -204,6 +296,30 @@ def test_the_command_has_the_input_the_name_and_the_fence(start):
 
 
 @pytest.mark.slow
+def test_others_see_the_program_and_no_argument(start, redlock_embedded):
+    """In their refusal and in `redlock_status`."""
+    process = start("report", "--", "sh", "-c", ": secret; echo here; exec sleep 600")
+    assert process.stdout is not None
+    process.stdout.readline()
+    with pytest.raises(LockTaken) as refused:
+        redlock("report").acquire()
+    out = io.StringIO()
+    call_command("redlock_status", json=True, stdout=out)
+    for text in (str(refused.value), out.getvalue()):
+        assert f":{process.pid}(sh)" in text
+        assert "secret" not in text
+
+
+def test_the_name_of_a_program_is_no_task_and_no_text_without_end(monkeypatch):
+    """Whatever a file is called: the label of a task ends in `(task):id`."""
+    redlock_run = import_module("django_redlock.management.commands.redlock_run")
+    monkeypatch.setattr(redlock_run, "process_label", lambda: f"{'ö' * 90}:4711")
+    label = redlock_run._label(f"/opt/(task):1{'x' * 300}")
+    assert re.fullmatch(r"ö+:4711\(_task__1x+\)", label)
+    assert len(label.encode()) <= LABEL_BYTES
+
+
+@pytest.mark.slow
 def test_the_command_has_the_descriptors_that_a_shell_opened(start):
     """As in `redlock_run report -- cat <(echo text)`."""
     ours, theirs = os.pipe()
@@ -297,7 +413,7 @@ def test_a_standby_that_is_stopped_leaves_the_line(start, redlock_embedded):
 def test_a_signal_before_the_command_has_begun(start, tmp_path, number):
     """It is not lost, and the command does not begin: here the guardian stands still first."""
     file, python = tmp_path / "stands", tmp_path / "python"
-    python.write_text(f'#!/bin/sh\necho $$ >>{file}\nkill -STOP $$\nexec {sys.executable} "$@"\n')
+    python.write_text(STANDS_STILL.format(file=file))
     python.chmod(0o755)
     with (tmp_path / "settings_of_run.py").open("a") as settings:
         settings.write(f"import sys\nsys.executable = {str(python)!r}\n")
@@ -393,9 +509,11 @@ def test_in_a_terminal_ctrl_z_stops_the_command(start, terminal, tmp_path, late)
     command = f"trap 'echo on >>{file}' CONT; echo begun >>{file}; while :; do sleep 0.1; done"
     os.write(ours, f"{shlex.join([*RUN, 'job', '--', 'sh', '-c', command])}\n".encode())
     lines(file, 1)
-    run, keeper, child = guardian.started_by(shell.pid)[:3]
+    (run,) = children(shell.pid)
+    keeper, child = children(run)
     os.write(ours, b"\x1a")
-    eventually(lambda: are_stopped([run, keeper]), within=LATEST)
+    eventually(lambda: are_stopped([run, child]), within=LATEST)
+    assert not are_stopped([keeper])
     if late:
         with redlock("job", wait=LATEST):  # the lease is over
             os.write(ours, b"fg\n")
@@ -444,9 +562,7 @@ def test_a_command_that_ignores_sigterm_ends_before_the_lease(
             process.send_signal(signal.SIGSTOP)
             stack.callback(process.send_signal, signal.SIGCONT)
         else:
-            for node in redlock_embedded:
-                with node.client() as client:
-                    client.delete(f"redlock:lock:{how}")
+            delete_key(redlock_embedded, how)
         last = guardian.now() + LONG  # no later deadline is possible: nothing was renewed since
         eventually(lambda: is_gone(pid), within=LATEST)
     assert lines(file, 2)[1] == "asked"
@@ -457,81 +573,44 @@ def test_a_command_that_ignores_sigterm_ends_before_the_lease(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", OFTEN)
-@pytest.mark.parametrize("fault", ["parent killed", "key deleted"])
-def test_what_has_left_the_group_ends_before_the_lease(
-    start, tmp_path, redlock_embedded, how, fault
-):
-    """The guardian finds it where it is."""
+@pytest.mark.parametrize("by", ["a signal", "a loss"])
+def test_a_command_that_has_left_the_group(start, tmp_path, redlock_embedded, by):
+    """`redlock_run` reaches it where it is, and says that nobody else would."""
     file = tmp_path / "said"
-    process = start("job", "--", *leaving(how, *stubborn(file)))
+    with (tmp_path / "err").open("w") as err:
+        process = start("job", "--", *leaving(*stubborn(file)), stderr=err)
     pid = int(lines(file, 1)[0].split()[0])
-    try:
-        if fault == "parent killed":
-            process.kill()
-        else:
-            for node in redlock_embedded:
-                with node.client() as client:
-                    client.delete("redlock:lock:job")
-        last = guardian.now() + TTL
-        eventually(lambda: is_gone(pid), within=LATEST)
-        if fault == "key deleted":
-            assert lines(file, 2)[1] == "asked"
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    assert last_sign(file) < last
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", OFTEN)
-def test_a_signal_goes_to_what_has_left_the_group(start, tmp_path, how):
-    """It can end as it wants to, while the command waits for it."""
-    file = tmp_path / "said"
-    script = (
-        f"trap 'echo asked >>{file}; exit 3' TERM; echo $$ >>{file}; while :; do sleep 0.1; done"
-    )
-    process = start("job", "--", *leaving(how, "/bin/sh", "-c", script))
-    pid = int(lines(file, 1)[0])
-    try:
+    says(tmp_path, "has left its process group")
+    if by == "a signal":
         process.send_signal(signal.SIGTERM)
         assert lines(file, 2)[1] == "asked"
-        process.wait(LATEST)
-        assert is_gone(pid)
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    assert is_free("job")
+        os.kill(pid, signal.SIGKILL)
+    else:
+        delete_key(redlock_embedded, "job")
+    assert process.wait(LATEST) == (128 + signal.SIGKILL if by == "a signal" else 70)
+    assert is_gone(pid)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [pytest.param("", marks=pytest.mark.nightly), "setsid "])
-def test_what_a_command_leaves_behind_ends_with_it(start, tmp_path, way):
-    """The name is not free while something of it works on, a daemon too."""
+def test_what_a_command_leaves_behind_ends_with_it(start, tmp_path):
+    """The name is not free while something of it works on."""
     file = tmp_path / "said"
-    process = start("report", "--", "sh", "-c", f"{way}sleep 600 & echo $! >>{file}")
+    process = start("report", "--", "sh", "-c", f"sleep 600 & echo $! >>{file}")
     assert process.wait(LATEST) == 0
     assert is_gone(int(lines(file, 1)[0]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["its group", *OFTEN])
-def test_a_guardian_that_stands_still(start, tmp_path, redlock_embedded, how):
-    """Then `redlock_run` itself ends the command before the lease is over."""
+@pytest.mark.parametrize("pipe", ["", "full"])
+def test_a_guardian_that_stands_still(start, tmp_path, redlock_embedded, pipe):
+    """`redlock_run` ends the command itself, and waits for no room in the guardian's pipe."""
     file = tmp_path / "said"
-    command = stubborn(file)
-    process = start("job", "--", *(leaving(how, *command) if how in LEAVING else command))
+    process = start("job", "--", *stubborn(file))
     pid = int(lines(file, 1)[0].split()[0])
-    os.kill(guardian.started_by(process.pid)[0], signal.SIGSTOP)
-    for node in redlock_embedded:
-        with node.client() as client:
-            client.delete("redlock:lock:job")
+    os.close(stop_guardian(process, fill=bool(pipe)))
+    delete_key(redlock_embedded, "job")
     last = guardian.now() + TTL
-    try:
-        eventually(lambda: is_gone(pid), within=LATEST)
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: is_gone(pid), within=LATEST)
     assert last_sign(file) < last
     assert process.wait(LATEST) == 70
 
@@ -554,47 +633,149 @@ def test_a_killed_guardian_ends_the_command(start, tmp_path):
     file = tmp_path / "said"
     process = start("report", "--", *stubborn(file))
     pid = int(lines(file, 1)[0].split()[0])
-    os.kill(os.getpgid(pid), signal.SIGKILL)
-    assert process.wait(LATEST) == 70
+    os.kill(children(process.pid)[0], signal.SIGKILL)
+    _, err = process.communicate(timeout=LATEST)
+    assert process.returncode == 70
+    assert "the process that watches the command was killed" in err
     assert is_gone(pid)
 
 
-def answer_of(program: list[str], term: float, *command: str) -> list[Any]:
-    """What a guardian tells of a command that it may run until then."""
-    orders, say = os.pipe()
-    hear, result = os.pipe()
-    process = subprocess.Popen(
-        [*program, str(orders), str(result), *command],
-        pass_fds=(orders, result),
-        process_group=0,
-    )
+def test_a_guardian_that_fails_ends_its_group():
+    """Whatever happens in it, nothing goes on unwatched."""
+    failed = subprocess.run([*child.GUARDIAN, "no", "numbers"], process_group=0, check=False)
+    assert failed.returncode == -signal.SIGKILL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", ["", "newest", "FileIO"])
+def test_a_guardian_that_stood_still_for_long(start, tmp_path, broken):
+    """It acts on the newest order, although its pipe is full of older ones.
+
+    A broken one reads a part of its orders only; with another one, what does not fit is not said.
+    """
+    file = tmp_path / "said"
+    command = ["sh", "-c", f"echo here >>{file}; exec sleep 600"]
+    process = start("job", "--", *command, by=broken_run(broken) if broken else RUN)
+    lines(file, 1)
+    keeper, pid = children(process.pid)
+    orders = stop_guardian(process, fill=True)
+    with pytest.raises(LockTaken):  # the lease is renewed for longer than a ttl
+        redlock("job", wait=2 * TTL).acquire()
+    os.kill(keeper, signal.SIGCONT)
+    if not broken:
+        eventually(lambda: is_read(orders) and process_state(keeper) != "R", within=LATEST)
+        assert process_state(keeper) == "S"  # it has not acted on them
+        assert not is_gone(pid)
+        process.send_signal(signal.SIGTERM)
+    assert process.wait(LATEST) == (70 if broken else 128 + signal.SIGTERM)
     os.close(orders)
-    os.close(result)
-    with process, os.fdopen(say, "w", buffering=1) as told, os.fdopen(hear) as answer:
-        print([term, term + 60], file=told)
-        return list(json.load(answer))
 
 
-def test_no_command_is_started_when_its_time_is_over():
-    """A guardian that was slow to start does not even look for the program."""
-    told = answer_of(list(child.GUARDIAN), guardian.now(), "no-such-program")
-    assert told == [guardian.LATE]
+@pytest.mark.slow
+def test_no_command_is_started_when_its_time_is_over(start, tmp_path, redlock_embedded):
+    """A guardian that is slow to start watches nothing; `redlock_run` does not wait for it."""
+    file, python = tmp_path / "stands", tmp_path / "python"
+    python.write_text(STANDS_STILL.format(file=file))
+    python.chmod(0o755)
+    with (tmp_path / "settings_of_run.py").open("a") as settings:
+        settings.write(f"import sys\nsys.executable = {str(python)!r}\n")
+    process = start("report", "--", "echo", "runs")
+    lines(file, 1)
+    delete_key(redlock_embedded, "report")
+    out, err = process.communicate(timeout=LATEST)
+    assert (process.returncode, out) == (70, "")
+    assert "the lease was lost" in err
 
 
-def test_a_signal_while_the_command_is_started():
-    """Its group has it, and the command, which is not there yet, has it afterwards."""
-    strike = (
-        "import os, runpy, subprocess, sys\n"
-        "class Struck(subprocess.Popen):\n"
-        "    def __init__(self, *args, **options):\n"
-        "        os.killpg(0, 15)\n"
-        "        super().__init__(*args, **options)\n"
-        "subprocess.Popen = Struck\n"
-        "del sys.argv[0]\n"
-        "runpy.run_path(sys.argv[0], run_name='__main__')"
-    )
-    program = [sys.executable, "-c", strike, guardian.__file__]
-    assert answer_of(program, guardian.now() + 60, "sleep", "15") == [-signal.SIGTERM]
+@pytest.mark.slow
+def test_a_signal_while_the_command_is_started(start, tmp_path):
+    """The command, which is not there yet, has it afterwards."""
+    with (tmp_path / "settings_of_run.py").open("a") as settings:
+        settings.write(STRUCK)
+    process = start("report", "--", "sleep", "600")
+    assert process.wait(LATEST) == 128 + signal.SIGTERM
+
+
+# -- what it may not end ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def of_another_user(start, tmp_path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int]]]:
+    """Start `redlock_run` with a command that it may not signal; return that one's number, too."""
+    file, begun = tmp_path / "begun", []
+
+    def of_another_user(before: str = "", after: str = "", by: list[str] = RUN) -> Any:
+        work = shlex.join([*SOMEBODY, "sh", "-c", "echo $$; exec sleep 600"])
+        with file.open("w") as out, (tmp_path / "err").open("w") as err:
+            process = start(
+                *("job", "--", "sh", "-c", f"{before}{work}{after.format(file=file)}"),
+                by=[*MAY_NOT_KILL, *by],
+                stdout=out,
+                stderr=err,
+            )
+        begun.append(int(lines(file, 1)[0]))
+        return process, begun[-1]
+
+    yield of_another_user
+    for pid in begun:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+LEFT_BEHIND = " & until [ -s {file} ]; do sleep 0.1; done"
+
+
+@OTHER_USERS
+@pytest.mark.slow
+def test_what_cannot_be_ended_is_named_and_waited_for(of_another_user, tmp_path, redlock_embedded):
+    """The lease is lost; the exit status is not that of a command that was ended."""
+    process, pid = of_another_user("exec ")
+    delete_key(redlock_embedded, "job")
+    says(tmp_path, f"has no permission to end the process {pid}")  # the guardian
+    says(tmp_path, f"redlock_run waits for the process {pid}", "the lease is lost")
+    assert not is_gone(pid)
+    assert process.poll() is None
+    os.kill(pid, signal.SIGKILL)
+    assert process.wait(LATEST) == 77
+
+
+@OTHER_USERS
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", ["", "end"])
+def test_the_name_stays_taken_while_something_cannot_be_ended(of_another_user, tmp_path, broken):
+    """The command has ended and left it behind; a broken `redlock_run` takes no notice."""
+    process, pid = of_another_user(after=LEFT_BEHIND, by=broken_run(broken) if broken else RUN)
+    if broken:
+        assert process.wait(LATEST) == 0
+        assert is_free("job")
+        assert not is_gone(pid)
+        return
+    says(tmp_path, f"redlock_run waits for the process {pid}", "the name stays taken")
+    with pytest.raises(LockTaken):  # for longer than a ttl
+        redlock("job", wait=2 * TTL).acquire()
+    os.kill(pid, signal.SIGKILL)
+    assert process.wait(LATEST) == 77
+    assert is_free("job")
+
+
+@OTHER_USERS
+@pytest.mark.slow
+def test_a_signal_that_may_not_be_sent_is_told(of_another_user, tmp_path):
+    """The command goes on, and its exit status is its own."""
+    process, pid = of_another_user("exec ")
+    process.send_signal(signal.SIGTERM)
+    says(tmp_path, f"no permission to send SIGTERM to the process {pid}")
+    os.kill(pid, signal.SIGKILL)
+    assert process.wait(LATEST) == 128 + signal.SIGKILL
+
+
+@OTHER_USERS
+@pytest.mark.slow
+def test_a_guardian_whose_parent_was_killed_names_what_it_cannot_end(of_another_user, tmp_path):
+    """Nobody else can say it."""
+    process, pid = of_another_user("exec ")
+    process.kill()
+    says(tmp_path, f"has no permission to end the process {pid}")
 
 
 # -- bad input ------------------------------------------------------------------------------------

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
 import threading
 from argparse import ArgumentParser
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
@@ -15,6 +17,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils.translation import gettext, gettext_noop
 
 from django_redlock import redlock
+from django_redlock.backend import LABEL_BYTES, process_label
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.inspection.rows import said
 from django_redlock.leases.lease import RENEWALS
@@ -22,6 +25,7 @@ from django_redlock.management import TAKEN, UNKNOWN
 
 # A lease is renewed when a third of its ttl is over, so two thirds are left then.
 LEFT: Final = (RENEWALS - 1) / RENEWALS
+LONGEST_PROGRAM: Final = 40  # characters of its name in the owner label
 BEHIND: Final = gettext_noop("write the command to run behind --: redlock_run NAME -- COMMAND")
 
 
@@ -32,7 +36,8 @@ class Command(BaseCommand):
         "Run a command while this process holds a lock, so that one server runs it at a time. The "
         "lease is renewed meanwhile; when it cannot be, the command and what it has started are "
         "ended before the lease is over. Exit status: the command's; 75 the name is taken, 69 it "
-        "is unknown whether it is, 70 the lease was lost and the command was ended."
+        "is unknown whether it is, 70 the lease was lost and the command was ended, 77 something "
+        "could not be ended."
     )
     requires_system_checks = ()  # the command has its own
     stealth_options = ("command",)  # call_command("redlock_run", "beat", command=["celery", …])
@@ -94,7 +99,7 @@ class Command(BaseCommand):
         with child.Signals().caught() as signals:
             try:
                 wait = 0.0 if options["wait"] is None else options["wait"]
-                lock = redlock.using(options["alias"])(
+                lock = redlock.using(options["alias"], label=_label(command[0]))(
                     options["name"],
                     ttl=options["ttl"],
                     wait=wait,
@@ -115,6 +120,13 @@ class Command(BaseCommand):
                 raise CommandError(said(error)) from None
         if status:
             raise SystemExit(status)
+
+
+def _label(program: str) -> str:
+    """Return the owner label, ``host:process(program)``; an argument may be a secret."""
+    host, _, process = process_label().rpartition(":")
+    run = f":{process}({re.sub(r'[^a-zA-Z0-9_.+-]', '_', Path(program).name)[:LONGEST_PROGRAM]})"
+    return host.encode()[: LABEL_BYTES - len(run)].decode(errors="ignore") + run
 
 
 def _grace(seconds: float | None, ttl: float) -> float:
