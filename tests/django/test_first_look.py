@@ -21,11 +21,12 @@ from redis.connection import SSLConnection
 
 from django_redlock import NodesUnavailable, conf, redlock
 from django_redlock.core.commands import Survey
+from django_redlock.core.reasons import ReasonCode
 from django_redlock.health import RedlockNodes
 from django_redlock.inspection.survey import survey
 from django_redlock.management import UNKNOWN
 from django_redlock.nodes import node
-from django_redlock.nodes.address import TLSConnection
+from django_redlock.nodes.address import TLSConnection, from_url
 from django_redlock.nodes.node import Node
 from django_redlock.nodes.round import HANDSHAKE, Round
 from django_redlock.testing import EmbeddedNodes
@@ -37,6 +38,7 @@ from .test_admin import browser, look
 from .test_release_page import form_of
 
 NODE_TIMEOUT: Final = 0.1
+HASTY: Final = {"urgent": False}
 SLOW: Final = 1.4  # seconds: longer than a lock waits for a connection, twice …
 assert SLOW > 2 * HANDSHAKE * NODE_TIMEOUT
 
@@ -142,8 +144,8 @@ def test_a_file_that_was_replaced_is_read_again(proxies, contexts, tls, tmp_path
 
 def test_other_options_have_another_context(contexts, tls):
     """Nodes that must prove less share nothing with those that must prove more."""
-    made = conf.from_url("rediss://127.0.0.1/0", options={"ssl_ca_certs": str(tls[1])})
-    other = conf.from_url("rediss://127.0.0.1/0", options={"ssl_cert_reqs": "none"})
+    made = from_url("rediss://127.0.0.1/0", options={"ssl_ca_certs": str(tls[1])})
+    other = from_url("rediss://127.0.0.1/0", options={"ssl_cert_reqs": "none"})
     found = []
     for each in (made, other, made):
         connection = each.connection(1.0)
@@ -244,6 +246,21 @@ def test_one_node_that_is_slow_to_connect_is_not_called_down(proxies):
     """There is a majority without it, and a person wants to know about all."""
     proxies[3].slow_to_connect = SLOW
     assert counted_votes() == (5, 5, 5)
+
+
+@pytest.mark.slow
+def test_a_node_that_a_lock_has_not_waited_for_is_waited_for(proxies, monkeypatch):
+    """It is still being connected; with an attempt of its own the survey sees when that is over."""
+    proxies[3].slow_to_connect = SLOW
+    with redlock("name") as lease:
+        assert lease.fence
+        assert conf.backend("default").group.states()[3].code == ReasonCode.CONNECTING
+    assert status("--alias", "default")[0] == 0
+    conf.forget()
+    begin = Node.open
+    with redlock("name"):
+        monkeypatch.setattr(Node, "open", lambda *args, **how: begin(*args, **how | HASTY))
+        assert status("--alias", "default")[0] == 3
 
 
 @pytest.mark.django_db

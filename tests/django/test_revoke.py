@@ -21,7 +21,7 @@ from django_redlock.inspection.tasks import TaskList
 from django_redlock.management import UNKNOWN
 from django_redlock.management.commands import redlock_release
 from django_redlock.signals import lease_lost, lock_revoked
-from tests.support.looked_at import A, put
+from tests.support.looked_at import A, finish, put
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("patient_nodes")
@@ -411,6 +411,19 @@ def test_a_lock_that_silent_nodes_decide_on_is_not_free(memory):
     code, said = refused("x")
     assert code == 1
     assert said.startswith("nobody holds 'x' for certain: its state is partial")
+
+
+def test_a_task_is_not_cleared_where_a_node_was_not_heard(memory):
+    """One record is enough to keep a copy from running, so it is said that one may be left."""
+    finish(memory, "reports.sync", "id-7", *range(5))
+    said = StringIO()
+    memory.down = {4}
+    call_command("redlock_release", task="id-7", yes=True, stdout=said)
+    assert "cleared, 4 of 5 nodes have replied\nThe others may still know of it" in said.getvalue()
+    memory.down = set()
+    call_command("redlock_release", task="id-7", yes=True, stdout=said)
+    assert said.getvalue().endswith("cleared, 5 of 5 nodes have replied\n")
+    assert refused("--task", "id-7")[0] == 1
 
 
 def test_a_pattern_is_no_name(memory):
