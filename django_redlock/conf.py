@@ -351,6 +351,12 @@ def _read(setting: Mapping[str, Any]) -> dict[str, Any]:
     """
     unknown = [key for key in setting if key not in DEFAULTS]
     if unknown:
+        if str(unknown[0]).upper() in NODE_KEYS:
+            raise ValueError(
+                f" has {unknown[0]!r} beside NODES: write it into each node's entry, as in "
+                "{'NODES': [{'URL': 'redis://10.0.0.1:6379/0', 'PASSWORD': …}, …]}; one password "
+                "for all nodes may be in {'OPTIONS': {'password': …}}"
+            )
         meant = did_you_mean(unknown[0], DEFAULTS)
         known = ", ".join(DEFAULTS)
         raise ValueError(f" has unknown keys {unknown}{meant}; known are: {known}")

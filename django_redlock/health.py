@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from . import conf
-from .core.reasons import by_node, describe
+from .core.reasons import ReasonCode, by_node, code_of, describe
 from .extras import needs
 from .inspection import Health, Report, survey
 
@@ -36,7 +36,10 @@ class RedlockNodes(HealthCheck):  # type: ignore[misc] # django-health-check shi
     alias: str = "default"
 
     def run(self) -> None:
-        """Ask the nodes; nodes that hang cost NODE_TIMEOUT, or twice that at the first contact.
+        """Ask the nodes; nodes that hang cost NODE_TIMEOUT, or up to four times that.
+
+        The first contact lasts longer only where a majority has not even been connected by then:
+        until it is, or 2 s have passed.
 
         No coroutine: under WSGI each request has an event loop of its own, which would connect to
         all nodes anew. In a thread the check uses the connections of the process.
@@ -46,7 +49,11 @@ class RedlockNodes(HealthCheck):  # type: ignore[misc] # django-health-check shi
             ImproperlyConfigured: there is no such alias, or its settings are wrong. The page says
                 "unknown error" then, and the log has it.
         """
-        report = survey(conf.backend(self.alias), limit=1)
+        backend = conf.backend(self.alias)
+        report = survey(backend, limit=1, patience=0)
+        connecting = any(code_of(each.reason) == ReasonCode.CONNECTING for each in report.nodes)
+        if report.health is Health.NO_MAJORITY and connecting:
+            report = survey(backend, limit=1)
         if report.health is Health.NO_MAJORITY:
             raise ServiceUnavailable("; ".join(_sentences(report)))
 

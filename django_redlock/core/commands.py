@@ -653,6 +653,7 @@ class Survey(Request):
         prefix: of the keys of locks.
         limit: of the names in the index that are looked at.
         names: to look at in place of the index.
+        patience: seconds; see ``Request.patience``.
     """
 
     command = Command.SURVEY
@@ -663,6 +664,7 @@ class Survey(Request):
     prefix: str
     limit: int
     names: Sequence[str] = ()
+    patience: float = 0.0
 
     def wire(self) -> Wire:
         return (self.held, self.waits), (self.prefix, str(self.limit), *self.names)

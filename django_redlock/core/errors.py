@@ -55,7 +55,7 @@ class RedlockError(Exception):
         if type(self) is RedlockError:
             msg = "RedlockError is only a base class: raise one of its subclasses"
             raise TypeError(msg)
-        sentence = describe(reason)
+        sentence = reason if isinstance(reason, Sentence) else describe(reason)
         super().__init__(sentence)
         self.reason = sentence
         self.code = code_of(reason)
@@ -69,9 +69,11 @@ class RedlockError(Exception):
     def sentence(self, translate: Translate = str) -> str:
         """Return the error as its text has it, in the language of ``translate``."""
         reason = self.reason
-        if self.code and translate is not str:
-            reason = describe(because(ReasonCode(self.code), **self.data), translate=translate)
-        return f"{self.name!r}: {reason}" if self.name else reason
+        if translate is not str:
+            made_of = because(ReasonCode(self.code), **self.data) if self.code else reason
+            reason = describe(made_of, translate=translate)
+        names = (self.name,) if isinstance(self.name, str) else self.name
+        return f"{', '.join(map(repr, names))}: {reason}" if self.name else str(reason)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.__dict__.copy())

@@ -171,6 +171,11 @@ class Request:
         raise NotImplementedError
 
     @property
+    def patience(self) -> float:
+        """Return the seconds for which nodes that are being connected are waited for, at least."""
+        return 0.0
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """Return the keys."""
         return self.wire()[0]

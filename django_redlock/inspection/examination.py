@@ -20,10 +20,9 @@ from django_redlock.nodes import admission
 from django_redlock.nodes.background import WorkerThreads
 
 from .probe import LATE, Expected, Finding, Level, NodeReport, judge, probe
-from .survey import Health
+from .survey import PATIENCE, Health
 
-LEAST: Final = 2.0  # seconds for each step of a conversation, however small NODE_TIMEOUT is …
-MOST: Final = 10.0  # … or large
+MOST: Final = 10.0  # seconds for each step of a conversation, however large NODE_TIMEOUT is
 STEPS: Final = 3  # times that, for all: connecting, TLS, and silence
 SUMMARIES: Final = {
     Health.OK: ReasonCode.READY,
@@ -103,7 +102,7 @@ def examine(aliases: Sequence[Expected]) -> list[Examination]:
 
     It takes at most three times NODE_TIMEOUT, which counts as at least 2 s and at most 10 s here.
     """
-    patience = min(MOST, max([LEAST, *(each.timeout for each in aliases)]))
+    patience = min(MOST, max([PATIENCE, *(each.timeout for each in aliases)]))
     until = time.monotonic() + STEPS * patience
     came: queue.SimpleQueue[tuple[int, int, NodeReport]] = queue.SimpleQueue()
     found = [[judge(each, LATE, alias) for each in alias.addresses] for alias in aliases]

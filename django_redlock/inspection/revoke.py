@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from django_redlock.core import hold
+from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.names import check_names
 from django_redlock.core.protocol import Answer
 from django_redlock.core.reasons import Sentence, printable
@@ -90,7 +91,16 @@ def refuse(lock: HeldLock, fence: int | None = None, *, now: bool = False) -> No
 
     Raises:
         LookupError: that is so.
+        NodesUnavailable: the nodes that do not vote decide whether it is held.
     """
+    if lock.kind is LockStatus.UNCLEAR:
+        unclear = Sentence(
+            "{on} of {of} nodes have it, and those that do not vote decide whether it is held: "
+            "bring them back, and try again",
+            on=lock.on,
+            of=lock.of,
+        )
+        raise NodesUnavailable(unclear, name=lock.name)
     if lock.kind is LockStatus.FREE:
         raise LookupError(Sentence("nobody holds {name!r}", name=lock.name))
     if lock.kind not in ONE_OWNERS:

@@ -54,6 +54,7 @@ from .tasks import Task, TaskList, TaskState, list_tasks
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NO_TASKS: Final = TaskList()
+PATIENCE: Final = 2.0  # seconds for which who asks once waits for nodes that are being connected
 
 
 class LockStatus(enum.StrEnum):
@@ -346,11 +347,13 @@ def survey(
     limit: int = LIMIT,
     matching: Callable[[str], bool] | None = None,
     memory: bool = False,
+    patience: float = PATIENCE,
 ) -> Report:
     """Ask all nodes what is held.
 
-    A node that does not reply costs NODE_TIMEOUT, or twice that at the first contact; nodes known
-    to be down cost nothing while there is a majority without them.
+    A node that does not reply costs NODE_TIMEOUT; nodes known to be down cost nothing while there
+    is a majority without them. At the first contact connecting to a node may take longer than the
+    NODE_TIMEOUT that a lock would wait for it, by TLS for one, and makes no node seem to be down.
 
     Args:
         backend: that of the alias; see ``conf.backend``.
@@ -359,13 +362,16 @@ def survey(
         matching: search the index for the names for which this is true, besides ``names``.
         memory: ask also what the nodes do when their memory is full, how many names have waiters,
             and whether they were emptied under this process; two more requests.
+        patience: seconds for which nodes that are being connected are waited for, at least; 0 for
+            who must not wait, such as a view: then healthy nodes may seem to be down.
 
     Raises:
         ValueError: a name that no lock can have, or a limit that is not from 1 to 10,000.
     """
     check_limit(limit)
     wanted = tuple(dict.fromkeys(check_names(list(names)))) if names else ()
-    return backend.run(surveying(backend, wanted, limit, matching, memory=memory))
+    steps = surveying(backend, wanted, limit, matching, memory=memory, patience=patience)
+    return backend.run(steps)
 
 
 def surveying(
@@ -375,12 +381,13 @@ def surveying(
     matching: Callable[[str], bool] | None = None,
     *,
     memory: bool = False,
+    patience: float = 0.0,
 ) -> Steps[Report]:
     """Ask as ``survey`` does, in steps for threads or tasks; the arguments are checked already."""
-    found = yield from _Lookup(backend, limit).run(names, matching)
+    found = yield from _Lookup(backend, limit, patience).run(names, matching)
     if memory and (yield from index.any_emptied(backend, index.heard(found.votes))):
         # Connected anew, this process knows that they do not vote, and for how long.
-        found = yield from _Lookup(backend, limit).run(names, matching)
+        found = yield from _Lookup(backend, limit, patience).run(names, matching)
     told: Sequence[Vote | None] = [None] * len(found.votes)
     if memory:
         policy, to = backend.policy, index.heard(found.votes)
@@ -433,9 +440,9 @@ class _Lookup:
         beyond, unsearched: as in a report.
     """
 
-    def __init__(self, backend: Backend, limit: int) -> None:
+    def __init__(self, backend: Backend, limit: int, patience: float) -> None:
         self._backend = backend
-        self._limit = limit
+        self._limit, self._patience = limit, patience
         self.votes: list[Vote] = []
         self.table: Table = {}
         self.more = self.unsearched = False
@@ -515,7 +522,7 @@ class _Lookup:
         # One more than the limit, so that a node with exactly so many is not called truncated.
         policy = self._backend.policy
         keys = f"{policy.prefix}held", f"{policy.prefix}waits", f"{policy.prefix}lock:"
-        return Survey(policy.nonce(), all_heard, *keys, most + 1, names, to=to)
+        return Survey(policy.nonce(), all_heard, *keys, most + 1, names, self._patience, to=to)
 
     def _add(self, names: Sequence[str]) -> None:
         self.table |= {name.encode(): [None] * len(self.votes) for name in names}
@@ -604,7 +611,7 @@ def look(backend: Backend, names: Sequence[str]) -> Steps[LockState]:
     """
     wanted = tuple(dict.fromkeys(names))
     found = yield from surveying(backend, wanted)
-    voting_or_raise(found, wanted[0] if len(wanted) == 1 else wanted)
+    voting_or_raise(found, *wanted)
     states = [state_of(lock) for lock in found.locks]
     if len(states) == 1:
         return states[0]
@@ -612,7 +619,7 @@ def look(backend: Backend, names: Sequence[str]) -> Steps[LockState]:
     return replace(most, name=tuple(str(each.name) for each in states), each=tuple(states))
 
 
-def voting_or_raise(found: Report, name: str | tuple[str, ...]) -> None:
+def voting_or_raise(found: Report, *names: str) -> None:
     """Return if a majority of the nodes votes, else raise NodesUnavailable with what they say."""
     if found.voting >= found.majority:
         return
@@ -622,7 +629,7 @@ def voting_or_raise(found: Report, name: str | tuple[str, ...]) -> None:
         Vote(node.label, Answer.YES if node.voting else Answer.UNKNOWN, reason=node.reason)
         for node in found.nodes
     )
-    raise NodesUnavailable(reason, name=name, votes=votes)
+    raise NodesUnavailable(reason, name=names[0] if len(names) == 1 else names, votes=votes)
 
 
 def state_of(lock: HeldLock) -> LockState:

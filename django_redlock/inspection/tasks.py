@@ -23,7 +23,6 @@ from django_redlock.core import completion
 from django_redlock.core.commands import Tasks, as_text, seconds_left
 from django_redlock.core.protocol import Answer, Request, Steps
 from django_redlock.core.quorum import all_heard
-from django_redlock.core.reasons import Sentence
 
 from . import index
 from .index import BATCH, LIMIT, as_name, check_limit
@@ -91,11 +90,13 @@ class TaskList:
         tasks: running ones first, then queued ones, then finished ones.
         truncated: whether there are more than were read.
         beyond: how many more were read than ``limit`` allowed to show.
+        replied: how many nodes replied, to the end.
     """
 
     tasks: tuple[Task, ...] = ()
     truncated: bool = False
     beyond: int = 0
+    replied: int = 0
 
 
 def list_tasks(
@@ -124,25 +125,6 @@ def list_tasks(
     """
     check_limit(limit)
     return backend.run(_Reader(backend, to).tasks(limit, matching, finished=finished))
-
-
-def find_tasks(backend: Backend, task_id: str) -> tuple[Task, ...]:
-    """Return the tasks with this id, as ``list_tasks`` shows it; finished ones as well.
-
-    Raises:
-        LookupError: the nodes that replied list none.
-    """
-    policy = backend.policy
-    found = list_tasks(
-        backend, policy.everyone, finished=True, matching=lambda each: each.task_id == task_id
-    )
-    if not found.tasks:
-        why = Sentence(
-            "no task with the id {task_id!r} is queued, runs or has a completion record",
-            task_id=task_id,
-        )
-        raise LookupError(why)
-    return found.tasks
 
 
 def clear_task(backend: Backend, task_id: str) -> int:
@@ -213,7 +195,8 @@ class _Reader:
         shown = {(task.task, task.task_id) for task in found[:limit]}
         for which in ("held", "marks"):
             yield from self._complete(which, shown, finished=finished)
-        return TaskList(tuple(self._judged(shown)), truncated, max(0, len(found) - limit))
+        beyond = max(0, len(found) - limit)
+        return TaskList(tuple(self._judged(shown)), truncated, beyond, len(self._to))
 
     def clear(self, task_id: str) -> Steps[int]:
         """Remove the marks and the records that have this id, on all nodes.

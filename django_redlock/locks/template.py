@@ -164,7 +164,8 @@ class LockTemplate:
         Raises:
             LookupError: nobody holds it, a holder with another fence, or, without ``now``, another
                 client.
-            NodesUnavailable: no majority of the nodes could be asked.
+            NodesUnavailable: no majority of the nodes could be asked, or those that do not vote
+                decide whether it is held.
             ValueError: an argument makes no sense; the text says which.
         """
         from django_redlock.inspection.revoke import revoking

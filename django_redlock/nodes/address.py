@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import socket
+import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -18,7 +21,10 @@ from redis.retry import Retry
 
 from django_redlock.core.names import did_you_mean
 
+from .background import call_in_child
+
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
 
 
@@ -45,6 +51,7 @@ OURS: Final = frozenset(
         "parser_class",
     }
 )
+OURS_JOINED: Final = frozenset(name.replace("_", "") for name in OURS)  # as sockettimeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ class Address:
 
     def connection(self, timeout: float) -> Connection | UnixDomainSocketConnection:
         """Make a connection, not yet open, that never retries; ``timeout`` in seconds, per step."""
-        return self.connection_class(
+        connection = self.connection_class(
             **self.options,
             socket_timeout=timeout,
             socket_connect_timeout=timeout,
@@ -89,6 +96,67 @@ class Address:
             decode_responses=False,
             protocol=2,
         )
+        if isinstance(connection, TLSConnection):
+            connection.tls = {
+                name: value for name, value in self.options.items() if name.startswith("ssl_")
+            }
+        return connection
+
+
+MOST_CONTEXTS: Final = 16  # that are kept; the oldest is forgotten first
+FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+
+_contexts: Final[list[tuple[object, ssl.SSLContext]]] = []
+_making = threading.RLock()
+
+
+class TLSConnection(SSLConnection):
+    """redis-py's connection by TLS, with one SSL context for all that have the same options.
+
+    redis-py makes one for each connection. That reads the certificates of the system and takes 20
+    ms of the processor, so that five nodes at once take longer than the usual NODE_TIMEOUT.
+
+    Attributes:
+        tls: the options for TLS.
+    """
+
+    tls: Mapping[str, Any]
+
+    def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:
+        if self.ssl_validate_ocsp or self.ssl_validate_ocsp_stapled:
+            return super()._wrap_socket_with_ssl(sock)  # type: ignore[no-any-return]
+        return self._context().wrap_socket(sock, server_hostname=self.host)
+
+    def _context(self) -> ssl.SSLContext:
+        """Return the context of these options; a new one where a file of theirs was replaced."""
+        key = self.tls, [_stamp(self.tls.get(name)) for name in FILES]
+        with _making:  # the other nodes wait for the first one's
+            for known, context in _contexts:
+                if known == key:
+                    return context
+            # A socket that is not connected shakes no hands.
+            with socket.socket() as bare, super()._wrap_socket_with_ssl(bare) as unconnected:
+                made: ssl.SSLContext = unconnected.context
+            _contexts.append((key, made))
+            del _contexts[:-MOST_CONTEXTS]
+            return made
+
+
+def _stamp(file: str | None) -> tuple[int, int] | None:
+    """Return what changes when a file is replaced; None: there is none, as redis-py will say."""
+    try:
+        status = Path(file).stat() if file else None
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_ino) if status else None
+
+
+def _after_fork() -> None:
+    global _making  # noqa: PLW0603 - the state of this module
+    _making = threading.RLock()
+
+
+call_in_child(_after_fork)
 
 
 def from_url(
@@ -147,9 +215,11 @@ def from_options(
     Raises:
         ValueError: an argument that this package sets itself, or that redis-py does not know.
     """
+    if connection_class is SSLConnection:
+        connection_class = TLSConnection
     known = _arguments(connection_class)
     for name in options:
-        if name in OURS:
+        if name.replace("_", "").lower() in OURS_JOINED:
             msg = (
                 f"option {name!r} cannot be set, in OPTIONS or in the URL: NODE_TIMEOUT and the "
                 "algorithm decide on it"
@@ -157,7 +227,7 @@ def from_options(
             raise ValueError(msg)
         if name not in known:
             msg = (
-                f"redis-py has no connection option {name!r}{did_you_mean(name, known - OURS)}; "
+                f"redis-py has no connection option {name!r}{did_you_mean(name, known)}; "
                 "correct OPTIONS, or the URL's query"
             )
             if name in _arguments(SSLConnection):

@@ -195,23 +195,27 @@ class Round(OnWire):
         node = self.nodes[place]
         if not node.down:
             self._patient = (*self._patient, place)
-        return self.urgent or not node.down_reason
+        trouble = node.down if self.request.patience else node.down_reason
+        return self.urgent or not trouble
 
     def handshake_left(self, place: int, waited: float, silent: float) -> float:
         """Return for how many seconds more to wait for a node that is being connected.
 
         That is one node timeout. While there is no majority without the nodes that are being
         connected, one that was not known to be down gets longer: until it has given no sign for
-        ``HANDSHAKE`` node timeouts, and ``PATIENCE`` node timeouts in all at the most.
+        ``HANDSHAKE`` node timeouts, and ``PATIENCE`` node timeouts in all at the most. A request
+        may be more patient, with all nodes that were not known to be down.
 
         Args:
             waited: seconds, without those in which this machine did not run.
             silent: of these, the seconds since the node gave a sign.
         """
         left = self.timeout - waited
-        if self.urgent and place in self._patient:
-            patience = HANDSHAKE * self.timeout - silent
-            left = max(left, min(patience, PATIENCE * self.timeout - waited))
+        if place in self._patient:
+            left = max(left, self.request.patience - waited)
+            if self.urgent:
+                patience = HANDSHAKE * self.timeout - silent
+                left = max(left, min(patience, PATIENCE * self.timeout - waited))
         return left
 
     def is_silent(self, seconds: float) -> bool:

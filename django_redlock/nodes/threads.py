@@ -65,7 +65,7 @@ class Connecting:
         asking = self._asking
         for place in places:
             node, worth = asking.nodes[place], asking.awaits(place)
-            attempt = node.open(asking.start, urgent=asking.urgent)
+            attempt = node.open(asking.start, urgent=worth)
             if attempt is not None and worth:
                 self._attempts[place] = attempt
             elif attempt is not None:
@@ -136,7 +136,7 @@ class PollDriver:
         self._spoiled = False
         self._looked = self._absent = 0.0
         self._deadline = asking.start + self.timeout
-        self._longest = asking.start + PATIENCE * self.timeout
+        self._longest = asking.start + PATIENCE * self.timeout + asking.request.patience
 
     def carry(self, lent: ConnectionSet | None) -> list[Vote]:
         """Put the round to the nodes, or go on with what a set has written; return the votes."""

@@ -28,5 +28,5 @@ def redlock_state(name: str, *, alias: str = "default") -> LockState:
         raise template.TemplateSyntaxError(msg) from None
     backend = conf.backend(alias)
     backend.refuse_event_loop()
-    (lock,) = survey(backend, names).locks
+    (lock,) = survey(backend, names, patience=0).locks
     return state_of(lock)

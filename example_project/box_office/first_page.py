@@ -56,7 +56,7 @@ def your_order(request: HttpRequest, click: uuid.UUID) -> HttpResponse:
 
 def _now(request: HttpRequest) -> dict[str, Any]:
     visitor = visitor_of(request)  # the lock of an order has it in its name
-    found = survey(conf.backend("default"), limit=1)
+    found = survey(conf.backend("default"), limit=1, patience=0)
     return {
         "shows": list(Show.objects.order_by("pk")),
         "side_with": story.side(visitor, locked=True),

@@ -374,7 +374,7 @@ def test_search(memory, viewer):
     assert "export:42" not in found
     page = look(viewer, q="42")
     assert "2 found" in page
-    assert ">3 in all</a>" in page
+    assert ">3 in all</bdi></a>" in page
     assert 'value="42"' in page
     assert "No held lock has “zzz” in its name" in look(viewer, q="zzz")
 
@@ -632,7 +632,7 @@ def test_a_node_that_may_evict_locks(patient_nodes, viewer):
         page = look(viewer)
     found = rows(page)
     assert [found[str(i)][1] for i in range(1, 6)] == ["up", "up allkeys-lru", "up", "up", "up"]
-    assert '<span class="redlock-badge redlock-odd">up</span> allkeys-lru' in page
+    assert '<span class="redlock-badge redlock-odd">up</span> <bdi>allkeys-lru</bdi>' in page
     assert "a full node deletes locks that are held" in Reader(page).words
 
 
@@ -655,3 +655,59 @@ def test_no_nonce_anywhere(patient_nodes, viewer):
     assert lease.grant.nonce[:12] not in page
     digest = hashlib.sha1(lease.grant.nonce.encode(), usedforsecurity=False).hexdigest()
     assert digest[:12] not in page
+
+
+class Isolated(HTMLParser):
+    """Collects the texts with digits below ``#content-main`` that no ``<bdi>`` isolates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.bare: list[str] = []
+        self.isolated = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in {"input", "img", "link", "meta", "br"} and (
+            self.open or ("id", "content-main") in attrs
+        ):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self.open:
+            del self.open[len(self.open) - 1 - self.open[::-1].index(tag) :]
+
+    def handle_data(self, data: str) -> None:
+        if self.open and re.search(r"\d", data):
+            if "bdi" in self.open:
+                self.isolated += 1
+            else:
+                self.bare.append(data.strip())
+
+
+def test_numbers_are_isolated_where_the_page_is_right_to_left(memory):
+    """Else "0.52 ms" is shown as "ms 0.52", and the full stop of a sentence before it."""
+    put(memory, "import:7", f"{A}:5:web-1:640", 0, 1, 2)
+    put(memory, "import:8", f"{A}:5:web-1:640", 0, 1)
+    put(memory, "import:8", f"{B}:6:web-2:641", 2, 3)
+    for number in range(60):
+        put(memory, f"report:{number}", f"{A}:5:web-1:640", *range(5))
+    some_tasks(memory)
+    memory.down = {4}
+    viewer = browser("view_lock", "release_lock")
+    with override_settings(LANGUAGE_CODE="ar"):
+        pages = [
+            look(viewer, finished="on"),
+            look(viewer, q="report:1", older="60"),
+            look(viewer, q="nothing:1"),
+            viewer.get(f"{PAGE}lock/", {"name": "import:7"}).content.decode(),
+            viewer.get(f"{PAGE}lock/", {"name": "import:8"}).content.decode(),
+        ]
+    for page in pages:
+        assert 'dir="rtl"' in page
+        found = Isolated()
+        found.feed(page)
+        assert found.bare == []
+        assert found.isolated > 0
+        broken = Isolated()
+        broken.feed(page.replace("<bdi", "<span").replace("</bdi>", "</span>"))
+        assert len(broken.bare) == found.isolated

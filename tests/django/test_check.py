@@ -290,7 +290,7 @@ SLOWLY = [pytest.param(step, marks=pytest.mark.nightly) for step in ("GREETING",
 @pytest.mark.parametrize("odd", UNECHOED, ids=lambda odd: odd.name)
 def test_whatever_a_node_says(odd: Oddity, step: str, monkeypatch):
     """No answer is an error of the command, none is believed blindly, and it ends."""
-    monkeypatch.setattr(examination, "LEAST", 0.3)
+    monkeypatch.setattr(examination, "PATIENCE", 0.3)
     with OddNode(odd, step) as node:
         found = document([node.url], NODE_TIMEOUT=0.3)["nodes"][0]
         assert node.said or step == "GREETING"
@@ -306,7 +306,7 @@ def test_whatever_a_node_says(odd: Oddity, step: str, monkeypatch):
 @pytest.mark.slow
 def test_nodes_that_hang(redlock_nodes, monkeypatch):
     """They are asked at the same time: no conversation waits until another one is over."""
-    monkeypatch.setattr(examination, "LEAST", 1.5)
+    monkeypatch.setattr(examination, "PATIENCE", 1.5)
     together = threading.Barrier(5)
 
     def met(*asked: Any) -> probe.NodeReport:
@@ -326,7 +326,7 @@ def test_nodes_that_hang(redlock_nodes, monkeypatch):
 @pytest.mark.slow
 def test_a_name_service_that_hangs(redlock_nodes, monkeypatch):
     """Looking a name up has no timeout, so the command does not wait for it."""
-    monkeypatch.setattr(examination, "LEAST", 0.3)
+    monkeypatch.setattr(examination, "PATIENCE", 0.3)
     ended, looked_up, came_back = threading.Event(), [], []
     look_up = socket.getaddrinfo
 

@@ -157,6 +157,16 @@ def test_a_waiter_is_told(viewer, redlock_nodes):
         eventually(lambda: not shown(viewer, "name").context["lock"]["waited"])
 
 
+def test_a_lock_that_silent_nodes_decide_on_is_not_called_free(memory):
+    """Who may take locks away has no form, and reads why."""
+    put(memory, "x", f"{A}:5:a", 0, 1)
+    memory.down = {2, 3}
+    page = browser("view_lock", "release_lock").get(LOCK, {"name": "x"}).content.decode()
+    assert "those that do not vote decide whether it is held" in page
+    assert "nobody holds" not in page
+    assert "Take the lock away" not in page
+
+
 def test_a_free_name_has_no_seconds_left(viewer):
     """Nor does it never expire."""
     text = shown(viewer, "free").content.decode()

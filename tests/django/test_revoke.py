@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,15 +13,20 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.test import override_settings
 
-from django_redlock import LeaseLost, LockTaken, redlock
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, redlock
 from django_redlock.inspection.revoke import Revoked
+from django_redlock.inspection.tasks import TaskList
 from django_redlock.management import UNKNOWN
+from django_redlock.management.commands import redlock_release
 from django_redlock.signals import lease_lost, lock_revoked
+from tests.support.looked_at import A, finish, put
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("patient_nodes")
 NAME = "report:42"
+NOBODY = [f"unix:///nowhere/{number}.sock" for number in range(5)]
 
 
 def held(**options: Any) -> Any:
@@ -342,3 +348,93 @@ def test_the_command_has_a_status_of_its_own_without_a_majority(patient_nodes):
         released("--yes")
     assert error.value.returncode == UNKNOWN
     eventually(lambda: lease.release() is None)
+
+
+# -- what was not heard is not "no" ---------------------------------------------------------------
+
+
+def refused(*words: str) -> tuple[int, str]:
+    """The exit status of the command, and why it has done nothing."""
+    with pytest.raises(CommandError) as error:
+        call_command("redlock_release", *words, "--yes", stdout=StringIO())
+    return error.value.returncode, str(error.value)
+
+
+@pytest.mark.parametrize("words", [["a:1"], ["a:1", "b"], ["--task", "a:1"]], ids=" ".join)
+def test_without_a_node_nothing_is_known(words):
+    """Neither of a lock nor of a task; the names are in words."""
+    with override_settings(REDLOCK={"default": {"NODES": NOBODY}}):
+        code, said = refused(*words)
+    asked = "'a:1', 'b'" if "b" in words else "'a:1'"
+    assert code == UNKNOWN
+    assert said.startswith(f"{asked}: 0 of 5 nodes could vote, 3 are needed; 5 of 5 nodes: ")
+
+
+def test_how_many_nodes_know_of_no_task(memory):
+    """A majority that replied would know of it."""
+    memory.down = {0, 1}
+    code, said = refused("--task", "x-7")
+    assert (code, said) == (
+        1,
+        "no task with the id 'x-7' is queued, runs or has a completion record, say 3 of 5 nodes",
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (TaskList(replied=2), "say 2 of 5 nodes"),
+        (TaskList(truncated=True, replied=5), "more names are kept than were looked at"),
+    ],
+    ids=["silent", "not read to the end"],
+)
+def test_who_falls_silent_after_the_first_look_says_nothing(memory, monkeypatch, found, said):
+    """Nor does who has more than was read."""
+    monkeypatch.setattr(redlock_release, "list_tasks", lambda *_, **__: found)
+    code, text = refused("--task", "x-7")
+    assert code == UNKNOWN
+    assert said in text
+
+
+def test_a_lock_that_silent_nodes_decide_on_is_not_free(memory):
+    """Two nodes have it and two are silent: the holder may have it on four of five."""
+    put(memory, "x", f"{A}:5:a", 0, 1)
+    memory.down = {2, 3}
+    unclear = "'x': 2 of 5 nodes have it, and those that do not vote decide whether it is held"
+    code, said = refused("x")
+    assert code == UNKNOWN
+    assert said.startswith(unclear)
+    with pytest.raises(NodesUnavailable, match=unclear) as error:
+        redlock.revoke("x")
+    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)  # noqa: S301
+    memory.down = set()
+    code, said = refused("x")
+    assert code == 1
+    assert said.startswith("nobody holds 'x' for certain: its state is partial")
+
+
+def test_a_task_is_not_cleared_where_a_node_was_not_heard(memory):
+    """One record is enough to keep a copy from running, so it is said that one may be left."""
+    finish(memory, "reports.sync", "id-7", *range(5))
+    said = StringIO()
+    memory.down = {4}
+    call_command("redlock_release", task="id-7", yes=True, stdout=said)
+    assert "cleared, 4 of 5 nodes have replied\nThe others may still know of it" in said.getvalue()
+    memory.down = set()
+    call_command("redlock_release", task="id-7", yes=True, stdout=said)
+    assert said.getvalue().endswith("cleared, 5 of 5 nodes have replied\n")
+    assert refused("--task", "id-7")[0] == 1
+
+
+def test_a_pattern_is_no_name(memory):
+    """It is said what to do; but a name with such a character is one like others."""
+    put(memory, "report:1", f"{A}:5:a", *range(5))
+    code, said = refused("report:*")
+    assert code == 1
+    assert said.startswith("nobody holds 'report:*', and names are no patterns here: give the ")
+    assert said.endswith("redlock_status 'report:*' shows")
+    put(memory, "report:*", f"{A}:6:a", *range(5))
+    out = StringIO()
+    call_command("redlock_release", "report:*", "--yes", stdout=out)
+    assert "report:*: taken away on 5 of 5 nodes" in out.getvalue()
+    assert redlock("report:1").state().kind == "held"

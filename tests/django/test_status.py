@@ -282,7 +282,13 @@ def test_locks_that_are_held_for_long(memory):
     _, out = status("--older-than", "60")
     assert locks(out) == ["b", "a"]
     assert re.search(r"b +web-1 +1 h 23 min +5 of 5", out)
-    assert "No lock is held for 6000 s or longer." in status("--older-than", "6000")[1]
+    for age_given in ("6000", "6000s", "100m", "6e3"):
+        assert "No lock is held for 6000 s or longer." in status("--older-than", age_given)[1]
+    for age_given, shown in (("2h", "7200 s"), ("1d", "86400 s")):
+        assert f"No lock is held for {shown} or longer." in status("--older-than", age_given)[1]
+    for no_age in ("1w", "h", "an hour", "1h 30m", "1:00"):
+        with pytest.raises(CommandError, match=f"'{no_age}' is no age: write seconds, as in 90"):
+            status("--older-than", no_age)
     (found,) = json.loads(status("--older-than", "4000", "--json")[1])["aliases"].values()
     (lock,) = found["locks"]
     assert time.time() - datetime.fromisoformat(lock["since"]).timestamp() == pytest.approx(

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from django_redlock.core.commands import Acquire, Release
+from django_redlock.core.commands import Acquire, Release, Survey
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Request, Vote
-from django_redlock.core.quorum import counting, granted_or_not
+from django_redlock.core.quorum import all_heard, counting, granted_or_not
 from django_redlock.core.reasons import Reason, ReasonCode, because
 from django_redlock.nodes.round import (
     HANDSHAKE,
@@ -34,6 +34,7 @@ from tests.simulation.mutants import Edit, with_edits
 TIMEOUT = 1.0
 TARGET = Policy(size=5).target(["name"])
 START = 100.0
+PATIENT = 2.0 * HANDSHAKE
 DOWN, SLOW, GUARD = (
     because(ReasonCode.DOWN),
     because(ReasonCode.CONNECTING, seconds=TIMEOUT),
@@ -296,6 +297,18 @@ def test_for_how_long_a_handshake_is_waited_for(urgent, reason, waited, silent, 
     assert max(0.0, one.handshake_left(0, waited, silent)) == pytest.approx(left)
 
 
+@pytest.mark.parametrize(
+    ("reason", "left"), [(None, PATIENT - 1.0), (SLOW, PATIENT - 1.0), (DOWN, 0.0)]
+)
+def test_who_asks_once_waits_for_who_is_slow_to_be_connected(reason, left) -> None:
+    """Whatever others wait for it, also where there is a majority; not for one that is down."""
+    keys = "redlock:held", "redlock:waits", "redlock:lock:"
+    one = collector(Survey("1" * 32, all_heard, *keys, 1, patience=PATIENT))
+    one.nodes[0].down_reason = reason
+    assert one.awaits(0) is (left > 0)
+    assert max(0.0, one.handshake_left(0, 1.0, 1.0)) == pytest.approx(left)
+
+
 def test_what_is_known_at_the_beginning_counts() -> None:
     """A node that is called down while it is being connected is given the same time."""
     one = collector(grant())
@@ -506,15 +519,27 @@ def test_the_clock_is_the_only_one() -> None:
             test_a_task_that_waits_no_more_hears_nothing,
         ),
         (
-            Edit(Round, "awaits", "self.urgent or not node.down_reason", "True"),
+            Edit(Round, "awaits", "self.urgent or not trouble", "True"),
             lambda: test_a_node_in_trouble_is_waited_for_only_if_it_is_needed(DOWN, False, False),
         ),
         (
-            Edit(Round, "handshake_left", "self.urgent and ", ""),
+            Edit(Round, "awaits", "node.down if self.request.patience else ", ""),
+            lambda: test_who_asks_once_waits_for_who_is_slow_to_be_connected(SLOW, PATIENT - 1.0),
+        ),
+        (
+            Edit(Round, "awaits", "node.down if self.request.patience", "None if True"),
+            lambda: test_who_asks_once_waits_for_who_is_slow_to_be_connected(DOWN, 0.0),
+        ),
+        (
+            Edit(Round, "handshake_left", "self.request.patience - waited", "0.0"),
+            lambda: test_who_asks_once_waits_for_who_is_slow_to_be_connected(None, PATIENT - 1.0),
+        ),
+        (
+            Edit(Round, "handshake_left", "if self.urgent:", "if True:"),
             lambda: test_for_how_long_a_handshake_is_waited_for(False, None, 1.0, 0.0, 0.0),
         ),
         (
-            Edit(Round, "handshake_left", "and place in self._patient", ""),
+            Edit(Round, "handshake_left", "if place in self._patient:", "if True:"),
             lambda: test_for_how_long_a_handshake_is_waited_for(True, DOWN, 1.0, 0.0, 0.0),
         ),
         (

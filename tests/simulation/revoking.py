@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from django_redlock.backend import Backend
+from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.protocol import Sleep
 from django_redlock.inspection import revoke
 from django_redlock.inspection.survey import surveying
@@ -55,7 +56,7 @@ class Revoker(Client):
         (lock,) = report.locks
         try:
             revoke.refuse(lock, now=deletes)
-        except LookupError:
+        except (LookupError, NodesUnavailable):
             return
         yield Sleep(world.random.uniform(0, THINKS))
         for _ in range(TRIES):

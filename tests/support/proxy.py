@@ -52,6 +52,8 @@ class Proxy:
 
     Attributes:
         delay: seconds by which every reply is late; when less is set, those on their way hurry.
+        slow_to_connect: seconds that pass before the first question of a connection is passed on;
+            with ``tls``, before its handshake.
         inflicted: how many replies were spoiled.
         dropping: how many more questions are swallowed, each with its connection.
         holding: how many more questions wait on their way, and what comes behind them on their
@@ -70,13 +72,13 @@ class Proxy:
         self._closing = False
         self._fault: Fault | None = None
         self._times = 0.0
-        self.delay = 0.0
+        self.delay = self.slow_to_connect = 0.0
         self.inflicted = 0
         self.dropping = 0
         self.away = False
         self.holding = self.held = 0
         self.clock = self.uptime = 0
-        self._going_on = threading.Event()
+        self._going_on, self._closed = threading.Event(), threading.Event()
 
     @property
     def port(self) -> int:
@@ -94,6 +96,7 @@ class Proxy:
 
     def __exit__(self, *_: object) -> None:
         self._closing = True
+        self._closed.set()
         while self._threads:
             self._threads.pop().join(10)
         self._listener.close()
@@ -142,6 +145,7 @@ class Proxy:
         with ExitStack() as stack, suppress(OSError):
             stack.enter_context(client)
             client.settimeout(10)
+            self._closed.wait(self.slow_to_connect)
             if self._tls is not None:
                 client = stack.enter_context(self._tls.wrap_socket(client, server_side=True))
             client.settimeout(0.5)

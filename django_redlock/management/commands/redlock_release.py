@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 from argparse import ArgumentParser
-from typing import Any
+from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
@@ -21,10 +21,16 @@ from django_redlock.backend import Backend
 from django_redlock.core.errors import NodesUnavailable
 from django_redlock.inspection import rows
 from django_redlock.inspection.revoke import refuse, taking, told, why_of
-from django_redlock.inspection.survey import HeldLock, survey, voting_or_raise
-from django_redlock.inspection.tasks import TaskState, clear_task, find_tasks
+from django_redlock.inspection.survey import HeldLock, LockStatus, survey, voting_or_raise
+from django_redlock.inspection.tasks import TaskList, TaskState, clear_task, list_tasks
 from django_redlock.management import UNKNOWN
 from django_redlock.management.printing import encodable
+
+WILDCARDS: Final = frozenset("*?[")
+NO_PATTERN: Final = (
+    "nobody holds {0!r}, and names are no patterns here: give the names that "
+    "manage.py redlock_status '{0}' shows"
+)
 
 
 class Command(BaseCommand):
@@ -34,13 +40,15 @@ class Command(BaseCommand):
         "Take locks away from their holders, such as workers that hang. The lease ends at the "
         "holder's next renewal, and the name is free when the holder's time is over, so there are "
         "never two holders. Exit status: 0 done, 1 nobody holds it or the holder is another, 69 "
-        "not yet done on a majority of the nodes: run it again."
+        "too few nodes could be asked, or it is not yet done on a majority: run it again."
     )
     requires_system_checks = ()  # it must run when something is wrong
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("names", nargs="*", metavar="NAME", help="the locks")
+        parser.add_argument(
+            "names", nargs="*", metavar="NAME", help="the locks, by their whole names: no patterns"
+        )
         parser.add_argument(
             "--task",
             metavar="ID",
@@ -99,8 +107,10 @@ class Command(BaseCommand):
         """
         why = why_of(f"{_user()}@{socket.gethostname()}", options["reason"])
         report = survey(backend, options["names"])
-        voting_or_raise(report, tuple(options["names"]))
+        voting_or_raise(report, *options["names"])
         for lock in report.locks:
+            if lock.kind is LockStatus.FREE and not WILDCARDS.isdisjoint(lock.name):
+                raise LookupError(NO_PATTERN.format(lock.name))
             refuse(lock, options["fence"], now=options["now"])
         for lock in report.locks:
             self._say(shown(rows.lock(lock, report.nodes, report.majority)))
@@ -117,11 +127,17 @@ class Command(BaseCommand):
         """Show the tasks with this id, ask, and clear them.
 
         Raises:
-            LookupError: there is none.
-            CommandError: it runs, or as of ``handle``.
+            NodesUnavailable: no majority of the nodes votes, and the others know of none.
+            CommandError: there is none, it runs, or as of ``handle``.
         """
-        tasks = find_tasks(backend, task_id)
-        for each in tasks:
+        report = survey(backend, limit=1)
+        found = list_tasks(
+            backend, report.heard, finished=True, matching=lambda each: each.task_id == task_id
+        )
+        if not found.tasks:
+            voting_or_raise(report, task_id)
+            raise _no_task(task_id, found, backend)
+        for each in found.tasks:
             row = rows.task(each)
             on = gettext("on %(on)s nodes") % row
             self._say(f"{row['task']} {row['id']}: {row['is']}, {on}")
@@ -138,6 +154,8 @@ class Command(BaseCommand):
             raise CommandError(why, returncode=UNKNOWN)
         done = gettext("cleared, %(replied)s of %(size)s nodes have replied")
         self._say(done % {"replied": replied, "size": size})
+        if replied < size:
+            self._say("The others may still know of it: run this again when they are back.")
 
     def _ask(self, *, now: bool) -> None:
         """Ask whether to go on; with ``now`` for a word that nobody types by habit.
@@ -168,6 +186,16 @@ class Command(BaseCommand):
     def _say(self, text: str) -> None:
         """Print a line."""
         self.stdout.write(encodable(text, self.stdout))
+
+
+def _no_task(task_id: str, found: TaskList, backend: Backend) -> CommandError:
+    """Return the error: the nodes that replied know of no task with this id."""
+    text = f"no task with the id {task_id!r} is queued, runs or has a completion record"
+    text += f", say {found.replied} of {backend.policy.size} nodes"
+    if found.truncated:
+        text += "; more names are kept than were looked at"
+    sure = found.replied >= backend.policy.majority and not found.truncated
+    return CommandError(text, returncode=1 if sure else UNKNOWN)
 
 
 def shown(row: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
@@ -18,6 +18,7 @@ from django_redlock.inspection.survey import Report, Wanted
 from django_redlock.management.printing import NodesCommand, screen
 
 EVERY: Final = 2.0  # seconds
+UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 # What --prometheus goes without: it counts all that there is.
 ALONE: Final = {
     "names": "NAME",
@@ -27,6 +28,16 @@ ALONE: Final = {
     "problems": "--problems",
     "finished": "--finished",
 }
+
+
+def age(text: str) -> float:
+    """Return the seconds in a text such as 90, 90s, 15m, 1h or 2d."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
+    try:
+        return float(number) * UNITS[unit]
+    except ValueError:
+        msg = f"{text!r} is no age: write seconds, as in 90, or with a unit 90s, 15m, 1h, 2d"
+        raise ArgumentTypeError(msg) from None
 
 
 class Command(NodesCommand):
@@ -58,9 +69,10 @@ class Command(NodesCommand):
         )
         parser.add_argument(
             "--older-than",
-            type=float,
-            metavar="SECONDS",
-            help="show only locks that are held for so long, the oldest first",
+            type=age,
+            metavar="AGE",
+            help="show only locks that are held for so many seconds, the oldest first; 15m, 1h and "
+            "2d are minutes, hours and days",
         )
         parser.add_argument(
             "--problems",
