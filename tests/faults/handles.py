@@ -18,6 +18,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -407,19 +408,10 @@ class Site:
         self.seen.close()
 
 
-@contextmanager
-def somewhere() -> Iterator[Path]:
-    """A folder, which stays where the play fails."""
-    folder = Path(tempfile.mkdtemp(prefix="redlock-handles-"))
-    yield folder
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
-
-
 def perform(play: Play) -> Outcome:
-    """Play it, and judge what was written down."""
-    with somewhere() as folder, EmbeddedNodes(play.nodes) as nodes:
+    """Play it, and judge what was written down; the folder stays if something is wrong."""
+    folder = Path(tempfile.mkdtemp(prefix="redlock-handles-"))
+    with EmbeddedNodes(play.nodes) as nodes:
         settings = nodes.settings(MAX_TTL=TTL, CLOCK_SKEW=SKEW, NODE_TIMEOUT=0.3)
         with Far([node.port for node in nodes]) as far:
             locks = settings | {"NODES": [f"redis://127.0.0.1:{port}/0" for port in far.ports]}
@@ -429,8 +421,13 @@ def perform(play: Play) -> Outcome:
                     site.run()
                 finally:
                     site.end()
-        beliefs = [line for path in folder.glob("*.beliefs") for line in read(path)]
-        return judge(read(folder / "history"), beliefs, play.nodes)
+    beliefs = [line for path in folder.glob("*.beliefs") for line in read(path)]
+    outcome = judge(read(folder / "history"), beliefs, play.nodes)
+    if outcome.wrong:
+        print(f"the history is in {folder}")
+    else:
+        shutil.rmtree(folder)
+    return outcome
 
 
 def main() -> int:
