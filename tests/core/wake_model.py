@@ -34,8 +34,8 @@ DESTROYED: Final = "a handle is destroyed"
 STAYS: Final = "a name stays taken"
 SHORT: Final = "min_hold is cut short"
 
-# What is to be done, for which nonce, and one thing more: of an attempt the wake-up that it carries,
-# of an adoption and its undo the giver's nonce, of what wakes "wakes", of a revoke "now" or "".
+# What is to be done, for which nonce, and one thing more: of an attempt its wake-up, of an adoption
+# and its undo the giver's nonce, of what wakes "wakes", of a revoke "now" or "".
 Message = tuple[str, str, str]
 Wire = tuple[str, tuple[Message, ...]]  # whose, and what it carries, in order
 
@@ -372,56 +372,59 @@ class Waking(NamedTuple):
                 yield f"{what} {nonce} {more} of {whose}: {after.value}", after
 
     def _carried_out(self, node: Node, what: str, nonce: str, more: str) -> Iterator[Node]:
+        if what in ("heal", "swap", "ask"):
+            yield self._taken(node, what, nonce, more)
+        elif what == "revoke":
+            yield self._revoked(node, nonce, now=bool(more))
+        elif what == "return":
+            yield node._replace(value=more) if node.value == nonce else node
+        else:
+            node = node._replace(wakeup=nonce) if more else node
+            yield from self._freed(node, what, nonce, reserves=more != "")
+
+    def _taken(self, node: Node, what: str, nonce: str, more: str) -> Node:
+        """The node after a heal, an adoption or an attempt."""
         value = node.value
         if what == "heal":
             node = node._replace(heal=REPLIED if node.heal == SENT else node.heal)
             if value == FREE and not node.guarded:
                 node = node._replace(value=nonce, had=True)
-            yield node
-        elif what == "swap":
-            if value != more or node.guarded:
-                yield node
-            else:
-                yes = tuple(sorted((*node.yes, nonce)))
-                yield node._replace(yes=yes, value=nonce if self.swaps else value)
-        elif what == "return":
-            yield node._replace(value=more) if value == nonce else node
-        elif what == "ask":
-            open_to = {NEXT}
+            return node
+        if what == "swap":
+            granted, left = value == more, nonce if self.swaps else value
+        else:
+            opens = {NEXT}
             if self.opens != "nothing":
-                open_to |= {more, *(ADOPTERS if self.opens == "adopted" else ())}
-            if node.guarded or not (value == FREE or (more and value in open_to)):
-                yield node
-            else:
-                yield node._replace(value=nonce, yes=tuple(sorted((*node.yes, nonce))))
-        elif what == "rest":
-            mine = (nonce, mark(nonce)) if self.rest_knows_mark else (nonce,)
-            node = node._replace(wakeup=nonce) if more else node
-            yield node._replace(value=REST) if value in mine else node
-        elif what == "revoke":
-            yield from self._revoked(node, nonce, now=bool(more))
-        else:
-            node = node._replace(wakeup=nonce) if more else node
-            if what == "free" and value in (nonce, mark(nonce)):
-                yield node._replace(value=FREE, had=False)
-                if more:
-                    yield node._replace(value=NEXT, had=False)
-            else:
-                yield node
+                opens |= {more, *(ADOPTERS if self.opens == "adopted" else ())}
+            granted, left = value == FREE or (more != "" and value in opens), nonce
+        if node.guarded or not granted:
+            return node
+        return node._replace(value=left, yes=tuple(sorted((*node.yes, nonce))))
 
-    def _revoked(self, node: Node, nonce: str, *, now: bool) -> Iterator[Node]:
-        if node.value != nonce:
+    def _freed(self, node: Node, what: str, nonce: str, *, reserves: bool) -> Iterator[Node]:
+        """The node after a release, a rest or a wake-up that is passed on."""
+        rests = what == "rest"
+        knows_mark = self.rest_knows_mark or not rests
+        if what == "push" or node.value not in (nonce, mark(nonce) if knows_mark else nonce):
             yield node
-        elif now:
-            wakeup = REVOKER if self.now_wakes_by_own else nonce
-            yield node._replace(value=FREE, wakeup=wakeup, excused=True)
+        elif rests:
+            yield node._replace(value=REST)
         else:
-            value = FREE if self.mark_deletes else mark(nonce)
-            yield node._replace(value=value, excused=True)
+            yield node._replace(value=FREE, had=False)
+            if reserves:
+                yield node._replace(value=NEXT, had=False)
+
+    def _revoked(self, node: Node, nonce: str, *, now: bool) -> Node:
+        if node.value != nonce:
+            return node
+        if now:
+            wakeup = REVOKER if self.now_wakes_by_own else nonce
+            return node._replace(value=FREE, wakeup=wakeup, excused=True)
+        return node._replace(value=FREE if self.mark_deletes else mark(nonce), excused=True)
 
 
 @cache
-def _settled(node: Node, asking: frozenset[str], blocked: bool) -> Node:  # noqa: FBT001 - cached
+def _settled(node: Node, asking: frozenset[str], blocked: bool) -> Node:
     """The node without the votes for others, and without wake-ups where nobody waits for one."""
     node = node._replace(yes=tuple(nonce for nonce in node.yes if nonce in asking))
     if blocked:

@@ -111,7 +111,7 @@ class Player:
 
             return driven(real(policy, lease, *rest), effect=seen)
 
-        hold._heal = heal
+        hold._heal = heal  # type: ignore[assignment]
 
     def has(self, lease: Lease, how: str, **more: Any) -> str:
         """Write down that this process has a lease; return the name of that in the history.
