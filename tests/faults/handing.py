@@ -320,8 +320,9 @@ async def waits(player: Player) -> None:
                         waiting.add(task)
                         task.add_done_callback(waiting.discard)
         await asyncio.sleep(LOOK)
-    if waiting:
-        await asyncio.wait(waiting)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def wait(player: Player, draw: random.Random, name: str) -> None:

@@ -77,7 +77,7 @@ def test_the_judge_explains_a_handle(history, fate):
 @pytest.mark.slow
 def test_handles_beside_heals_and_faults():
     """A short play: some handles are adopted, some heals are undone, and nothing is wrong."""
-    outcome = perform(Play(seconds=60, handles=20, seed=7))
+    outcome = perform(Play(seconds=300, handles=20, seed=7))
     assert outcome.wrong == []
     assert outcome.figures["handles"] >= 20
     assert outcome.figures["heals"] > 0
@@ -87,5 +87,5 @@ def test_handles_beside_heals_and_faults():
 def test_undone_heals_that_wake_lose_handles():
     """The rig finds a heal whose undo wakes a waiter: that one opens the handle."""
     note_broken("_heal")
-    outcome = perform(Play(seconds=60, faults=False, broken=True, seed=7))
+    outcome = perform(Play(seconds=300, faults=False, broken=True, seed=7))
     assert outcome.figures["handles lost"] > 0
