@@ -31,13 +31,22 @@ def test_a_nonce_opens_nothing_that_lives(rules, least):
     assert states > least  # the search goes somewhere
 
 
+def differs(rules: Waking) -> str:
+    """Return what these rules have that is not the default."""
+    ours = Waking()._asdict()
+    return ", ".join(
+        f"{key} {value}" for key, value in rules._asdict().items() if value != ours[key]
+    )
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "rules",
     [
         Waking(wide=True),
-        Waking(revokes=1),
-        Waking(revokes=1, now=True),
+        Waking(revokes=1, heals=0),
+        Waking(revokes=1, heals=0, now=True),
+        REVOKED._replace(now=True),
         Waking(waiters=0, revokes=1, rests=True),
         Waking(waiters=0, restarts=1),
         RESTS._replace(revokes=1),
@@ -47,7 +56,7 @@ def test_a_nonce_opens_nothing_that_lives(rules, least):
         ALONE._replace(waiters=2),
         Waking(waiters=0, adopters=2),
     ],
-    ids=str,
+    ids=differs,
 )
 def test_a_nonce_opens_nothing_that_lives_in_larger_cases(rules):
     """Nor with restarts, revokes, looks, two waiters or two adopters beside each other."""
@@ -61,7 +70,7 @@ def test_a_nonce_opens_nothing_that_lives_in_larger_cases(rules):
         (ALONE._replace(rollback_wakes="kept"), OPENED),
         (OPENS_NOTHING._replace(passes_by_release=True), DESTROYED),
         (REVOKED._replace(now=True, now_wakes_by_own=False), OPENED),
-        (Waking(revokes=1, now=True, opens="adopted"), OPENED),
+        (Waking(revokes=1, now=True, opens="adopted"), DESTROYED),
         (REVOKED._replace(mark_deletes=True, looks=True), TWO),
         (RESTS._replace(rest_wakes=True), SHORT),
         (RESTS._replace(waiters=0, revokes=1, rest_knows_mark=False), STAYS),
