@@ -264,9 +264,9 @@ def adopts(player: Player, number: int) -> None:
         for line in lines:
             if line["what"] != "gave":
                 continue
-            number = sum(map(ord, line["lease"]))
-            twice = number % 5 == 0
-            if mine in (number % all_of_them, (number + 1) % all_of_them if twice else -1):
+            first = sum(map(ord, line["lease"]))
+            twice = first % 5 == 0
+            if mine in (first % all_of_them, (first + 1) % all_of_them if twice else -1):
                 time.sleep(draw.uniform(0.0, 0.5))  # the handle travels
                 adopt(player, draw, line)
         time.sleep(LOOK)
