@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 NEEDED := $(shell sed -n 's/^requires-python = ">=\(.*\)"/\1/p' pyproject.toml)
 NEWER := python3.13 python3.12 python3.11
 
-.PHONY: help demo test coverage test-rest soak soak-busy soak-healing soak-celery soak-fencing soak-idempotency soak-interrupts soak-revoke soak-run soak-views nightly lint format messages house docs docs-tables bench bench-figures matrix museum screenshots clean
+.PHONY: help demo test coverage test-rest soak soak-busy soak-healing soak-celery soak-fencing soak-handles soak-idempotency soak-interrupts soak-revoke soak-run soak-views nightly lint format messages house docs docs-tables bench bench-figures matrix museum screenshots clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,10 @@ soak-celery: $(VENV)/.has-dev ## 10,000 messages through Celery workers that are
 # ARGS="--databases sqlite": not PostgreSQL and MariaDB.
 soak-fencing: $(VENV)/.has-dev ## 10,000 additions on each database by processes that are stopped and killed
 	$(BIN)/python -m tests.fencing.counters $(ARGS)
+
+# ARGS="--seconds 60": less. ARGS=--broken: an undone heal wakes waiters, which shows the lost handles.
+soak-handles: $(VENV)/.has-dev ## Ten minutes of leases that are handed over beside heals, revokes and deaths
+	$(BIN)/python -m tests.faults.handles $(ARGS)
 
 # ARGS="--clients 50 --databases sqlite": fewer. ARGS=--nodes-down: no node. ARGS="--with NAME": others.
 soak-idempotency: $(VENV)/.has-dev ## 500 clients that repeat requests to workers that are killed

@@ -34,7 +34,12 @@ TOOLS = {"docs", "example", "interop", "museum", "tools"}  # folders that do not
 # Modules with tests of ten seconds and more.
 LONG = {
     *("celery/test_rabbitmq.py", "celery/test_workers.py", "core/test_revoke_model.py"),
-    *("docs/test_docs.py", "example/test_demo.py", "faults/test_injected.py"),
+    *(
+        "docs/test_docs.py",
+        "example/test_demo.py",
+        "faults/test_injected.py",
+        "faults/test_handles.py",
+    ),
     *("leases/test_memory.py", "nodes/test_node_clocks.py", "nodes/test_two_drivers.py"),
     *("tools/test_bench.py", "views/test_servers.py"),
 }

@@ -126,6 +126,10 @@ ENTRIES: Final = [
         "tests.faults.revoking --leases 150",
     ),
     program(
+        *("soak-handles", "Leases handed over beside heals, revokes and deaths.", "two minutes"),
+        f"tests.faults.handles --seconds 120 --seed {SEED}",
+    ),
+    program(
         *("soak-run", "Commands under `redlock_run`, each struck by a fault.", "40 commands"),
         "tests.django.plays_of_run --plays 40",
     ),
