@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 from django.core import signals
 from django.db import DEFAULT_DB_ALIAS, Error, connections, transaction
 from django.utils.asyncio import async_unsafe
+from django.utils.connection import ConnectionDoesNotExist
 
+from django_redlock.core.names import did_you_mean
 from django_redlock.nodes.background import running_loop
 
 from .locks.atomic import NO_ASYNC
@@ -71,7 +73,12 @@ def in_transaction(alias: str | None = None) -> bool:
 
     Args:
         alias: the database; None: any.
+
+    Raises:
+        ConnectionDoesNotExist: there is no such database.
     """
+    if alias is not None:
+        _check_alias(alias)
     # The object whose attributes are the connections of this thread or task, by alias. Each lock
     # looks at it. Django keeps them in a ``Local`` of asgiref, which for each look raises an error
     # and catches it, to see that no event loop runs; in a thread it has a ``threading.local``
@@ -87,6 +94,20 @@ def in_transaction(alias: str | None = None) -> bool:
             if not all(getattr(block, "_from_testcase", False) for block in blocks):
                 return True
     return False
+
+
+def no_database(alias: str) -> str:
+    """Return what is wrong where this is the alias of no database; "" where it is one."""
+    known = connections.settings
+    if alias in known:
+        return ""
+    has = ", ".join(map(repr, known))
+    return f"DATABASES has no {alias!r}{did_you_mean(alias, known)}; it has: {has}"
+
+
+def _check_alias(alias: str) -> None:
+    if problem := no_database(alias):
+        raise ConnectionDoesNotExist(problem)
 
 
 def check_none(decorator: str, module: str) -> None:
@@ -109,8 +130,10 @@ def check_autocommit(alias: str) -> None:
     """Check that the end of a transaction of this database is its COMMIT.
 
     Raises:
+        ConnectionDoesNotExist: there is no such database.
         RuntimeError: autocommit is off.
     """
+    _check_alias(alias)
     connection = connections[alias]
     if not (connection.in_atomic_block or connection.get_autocommit()):
         msg = (

@@ -24,7 +24,7 @@ from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import watchdog
 
-from .atomic import AtomicLock, refuse_or_warn
+from .atomic import AtomicLock, no_truth, refuse_or_warn
 from .callables import arguments_of, await_under, is_async, run_under
 from .options import BLOCKING, FromOtherClients, Options, refuse_keywords, without_unknown
 
@@ -94,6 +94,11 @@ class Lock(FromOtherClients):
     def __repr__(self) -> str:
         name = self.names[0] if len(self.names) == 1 else list(self.names)
         return f"<Lock {name!r} of {self._alias!r}>"
+
+    if not TYPE_CHECKING:  # a type checker takes every object for true, and may say so
+
+        def __bool__(self) -> Never:
+            raise TypeError(no_truth(self))
 
     @property
     def alias(self) -> str:
