@@ -73,12 +73,7 @@ def in_transaction(alias: str | None = None) -> bool:
 
     Args:
         alias: the database; None: any.
-
-    Raises:
-        ConnectionDoesNotExist: there is no such database.
     """
-    if alias is not None:
-        _check_alias(alias)
     # The object whose attributes are the connections of this thread or task, by alias. Each lock
     # looks at it. Django keeps them in a ``Local`` of asgiref, which for each look raises an error
     # and catches it, to see that no event loop runs; in a thread it has a ``threading.local``
@@ -105,7 +100,12 @@ def no_database(alias: str) -> str:
     return f"DATABASES has no {alias!r}{did_you_mean(alias, known)}; it has: {has}"
 
 
-def _check_alias(alias: str) -> None:
+def check_database(alias: str) -> None:
+    """Check that this is the alias of a database.
+
+    Raises:
+        ConnectionDoesNotExist: it is not; the text names those that there are.
+    """
     if problem := no_database(alias):
         raise ConnectionDoesNotExist(problem)
 
@@ -133,7 +133,7 @@ def check_autocommit(alias: str) -> None:
         ConnectionDoesNotExist: there is no such database.
         RuntimeError: autocommit is off.
     """
-    _check_alias(alias)
+    check_database(alias)
     connection = connections[alias]
     if not (connection.in_atomic_block or connection.get_autocommit()):
         msg = (
