@@ -293,14 +293,14 @@ def _note_refusal(task: Task, other: str) -> None:
 def _marking(message: Message) -> marks.Marking | None:
     """Return what marks the message; None: no worker will run it, or it is a copy."""
     task, plan, lock = message.task, message.plan, message.lock
-    life = _seconds_queued(task, message.options, plan.queue_ttl)
+    life = seconds_queued(task, message.options, plan.queue_ttl)
     if life <= 0 or _copy.get():
         return None
     of_run = plan.mode == UNTIL_FINISHED
     return marks.Marking(lock.alias, lock.names, task.name, message.task_id, life, of_run=of_run)
 
 
-def _seconds_queued(task: Task, options: Mapping[str, Any], queue_ttl: float) -> float:
+def seconds_queued(task: Task, options: Mapping[str, Any], queue_ttl: float) -> float:
     """Return the seconds after which no worker will begin to run a message: its mark lasts as long.
 
     That is when it expires; without ``expires``, ``queue_ttl`` seconds after its ETA.

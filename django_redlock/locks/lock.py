@@ -10,7 +10,9 @@ its ``__exit__`` has begun, the lease is renewed no more (``interruption``).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 from django_redlock import events
 from django_redlock.core import acquire, hold
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from django_redlock.inspection.survey import LockState
 
 F = TypeVar("F", bound="Callable[..., Any]")
+decorated: Final[WeakKeyDictionary[Callable[..., Any], tuple[str, Options]]] = WeakKeyDictionary()
 Source: TypeAlias = "Callable[[str], Backend]"
 
 
@@ -298,6 +301,8 @@ class Lock(FromOtherClients):
         Raises:
             ValueError: a field is no parameter of the function.
         """
+        with suppress(TypeError):  # of a callable without a hash
+            decorated[function] = self._alias, self._options
         if self._filled:  # by ``LockTemplate.named``: braces are of a value
             lock = Lock(
                 self._source, self._alias, self.names, self._options, template=self.template

@@ -168,6 +168,28 @@ def dropped():
 def waited():
     pass
 """
+SHARED = """
+from celery import shared_task
+
+from django_redlock.celery import LockedTask, locked_task
+
+
+@shared_task
+@locked_task("report:{report_id}")
+def build_report(report_id):
+    pass
+
+
+@shared_task(base=LockedTask)
+@locked_task("sync:{account_id}", mode="until_finished")
+def sync_account(account_id):
+    pass
+"""
+EXCHANGED = """
+@shared_task(base=LockedTask, once={"keys": ["account"]})
+def once(account):
+    pass
+"""
 FOUND = {
     "django_redlock.E003": "The task reports.tasks.long fails in each run",
     "django_redlock.E002": "The task reports.tasks.marked has mode='until_finished'",
@@ -194,14 +216,14 @@ def told(text: str) -> dict[str, str]:
     }
 
 
-def checked(someone: Reader) -> str:
+def checked(someone: Reader, *, code: int = 1) -> str:
     """What ``manage.py check``, which must fail, says; in a process of its own."""
     command = [sys.executable, "manage.py", "check"]
     ran = subprocess.run(
         command, cwd=someone.home, env=someone.environment, capture_output=True, check=False
     )
-    assert ran.returncode == 1
     said = ran.stderr.decode()
+    assert ran.returncode == code, said
     assert "Traceback" not in said
     return said
 
@@ -230,6 +252,28 @@ def test_check_finds_what_is_wrong_with_tasks_that_nobody_has_imported(someone):
     said = checked(someone)
     assert told(said) == FOUND | NO_RESULTS
     assert re.search(r"E003\) The single_flight of reports\.views, line \d+ answers", said)
+
+
+def test_check_finds_tasks_without_the_app_of_the_project(someone):
+    """The import in ``mysite/__init__.py`` is forgotten: a web server has them in Celery's own."""
+    follow(someone, IN_MEMORY, without=IMPORT)
+    (someone.home / "reports/tasks.py").write_text(SHARED)
+    (someone.home / IMPORT).write_text("")
+    said = " ".join(checked(someone, code=0).split())
+    assert "W027) The task reports.tasks.build_report and 1 more is imported by" in said
+    assert "Write 'from .celery import app as celery_app' in mysite/__init__.py." in said
+    (given,) = [block for block in written(PAGE) if block.file == IMPORT]
+    someone.write(given)
+    assert "no issues" in someone.run("python manage.py check")
+
+
+def test_check_finds_a_base_that_was_exchanged_alone(someone):
+    """Of the two edits that make a task of celery-once ours, one is forgotten."""
+    follow(someone, IN_MEMORY)
+    (someone.home / "reports/tasks.py").write_text(SHARED + EXCHANGED)
+    said = " ".join(checked(someone).split())
+    assert "E005) The tasks of the project cannot be made" in said
+    assert "LockedTask has no option 'once': write a name with fields of the arguments" in said
 
 
 @pytest.mark.slow
