@@ -281,7 +281,6 @@ def test_what_is_right_is_not_told(how, atomic_requests, request):
 
 
 PROJECT = """\
-from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import HttpResponse
 from django.urls import path
@@ -324,6 +323,11 @@ def long(request):
     return HttpResponse()
 
 
+@single_flight("f:{request.user}")
+def of_a_user(request):
+    return HttpResponse()
+
+
 urlpatterns = [
     path("a", OfRestFramework.as_view()),
     path("b", inside),
@@ -355,10 +359,11 @@ def test_the_command_tells_one_of_each_sort(tmp_path):
         (11, f"{locks} transaction.atomic opens a transaction around it"),
         (16, "has {pk} in its key, and the URL 'c' has no such argument"),
         (21, "answers each request with a 500: ttl=600 is above MAX_TTL"),
+        (26, f"{locks} {{request.user}} in a lock's name is a User"),
     ):
         assert f"The single_flight of placed_urls, line {line} {text}" in said
     assert "E004) The view of the URL 'e' is single_flight(...) without a view" in said
-    assert re.findall(r"django_redlock\.(\w+)", said).count("E004") == 3
+    assert re.findall(r"django_redlock\.(\w+)", said).count("E004") == 4
 
 
 # -- options and templates -------------------------------------------------------------------------
