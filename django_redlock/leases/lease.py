@@ -573,6 +573,8 @@ class Lease:
         reason = because(ReasonCode.NEVER_RELEASED) if torn else self.loss()
         if not self.tell_once():
             return
+        for schedule in self.schedules:
+            schedule.forget(self)  # nobody has to release it
         try:
             self.tell(EventKind.LOST, error=LeaseLost(reason, name=self.name))
         finally:  # a listener may want to exit
