@@ -263,16 +263,20 @@ async def aforgets(redlock: LockTemplate) -> None:
     "forget",
     [forgets, forgets_what_never_renews, forgets_in_a_loop, forgets_in_a_loop_that_goes_on],
 )
-def test_a_lease_that_was_forgotten_is_a_resource_warning(redlock, forget, within=20.0):
+def test_a_lease_that_was_forgotten_is_a_resource_warning(redlock, forget):
     """Once, by a thread of the package: a finalizer would swallow what a signal handler raises."""
     with pytest.warns(ResourceWarning, match="'forgotten' was forgotten .*: keep what") as caught:
-        _forget(redlock, forget, caught, within)
+        _forget(redlock, forget, caught)
     assert len(caught) == 1
 
 
 def _forget(
-    redlock: LockTemplate, forget: Callable[[LockTemplate], None], caught: Any, within: float
+    redlock: LockTemplate,
+    forget: Callable[[LockTemplate], None],
+    caught: pytest.WarningsRecorder,
+    within: float = 20,
 ) -> None:
+    """Forget a lease, and wait until that is told."""
     forget(redlock)
     gc.collect()
     eventually(lambda: caught.list, within=within)
@@ -303,5 +307,6 @@ def test_a_schedule_that_keeps_no_grant_tells_nobody(redlock, monkeypatch):
         return ()
 
     monkeypatch.setattr(Chunk, "drop", drop)
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
-        test_a_lease_that_was_forgotten_is_a_resource_warning(redlock, forgets, within=1)
+    caught = pytest.WarningsRecorder(_ispytest=True)
+    with caught, pytest.raises(AssertionError):
+        _forget(redlock, forgets, caught, within=1)
