@@ -30,6 +30,7 @@ from django.views.generic import View
 
 from django_redlock import current_lease, redlock
 from django_redlock.celery import LockedTask, locked_task
+from django_redlock.leases.lease import NO_BLOCK, Lease
 from django_redlock.views import RedlockMiddleware, rest_framework, single_flight
 
 from .views.asking import urls
@@ -463,6 +464,17 @@ def test_what_is_said_of_a_mistake(mistake, orders):  # noqa: F811
         make()
     assert len(str(error.value)) < 400
     assert not redlock("x").state().held
+
+
+def test_a_lease_that_stays_taken_is_noticed(orders, monkeypatch):  # noqa: F811
+    """Broken: an error alone, as Python's own for what is no block."""
+
+    def enter(lease: Lease) -> None:
+        raise TypeError(NO_BLOCK.format(lease.name, "with", "acquire"))
+
+    monkeypatch.setattr(Lease, "__enter__", enter)
+    with pytest.raises(AssertionError):
+        test_what_is_said_of_a_mistake("a lease as a block", orders)
 
 
 def test_a_request_that_lacks_a_field_is_told_in_the_log(orders, caplog):  # noqa: F811

@@ -106,6 +106,7 @@ for task, name in [(tasks.import_shop, "import:3"), (tasks.export_shop, "export:
 assert tasks.build_index(3) == "index 3"
 
 assert tasks.sync_account(3) == "account 3"
+assert tasks.poll(3) == "shop 3"
 first = tasks.sync_account.delay(3)
 assert not first.duplicate
 second = tasks.sync_account.delay(3)
