@@ -435,6 +435,37 @@ def test_the_beat_of_the_page_starts_its_task_once_in_a_minute(someone, addresse
         assert log.read_text().count("'the nightly report'") == 1
 
 
+TICK = """
+CELERY_BEAT_SCHEDULE = {
+    "tick": {"task": "reports.tasks.sync_account", "schedule": 0.2, "args": (7,)},
+}
+"""
+
+
+@pytest.mark.slow
+def test_a_beat_whose_messages_nobody_begins_says_so(someone, addresses):
+    """A check names the entry before, beat logs it, and the command that it names lets one go."""
+    follow(someone, addresses + TICK)
+    said = " ".join(checked(someone, code=0).split())
+    assert "W028) The task reports.tasks.sync_account is sent by beat every 0.2 s" in said
+    assert "Give the entry 'tick' 'options': {'expires': …} of less than 0.2 s" in said
+    told = (
+        r"10 messages of reports\.tasks\.sync_account .*'manage\.py (redlock_release --task (.*?))'"
+    )
+    log = someone.home / "beat.log"
+
+    def waiting() -> str:
+        """The message for which the last one was not sent."""
+        found: str = re.findall(r"is not sent: (\S+) waits", log.read_text())[-1]
+        return found
+
+    with beat(someone):
+        ((command, first),) = eventually(lambda: re.findall(told, log.read_text()), within=LONG)
+        assert waiting() == first
+        someone.run(f"python manage.py {command} --yes")
+        eventually(lambda: waiting() != first, within=LONG)
+
+
 @pytest.mark.slow
 def test_a_view_of_the_page_sends_and_its_worker_works(someone, addresses):
     """The page's files, worker and web server: what a view sends is done, locked, and shown."""
