@@ -3,8 +3,8 @@
 ``manage.py check`` calls ``check_settings``, and ``check --deploy`` calls ``check_deployment`` as
 well. ``manage.py redlock_check`` asks the nodes; see ``inspection.examination``.
 
-The ids stay, because projects silence checks by them. ``celery.checks`` has E002, E005 and W006 to
-W009, ``fencing`` has W010 and W011, ``views.checks`` has E004, W021 and W022, and
+The ids stay, because projects silence checks by them. ``celery.checks`` has E002, E005, W006 to
+W009, W027 and W028, ``fencing`` has W010 and W011, ``views.checks`` has E004, W021 and W022, and
 ``idempotency.checks`` has E006, W025, W026 and W029.
 """
 
@@ -32,6 +32,7 @@ from . import conf
 from .core.policy import looks_like_milliseconds
 from .core.reasons import CHECKS
 from .leases.lease import RENEWALS
+from .locks.lock import decorated
 from .locks.options import Options
 
 E001: Final = "django_redlock.E001"  # conf refuses a setting
@@ -75,6 +76,22 @@ def check_deployment(**_: Any) -> list[checks.CheckMessage]:
     return documented(_check_deployment())
 
 
+@checks.register(checks.Tags.security)
+def check_functions(**_: Any) -> list[checks.CheckMessage]:
+    """Report E003 of the functions under ``@redlock`` that have been imported."""
+    found = [(_name(each), *options) for each, options in tuple(decorated.items())]
+    return documented(
+        message
+        for name, alias, options in sorted(found, key=lambda each: each[0])
+        for message in check_options(f"{name} fails in each call", alias, options)
+    )
+
+
+def _name(function: Any) -> str:
+    module = getattr(function, "__module__", "")
+    return f"The function {module}.{getattr(function, '__qualname__', type(function).__name__)}"
+
+
 def documented(found: Iterable[checks.CheckMessage]) -> list[checks.CheckMessage]:
     """Return the messages of this package, each with the address of its section in the hint."""
     messages = list(found)
@@ -87,7 +104,7 @@ def documented(found: Iterable[checks.CheckMessage]) -> list[checks.CheckMessage
 
 
 def check_options(where: str, alias: str, options: Options) -> Messages:
-    """Yield E003 where no lock with the options of a view or a task can be taken.
+    """Yield E003 where no lock with the options of a view, a task or a function can be taken.
 
     If ``REDLOCK`` itself is wrong or missing, its own checks tell of that.
 

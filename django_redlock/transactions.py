@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 from django.core import signals
 from django.db import DEFAULT_DB_ALIAS, Error, connections, transaction
 from django.utils.asyncio import async_unsafe
+from django.utils.connection import ConnectionDoesNotExist
 
+from django_redlock.core.names import did_you_mean
 from django_redlock.nodes.background import running_loop
 
 from .locks.atomic import NO_ASYNC
@@ -89,6 +91,25 @@ def in_transaction(alias: str | None = None) -> bool:
     return False
 
 
+def no_database(alias: str) -> str:
+    """Return what is wrong where this is the alias of no database; "" where it is one."""
+    known = connections.settings
+    if alias in known:
+        return ""
+    has = ", ".join(map(repr, known))
+    return f"DATABASES has no {alias!r}{did_you_mean(alias, known)}; it has: {has}"
+
+
+def check_database(alias: str) -> None:
+    """Check that this is the alias of a database.
+
+    Raises:
+        ConnectionDoesNotExist: it is not; the text names those that there are.
+    """
+    if problem := no_database(alias):
+        raise ConnectionDoesNotExist(problem)
+
+
 def check_none(decorator: str, module: str) -> None:
     """Check that this thread is in no transaction, as a decorator of this module wants.
 
@@ -109,8 +130,10 @@ def check_autocommit(alias: str) -> None:
     """Check that the end of a transaction of this database is its COMMIT.
 
     Raises:
+        ConnectionDoesNotExist: there is no such database.
         RuntimeError: autocommit is off.
     """
+    check_database(alias)
     connection = connections[alias]
     if not (connection.in_atomic_block or connection.get_autocommit()):
         msg = (

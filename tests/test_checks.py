@@ -1,7 +1,11 @@
-"""The system checks W012 to W020; those before are in ``tests/test_bad_input.py``."""
+"""The system checks W012 to W020, and E003 of functions.
+
+Those before are in ``tests/test_bad_input.py``.
+"""
 
 from __future__ import annotations
 
+import gc
 import socket
 import ssl
 from collections.abc import Iterator
@@ -17,8 +21,8 @@ from django.test import override_settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from django_redlock import checks
-from django_redlock.checks import check_deployment, check_settings
+from django_redlock import checks, redlock
+from django_redlock.checks import check_deployment, check_functions, check_settings
 from tests.support.addresses import explained
 
 SECRET = "s3cr3t"
@@ -334,3 +338,38 @@ def test_no_check_contacts_anybody(monkeypatch):
     for url in (nodes[0], nodes[2], caches["locks"]["LOCATION"]):  # who does contact them is seen
         with pytest.raises(redis.ConnectionError, match="a check contacts"):
             redis.Redis.from_url(str(url), retry=Retry(NoBackoff(), 0)).ping()
+
+
+# -- functions under a lock ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        (redlock.using("defualt"), "REDLOCK has no alias 'defualt' (did you mean 'default'?); it"),
+        (redlock.using(ttl=90), "ttl=90 is above MAX_TTL"),
+    ],
+)
+def test_e003_a_function_that_nobody_can_call(template, problem):
+    """django_redlock.E003: a decorator is looked at when its module has been imported."""
+
+    def plain(pk: int) -> None: ...
+
+    async def coroutine() -> None: ...
+
+    def transactional() -> None: ...
+
+    def right() -> None: ...
+
+    kept = [template("x:{pk}")(plain), template("x")(coroutine), redlock("x")(right)]
+    kept.append(template("x").atomic()(transactional))
+    with configured():
+        found = [each for each in check_functions() if f"{__name__}.test_e003" in each.msg]
+    assert [each.id for each in found] == [checks.E003] * 3
+    for name, message in zip(("coroutine", "plain", "transactional"), found, strict=True):
+        assert f"<locals>.{name} fails in each call: {problem}" in message.msg
+        assert explained(message.hint)
+    del kept, plain, coroutine, transactional
+    gc.collect()
+    with configured():
+        assert not [each for each in check_functions() if f"{__name__}.test_e003" in each.msg]

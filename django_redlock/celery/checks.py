@@ -8,25 +8,32 @@ module logs them.
 from __future__ import annotations
 
 import logging
+import math
+import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any, Final
 
-from celery import Task, current_app
+from celery import Task, _state, current_app
 from celery.backends.base import DisabledBackend
+from celery.schedules import crontab, schedule
 from celery.signals import celeryd_after_setup, import_modules
 from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import conf
-from django_redlock.checks import check_options, documented
+from django_redlock.checks import E003, check_options, documented
+from django_redlock.transactions import no_database
 
 from .backoff import visibility_timeout
 from .plan import Plan, plan_of
+from .publishing import seconds_queued
 from .task import LockedTask
 
 E002: Final = "django_redlock.E002"
@@ -35,6 +42,8 @@ W006: Final = "django_redlock.W006"
 W007: Final = "django_redlock.W007"
 W008: Final = "django_redlock.W008"
 W009: Final = "django_redlock.W009"
+W027: Final = "django_redlock.W027"
+W028: Final = "django_redlock.W028"
 logger = logging.getLogger("django_redlock")
 WITH_VISIBILITY: Final = ("redis", "rediss", "sentinel", "unix", "sqs")  # schemes of brokers
 
@@ -43,15 +52,40 @@ def check_tasks() -> list[checks.CheckMessage]:
     """Import the modules with tasks that a worker imports, and report what is wrong with them.
 
     E002 is for a task that has marks and cannot set them, E003 for one whose lock nobody can have,
-    E005 for a module that cannot be imported, W006 to W009 for what works but is risky.
+    E005 for a module that cannot be imported or a task that cannot be made, W006 to W009, W027 and
+    W028 for what works but is risky.
     """
+    before = frozenset() if _knows_an_app() else frozenset(sys.modules)
     try:
-        _import_app()
+        package = _import_app()
         if _may_ask():
             _import_tasks()
+            _ = current_app.tasks  # makes them
     except Exception as error:  # noqa: BLE001 - a module of the project may raise anything
         return [_not_imported(error), *_found()]
-    return _found()
+    return [*_found(), *documented(_without_app(package, before))]
+
+
+def _knows_an_app() -> bool:
+    """Tell whether there is an app other than the one that Celery makes where there is none."""
+    app = _state._tls.current_app or _state.default_app  # noqa: SLF001 - asking for it makes one
+    return app is not None and (app.main != "default" or app.set_as_current)
+
+
+def _without_app(package: str, before: Collection[str]) -> Iterator[checks.CheckMessage]:
+    """Yield W027 if a process as this one had tasks, of modules ``before``, and no app for them."""
+    names = [task.name for task, _ in _locked() if type(task).__module__ in before]
+    if names:
+        more = f" and {len(names) - 1} more" if names[1:] else ""
+        yield checks.Warning(
+            f"The task {names[0]}{more} is imported by a process as this one, and so by a web "
+            "server, and the Celery app of the project is not: there the task belongs to Celery's "
+            "default app, whose broker is a RabbitMQ on this machine.",
+            hint=f"Write 'from .celery import app as celery_app' in {package}/__init__.py."
+            if package
+            else "Import the app of the project in the __init__.py of the package of its settings.",
+            id=W027,
+        )
 
 
 def log_checks(**_: Any) -> None:
@@ -64,8 +98,8 @@ def log_checks(**_: Any) -> None:
 celeryd_after_setup.connect(log_checks)
 
 
-def _import_app() -> None:
-    """Import the application from where Celery's documentation puts it, if nobody has yet."""
+def _import_app() -> str:
+    """Import the application from where Celery's documentation puts it; return its package."""
     package = (settings.SETTINGS_MODULE or "").partition(".")[0]
     module = None
     with suppress(ValueError):  # of a module without a spec
@@ -73,8 +107,10 @@ def _import_app() -> None:
         # A settings.py without a package around it has no module beside it that is the project's.
         if found and found.submodule_search_locations:
             module = find_spec(f"{package}.celery")
-    if module:
-        import_module(module.name)
+    if not module:
+        return ""
+    import_module(module.name)
+    return package
 
 
 def _not_imported(error: Exception) -> checks.CheckMessage:
@@ -87,11 +123,14 @@ def _not_imported(error: Exception) -> checks.CheckMessage:
     # The first one is a module that Celery imported: ``manage.py`` and ours have run before.
     ran = [each for each in ran if each[0].partition(".")[0] not in {"__main__", "django_redlock"}]
     where = f" in {ran[-1][0]}, line {ran[-1][1]}" if ran else ""
-    module = ran[0][0] if ran else getattr(error, "name", None) or "the module"
+    module = ran[0][0] if ran else getattr(error, "name", None)
+    done = "imported" if module else "made"
     return checks.Error(
-        f"The tasks of the project cannot be imported, so no worker starts: "
+        f"The tasks of the project cannot be {done}, so no worker starts: "
         f"{type(error).__name__}{where}: {error}",
-        hint=f"To see the whole traceback, import {module} in 'manage.py shell'.",
+        hint=f"To see the whole traceback, import {module} in 'manage.py shell'."
+        if module
+        else "Correct the task that it names.",
         id=E005,
     )
 
@@ -132,18 +171,29 @@ def _may_ask() -> bool:
     return bool(current_app.finalized or current_app.autofinalize)
 
 
-def _found() -> list[checks.CheckMessage]:
+def _locked() -> list[tuple[Task, Plan]]:
     if not _may_ask():
         return []
     plans = [(task, plan_of(task.run)) for _, task in sorted(current_app.tasks.items())]
-    locked = [(task, plan) for task, plan in plans if plan is not None]
+    return [(task, plan) for task, plan in plans if plan is not None]
+
+
+def _found() -> list[checks.CheckMessage]:
+    locked = _locked()
     found = [message for task, plan in locked for message in _impossible(task, plan)]
     return documented([*found, *(each for pair in locked for each in _risks(*pair))])
 
 
 def _impossible(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
     broken = f"The task {task.name} fails in each run"
-    return check_options(broken, plan.template.alias, plan.template.options)
+    yield from check_options(broken, plan.template.alias, plan.template.options)
+    problem = no_database(plan.using) if plan.using is not None else ""
+    if problem:
+        yield checks.Error(
+            f"No message of the task {task.name} can be sent: {problem}.",
+            hint="Correct using= there, or DATABASES.",
+            id=E003,
+        )
 
 
 def _risks(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
@@ -170,6 +220,8 @@ def _risks(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
             hint="Leave renew=False out, or choose a ttl above the time limit.",
             id=W006,
         )
+    if plan.marks:
+        yield from _of_beat(task, plan)
     if task.acks_late:
         yield from _late_risks(task, max(max_hold or 0.0, limit))
     if plan.marks and plan.on_duplicate == "existing" and isinstance(task.backend, DisabledBackend):
@@ -179,6 +231,37 @@ def _risks(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
             hint="Set a result backend, or on_duplicate='drop', 'raise' or a function.",
             id=W008,
         )
+
+
+def _of_beat(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
+    """Yield W028 for each entry of beat whose messages come faster than a mark ends."""
+    for name, entry in task.app.conf.beat_schedule.items():
+        if not isinstance(entry, Mapping) or entry.get("task") != task.name:
+            continue
+        period = _period(entry.get("schedule"))
+        life = seconds_queued(task, entry.get("options") or {}, plan.queue_ttl)
+        if life > period:
+            yield checks.Warning(
+                f"The task {task.name} is sent by beat every {period:g} s, and a message that a "
+                "killed worker had fetched, and not begun, keeps the next ones from being sent for "
+                f"up to {life:g} s.",
+                hint=f"Give the entry {name!r} 'options': {{'expires': …}} of less than "
+                f"{period:g} s, or the task queue_ttl=.",
+                id=W028,
+            )
+
+
+def _period(when: Any) -> float:
+    """Return the least seconds between two messages of an entry; infinite: they are not known."""
+    if isinstance(when, crontab):
+        minutes: list[int] = sorted(60 * hour + each for hour in when.hour for each in when.minute)
+        tomorrow = 24 * 60 + minutes[0]
+        return min(60.0 * (later - each) for each, later in pairwise([*minutes, tomorrow]))
+    if isinstance(when, schedule):
+        when = when.run_every
+    if isinstance(when, timedelta):
+        return when.total_seconds()
+    return float(when) if isinstance(when, int | float) else math.inf
 
 
 def _late_risks(task: Task, longest: float) -> Iterator[checks.CheckMessage]:

@@ -41,7 +41,7 @@ from django_redlock.core.policy import LONGEST
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import TaskEvent, TaskOutcome
 from django_redlock.locks.lock import Lock
-from django_redlock.transactions import in_transaction
+from django_redlock.transactions import check_database, in_transaction
 
 from . import marks
 from .plan import UNTIL_FINISHED, Plan, plan_of
@@ -51,9 +51,12 @@ HEADER: Final = "redlock"
 NUMBER: Final = "message"
 AWAITED: Final = ("link", "link_error", "chord", "group_id", "replaced_task_nesting")
 PLAIN: Final = frozenset({str, int, float, bool, type(None)})  # as they are, whatever serializes
+REFUSALS: Final = 10  # of which a warning is logged
+MOST_REFUSALS: Final = 1000  # messages whose refusals are counted
 OF_THE_CALLER: Final = ("producer", "publisher", "connection")  # perhaps gone after the COMMIT
 _same: ContextVar[bool] = ContextVar("redlock_same_message", default=False)
 _copy: ContextVar[bool] = ContextVar("redlock_copy", default=False)
+_refusals: Final[dict[str, int]] = {}  # by the id of the message that waits
 
 
 # -- the header -----------------------------------------------------------------------------------
@@ -157,6 +160,7 @@ def publish(
 
     Raises:
         DuplicateTask: it is a duplicate, and ``on_duplicate`` is "raise".
+        ConnectionDoesNotExist: ``using`` names no database.
     """
     options, plan = _with_number(options), plan_of(task.run)
     always = task.app.conf.task_always_eager or _is_awaited(options)
@@ -164,6 +168,8 @@ def publish(
         return _result(send(*arguments, task_id=task_id, **options), duplicate=False)
     lock = plan.lock_of_message(task, *_as_delivered(task, *arguments, options))
     again = _is_sent_again(task_id, options)
+    if plan.using is not None:  # else its transactions would be no reason to wait
+        check_database(plan.using)
     later = not again and in_transaction(plan.using or DEFAULT_DB_ALIAS)
     if later:  # the caller may change its objects until the COMMIT
         arguments = deepcopy(arguments)
@@ -258,20 +264,43 @@ def _publish(message: Message) -> Any:
         if marking is not None:
             marking.take_back()
         raise
-    return _duplicate(message, outcome.duplicate_of)
+    other = outcome.duplicate_of
+    if any(
+        vote.owner for vote in outcome.votes if vote.holder == other
+    ):  # a mark: it has not begun
+        _note_refusal(message.task, other)
+    return _duplicate(message, other)
+
+
+def _note_refusal(task: Task, other: str) -> None:
+    """Warn, once for each waiting message, when it has kept many others from being sent."""
+    if len(_refusals) >= MOST_REFUSALS:
+        _refusals.clear()  # a warning comes later, and memory does not grow
+    _refusals[other] = count = _refusals.get(other, 0) + 1
+    if count == REFUSALS:
+        logger.warning(
+            "%d messages of %s in a row were not sent, because %s waits. If no worker has it any "
+            "more (one that was killed may have fetched it), 'manage.py redlock_release --task %s' "
+            "lets the next one be sent. expires= or queue_ttl= below the period of a task of beat "
+            "ends such a wait.",
+            count,
+            task.name,
+            other,
+            other,
+        )
 
 
 def _marking(message: Message) -> marks.Marking | None:
     """Return what marks the message; None: no worker will run it, or it is a copy."""
     task, plan, lock = message.task, message.plan, message.lock
-    life = _seconds_queued(task, message.options, plan.queue_ttl)
+    life = seconds_queued(task, message.options, plan.queue_ttl)
     if life <= 0 or _copy.get():
         return None
     of_run = plan.mode == UNTIL_FINISHED
     return marks.Marking(lock.alias, lock.names, task.name, message.task_id, life, of_run=of_run)
 
 
-def _seconds_queued(task: Task, options: Mapping[str, Any], queue_ttl: float) -> float:
+def seconds_queued(task: Task, options: Mapping[str, Any], queue_ttl: float) -> float:
     """Return the seconds after which no worker will begin to run a message: its mark lasts as long.
 
     That is when it expires; without ``expires``, ``queue_ttl`` seconds after its ETA.

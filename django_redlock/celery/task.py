@@ -39,6 +39,7 @@ from .redelivery import Delivery, take_over_started
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("django_redlock")
+FOREIGN = ("once", "unique_on", "raise_on_duplicate", "lock_expiry")  # of other packages' tasks
 AUTORETRIED = "_orig_run"  # the attribute of a task that has ``autoretry_for``
 
 
@@ -268,32 +269,58 @@ class _Inside:
         delattr(self.task, name)
 
 
+def _check_attributes(cls: type[Task]) -> None:
+    """Raise TypeError for an option that Celery would keep as an attribute, for nobody to read."""
+    own, known = vars(cls), inspect.signature(locked_task).parameters
+    if foreign := [each for each in FOREIGN if each in own]:
+        refuse_keywords("LockedTask", foreign, known)
+    misplaced = [each for each in known if each in own and "_decorated" in own]
+    if misplaced:
+        msg = (
+            f"{cls.name}: {misplaced[0]}= is an option of @locked_task, and Celery uses it for "
+            "nothing: write it there, or into lock={…}"
+        )
+        raise TypeError(msg)
+
+
 class LockedTask(DjangoTask):  # type: ignore[misc] # Celery ships no types
     """A base class for tasks whose queued messages have marks, and for those locked by ``lock``.
 
     With a mode other than "while_running" it is the base of the decorated task: it sends no second
     message. It also does what the decorator does, with the arguments in ``lock``.
 
-    ``lock`` counts in the class that defines ``run``::
+    ``lock`` counts in the class that defines ``run``, which has either this or the decorator::
 
         @shared_task(base=LockedTask, lock={"key": "report:{report_id}", "ttl": 30})
         def build(report_id): ...
+
+    Raises:
+        TypeError: at the definition of a task: nothing says what it locks, or both do; or it has an
+            option that nobody would read.
     """
 
-    lock: Mapping[str, Any] = {}
+    lock: Mapping[str, Any] | None = None
     numbers_messages = True
     stores_started = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        run = vars(cls).get("run")
-        if run is None:
-            return
+        run = inspect.getattr_static(cls, "run")
+        if run is vars(Task)["run"] or cls.__module__.startswith("celery."):
+            return  # a base of tasks; or one of Celery's own, of an application with this task_cls
+        _check_attributes(cls)
         if plan_of(getattr(run, "__func__", run)) is not None:
-            if cls.lock:
+            if cls.lock and "run" in vars(cls):
                 msg = f"{cls.__name__} has both 'lock' and @locked_task: leave one of them out"
                 raise TypeError(msg)
             return
+        if cls.lock is None:
+            msg = (
+                f"{cls.name or cls.__name__} has the base LockedTask, and nothing says what it "
+                "locks: write @locked_task('report:{report_id}') right above its function, or "
+                "lock={'key': 'report:{report_id}'} beside the base"
+            )
+            raise TypeError(msg)
         plain = isinstance(run, staticmethod)  # a function without ``self``
         locked: Any = locked_task(**{"key": None, **cls.lock})(run.__func__ if plain else run)
         cls.run = staticmethod(locked) if plain else locked

@@ -4,6 +4,7 @@ A fence that ordinary code can write protects nothing: an instance that was read
 older one, and its ``save()`` would set the row back to it. So:
 
     INSERT, of a copy too        0, whatever the instance has
+    INSERT without the column    0, by the database
     save(), the admin            the column keeps its value
     update(), bulk_update()      a TypeError
     bulk_create() that updates   a TypeError
@@ -29,9 +30,10 @@ from django_redlock.core.reasons import CHECKS
 
 W010: Final = "django_redlock.W010"
 W011: Final = "django_redlock.W011"
-OWN: Final = {"default": 0, "editable": False}
+# The database's own default is for a release that knows no fence and still inserts rows.
+OWN: Final = {"default": 0, "db_default": 0, "editable": False}
 FOUND_ROWS: Final = 2  # CLIENT.FOUND_ROWS of MySQLdb and PyMySQL: matched rows count
-REFUSED: Final = ("null", "blank", "unique", "primary_key", "choices", "db_default")
+REFUSED: Final = ("null", "blank", "unique", "primary_key", "choices")
 
 
 class Token(int):

@@ -21,7 +21,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol
 
 from django_redlock import events
 from django_redlock.core import hold
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_redlock")
 
+NO_BLOCK: Final = (
+    "a lease is no block, so that of {0!r} has been released: write '{1} redlock(name) as lease:', "
+    "without {2}()"
+)
 RENEWALS: Final = 3  # in each ttl …
 TRIES: Final = 20  # … or so many, while no majority replies
 
@@ -166,6 +170,30 @@ class Lease:
     def __repr__(self) -> str:
         state = "lost" if self.lost else self.phase.value
         return f"<Lease {self.name!r} fence={self.fence} {state} {self.remaining():.3f} s left>"
+
+    # -- what it is not -------------------------------------------------------------------------
+
+    if not TYPE_CHECKING:  # a type checker knows that it has none of these
+
+        def __enter__(self) -> NoReturn:
+            self.release()
+            raise TypeError(NO_BLOCK.format(self.name, "with", "acquire"))
+
+        async def __aenter__(self) -> NoReturn:
+            await self.arelease()
+            raise TypeError(NO_BLOCK.format(self.name, "async with", "aacquire"))
+
+        __exit__ = __aexit__ = __enter__  # Python looks it up before it enters
+
+        @property
+        def locked(self) -> NoReturn:
+            """Say what to write in place of what other clients' locks have."""
+            raise AttributeError(
+                "a lease has no 'locked' and no 'owned': ask lease.remaining() > 0, or call "
+                "lease.ensure()"
+            )
+
+        owned = locked
 
     # -- for the holder -------------------------------------------------------------------------
 
@@ -532,6 +560,8 @@ class Lease:
         reason = because(ReasonCode.NEVER_RELEASED) if torn else self.loss()
         if not self.tell_once():
             return
+        for schedule in self.schedules:
+            schedule.forget(self)  # nobody has to release it
         try:
             self.tell(EventKind.LOST, error=LeaseLost(reason, name=self.name))
         finally:  # a listener may want to exit

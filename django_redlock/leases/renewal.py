@@ -20,6 +20,7 @@ import logging
 import math
 import os
 import threading
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,9 +33,9 @@ from django_redlock.core import hold
 from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.hold import Outcome
 from django_redlock.core.policy import boottime
-from django_redlock.core.protocol import Request, Steps
+from django_redlock.core.protocol import Grant, Request, Steps
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.interruption import ThreadWakeup, first
+from django_redlock.interruption import ThreadWakeup, drain, first
 from django_redlock.nodes.background import PerLoop, WorkerThreads, running_loop
 
 from .lease import Lease, Schedule
@@ -54,7 +55,7 @@ MOST_TOLD: Final = 32  # holders that are being told of a loss at the same time
 
 # -- when -----------------------------------------------------------------------------------------
 # A schedule keeps the lease of a ``with`` block until the lease ends, so that a loss is told where
-# the block is gone. It keeps no other lease alive that the program has forgotten.
+# the block is gone. It keeps no other lease alive that the program has forgotten: of that it warns.
 #
 # A lease has one place, in a dictionary, with the time at which there is something to do for it.
 # Its release empties the place at once, in any thread and without a lock. A dictionary that was
@@ -63,8 +64,9 @@ MOST_TOLD: Final = 32  # holders that are being told of a loss at the same time
 
 Reference: TypeAlias = "weakref.ref[Lease]"
 # When there is something to do, from when on that may be done together with others, whether it is a
-# renewal that is not on its way yet, and the lease if it is that of a block.
-Place: TypeAlias = "tuple[float, float, bool, Lease | None]"
+# renewal that is not on its way yet, and the lease if it is that of a block; else its grant, which
+# says of a lease that the program has forgotten what it was.
+Place: TypeAlias = "tuple[float, float, bool, Lease | Grant]"
 
 
 class Chunk:
@@ -120,11 +122,17 @@ class Chunk:
         if puts == self.puts:
             self.first, self.earliest = first, earliest
 
-    def tidy_up(self) -> None:
-        """Drop leases that the program has forgotten without releasing them."""
+    def tidy_up(self) -> Iterator[Grant]:
+        """Drop leases that the program has forgotten without releasing them; yield their grants."""
         for reference in list(self.places):
             if reference() is None:
-                self.places.pop(reference, None)
+                yield from self.drop(reference)
+
+    def drop(self, reference: Reference) -> Iterator[Grant]:
+        """Drop a lease that has ended, or was forgotten: yield the grant of one that was."""
+        place = self.places.pop(reference, None)
+        if place is not None and isinstance(place[3], Grant) and reference() is None:
+            yield place[3]
 
 
 class Found(NamedTuple):
@@ -167,6 +175,7 @@ class RenewalSchedule:
         self._newest = Chunk()
         self._chunks: dict[Schedule, Chunk] = {self._newest: self._newest}
         self._turns = 0  # of chunks to be tidied up
+        self.forgotten: deque[Grant] = deque(maxlen=MOST_TOLD)  # of leases nobody released
         self._added: tuple[tuple[Schedule, ...], tuple[Schedule, ...]] = ((), (self._newest,))
 
     # -- one lease ------------------------------------------------------------------------------
@@ -193,7 +202,7 @@ class RenewalSchedule:
         newest, chunks = self._newest, list(self._chunks.values())
         self._turns += 1
         for chunk in (newest, chunks[self._turns % len(chunks)]):
-            chunk.tidy_up()
+            self.forgotten.extend(chunk.tidy_up())
         if newest.full or len(newest.places) > MOST // 2:
             self._drop_empty(chunks)
             chunk = Chunk()
@@ -215,7 +224,8 @@ class RenewalSchedule:
 
     def _place(self, lease: Lease, *, renews: bool = True) -> Place:
         """Return where a lease belongs; ``renews``: unless it is being renewed."""
-        grant, kept = lease.grant, None if lease.block is None else lease
+        grant = lease.grant
+        kept = grant if lease.block is None else lease
         deadline = grant.deadline + self._grace
         renewal = lease.renew_at + self._lag * grant.ttl if renews else math.inf
         if renewal < deadline:
@@ -278,7 +288,7 @@ class RenewalSchedule:
                     deadline = lease.grant.deadline + self._grace
                     yield Found(self._place(lease, renews=renews), deadline, lease, chunk)
                 else:
-                    chunk.places.pop(reference, None)
+                    self.forgotten.extend(chunk.drop(reference))
 
 
 def _is_watched(lease: Lease | None) -> TypeGuard[Lease]:
@@ -661,6 +671,8 @@ class Watchdog:
             self._tell([lease for lease in over if lease.run_out() or lease.untold])
             for backend, batch in batches(due):
                 self._workers.do(id(backend.group), partial(self._renew, schedule, backend, batch))
+            for grant in drain(schedule.forgotten.popleft):
+                self._workers.do("tell", partial(_warn_of, grant), most=MOST_TOLD)
 
     def _renew(
         self, schedule: RenewalSchedule, backend: Backend, batch: Sequence[Reference]
@@ -683,6 +695,15 @@ class Watchdog:
     def _tell(self, lost: Sequence[Lease]) -> None:
         for lease in lost:
             self._workers.do("tell", lease.tell_lost, most=MOST_TOLD)
+
+
+def _warn_of(forgotten: Grant) -> None:
+    warnings.warn(
+        f"the lease of {forgotten.target.name!r} was forgotten and never released, so the name "
+        "stays taken until the ttl is over: keep what acquire() returns, and call its release()",
+        ResourceWarning,
+        stacklevel=1,  # the line that forgot it is not known any more
+    )
 
 
 def _run(renewal: RenewalBatch | Healing) -> None:

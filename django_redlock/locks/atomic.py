@@ -53,6 +53,14 @@ class Lockable(Protocol):
         """Return what makes the lock of a call of ``function``."""
 
 
+def no_truth(lock: object) -> str:
+    """Return the text of the error that a lock is asked whether it is true, as in ``if``."""
+    return (
+        f"{lock!r} is a description, neither held nor free: 'with redlock(name):' takes it, "
+        "try_acquire() returns a lease or None, state().held says whether somebody has it"
+    )
+
+
 def checked_using(using: object) -> str | None:
     """Return what may be the alias of a database; None is the default one.
 
@@ -76,6 +84,11 @@ class AtomicLock:
 
     def __repr__(self) -> str:
         return f"<AtomicLock of {self._lock!r}>"
+
+    if not TYPE_CHECKING:
+
+        def __bool__(self) -> NoReturn:
+            raise TypeError(no_truth(self))
 
     # -- in a ``with`` --------------------------------------------------------------------------
 

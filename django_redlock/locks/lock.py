@@ -10,7 +10,9 @@ its ``__exit__`` has begun, the lease is renewed no more (``interruption``).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Never, TypeAlias, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 from django_redlock import events
 from django_redlock.core import acquire, hold
@@ -24,7 +26,7 @@ from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
 from django_redlock.leases.renewal import watchdog
 
-from .atomic import AtomicLock, refuse_or_warn
+from .atomic import AtomicLock, no_truth, refuse_or_warn
 from .callables import arguments_of, await_under, is_async, run_under
 from .options import BLOCKING, FromOtherClients, Options, refuse_keywords, without_unknown
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from django_redlock.inspection.survey import LockState
 
 F = TypeVar("F", bound="Callable[..., Any]")
+decorated: Final[WeakKeyDictionary[Callable[..., Any], tuple[str, Options]]] = WeakKeyDictionary()
 Source: TypeAlias = "Callable[[str], Backend]"
 
 
@@ -92,6 +95,11 @@ class Lock(FromOtherClients):
     def __repr__(self) -> str:
         name = self.names[0] if len(self.names) == 1 else list(self.names)
         return f"<Lock {name!r} of {self._alias!r}>"
+
+    if not TYPE_CHECKING:  # a type checker takes every object for true, and may say so
+
+        def __bool__(self) -> Never:
+            raise TypeError(no_truth(self))
 
     @property
     def alias(self) -> str:
@@ -290,6 +298,8 @@ class Lock(FromOtherClients):
         Raises:
             ValueError: a field is no parameter of the function.
         """
+        with suppress(TypeError):  # of a callable without a hash
+            decorated[function] = self._alias, self._options
         if self._filled:  # by ``LockTemplate.named``: braces are of a value
             lock = Lock(
                 self._source, self._alias, self.names, self._options, template=self.template

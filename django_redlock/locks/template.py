@@ -39,6 +39,18 @@ class LockTemplate:
     def __repr__(self) -> str:
         return f"<LockTemplate {self.alias!r}>"
 
+    if not TYPE_CHECKING:  # a type checker knows that it is no block
+
+        def __enter__(self) -> Never:
+            raise TypeError("a block needs the name of its lock: write 'with redlock(\"name\"):'")
+
+        def __aenter__(self) -> Never:
+            raise TypeError(
+                "a block needs the name of its lock: write 'async with redlock(\"name\"):'"
+            )
+
+        __exit__ = __aexit__ = __enter__  # Python looks it up before it enters
+
     @without_unknown
     def __call__(
         self,

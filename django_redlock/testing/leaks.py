@@ -102,11 +102,16 @@ class Watch:
         Raises:
             AssertionError: there are locks that were left behind; the text lists them.
         """
+        if text := self.report():
+            raise AssertionError(text)
+
+    def report(self) -> str:
+        """Free what was left behind; return the text that lists the locks among it, or ""."""
         left = self.free()
-        if left:
-            what = "a lock" if len(left) == 1 else f"{len(left)} locks"
-            rows = "".join(f"\n  {each}" for each in left)
-            raise AssertionError(f"this test left {what} behind:{rows}")
+        if not left:
+            return ""
+        what = "a lock" if len(left) == 1 else f"{len(left)} locks"
+        return f"this test left {what} behind:" + "".join(f"\n  {each}" for each in left)
 
     def free(self) -> list[str]:
         """Free what was left behind; return a line for each lock among it."""

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import inspect
+import string
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asgiref.sync import iscoroutinefunction
 from django.conf import settings
+from django.contrib.sessions.backends.base import SessionBase
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
+from django.http import HttpRequest
 from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
 from django.urls import get_resolver
 from django.utils.module_loading import import_string
 
 from django_redlock.checks import check_options, documented
+from django_redlock.core.names import NoIdentity, refuse_record, root
 
 from .decorator import DECORATES, PLACED, is_of_rest_framework
 from .lock import EVERY, ViewLock, lock_of, view_locks
 from .refusals import RedlockMiddleware
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 E004: Final = "django_redlock.E004"  # a single_flight where each request fails
 W021: Final = "django_redlock.W021"  # a template for refusals that cannot be loaded
@@ -51,7 +55,37 @@ def _of_view(lock: ViewLock) -> Iterator[checks.CheckMessage]:
     where = f"The {lock.decorator} of {lock.place}"
     broken = f"{where} answers each request with a 500"
     yield from check_options(broken, lock.alias, lock.options)
+    for problem in _without_identity(lock.key.names):
+        yield checks.Error(
+            f"{where} answers each request that it locks with a 500: {problem}.",
+            hint="Correct the key there.",
+            id=E004,
+        )
     yield from _of_template(where, lock.responder.on_refused)
+
+
+class User:
+    """A user of whatever class; its name is in the text of the error."""
+
+    is_anonymous = True
+    pk = None
+
+
+def _without_identity(names: Sequence[str]) -> Iterator[str]:
+    """Yield what a request would be told of its own objects in a key, such as ``request.user``."""
+    request: Any = HttpRequest()
+    request.user, request.session = User(), SessionBase()
+    fields = {part[1]: None for name in names for part in string.Formatter().parse(name)}
+    for field in fields:
+        if field is None or root(field) != "request":
+            continue
+        try:
+            found, _ = string.Formatter().get_field(field, (), {"request": request})
+            refuse_record(field, found)
+        except NoIdentity as error:
+            yield str(error)
+        except (AttributeError, LookupError, TypeError, ValueError):
+            continue  # of this request; what others have nobody knows here
 
 
 # -- how a view is placed --------------------------------------------------------------------------

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from celery import Celery
+from celery.schedules import BaseSchedule, crontab, schedule
 from celery.signals import import_modules
 from django.core import checks
 from django.test import override_settings
@@ -20,7 +22,7 @@ from tests.support.addresses import explained
 from .desk import Desk
 
 SAFE = {"reject_on_worker_lost": True}
-MARKED = {"mode": "until_finished"}
+MARKED: dict[str, Any] = {"mode": "until_finished"}
 
 
 def nothing() -> None:
@@ -42,7 +44,7 @@ def said_of(app: Celery) -> list[checks.CheckMessage]:
 
 def found_in(app: Celery) -> list[str]:
     """The ids of what the check says of our tasks; shared ones of other tests are in each app."""
-    found = [each for each in said_of(app) if each.msg.startswith("The task desk.")]
+    found = [each for each in said_of(app) if "task desk." in each.msg]
     assert all(explained(each.hint) for each in found)
     return [str(each.id).rpartition(".")[2] for each in found]
 
@@ -79,6 +81,8 @@ def found_in(app: Celery) -> list[str]:
         ({}, {"acks_late": True}, {}, ["W009"]),
         ({}, {"acks_late": True}, {"task_reject_on_worker_lost": True}, []),
         (MARKED, {}, {}, ["E002"]),
+        ({**MARKED, "using": "nowhere"}, {"base": LockedTask}, {}, ["E003"]),
+        ({**MARKED, "using": "default"}, {"base": LockedTask}, {}, []),
     ],
 )
 def test_what_cannot_work_is_told_before_it_fails(
@@ -88,6 +92,55 @@ def test_what_cannot_work_is_told_before_it_fails(
     desk.app.conf.update(settings)
     desk.task(locked_task("name", **lock)(nothing), **task)
     assert found_in(desk.app) == found
+
+
+def test_a_database_that_there_is_not_is_named(desk: Desk) -> None:
+    """As an alias that there is not; both with those that there are."""
+    desk.task(locked_task("a", **MARKED, using="nowhere")(nothing), base=LockedTask)
+    desk.task(locked_task("b", alias="far")(nothing), name="desk.other")
+    said = [each.msg for each in said_of(desk.app) if "task desk." in each.msg]
+    assert "DATABASES has no 'nowhere'; it has: 'default'" in said[0]
+    assert "REDLOCK has no alias 'far'; it has: 'default', 'other'" in said[1]
+
+
+# -- what beat sends -------------------------------------------------------------------------------
+
+TICK = {"schedule": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("entry", "lock", "found"),
+    [
+        (TICK, {}, "every 1 s"),
+        ({"schedule": 60}, {"queue_ttl": 61}, "every 60 s"),
+        ({"schedule": timedelta(minutes=5)}, {}, "every 300 s"),
+        ({"schedule": schedule(30)}, {}, "every 30 s"),
+        ({"schedule": crontab(minute="*/15")}, {}, "every 900 s"),
+        ({"schedule": crontab(minute="0,50")}, {}, "every 600 s"),
+        ({"schedule": crontab(hour="0,23", minute=0)}, {"queue_ttl": 7200}, "every 3600 s"),
+        ({**TICK, "options": {"expires": 5}}, {}, "for up to 5 s"),
+        ({**TICK, "options": {"expires": 0.9}}, {}, ""),
+        ({**TICK, "options": {"countdown": 5}}, {"queue_ttl": 0.5}, "for up to 5.5 s"),
+        (TICK, {"queue_ttl": 0.9}, ""),
+        ({"schedule": crontab(hour="*", minute=0)}, {}, ""),
+        ({"schedule": crontab(hour=3, minute=0)}, {}, ""),
+        ({"schedule": BaseSchedule()}, {}, ""),  # as of the sun
+        ({**TICK, "task": "desk.other"}, {}, ""),
+    ],
+)
+def test_a_mark_that_outlives_the_period_of_beat_is_told(
+    desk: Desk, entry: dict[str, Any], lock: dict[str, Any], found: str
+) -> None:
+    """django_redlock.W028: by the schedule, the options of the entry, and ``queue_ttl``."""
+    desk.app.conf.beat_schedule = {"tick": {"task": "desk.nothing", **entry}}
+    desk.task(locked_task("x", **{**MARKED, **lock})(nothing), base=LockedTask)
+    desk.task(locked_task("y")(nothing), name="desk.unmarked")
+    desk.app.conf.beat_schedule["other"] = {"task": "desk.unmarked", **TICK}
+    assert found_in(desk.app) == ["W028"] * bool(found)
+    if found:
+        (said,) = [each for each in said_of(desk.app) if each.id == "django_redlock.W028"]
+        assert found in said.msg
+        assert "'tick'" in str(said.hint)
 
 
 # -- what it imports -------------------------------------------------------------------------------
@@ -109,6 +162,14 @@ def test_the_check_sets_up_django_no_second_time(desk: Desk, *, older: bool) -> 
         assert setting_up.validate_models.call_count == 1
     finally:
         import_modules.disconnect(part.on_import_modules, sender=sender)
+
+
+def test_a_task_that_cannot_be_made_is_told(desk: Desk) -> None:
+    """It is made when the application first looks for its tasks, not when it is imported."""
+    desk.app.task(nothing, name="desk.nothing", shared=False, base=LockedTask)
+    found = [each for each in said_of(desk.app) if each.id == "django_redlock.E005"]
+    (said,) = [each.msg.partition(": ")[2] for each in found]
+    assert said.startswith("TypeError: desk.nothing has the base LockedTask, and nothing says what")
 
 
 @pytest.mark.parametrize("error", ["LookupError", "ValueError"])

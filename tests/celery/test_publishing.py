@@ -7,10 +7,12 @@ import inspect
 import itertools
 import logging
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
 from datetime import UTC, datetime
+from io import StringIO
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -18,8 +20,10 @@ import pytest
 from celery import chain, chord, group, signals
 from celery.exceptions import Ignore
 from celery.worker.request import Request
+from django.core.management import call_command
 from django.db import transaction
 from django.test import TestCase
+from django.utils.connection import ConnectionDoesNotExist
 from kombu.exceptions import OperationalError
 
 from django_redlock import (
@@ -40,6 +44,7 @@ from django_redlock.celery.publishing import AWAITED
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.interruption import Latch
 from tests.faults.injected import Injector, Interruption
+from tests.support.databases import connected
 from tests.support.waiting import eventually
 
 from .desk import Desk, held_name, hold, is_free, locked, marked, memory, nothing, sent
@@ -690,9 +695,19 @@ def test_delay_on_commit_works(desk, transactional):
 def test_another_database_is_named(desk, transactional):
     """A transaction of a database that is not ``using`` holds up nothing."""
     task = sync(desk, lock={"using": "other"})
-    with transaction.atomic():
+    sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+    with connected(sqlite, "other"), transaction.atomic():
         assert task.delay(7).duplicate is False
         assert len(desk.messages()) == 1
+
+
+def test_a_database_that_there_is_not_is_told(desk, transactional):
+    """Its transactions would be no reason to wait, and the message be sent before the COMMIT."""
+    task = sync(desk, lock={"using": "defualt"})
+    meant = r"DATABASES has no 'defualt' \(did you mean 'default'\?\); it has: 'default'"
+    with transaction.atomic(), pytest.raises(ConnectionDoesNotExist, match=meant):
+        task.delay(7)
+    assert (desk.messages(), marked()) == ([], set())
 
 
 def test_in_a_testcase_a_message_is_sent_at_once_and_on_commit_is_captured(desk, transactional):
@@ -712,6 +727,68 @@ def test_in_a_testcase_a_message_is_sent_at_once_and_on_commit_is_captured(desk,
     assert outcome is not None
     assert outcome.wasSuccessful(), outcome
     assert found == [False, None, False]
+
+
+# -- a message that no worker will begin -------------------------------------------------------
+
+
+def lost(desk: Desk, task: Any, times: int) -> tuple[str, list[bool]]:
+    """Send a message that a worker fetches and dies with, then more; its id, and what they were."""
+    first = task.delay(7)
+    desk.only()
+    return first.id, [task.delay(7).duplicate for _ in range(times)]
+
+
+def warnings_of(caplog: Any) -> list[str]:
+    """What the package has logged as a warning."""
+    told = [each for each in caplog.records if each.name == "django_redlock"]
+    return [each.getMessage() for each in told if each.levelno == logging.WARNING]
+
+
+@MODES
+def test_a_message_that_keeps_many_others_from_being_sent_is_told(desk, mode, caplog):
+    """Once, with what to do; when that is done, the next one is sent."""
+    task = sync(desk, lock={"mode": mode})
+    first, duplicates = lost(desk, task, publishing.REFUSALS - 1)
+    assert all(duplicates)
+    assert warnings_of(caplog) == []
+    for _ in range(publishing.REFUSALS + 1):
+        assert task.delay(7).duplicate
+    (said,) = warnings_of(caplog)
+    assert said.startswith(
+        f"10 messages of desk.sync in a row were not sent, because {first} waits"
+    )
+    command = re.search(r"'manage\.py (.*?)'", said)
+    assert command
+    call_command(*command[1].split(), "--yes", stdout=StringIO())
+    assert not task.delay(7).duplicate
+    assert len(desk.messages()) == 1
+
+
+def test_a_run_that_keeps_many_others_from_being_sent_is_not_told(desk, caplog):
+    """That is what ``until_finished`` is for."""
+    duplicates: list[bool] = []
+
+    def body(task: Any) -> None:
+        eventually(lambda: not marked())  # it is removed in the background
+        results = [Context().run(task.delay, 7) for _ in range(publishing.REFUSALS + 1)]
+        duplicates.extend(each.duplicate for each in results)
+
+    task = sync(desk, body)
+    task.delay(7)
+    desk.execute(desk.only())
+    assert duplicates == [True] * (publishing.REFUSALS + 1)
+    assert warnings_of(caplog) == []
+
+
+def test_refusals_are_counted_for_few_messages(desk, monkeypatch):
+    """A process that lives for years keeps no note of each message."""
+    monkeypatch.setattr(publishing, "MOST_REFUSALS", 3)
+    task = sync(desk)
+    for account in range(9):
+        task.delay(account)
+        task.delay(account)
+        assert len(publishing._refusals) <= 3
 
 
 # -- where it is not set up --------------------------------------------------------------------

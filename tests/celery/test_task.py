@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
-from celery import shared_task
+from celery import Celery, _state, shared_task
 from celery.exceptions import SoftTimeLimitExceeded
 from celery.local import PromiseProxy, Proxy
 
 from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.celery import LockedTask, locked_task
 from django_redlock.celery.arguments import digest
+from django_redlock.celery.plan import plan_of
 from django_redlock.leases import context
 
 from .desk import held_name, hold, is_free, locked, memory, sent
@@ -168,7 +170,7 @@ def test_the_lock_is_free_after_a_body_that_failed(desk):
 
 
 def test_a_base_class_locks_a_function(desk):
-    """LockedTask with ``lock`` is the decorator, told the same; without it, the default key."""
+    """LockedTask with ``lock`` is the decorator, told the same; an empty one is the default key."""
 
     def build(report_id):
         return held_name()
@@ -181,8 +183,72 @@ def test_a_base_class_locks_a_function(desk):
     def other(self, report_id):
         return held_name()
 
-    bound = desk.task(other, base=LockedTask, bind=True)
+    bound = desk.task(other, base=LockedTask, bind=True, lock={})
     assert bound.apply((7,)).get() == f"task:desk.other:{digest({'report_id': 7})}"
+
+
+class Walks:
+    """What a task gets its ``run`` from, and knows no lock."""
+
+    def run(self, account):
+        return held_name()
+
+
+SAYS = r"desk\.sync has the base LockedTask, and nothing says what it locks: write @locked_task\("
+UNSAID: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing at all": ({}, SAYS),
+    "celery-once": ({"once": {"keys": ["account"]}}, "has no option 'once': write a name with"),
+    "celery-singleton": ({"unique_on": ["account"]}, "has no option 'unique_on': write a name"),
+    "when it is a duplicate": ({"raise_on_duplicate": True}, "write on_duplicate='raise'"),
+    "an option of the decorator": (
+        {"mode": "until_finished"},
+        r"mode= is an option of @locked_task, and Celery uses it for nothing: write it there",
+    ),
+}
+
+
+@pytest.mark.parametrize("decorated", [False, True], ids=["alone", "with @locked_task"])
+@pytest.mark.parametrize("options", UNSAID)
+def test_a_base_class_alone_is_refused(desk, options, decorated):
+    """So are options that nobody reads, as those of another package: nothing would be locked."""
+    given, text = UNSAID[options]
+
+    def sync(account):
+        return held_name()
+
+    if decorated:
+        sync = locked_task("sync:{account}")(sync)
+        if not given:
+            assert desk.task(sync, base=LockedTask).apply((7,)).get() == "sync:7"
+            return
+    with pytest.raises(TypeError, match=text):
+        desk.task(sync, base=LockedTask, **given)
+
+
+def test_a_class_whose_run_is_not_its_own_is_refused_as_well(desk):
+    """It would run without a lock; with ``lock`` it has one. Its subclass inherits that."""
+    with pytest.raises(TypeError, match="Sync has the base LockedTask, and nothing says"):
+        type("Sync", (Walks, LockedTask), {})
+    with pytest.raises(TypeError, match="has no option 'once'"):
+        type("Sync", (LockedTask,), {"run": Walks.run, "once": {}, "lock": {"key": "x"}})
+    base: Any = type("Sync", (Walks, LockedTask), {"lock": {"key": "sync:{account}"}})
+    child = type("Sync", (base,), {"name": "desk.sync"})
+    assert desk.app.register_task(child()).apply((7,)).get() == "sync:7"
+    own = type("Sync", (base,), {"name": "desk.own", "run": lambda self, account: held_name()})
+    assert desk.app.register_task(own()).apply((7,)).get() == "sync:7"
+
+
+def test_an_application_may_have_it_as_the_base_of_all_tasks(desk, monkeypatch):
+    """Celery's own tasks are as they were; a task of the project says what it locks, or fails."""
+    own = {each for each in _state._on_app_finalizers if each.__module__ == "celery.app.builtins"}
+    monkeypatch.setattr(_state, "_on_app_finalizers", own)  # without the shared ones of other tests
+    with closing(
+        Celery("all", task_cls=LockedTask, broker="memory://", set_as_current=False)
+    ) as app:
+        assert app.tasks
+        assert all(plan_of(task.run) is None for task in app.tasks.values())
+        with pytest.raises(TypeError, match="nothing says what it locks"):
+            app.task(untouchable, name="desk.sync", lazy=False, shared=False)
 
 
 @pytest.mark.slow

@@ -106,6 +106,7 @@ for task, name in [(tasks.import_shop, "import:3"), (tasks.export_shop, "export:
 assert tasks.build_index(3) == "index 3"
 
 assert tasks.sync_account(3) == "account 3"
+assert tasks.poll(3) == "shop 3"
 first = tasks.sync_account.delay(3)
 assert not first.duplicate
 second = tasks.sync_account.delay(3)
@@ -168,6 +169,28 @@ def dropped():
 def waited():
     pass
 """
+SHARED = """
+from celery import shared_task
+
+from django_redlock.celery import LockedTask, locked_task
+
+
+@shared_task
+@locked_task("report:{report_id}")
+def build_report(report_id):
+    pass
+
+
+@shared_task(base=LockedTask)
+@locked_task("sync:{account_id}", mode="until_finished")
+def sync_account(account_id):
+    pass
+"""
+EXCHANGED = """
+@shared_task(base=LockedTask, once={"keys": ["account"]})
+def once(account):
+    pass
+"""
 FOUND = {
     "django_redlock.E003": "The task reports.tasks.long fails in each run",
     "django_redlock.E002": "The task reports.tasks.marked has mode='until_finished'",
@@ -194,14 +217,14 @@ def told(text: str) -> dict[str, str]:
     }
 
 
-def checked(someone: Reader) -> str:
+def checked(someone: Reader, *, code: int = 1) -> str:
     """What ``manage.py check``, which must fail, says; in a process of its own."""
     command = [sys.executable, "manage.py", "check"]
     ran = subprocess.run(
         command, cwd=someone.home, env=someone.environment, capture_output=True, check=False
     )
-    assert ran.returncode == 1
     said = ran.stderr.decode()
+    assert ran.returncode == code, said
     assert "Traceback" not in said
     return said
 
@@ -240,6 +263,28 @@ def test_check_finds_what_is_wrong_with_tasks_that_nobody_has_imported(someone):
     said = checked(someone)
     assert told(said) == FOUND | NO_RESULTS
     assert re.search(r"E003\) The single_flight of reports\.views, line \d+ answers", said)
+
+
+def test_check_finds_tasks_without_the_app_of_the_project(someone):
+    """The import in ``mysite/__init__.py`` is forgotten: a web server has them in Celery's own."""
+    follow(someone, IN_MEMORY, without=IMPORT)
+    (someone.home / "reports/tasks.py").write_text(SHARED)
+    (someone.home / IMPORT).write_text("")
+    said = " ".join(checked(someone, code=0).split())
+    assert "W027) The task reports.tasks.build_report and 1 more is imported by" in said
+    assert "Write 'from .celery import app as celery_app' in mysite/__init__.py." in said
+    (given,) = [block for block in written(PAGE) if block.file == IMPORT]
+    someone.write(given)
+    assert "no issues" in someone.run("python manage.py check")
+
+
+def test_check_finds_a_base_that_was_exchanged_alone(someone):
+    """Of the two edits that make a task of celery-once ours, one is forgotten."""
+    follow(someone, IN_MEMORY)
+    (someone.home / "reports/tasks.py").write_text(SHARED + EXCHANGED)
+    said = " ".join(checked(someone).split())
+    assert "E005) The tasks of the project cannot be made" in said
+    assert "LockedTask has no option 'once': write a name with fields of the arguments" in said
 
 
 @pytest.mark.slow
@@ -416,6 +461,37 @@ def test_the_beat_of_the_page_starts_its_task_once_in_a_minute(someone, addresse
     with worker(someone), beat(someone):
         eventually(lambda: log.read_text().count("'skipped': True") > 1, within=LONG, every=0.05)
         assert log.read_text().count("'the nightly report'") == 1
+
+
+TICK = """
+CELERY_BEAT_SCHEDULE = {
+    "tick": {"task": "reports.tasks.sync_account", "schedule": 0.2, "args": (7,)},
+}
+"""
+
+
+@pytest.mark.slow
+def test_a_beat_whose_messages_nobody_begins_says_so(someone, addresses):
+    """A check names the entry before, beat logs it, and the command that it names lets one go."""
+    follow(someone, addresses + TICK)
+    said = " ".join(checked(someone, code=0).split())
+    assert "W028) The task reports.tasks.sync_account is sent by beat every 0.2 s" in said
+    assert "Give the entry 'tick' 'options': {'expires': …} of less than 0.2 s" in said
+    told = (
+        r"10 messages of reports\.tasks\.sync_account .*'manage\.py (redlock_release --task (.*?))'"
+    )
+    log = someone.home / "beat.log"
+
+    def waiting() -> str:
+        """The message for which the last one was not sent."""
+        found: str = re.findall(r"is not sent: (\S+) waits", log.read_text())[-1]
+        return found
+
+    with beat(someone):
+        ((command, first),) = eventually(lambda: re.findall(told, log.read_text()), within=LONG)
+        assert waiting() == first
+        someone.run(f"python manage.py {command} --yes")
+        eventually(lambda: waiting() != first, within=LONG)
 
 
 @pytest.mark.slow

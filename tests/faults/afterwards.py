@@ -150,7 +150,7 @@ def in_blocks() -> list[Lease]:
     schedules = [watchdog._own, watchdog._of_loops, *loops]
     chunks = [chunk for schedule in schedules for chunk in tuple(schedule._chunks.values())]
     places = [place for chunk in chunks for place in tuple(chunk.places.values())]
-    return list({lease for *_, lease in places if lease is not None and lease.held})
+    return list({kept for *_, kept in places if isinstance(kept, Lease) and kept.held})
 
 
 def watched(backend: Backend, told: list[Lease]) -> LockTemplate:

@@ -211,8 +211,8 @@ def test_fences_by_other_names_and_keys() -> None:
         ({"unique": True}, "takes no unique="),
         ({"primary_key": True}, "takes no primary_key="),
         ({"choices": [(1, "one")]}, "takes no choices="),
-        ({"db_default": 5}, "takes no db_default="),
-        ({"db_default": 0}, "takes no db_default="),
+        ({"db_default": 5}, "db_default= of a FenceField is 0"),
+        ({"db_default": Value(0)}, "db_default= of a FenceField is 0"),
         ({"default": 5}, "default= of a FenceField is 0"),
         ({"editable": True}, "editable= of a FenceField is False"),
     ],
@@ -223,9 +223,10 @@ def test_arguments_that_protect_nothing_are_refused(arguments: Any, told: str) -
         FenceField(**arguments)
 
 
-def test_a_migration_stores_the_public_name() -> None:
+@pytest.mark.parametrize("arguments", [{}, {"default": 0, "db_default": 0, "editable": False}])
+def test_a_migration_stores_the_public_name(arguments: Any) -> None:
     """And nothing that is the same for each."""
-    made = FenceField(db_index=True)
+    made = FenceField(db_index=True, **arguments)
     made.set_attributes_from_name("fence")
     _, path, args, kwargs = made.deconstruct()
     assert (path, args, kwargs) == ("django_redlock.fencing.FenceField", [], {"db_index": True})

@@ -155,7 +155,7 @@ print(json.dumps(found | {
 BROKEN = """
 from django_redlock.leases.renewal import Chunk
 Chunk.forget = lambda self, lease: None
-Chunk.tidy_up = lambda self: None
+Chunk.tidy_up = lambda self: ()
 """
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import gc
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -16,7 +18,7 @@ from django_redlock import LeaseLost, NodesUnavailable, events
 from django_redlock.core import hold
 from django_redlock.core.protocol import Command, Request
 from django_redlock.leases.lease import Lease
-from django_redlock.leases.renewal import MOST_TOLD
+from django_redlock.leases.renewal import MOST_TOLD, Chunk
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.background import WorkerThreads
 from tests.support.waiting import eventually
@@ -214,3 +216,97 @@ def test_a_block_that_ends_in_another_thread_releases_nobody_elses_lease(redlock
         assert not second.ended
         elsewhere.submit(lock.__exit__, None, None, None).result()
     assert second.ended
+
+
+# -- of a lease that nobody released --------------------------------------------------------------
+
+
+def forgets(redlock: LockTemplate) -> None:
+    """Take a lock, and keep nothing of it."""
+    redlock("forgotten", ttl=0.3).acquire()
+
+
+def forgets_what_never_renews(redlock: LockTemplate) -> None:
+    """The same of a lease that is looked at when its ttl is over."""
+    redlock("forgotten", ttl=0.3, renew=False).acquire()
+
+
+def forgets_in_a_loop(redlock: LockTemplate) -> None:
+    """The same in a loop that is closed at once."""
+    asyncio.run(aforgets(redlock))
+
+
+def forgets_in_a_loop_that_goes_on(redlock: LockTemplate) -> None:
+    """The same where the timer of the loop looks, too."""
+
+    async def main() -> None:
+        await aforgets(redlock)
+        gc.collect()
+        async with redlock("later", ttl=0.3) as later:
+            await renewed(later)
+
+    asyncio.run(main())
+
+
+async def renewed(lease: Lease) -> None:
+    """Wait until the timer of the loop has looked at its leases several times."""
+    until = lease.grant.deadline + 0.3
+    await asyncio.to_thread(eventually, lambda: lease.grant.deadline > until)
+
+
+async def aforgets(redlock: LockTemplate) -> None:
+    """Take a lock in a task, and keep nothing of it."""
+    await redlock("forgotten", ttl=0.3).aacquire()
+
+
+@pytest.mark.parametrize(
+    "forget",
+    [forgets, forgets_what_never_renews, forgets_in_a_loop, forgets_in_a_loop_that_goes_on],
+)
+def test_a_lease_that_was_forgotten_is_a_resource_warning(redlock, forget):
+    """Once, by a thread of the package: a finalizer would swallow what a signal handler raises."""
+    with pytest.warns(ResourceWarning, match="'forgotten' was forgotten .*: keep what") as caught:
+        _forget(redlock, forget, caught)
+    assert len(caught) == 1
+
+
+def _forget(
+    redlock: LockTemplate,
+    forget: Callable[[LockTemplate], None],
+    caught: pytest.WarningsRecorder,
+    within: float = 20,
+) -> None:
+    """Forget a lease, and wait until that is told."""
+    forget(redlock)
+    gc.collect()
+    eventually(lambda: caught.list, within=within)
+
+
+def test_no_other_lease_is_told_as_forgotten(redlock, recwarn):
+    """One that was released, left, given away or lost."""
+    with redlock("left", ttl=0.3):
+        pass
+    redlock("released", ttl=0.3).acquire().release()
+    redlock("given", ttl=0.3).acquire().handle()
+    with heard(events.EventKind.LOST) as told:
+        lease = redlock("lost", ttl=0.3, renew=False).acquire()
+        eventually(lambda: told)
+        del lease
+    gc.collect()
+    with redlock("later", ttl=0.3) as later:  # the schedule is looked at for this one
+        until = later.grant.deadline
+        eventually(lambda: later.grant.deadline > until + 0.3)
+    assert [str(each.message) for each in recwarn] == []
+
+
+def test_a_schedule_that_keeps_no_grant_tells_nobody(redlock, monkeypatch):
+    """Broken: the test above can fail."""
+
+    def drop(chunk: Chunk, reference: Any) -> tuple[()]:
+        chunk.places.pop(reference, None)
+        return ()
+
+    monkeypatch.setattr(Chunk, "drop", drop)
+    caught = pytest.WarningsRecorder(_ispytest=True)
+    with caught, pytest.raises(AssertionError):
+        _forget(redlock, forgets, caught, within=1)

@@ -381,7 +381,11 @@ def run(home: Path, *words: str) -> str:
     """What a program prints that ran in a project of its own."""
     (home / "mysettings.py").write_text(SETTINGS)
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    environment = {**kept, "DJANGO_SETTINGS_MODULE": "mysettings", "PYTHONPATH": str(home)}
+    environment = {
+        **kept,
+        "DJANGO_SETTINGS_MODULE": "mysettings",
+        "PYTHONPATH": str(home),
+    }
     done = subprocess.run(
         [sys.executable, "-m", *words],
         cwd=home,
@@ -403,6 +407,9 @@ def test_the_fixture_in_a_project(tmp_path):
     assert "4 passed, 2 errors" in said, said
     assert re.search(r"'report:7' of 'default', held by .* at .*test_it.py:15 in", said), said
     assert re.search(r"'report:8' of 'default', held by .* in test_leaves_one_on_real", said), said
+    errors = said.partition("short test summary")[0]
+    assert errors.count("this test left a lock behind") == 2, said  # each once
+    assert "During handling" not in errors
 
 
 def test_the_mixin_is_written_first():

@@ -14,6 +14,7 @@ from typing import Any
 from weakref import WeakSet
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import HttpResponse
 from django.test import AsyncClient, Client, override_settings
@@ -322,6 +323,11 @@ def long(request):
     return HttpResponse()
 
 
+@single_flight("f:{request.user}")
+def of_a_user(request):
+    return HttpResponse()
+
+
 urlpatterns = [
     path("a", OfRestFramework.as_view()),
     path("b", inside),
@@ -353,10 +359,11 @@ def test_the_command_tells_one_of_each_sort(tmp_path):
         (11, f"{locks} transaction.atomic opens a transaction around it"),
         (16, "has {pk} in its key, and the URL 'c' has no such argument"),
         (21, "answers each request with a 500: ttl=600 is above MAX_TTL"),
+        (26, f"{locks} {{request.user}} in a lock's name is a User"),
     ):
         assert f"The single_flight of placed_urls, line {line} {text}" in said
     assert "E004) The view of the URL 'e' is single_flight(...) without a view" in said
-    assert re.findall(r"django_redlock\.(\w+)", said).count("E004") == 3
+    assert re.findall(r"django_redlock\.(\w+)", said).count("E004") == 4
 
 
 # -- options and templates -------------------------------------------------------------------------
@@ -384,6 +391,57 @@ def test_e003_a_lock_that_no_request_can_have(given, problem):
         assert problem in message
         assert f"{__name__}, line " in message
     assert len(set(found)) == len(every)
+
+
+LOGIN = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+]
+NO_IDENTITY = {
+    "{request.user}": "is a User, whose text may change, and be that of others: write "
+    "{request.user.pk}, or {client} in the key of a view",
+    "{request.user!s:>9}": "{request.user} in a lock's name is a User",
+    "{request.user|none}": "{request.user} in a lock's name is a User",
+    "{request.session}": "is a SessionBase, whose text is its address",
+    "{request.get_full_path}": "is a method, whose text is its address",
+}
+
+
+@pytest.mark.parametrize("field", NO_IDENTITY)
+def test_e004_an_object_of_the_request_in_a_key(field):
+    """django_redlock.E004: what a request would be told is told before there is one."""
+    every = [single_flight(f"x:{field}")(plain), of_rest_framework(f"x:{field}")]
+    every.append(of_class(View, "dispatch", key=f"x:{field}"))
+    with urls(at(every[0])), override_settings(MIDDLEWARE=LOGIN):
+        client = Client()
+        client.force_login(User.objects.create(username="ada"))
+        with pytest.raises(TypeError, match="in a lock's name is a"):
+            client.post("/")
+    found = told()
+    assert len(found) == len(every)
+    for number, message in found:
+        assert number == "E004"
+        assert "answers each request that it locks with a 500: {request." in message
+        assert NO_IDENTITY[field] in message
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "{client}",
+        "{request.user.pk}",
+        "{request.user.team.pk}",
+        "{request.path}",
+        "{request.session.session_key}",
+        "{request.headers[X-Order]}",
+        "{request.tenant}",
+    ],
+)
+def test_what_identifies_a_request_is_not_told(field):
+    """Nor what only the project knows."""
+    kept = [single_flight(f"x:{field}")(plain)]
+    assert told() == []
+    assert kept
 
 
 def test_what_is_wrong_with_redlock_is_told_by_its_own_checks():

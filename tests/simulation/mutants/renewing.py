@@ -88,7 +88,7 @@ def unwatched_while_renewed(real: Callable[..., Place]) -> Callable[..., Place]:
     def place(self: RenewalSchedule, lease: Lease, *, renews: bool = True) -> Place:
         if renews or math.isinf(lease.renew_at):
             return real(self, lease, renews=renews)
-        return math.inf, math.inf, False, None
+        return math.inf, math.inf, False, lease.grant
 
     return place
 
