@@ -267,7 +267,12 @@ def test_a_lease_that_was_forgotten_is_a_resource_warning(redlock, forget):
     """Once, by a thread of the package: a finalizer would swallow what a signal handler raises."""
     with pytest.warns(ResourceWarning, match="'forgotten' was forgotten .*: keep what") as caught:
         _forget(redlock, forget, caught)
-    assert len(caught) == 1
+    assert len(_of_ours(caught)) == 1
+
+
+def _of_ours(caught: pytest.WarningsRecorder) -> list[str]:
+    """The warnings of the lease of this test: other tests of the process forget some, too."""
+    return [text for each in caught.list if "'forgotten'" in (text := str(each.message))]
 
 
 def _forget(
@@ -279,7 +284,7 @@ def _forget(
     """Forget a lease, and wait until that is told."""
     forget(redlock)
     gc.collect()
-    eventually(lambda: caught.list, within=within)
+    eventually(lambda: _of_ours(caught), within=within)
 
 
 def test_no_other_lease_is_told_as_forgotten(redlock, recwarn):
@@ -296,7 +301,8 @@ def test_no_other_lease_is_told_as_forgotten(redlock, recwarn):
     with redlock("later", ttl=0.3) as later:  # the schedule is looked at for this one
         until = later.grant.deadline
         eventually(lambda: later.grant.deadline > until + 0.3)
-    assert [str(each.message) for each in recwarn] == []
+    ours = ("'released'", "'left'", "'given'", "'lost'")
+    assert not [each for each in recwarn if any(name in str(each.message) for name in ours)]
 
 
 def test_a_schedule_that_keeps_no_grant_tells_nobody(redlock, monkeypatch):
