@@ -30,7 +30,7 @@ third item has the number or the data), or one of
     TAKEN  refused: the other task id, a digest of the attempt that marked it ("": it runs)
     DONE   refused as by HELD: the name is a completion record
     GONE   refused: the key is missing or carries another nonce
-    EMPTY  refused: the node lost its data and was not admitted since
+    EMPTY  refused: the node lost its data, or was promoted, and was not admitted since
 
 Numbers: Lua prints large numbers as 1.79e+15, hence ``string.format('%.0f')`` for what becomes
 part of a text; an argument of ``redis.call`` keeps every digit. A counter is a double, exact up to
