@@ -107,6 +107,16 @@ def _counted(node: str, request: Request, reply: list[Any]) -> Vote | None:
     return Vote(node, YES) if items and is_count(items[0], request.count) else None
 
 
+def _told_why(vote: Vote | None, more: list[Any]) -> Vote | None:
+    """Return the vote with why the lease was revoked, if a reply tells that behind its items."""
+    if vote is None or not more:
+        return vote
+    if len(more) > 1 or not is_bytes(more[0]):
+        return None
+    why = because(ReasonCode.REVOKED, text=as_text(more[0])[:REVOKED_TEXT])
+    return vote._replace(reason=why)
+
+
 @message
 class NamesRequest(Request):
     """A request about the names of one lock."""
@@ -414,6 +424,9 @@ class Rest(NamesRequest):
     def wire(self) -> Wire:
         return (self.target.held, *self.target.keys), (str(self.rest), *self.target.names)
 
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        return _told_why(_counted(node, self, reply[:3]), reply[3:])
+
     def later(self, seconds: float) -> Request:
         return replace(self, rest=max(1, self.rest - milliseconds(seconds)))
 
@@ -470,7 +483,10 @@ class Revoke(NamesRequest):
 
 @message
 class Complete(NamesRequest):
-    """Turn the names of a lease into records that its work is done, for ``life``."""
+    """Turn the names of a lease into records that its work is done, for ``life``.
+
+    Of a lease that was revoked nothing is recorded: its names are freed.
+    """
 
     command = Command.COMPLETE
     done = b"RECORDED"
@@ -483,6 +499,10 @@ class Complete(NamesRequest):
 
     def wire(self) -> Wire:
         return (self.target.held, *self.target.keys), (str(self.life), *self.target.names)
+
+    def read(self, node: str, reply: list[Any]) -> Vote | None:
+        end = 2 if reply[1] == b"GONE" else len(reply)
+        return _told_why(_counted(node, self, reply[:end]), reply[end:])
 
 
 # -- marking queued tasks ---------------------------------------------------------------------

@@ -104,7 +104,8 @@ def undo(
 def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Sequence[Vote]]:
     """Release the grant on every node that may have its keys; return the votes.
 
-    With ``min_hold`` the names stay taken until that many seconds after the attempt began.
+    With ``min_hold`` the names stay taken until that many seconds after the attempt began, also
+    those of a lease that was revoked.
     Without, a name that has a waiter is reserved for a moment for the first one, and all nodes are
     asked, since any of them may have the wait queue.
     """

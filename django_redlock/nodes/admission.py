@@ -12,7 +12,10 @@ A node measures its age by its wall clock. A node that boots with a slow clock, 
 seems to be older than it is. So a node has no vote while its clock and this machine's disagree,
 nor for the guard's seconds after its clock was seen to be set.
 
-This is done once per connection: a connection cannot outlive the process that it reached.
+This is done once per connection. A connection cannot outlive the process that it reached, but its
+role: a master that becomes a replica keeps its connections, has the other's data from then on, and
+may be promoted again. So each grant compares the history of the server with that of the handshake
+(``ServerInfo.history``); ``tests/core/failover_model.py`` searches it.
 """
 
 from __future__ import annotations
@@ -71,6 +74,14 @@ class ServerInfo(NamedTuple):
     alive: float = -math.inf
     young_at: float = -math.inf
     off: float = 0.0
+
+    @property
+    def history(self) -> str:
+        """Return the id of its data's history if it was promoted; else "".
+
+        Not of others: that of a master is new when it gets its first replica, which takes no grant.
+        """
+        return self.replid if self.promoted else ""
 
 
 class Look(NamedTuple):

@@ -245,7 +245,8 @@ class Connection:
     """An open connection to a node.
 
     Attributes:
-        label, place, epoch: of the node: ``place`` is its index in the group, ``epoch`` packed.
+        label, place: of the node: ``place`` is its index in the group.
+        epoch: what a grant must find there: the node's epoch and its history, packed.
         facts: what the node said of itself when the connection was opened.
         client: the node's number for this connection; 0 if it would not tell.
         opened, round_trip: ``time.monotonic`` then, and the seconds of one command.

@@ -215,7 +215,7 @@ def open_connection(
             facts,
             place=place,
             client=client,
-            epoch=admitted,
+            epoch=admitted + facts.history.encode(),
             round_trip=round_trip,
             guard_left=guard_left,
         )
@@ -266,8 +266,7 @@ class Admission:
         self._longest = math.ceil(guard * 1000)  # the one time to round up
         self._looks = not epoch
         self._by_age = admission.guard_left(age, guard)
-        promoted = facts.replid if facts.promoted else ""
-        arguments = (self._nonce, self._longest, milliseconds(age), epoch, promoted)
+        arguments = (self._nonce, self._longest, milliseconds(age), epoch, facts.history)
         self.command: tuple[str | int, ...] = ("EVAL", scripts.ADMIT, 1, fences, *arguments)
 
     def read(self, answer: object) -> tuple[float, bytes]:

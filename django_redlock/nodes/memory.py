@@ -299,7 +299,7 @@ class MemoryNode:
     def _revoke(self, request: commands.Revoke) -> list[object]:
         (key,), (name,), (queue,) = request.target.keys, request.target.names, request.target.queues
         value = self.get(key)
-        if value is None or owner_of(value) != request.owner:
+        if value in (None, NEXT) or owner_of(value) != request.owner:
             return ["GONE"]
         ours = VALUE.fullmatch(value)
         if not request.now:
@@ -355,12 +355,13 @@ class MemoryNode:
         return ["LOOKED", self.pttl(target.keys[request.which])]
 
     def _rest(self, request: commands.Rest) -> list[object]:
-        resting = 0
-        for key, name in self._own(request.target, request.nonce):
+        revoked, resting = self._revoked_of(request.target, request.nonce), 0
+        for key, name in (*self._own(request.target, request.nonce), *revoked):
             self._set(key, f"rest::{label_in(self.keys[key][0])}", request.rest)
             self.held[name] = int(self.clock()) + request.rest
             resting += 1
-        return ["RESTING", resting] if resting else ["GONE"]
+        why = [text.encode() for text in revoked.values()][-1:]
+        return ["RESTING", resting, *why] if resting else ["GONE"]
 
     def _return(self, request: commands.Return) -> list[object]:
         returned = 0
@@ -371,13 +372,18 @@ class MemoryNode:
         return ["RETURNED", returned] if returned else ["GONE"]
 
     def _complete(self, request: commands.Complete) -> list[object]:
-        recorded = 0
-        for key, name in self._own(request.target, request.nonce):
-            self._set(key, f"done::{label_in(self.keys[key][0])}", request.life)
+        revoked, recorded = self._revoked_of(request.target, request.nonce), 0
+        for key, name in (*self._own(request.target, request.nonce), *revoked):
             self.held.pop(name, None)
+            if revoked:
+                self.keys.pop(key, None)
+                continue
+            self._set(key, f"done::{label_in(self.keys[key][0])}", request.life)
             self.records[name] = int(self.clock()) + request.life
             recorded += 1
         self.records = latest(self.records, int(self.clock()))
+        if revoked:
+            return ["GONE", list(revoked.values())[-1].encode()]
         return ["RECORDED", recorded] if recorded else ["GONE"]
 
     def _claim(self, request: commands.Claim) -> list[object]:
@@ -465,6 +471,12 @@ class MemoryNode:
         for key, name in zip(target.keys, target.names, strict=True):
             if self._mine(key, f"{nonce}:"):
                 yield key, name
+
+    def _revoked_of(self, target: LockKeys, nonce: str) -> dict[tuple[str, str], str]:
+        """Return from whom and why keys were revoked from this nonce, by key and name."""
+        pairs = zip(target.keys, target.names, strict=True)
+        found = {pair: self._revoked(pair[0], nonce) for pair in pairs}
+        return {pair: text for pair, text in found.items() if text is not None}
 
     def _free_or_mine(self, keys: Sequence[str], nonce: str) -> bool:
         values = [self.get(key) for key in keys]

@@ -23,7 +23,7 @@ import threading
 import time
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from django_redlock.core.policy import boottime
 from django_redlock.core.protocol import Answer, Vote
@@ -48,7 +48,7 @@ from .handshake import open_connection
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from django_redlock.core.protocol import Request
+    from django_redlock.core.protocol import Command, Request, Wire
 
     from .address import Address
 
@@ -683,6 +683,14 @@ class Undo(NamedTuple):
         """Return the ``time.monotonic`` from which the keys that it deletes have expired."""
         return self.start + self.request.lasts
 
+    @property
+    def what(self) -> What:
+        """Return what it asks for: of one nonce there may be several, each of its own worth."""
+        return self.request.nonce, self.request.command, self.request.wire()
+
+
+What: TypeAlias = "tuple[str, Command, Wire]"
+
 
 class SentUndo(OnWire):
     """An undo that is sent once more, now: a name that it leaves taken is free no later."""
@@ -710,14 +718,14 @@ class SentUndo(OnWire):
 
 
 class UndoQueue:
-    """The undos kept for one node, oldest first, one for each nonce.
+    """The undos kept for one node, in the order in which they were kept; none twice.
 
     When a connection ends, a grant without a reply may still be on its way: in a proxy, or in a
     packet that is sent again. The undo takes another connection and may be there first, so one that
     has found nothing to free is sent again for a while, each time after twice as long.
 
     Attributes:
-        kept: by nonce.
+        kept: by what they ask for.
         doubtful: the nonces of these grants, oldest first.
         dropped: how many were given up since the queue was last empty, because it was full.
     """
@@ -725,21 +733,26 @@ class UndoQueue:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
-        self.kept: dict[str, Undo] = {}
+        self.kept: dict[What, Undo] = {}
         self.doubtful: dict[str, None] = {}
-        self._repeats: dict[str, tuple[float, Undo]] = {}  # with the time.monotonic of the next
+        self._repeats: dict[What, tuple[float, Undo]] = {}  # with the time.monotonic of the next
         self._bytes = 0
         self._from = -math.inf  # time.monotonic before which nothing is sent, after an error
         self._pause = 0.0
         self.dropped = 0
 
     def add(self, undo: Undo) -> None:
-        """Keep an undo; if there are too many, drop the oldest: its keys expire first."""
-        nonce, size = undo.request.nonce, _size(undo)
+        """Keep an undo; if there are too many, drop the oldest: its keys expire first.
+
+        Of two that ask for the same the later one stays, which is of interest for longer. It is
+        kept as a new object: a thread that has just sent the earlier one does not remove it.
+        """
+        what, size = undo.what, _size(undo)
         with self._lock:
-            if nonce not in self.kept:
+            there = self.kept.get(what)
+            if there is None:
                 self._bytes += size
-            self.kept[nonce] = undo
+            self.kept[what] = Undo(*(there if there and there.start > undo.start else undo))
             while (len(self.kept) > MOST or self._bytes > MOST_BYTES) and (old := self._oldest()):
                 self._remove(old)
                 self.dropped += 1
@@ -773,10 +786,13 @@ class UndoQueue:
             return first(self.kept.values())
 
     def _remove(self, undo: Undo) -> None:
-        size, dropped = _size(undo), 0
+        what, size, dropped = undo.what, _size(undo), 0
         with self._lock:
-            if self.kept.pop(undo.request.nonce, None) is not None:
+            found = self.kept.pop(what, None)
+            if found is undo:
                 self._bytes -= size
+            elif found is not None:  # it was kept again meanwhile, and goes to the end
+                self.kept.setdefault(what, found)
             if not self.kept:  # no call from here on: a signal handler may add one
                 dropped, self._bytes, self.dropped = self.dropped, 0, 0
         if dropped:
@@ -815,15 +831,15 @@ class UndoQueue:
             return
         due = now + max(SETTLE_EVERY, now - undo.start)
         if due < min(undo.until, undo.start + LATEST_GRANT):
-            self._repeats[nonce] = due, undo
+            self._repeats[undo.what] = due, undo
             self._node.work_on_undos()
         else:
             self.doubtful.pop(nonce, None)
 
     def _repeat(self, now: float) -> None:
-        for nonce, (due, undo) in self._repeats.copy().items():
+        for what, (due, undo) in self._repeats.copy().items():
             if due <= now:
-                self._repeats.pop(nonce, None)  # before another thread sends it, and notes the next
+                self._repeats.pop(what, None)  # before another thread sends it, and notes the next
                 self.add(undo)
 
     # -- in the background ----------------------------------------------------------------------

@@ -18,7 +18,7 @@ Keys of one deployment, all under one prefix (see ``protocol.LockKeys``):
 four more values, all without a nonce, so that no client can extend, raise or adopt them:
 ``rest::label`` keeps a name taken for a while; ``next::`` reserves it for the woken waiter;
 ``done::label`` records that the work of a lease is done; ``revoked:digest:label, why`` was taken
-away from the holder whose nonce has this digest, and only a release by that nonce frees it early.
+away from the holder whose nonce has this digest, and only who releases with that nonce lets it go.
 
 Every reply is a list that begins with the caller's nonce, echoed, and an outcome that no other
 script uses, so that a reply to another request is recognised (an interrupted read can leave a
@@ -30,7 +30,7 @@ third item has the number or the data), or one of
     TAKEN  refused: the other task id, a digest of the attempt that marked it ("": it runs)
     DONE   refused as by HELD: the name is a completion record
     GONE   refused: the key is missing or carries another nonce
-    EMPTY  refused: the node lost its data and was not admitted since
+    EMPTY  refused: the node lost its data, or was promoted, and was not admitted since
 
 Numbers: Lua prints large numbers as 1.79e+15, hence ``string.format('%.0f')`` for what becomes
 part of a text; an argument of ``redis.call`` keeps every digit. A counter is a double, exact up to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import threading
 import time
@@ -17,10 +18,11 @@ import pytest
 from django.test import override_settings
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
-from django_redlock.core.protocol import Answer
+from django_redlock.core.protocol import Answer, Command
 from django_redlock.core.reasons import ReasonCode
 from django_redlock.leases.lease import Lease
-from django_redlock.nodes import admission
+from django_redlock.locks.template import LockTemplate
+from django_redlock.nodes import admission, scripts
 from django_redlock.nodes.address import from_url
 from django_redlock.nodes.group import NodeGroup
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
@@ -312,6 +314,72 @@ def test_a_new_process_cannot_know_that_a_server_was_replaced(site):
         assert lease.grant.votes[2].answer is Answer.YES
 
 
+# -- a server that becomes a replica and is promoted back, under open connections -----------------
+
+
+def unlooked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken: no grant looks at the history of the server."""
+    note_broken("a grant does not look at the history of the server")
+    text, found = scripts.TEXT[Command.GRANT], "string.find(told, 'second_repl_offset:%d')"
+    assert text.count(found) == 1
+    text = text.replace(found, "false")
+    monkeypatch.setitem(scripts.TEXT, Command.GRANT, text)
+    digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    monkeypatch.setitem(scripts.DIGEST, Command.GRANT, digest)
+
+
+def come_and_go(server: EmbeddedNode, other: EmbeddedNode, meanwhile: Callable[[], object]) -> None:
+    """Promote the other, a replica of the server, and the server again.
+
+    Args:
+        meanwhile: done while the server has not heard of that, and so serves still.
+    """
+    with closing(other.client()) as admin:
+        admin.replicaof("NO", "ONE")
+    meanwhile()
+    replicate(server, other)
+    with closing(server.client()) as admin:
+        admin.replicaof("NO", "ONE")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("looks", [True, False], ids=["ours", "broken"])
+def test_a_node_that_came_and_went_has_no_vote_over_open_connections(site, monkeypatch, looks):
+    """Of three; the lease has it and another one, and its grant is gone with the old role."""
+    if not looks:
+        unlooked(monkeypatch)
+    server = site.masters[2]
+    replicate(site.spare, server)
+    lost: list[Lease] = []
+
+    def acquire_without_the_second() -> None:
+        site.proxies[1].cut()
+        eventually(lambda: not attempted() or codes()[1] != "")
+        lost.append(redlock("held", renew=False).acquire())
+        assert [each.answer is Answer.YES for each in lost[0].grant.votes] == [True, False, True]
+        site.proxies[1].heal()
+
+    with in_force(site), closing(group_of(site.urls, PATIENCE)) as group:
+        other = template(group, ttl=60)
+        eventually(lambda: attempted_by(other))  # its connections are open from here on
+        come_and_go(server, site.spare, acquire_without_the_second)
+        site.proxies[0].cut()
+        if looks:
+            with pytest.raises(NodesUnavailable) as refused:
+                other("held").acquire()
+            assert refused.value.votes[2].code == ReasonCode.EMPTIED
+        else:
+            assert other("held").try_acquire() is not None
+        assert lost[0].remaining() > 0
+
+
+def attempted_by(lock: LockTemplate) -> bool:
+    """Whether all nodes grant a lock."""
+    with suppress(NodesUnavailable), lock("seen") as lease:
+        return [each.answer for each in lease.grant.votes] == [Answer.YES] * 3
+    return False
+
+
 # -- FAILOVER: a single node that is a service with failover --------------------------------------
 
 
@@ -411,11 +479,68 @@ def test_with_failover_a_promoted_replica_votes_after_the_guard(service):
 
 @pytest.mark.slow
 def test_a_copied_mark_that_counts_lets_a_second_holder_in(service, monkeypatch):
-    """Broken: the mark that the replica has of its master counts. The check above can fail."""
-    note_broken("the mark of a promoted replica is as good as its master's")
+    """Broken: the mark that the replica has of its master counts. The check above can fail.
+
+    A grant that looks at the history would find out, too.
+    """
+    unlooked(monkeypatch)
     parse = admission.parse
     monkeypatch.setattr(admission, "parse", lambda info: parse(info)._replace(promoted=False))
     assert second_holder_of(service) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failover", [True, False], ids=["failover", "without"])
+@pytest.mark.parametrize("looks", [True, False], ids=["ours", "broken"])
+def test_a_single_node_that_came_and_went_has_no_vote_over_open_connections(
+    service, monkeypatch, failover, looks
+):
+    """The next connection tells why: the guard counts anew, or the node has no vote any more."""
+    if not looks:
+        unlooked(monkeypatch)
+    service.proxy.uptime = 10_000  # so that the guard of leases which outlive the test is over
+    first, second = service.servers[:2]
+    lost: list[Lease] = []
+    with (
+        in_charge(service, MAX_TTL=60, TTL=60, FAILOVER=failover),
+        closing(group_of([service.proxy.url], PATIENCE)) as group,
+    ):
+        assert attempted()  # this process has an open connection, and so has that other one
+        other = template(group, ttl=60)
+        other("seen").acquire().release()
+        come_and_go(first, second, lambda: lost.append(other("held").acquire()))
+        if looks:
+            with pytest.raises(NodesUnavailable) as refused:
+                redlock("held").acquire()
+            assert refused.value.votes[0].code == ReasonCode.EMPTIED
+            codes = {ReasonCode.RESTART_GUARD if failover else ReasonCode.PROMOTED}
+            eventually(lambda: told_of("held") == codes)
+        else:
+            assert redlock("held", renew=False).try_acquire() is not None
+        assert lost[0].remaining() > 0
+
+
+def told_of(name: str) -> set[str]:
+    """Why the only node has no vote on a name."""
+    with pytest.raises(NodesUnavailable) as refused:
+        redlock(name).acquire()
+    return {each.code for each in refused.value.votes}
+
+
+@pytest.mark.slow
+def test_a_first_replica_ends_no_connection(service):
+    """The id of a master's data is new then, and it has lost nothing."""
+    alone = service.servers[2]
+    service.proxy.lead_to(alone.port)
+    with closing(group_of([service.proxy.url], PATIENCE)) as group:
+        eventually(lambda: votes(service), within=PATIENCE)
+        lock = template(group)
+        lock("seen").acquire().release()
+        with closing(alone.client(decode_responses=True)) as admin:
+            before = admin.info("replication")["master_replid"]
+            replicate(service.servers[1], alone)
+            assert admin.info("replication")["master_replid"] != before
+        lock("seen").acquire().release()
 
 
 class Holds:

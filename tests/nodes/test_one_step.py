@@ -232,7 +232,7 @@ def test_a_handler_wakes_the_waiters_of_a_node_in_memory(broken, monkeypatch):
 
 def size_last(queue: UndoQueue, undo: Undo) -> None:
     """Read the sum in one step, and change it after a call."""
-    if queue.kept.pop(undo.request.nonce, None) is not None:
+    if queue.kept.pop(undo.what, None) is not None:
         queue._bytes -= _size(undo)
 
 
@@ -254,7 +254,7 @@ def test_a_handler_keeps_an_undo_while_another_is_carried_out(node, broken, monk
         queue.add(undos[0])
 
     def act() -> None:
-        queue._remove(undos[0])
+        queue._remove(queue.kept[undos[0].what])
         sizes.append(queue._bytes == sum(map(_size, queue.kept.values())))
 
     assert at_each_point(act, lambda: queue.add(undos[1]), prepare) > 0

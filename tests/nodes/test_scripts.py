@@ -36,6 +36,7 @@ from django_redlock.core.commands import (
 from django_redlock.core.protocol import Command, LockKeys, Request
 from django_redlock.nodes import memory, scripts
 from django_redlock.nodes.memory import MemoryNode, digest, owner_of
+from django_redlock.testing import EmbeddedNode
 from tests.support.waiting import eventually
 
 PREFIX = "pair:"
@@ -318,9 +319,9 @@ class Walk:
             ): 6,
             lambda: self.pair.look(self.names[0], self.ttl): 12,
             lambda: self.pair.claim(self.names[0]): 6,
-            lambda: self.pair.rest(self.nonce, self.names, self.ttl): 5,
+            lambda: self.pair.rest(self.nonce, self.names, self.ttl): 8,
             lambda: self.pair.complete(self.nonce, self.names, self.ttl): 9,
-            self.revoke: 8,
+            self.revoke: 14,
             lambda: self.pair.give_back(self.nonce, self.names, rng.choice(NONCES)): 10,
             lambda: self.pair.survey(rng.choice([[], self.names, ["nobody", *self.names]])): 8,
             lambda: self.pair.tasks(
@@ -461,6 +462,8 @@ EVERY_ANSWER = {
     ("revoke", b"GONE"),
     ("extend", b"revoked"),
     ("release", b"revoked"),
+    ("rest", b"revoked"),
+    ("complete", b"revoked"),
     ("complete", b"RECORDED"),
     ("complete", b"GONE"),
     ("return", b"RETURNED"),
@@ -485,7 +488,8 @@ def test_the_random_questions_meet_every_answer(pair, monkeypatch):
         if kind is Extend:
             met.update(("extend", (b"no", b"yes")[kept]) for kept in answer[2])
             met.update(("extend", b"free") for _ in answer[3])
-        if kind in (Extend, Release) and len(answer) > (4 if kind is Extend else 3):
+        usual = {Extend: 4, Release: 3, Rest: 3, Complete: 2 if answer[1] == b"GONE" else 3}
+        if len(answer) > usual.get(kind, len(answer)):
             met.add((kind.command.value, b"revoked"))
         if kind is Tasks:
             met.update(("tasks", row[1]) for row in answer[2])
@@ -666,6 +670,80 @@ def test_a_heal_on_an_emptied_node_writes_nothing(pair):
     for epoch in ("", "1", "00"):
         assert pair.heal(NONCES[0], ["a"], epoch=epoch)[1:] == [b"EMPTY"]
     assert pair.memory.get(f"{LOCK}a") is None
+
+
+def test_what_was_revoked_rests_for_no_longer_than_it_is_told(pair):
+    """Only the holder from whom it was taken lets it go, and is told by whom it was revoked."""
+    pair.grant(NONCES[0], ["a", "b"], ttl=60_000, label="me")
+    pair.revoke("a", digest(NONCES[0]))
+    assert pair.rest(NONCES[1], ["a"], STEP)[1:] == [b"GONE"]
+    assert pair.rest(NONCES[0], ["a", "b"], STEP)[1:] == [b"RESTING", 2, b"me, by me: it hangs"]
+    assert pair.client.get(f"{LOCK}a") == b"rest::me, by me: it hangs"
+    assert slot(pair.client.pttl(f"{LOCK}a")) == 1
+    assert [row[0] for row in pair.survey([])[2]] == [b"a", b"b"]
+    assert pair.rest(NONCES[0], ["a", "b"], STEP)[1:] == [b"GONE"]
+
+
+def test_of_what_was_revoked_nothing_is_recorded(pair):
+    """Its holder lets all names go, and is told by whom it was revoked."""
+    pair.grant(NONCES[0], ["a", "b"], label="me")
+    pair.revoke("b", digest(NONCES[0]))
+    assert pair.complete(NONCES[1], ["a", "b"], STEP)[1:] == [b"GONE"]
+    assert pair.complete(NONCES[0], ["a", "b"], STEP)[1:] == [b"GONE", b"me, by me: it hangs"]
+    assert pair.client.get(f"{LOCK}a") is pair.client.get(f"{LOCK}b") is None
+    assert pair.survey([])[2] == []
+    assert pair.client.zcard(RECORDS) == 0
+
+
+@pytest.fixture
+def promoted() -> Iterator[Any]:
+    """A real node with an epoch, which is promoted when the test calls ``promote``."""
+    with closing(EmbeddedNode()) as node:
+        node.start()
+        with closing(node.client()) as client:
+            client.hset(FENCES, "epoch", 0)
+            yield client
+
+
+def promote(client: Any) -> str:
+    """Make it a replica of nobody, and a master again; the id of its history from then on."""
+    client.replicaof("127.0.0.1", 1)
+    client.replicaof("NO", "ONE")
+    return str(client.info("replication")["master_replid"])
+
+
+def put(client: Any, request: Request, epoch: str, text: str = "") -> bytes:
+    """What a real node says to a grant or a heal over a connection that knows this epoch."""
+    keys, argv = request.wire()
+    text = text or scripts.TEXT[request.command]
+    outcome: bytes = client.eval(text, len(keys), *keys, request.nonce, *argv, epoch)[1]
+    return outcome
+
+
+GRANT_OR_HEAL = (
+    (Acquire(NONCES[0], bool, target(["a"]), FUTURE, WIDE, STEP, "me"), b"GRANTED"),
+    (Heal(NONCES[0], bool, target(["a"]), 7, STEP, "me"), b"HEALED"),
+)
+
+
+@pytest.mark.parametrize(("request_", "done"), GRANT_OR_HEAL, ids=["grant", "heal"])
+def test_a_node_that_was_promoted_since_has_no_vote(promoted, request_, done):
+    """Its connections stay open, and it may have another's data; the next connection knows it."""
+    history = promote(promoted)
+    assert put(promoted, request_, "0") == b"EMPTY"
+    assert not promoted.exists(f"{LOCK}a")
+    assert put(promoted, request_, f"0{history}") == done
+    promote(promoted)
+    assert put(promoted, request_, f"0{history}") == b"EMPTY"
+
+
+@pytest.mark.parametrize(("request_", "done"), GRANT_OR_HEAL, ids=["grant", "heal"])
+def test_without_a_look_at_the_history_a_promoted_node_votes(promoted, request_, done):
+    """The check can fail."""
+    text, found = scripts.TEXT[request_.command], "string.find(told, 'second_repl_offset:%d')"
+    assert text.count(found) == 1
+    promote(promoted)
+    assert put(promoted, request_, "0", text.replace(found, "false")) == done
 
 
 def test_a_heal_on_a_node_that_is_out_of_memory_writes_nothing(pair):

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from django_redlock import LockTaken, NodesUnavailable
-from django_redlock.core.commands import Rest
+from django_redlock.core.commands import Acquire, Complete, Release, Rest
 from django_redlock.core.hold import undo
 from django_redlock.core.policy import Policy
-from django_redlock.core.protocol import Answer, Vote
+from django_redlock.core.protocol import Answer, Request, Vote
+from django_redlock.core.quorum import all_heard, counting, heard
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
@@ -33,8 +34,10 @@ from django_redlock.nodes.round import Round
 from django_redlock.nodes.sets import ConnectionSets
 from django_redlock.nodes.threads import PollDriver
 from django_redlock.testing import EmbeddedNodes
+from tests.simulation.mutants import Edit, with_edits
 from tests.support.loops import group_of, idle, keys_on, loop_connections, template, unguarded
 from tests.support.proxy import Fault, Proxy
+from tests.support.replays import note_broken
 from tests.support.waiting import eventually
 
 TTL = 60.0  # nobody waits for that
@@ -244,6 +247,57 @@ def test_a_release_that_is_lost_after_it_returned_is_sent_again(reached):
     eventually(lambda: reached.locks() == [0, 0, 0])
 
 
+@pytest.mark.parametrize("forgetful", [False, True])
+@pytest.mark.parametrize("release", ["thread", "task"])
+def test_all_that_a_lease_leaves_is_undone_by_nodes_that_were_away(
+    reached, release, monkeypatch, forgetful
+):
+    """One name is freed, one rests and one becomes a record, though all have one nonce."""
+    if forgetful:
+        note_broken("the queue has one undo for each nonce")
+        monkeypatch.setattr(Undo, "what", property(lambda undo: undo.request.nonce))
+    policy = Policy(size=3, max_ttl=TTL)
+    whole, *targets = (policy.target(names) for names in ("abc", "a", "b", "c"))
+    heard_by_most = counting(heard, 2)
+    reached.group.ask(Acquire(NONCE, all_heard, whole, 1, 10**15, 60_000, "me"))
+    eventually(lambda: reached.locks() == [3] * 3)
+    reached.cut((0, 1, 2))
+    requests = (
+        Release(NONCE, heard_by_most, targets[0], lasts=TTL),
+        Rest(NONCE, heard_by_most, targets[1], 50_000, lasts=TTL),
+        Complete(NONCE, heard_by_most, targets[2], 50_000, lasts=TTL),
+    )
+
+    async def ask() -> None:
+        for each in requests:
+            await reached.group.aask(each)
+
+    if release == "task":
+        asyncio.run(ask())
+    else:
+        for each in requests:
+            reached.group.ask(each)
+    eventually(
+        lambda: [len(n.undos.kept) for n in reached.group.nodes] == [1 + 2 * (not forgetful)] * 3
+    )
+    reached.heal()
+    done = [None, b"rest::me", b"done::me"]
+    if forgetful:
+        eventually(lambda: not any(node.undos.kept for node in reached.group.nodes))
+        assert all(values != done for values in values_on(reached.nodes))
+    else:
+        eventually(lambda: values_on(reached.nodes) == [done] * 3)
+
+
+def values_on(nodes: EmbeddedNodes) -> list[list[Any]]:
+    """What each node has of three names."""
+    found: list[list[Any]] = []
+    for node in nodes:
+        with closing(node.client()) as client:
+            found.append([client.get(f"redlock:lock:{name}") for name in "abc"])
+    return found
+
+
 def test_an_error_instead_of_a_release_is_no_end_of_it(reached):
     """A node that refuses a release is asked again until it does not, without anybody's help."""
     leases = reached.held(3)
@@ -441,6 +495,89 @@ def test_a_question_is_kept_once():
         queue.add(one)
     assert [owed.nonce for owed in sent(queue)] == [b"1" * 32]
     assert len(queue.kept) == 0
+
+
+NONCE = "1" * 32
+
+
+def one_nonce() -> list[Request]:
+    """Undos of one nonce: of other names, or by other commands."""
+    targets = [POLICY.target([name]) for name in "abc"]
+    return [
+        undo(POLICY, targets[0], NONCE, frozenset({0})),
+        undo(POLICY, targets[1], NONCE, frozenset({0})),
+        Rest(NONCE, bool, targets[1], 20_000, lasts=30),
+        Complete(NONCE, bool, targets[2], 60_000, lasts=30),
+    ]
+
+
+def as_asked(owed: list[OnWire]) -> list[bytes]:
+    """The bytes of what was sent."""
+    return [each.packed for each in owed]
+
+
+def test_no_undo_takes_the_place_of_another():
+    """All of a nonce are sent, in the order in which they were kept."""
+    queue, undos = queue_of(), one_nonce()
+    for each in undos:
+        queue.add(Undo(each, 1.0))
+    assert as_asked(sent(queue)) == [pack(each, 0) for each in undos]
+    assert queue._bytes == 0
+
+
+def test_a_queue_by_nonces_forgets_undos(monkeypatch):
+    """The check can fail: so only the last one is sent."""
+    monkeypatch.setattr(Undo, "what", property(lambda undo: undo.request.nonce))
+    with pytest.raises(AssertionError):
+        test_no_undo_takes_the_place_of_another()
+
+
+def test_an_older_undo_does_not_shorten_a_newer_one():
+    """A node may be asked again for as long as the later one is of interest."""
+    queue, (release, *_) = queue_of(), one_nonce()
+    queue.add(Undo(release, 10.0))
+    queue.add(Undo(release, 0.0))
+    assert len(sent(queue, now=35.0)) == 1  # each lasts for 30 s
+
+
+def test_a_queue_that_keeps_the_last_one_forgets_a_newer_undo():
+    """The check can fail."""
+    rule = "there if there and there.start > undo.start else undo"
+    with with_edits(Edit(UndoQueue, "add", rule, "undo")), pytest.raises(AssertionError):
+        test_an_older_undo_does_not_shorten_a_newer_one()
+
+
+def test_what_is_kept_again_while_it_is_sent_stays():
+    """It was sent, and its connection broke in another thread before this one went on."""
+    queue, taken, again = queue_of(), list[bytes](), Undo(one_nonce()[0], 0.0)
+    queue.add(again)
+
+    def put(owed: OnWire) -> bool:
+        taken.append(owed.packed)
+        if len(taken) == 1:
+            queue.add(again)
+        return True
+
+    queue.send(put, 1.0)
+    assert len(taken) == 2
+    assert (len(queue.kept), queue._bytes) == (0, 0)
+
+
+def test_a_queue_that_drops_what_was_just_added_forgets_an_undo():
+    """The check can fail."""
+    edit = Edit(UndoQueue, "_remove", "if found is undo", "if found is not None")
+    with with_edits(edit), pytest.raises(AssertionError):
+        test_what_is_kept_again_while_it_is_sent_stays()
+
+
+def test_all_undos_that_found_nothing_are_repeated():
+    """Their common grant may still come."""
+    queue, undos, start = queue_of(), one_nonce(), time.monotonic()
+    queue.doubt(NONCE)
+    for each in undos:
+        queue.missed(Undo(each, start))
+    queue._repeat(math.inf)
+    assert [each.request for each in queue.kept.values()] == undos
 
 
 def test_what_a_connection_does_not_take_stays():

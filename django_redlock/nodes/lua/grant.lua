@@ -6,8 +6,9 @@
 -- missing. With ``old`` each must have exactly that nonce (adoption). ``wakeup`` is the nonce that
 -- has woken the caller, of a lease that is over: each key must be missing, reserved or have it.
 -- If refused and ``waits`` is not 0, notes for so many milliseconds that the name has a waiter.
--- ``epoch`` is what the node had when the connection was opened: one that was emptied since, or
--- got another's data, has none or another. The first write is one that a node which is out of
+-- ``epoch`` is what the node had when the connection was opened, with the id of its history if it had
+-- been promoted: one that was emptied since, got another's data, or was promoted, has another. The
+-- id is not replicated, and is new at each promotion. The first write is one that a node which is out of
 -- memory refuses, so that it refuses all. Now and then expired names are removed from the index.
 -- A single free name is one SET NX. Whatever that does not grant is decided below it, as for
 -- several names: whose the key is, and which error the node has.
@@ -15,7 +16,9 @@
 -- Returns nonce, GRANTED, g | nonce, HELD | DONE, pttl, label, owner, i | nonce, GONE | nonce, EMPTY
 local nonce, n, old, wakeup = ARGV[1], #KEYS - 3, ARGV[6], ARGV[7]
 local counters = redis.call('HMGET', KEYS[1], 'epoch', unpack(ARGV, 9, n + 8))
-if counters[1] ~= ARGV[#ARGV] then return {nonce, 'EMPTY'} end
+local told = redis.call('INFO', 'replication')
+local history = string.find(told, 'second_repl_offset:%d') and string.match(told, 'master_replid:(%x+)')
+if not counters[1] or counters[1] .. (history or '') ~= ARGV[#ARGV] then return {nonce, 'EMPTY'} end
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local wish = tonumber(ARGV[2])

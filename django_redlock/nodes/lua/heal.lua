@@ -1,14 +1,16 @@
 -- Put a lease back on a node where its names are free: the second request of a renewal.
 -- KEYS fences, held, lock × n     ARGV nonce, fence, ttl, label, field × n, name × n, epoch
 -- Each key must be missing or have this nonce, else nothing is written: also a name that is reserved,
--- rests or is done is not free. ``epoch`` is compared as by the grant: a node that was emptied since
--- the connection was opened must wait for its guard first.
+-- rests or is done is not free. ``epoch`` is compared as by the grant: a node that was emptied or
+-- promoted since the connection was opened must wait for its guard first.
 -- The value has the fence as its grant number, and each counter is raised to the fence, so that the
 -- next holder's token is above it also where the node has lost its counters. No token is
 -- acknowledged by that. Never shortens; the index is written last, and that write may fail.
 -- Returns nonce, HEALED, number of keys | nonce, GONE | nonce, EMPTY
 local nonce, fence, ttl, n = ARGV[1], ARGV[2], tonumber(ARGV[3]), #KEYS - 2
-if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[#ARGV] then return {nonce, 'EMPTY'} end
+local epoch, told = redis.call('HGET', KEYS[1], 'epoch'), redis.call('INFO', 'replication')
+local history = string.find(told, 'second_repl_offset:%d') and string.match(told, 'master_replid:(%x+)')
+if not epoch or epoch .. (history or '') ~= ARGV[#ARGV] then return {nonce, 'EMPTY'} end
 local mine, values = nonce .. ':', {}
 for i = 1, n do
   values[i] = redis.call('GET', KEYS[2 + i])
