@@ -39,7 +39,8 @@ from django_redlock.core import completion
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.core.policy import LONGEST
 from django_redlock.core.protocol import Answer, Steps
-from django_redlock.core.reasons import ReasonCode
+from django_redlock.core.quorum import revoked
+from django_redlock.core.reasons import ReasonCode, describe
 from django_redlock.events import TaskOutcome
 from django_redlock.leases import context
 from django_redlock.leases.lease import Lease
@@ -358,6 +359,8 @@ def _recording(lease: Lease, life: float) -> Steps[bool]:
     lease.disown()
     policy = lease.backend.policy
     votes = yield from completion.complete(policy, lease.grant, life=life)
+    if (why := revoked(votes)) is not None:
+        logger.warning("%r has left no record: %s", lease.name, describe(why))
     return sum(vote.answer is Answer.YES for vote in votes) >= policy.majority
 
 

@@ -720,3 +720,17 @@ def test_who_listens_is_told_of_the_key_and_not_of_the_run_name(desk, told: Told
             ("REFUSED", "key"),
             ("RELEASED", "key"),
         ]
+
+
+def test_a_run_name_that_was_revoked_leaves_no_record(desk, caplog):
+    """The operator wants the message to run again: it does, and the log says by whom."""
+
+    def revoke() -> None:
+        redlock.revoke(work.name, reason="run it again")
+
+    work = Work(desk, revoke)
+    work.run()
+    assert "has left no record: it was revoked (" in caplog.text
+    assert "run it again" in caplog.text
+    work.copy()
+    assert work.begun == 2
