@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from asgiref.sync import iscoroutinefunction
 from django.conf import settings
-from django.contrib.sessions.backends.base import SessionBase
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
@@ -71,10 +70,14 @@ class User:
     pk = None
 
 
+class Session:
+    """A session of whatever backend: a project may have none of Django's."""
+
+
 def _without_identity(names: Sequence[str]) -> Iterator[str]:
     """Yield what a request would be told of its own objects in a key, such as ``request.user``."""
     request: Any = HttpRequest()
-    request.user, request.session = User(), SessionBase()
+    request.user, request.session = User(), Session()
     fields = {part[1]: None for name in names for part in string.Formatter().parse(name)}
     for field in fields:
         if field is None or root(field) != "request":

@@ -891,6 +891,7 @@ def test_a_lease_that_ends_while_it_is_healed_leaves_nothing(before: bool) -> No
     if not before:
         undo = table.asked[2]
         assert (undo.nonce, to(undo)) == (lease.grant.nonce, {2, 3})
+        assert undo.flags == "0"  # a wake-up would open what was given away
 
 
 @pytest.mark.parametrize("over", [True, False])
@@ -904,7 +905,7 @@ def test_an_interrupted_heal_is_rolled_back_if_the_lease_is_over(over: bool) -> 
     assert heal.command is Command.HEAL
     if over:
         undo = steps.throw(KeyboardInterrupt())
-        assert (undo.command, to(undo)) == (Command.RELEASE, {1})
+        assert (undo.command, to(undo), undo.flags) == (Command.RELEASE, {1}, "0")
         with pytest.raises(KeyboardInterrupt):
             steps.send([vote(i, 0) for i in range(3)])
     else:

@@ -402,7 +402,7 @@ NO_IDENTITY = {
     "{request.user.pk}, or {client} in the key of a view",
     "{request.user!s:>9}": "{request.user} in a lock's name is a User",
     "{request.user|none}": "{request.user} in a lock's name is a User",
-    "{request.session}": "is a SessionBase, whose text is its address",
+    "{request.session}": "is a Session, whose text is its address",
     "{request.get_full_path}": "is a method, whose text is its address",
 }
 
