@@ -160,7 +160,7 @@ def _beside_each_other(leases: dict[str, Held], lines: dict[str, list[Line]]) ->
             if held.fence <= fence:
                 yield f"the fence of {which} for {name} is not above that of {before}"
             ends, before, fence = max(ends, held.ends), which, held.fence
-            rested = max(rested, until.get(which, 0.0))
+            rested = until.get(which, 0.0)  # an earlier rest is over, or was told above
 
 
 def _revoked(held: Held, moment: float, lines: dict[str, list[Line]]) -> bool:

@@ -83,6 +83,22 @@ def test_handles_beside_heals_and_faults():
     assert outcome.figures["heals"] > 0
 
 
+def test_the_judge_knows_that_a_revoked_rest_is_over():
+    """Whoever takes the name after that, and the next one, cut nothing short."""
+    history = [
+        *(has("a", 1.0, 1), line("rests", 1.1, lease="a", name="n", until=5.0)),
+        *(
+            line("ended", 1.1, lease="a", name="n", code=""),
+            line("revoking", 1.2, name="n", number=1),
+        ),
+        *(has("b", 2.0, 2), line("ended", 2.2, lease="b", name="n", code=""), has("c", 3.0, 3)),
+    ]
+    assert judge(history, [], 5).wrong == []
+    unexplained = [each for each in history if each["what"] != "revoking"]
+    (wrong,) = judge(unexplained, [], 5).wrong
+    assert wrong.startswith("the min_hold of a")
+
+
 @pytest.mark.slow
 def test_undone_heals_that_wake_lose_handles():
     """The rig finds a heal whose undo wakes a waiter: that one opens the handle."""
