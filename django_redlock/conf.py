@@ -353,7 +353,7 @@ def _read(setting: Mapping[str, Any]) -> dict[str, Any]:
     if unknown:
         if str(unknown[0]).upper() in NODE_KEYS:
             raise ValueError(
-                f" has {unknown[0]!r} beside NODES: write it into each node's entry, as in "
+                f" has {unknown[0]!r}, which belongs into each node's entry in NODES, as in "
                 "{'NODES': [{'URL': 'redis://10.0.0.1:6379/0', 'PASSWORD': …}, …]}; one password "
                 "for all nodes may be in {'OPTIONS': {'password': …}}"
             )

@@ -402,8 +402,11 @@ def test_settings_that_are_empty():
         ({"NODES": ["redis://a?SocketTimeout=5"]}, "NODE_TIMEOUT and the algorithm decide on it"),
         ({"NODES": ["redis://a"], "OPTIONS": {"socket_timout": 5}}, "mean 'socket_timeout'?"),
         ({"NODES": ["redis://a"], "sockettimeout": 5}, "did you mean 'NODE_TIMEOUT'?"),
-        ({"NODES": ["redis://a"], "PASSWORD": "s3cr3t"}, "has 'PASSWORD' beside NODES: write it"),
-        ({"NODES": ["redis://a"], "username": "s3cr3t"}, "into each node's entry, as in {'NODES'"),
+        ({"NODES": ["redis://a"], "PASSWORD": "s3cr3t"}, "has 'PASSWORD', which belongs into each"),
+        (
+            {"NODES": ["redis://a"], "username": "s3cr3t"},
+            "node's entry in NODES, as in {'NODES'",
+        ),
         ({"TTL": 30_000}, "ttl=30000 (it is in seconds: did you mean 30?) is above MAX_TTL"),
     ],
     ids=str,

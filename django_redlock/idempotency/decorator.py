@@ -363,8 +363,9 @@ class IdempotentLock(ViewLock):
         if error.why not in of_clients | (OF_PROGRAMS if wants_json(request) else set()):
             text = f"a request to the idempotent of {self.place} is answered {error.status}"
             self._log(logging.WARNING, text, error)
-        # A form that is opened again has a new key, unless the key is none of the client's.
-        form = "" if error.why == "other" and not self._key_is_sent else sending_page(request)
+        # A form that is opened again has a new key, and a session: that helps in two cases.
+        helps = error.why == "client" or (error.why == "other" and self._key_is_sent)
+        form = sending_page(request) if helps else ""
         refusal = KeyRefusal(error.status, None, error, form=form)
         return self.responder.respond(request, refusal)
 

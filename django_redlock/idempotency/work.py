@@ -1,6 +1,6 @@
 """``idempotent_work``: work outside of views that is done once, and its result.
 
-    @shared_task(acks_late=True, autoretry_for=(LockTaken,), max_retries=None)
+    @shared_task(acks_late=True, reject_on_worker_lost=True, autoretry_for=(LockTaken,))
     def charge(order_id):
         with idempotent_work("charge", order_id) as work:
             if not work.done:

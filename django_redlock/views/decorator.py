@@ -240,11 +240,18 @@ def is_of_rest_framework(cls: Any) -> bool:
     return any(each.__module__.startswith("rest_framework.") for each in kinds)
 
 
+def _is_bound(view: Any) -> bool:
+    while view is not None and not isinstance(view, functools.partial):
+        view = vars(view).get("__wrapped__") if hasattr(view, "__dict__") else None
+    return view is not None
+
+
 def _refuse_class_and_method(view: Any, lock: ViewLock) -> None:
     name = lock.decorator
     first = ""
-    # What as_view() makes has the class's signature, and is no method.
-    if not hasattr(view, "view_class"):
+    # What as_view() makes has the class's signature, and is no method; nor is what
+    # ``method_decorator`` passes to a list of decorators, which is bound.
+    if not hasattr(view, "view_class") and not _is_bound(view):
         with suppress(TypeError, ValueError):
             first = next(iter(inspect.signature(view).parameters), "")
     if first == "self":

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
 from django.http import HttpRequest, HttpResponse
 from django.template import Context, engines
@@ -29,6 +30,7 @@ from .shop import order, orders_made, records
 from .test_views import SESSIONS, anybody
 
 pytestmark = pytest.mark.django_db
+BACK = "http://testserver/buy/"  # the page with the form
 CSRF = "django.middleware.csrf.CsrfViewMiddleware"
 (FORM,) = (each.text for each in blocks(ROOT / "docs/how-to/idempotency.md") if "form" in each.text)
 TEMPLATE = engines["django"].from_string(FORM)
@@ -138,13 +140,13 @@ def test_a_session_that_has_something_is_left_alone():
 # -- a mistake of the developer --------------------------------------------------------------------
 
 
-def refused(browser: Browser, caplog: pytest.LogCaptureFixture) -> tuple[str, str]:
-    """What a person reads who is answered 400, and what the developer does."""
+def refused(browser: Browser, caplog: pytest.LogCaptureFixture, *back: str) -> tuple[str, str]:
+    """What a person reads who is answered 400, with these links, and what the developer does."""
     caplog.clear()
     answer = browser.send(browser.open())
     assert answer.status_code == 400
     assert orders_made() == 0
-    assert links(answer) == ["http://testserver/buy/"]
+    assert links(answer) == list(back)
     said = [each for each in caplog.records if each.name == "django_redlock"]
     assert [each.levelno for each in said] == [logging.WARNING]
     assert f"the idempotent of {__name__}, line" in said[0].getMessage()
@@ -153,17 +155,18 @@ def refused(browser: Browser, caplog: pytest.LogCaptureFixture) -> tuple[str, st
 
 def test_nobodys_key_is_told_to_the_developer(caplog):
     """The log says what to write; a customer reads no word of keys."""
-    shown, logged = refused(Browser(forgetful, None, *SESSIONS), caplog)
+    shown, logged = refused(Browser(forgetful, None, *SESSIONS), caplog, BACK)
     assert "Idempotency" not in shown
     assert "key" not in shown
     assert "{% idempotency_key %} starts a session" in logged
     assert "write scope=" in logged
-    _, logged = refused(Browser(page, None, "django.middleware.common.CommonMiddleware"), caplog)
+    sessionless = Browser(page, None, "django.middleware.common.CommonMiddleware")
+    _, logged = refused(sessionless, caplog, BACK)
     assert "by the SessionMiddleware" in logged
 
 
 def test_a_form_without_the_tag_is_told_to_the_developer(caplog):
-    """The same; a program is told itself, and the log has no line of its mistakes."""
+    """The same, and no link, for the form would be the same; a program is told itself, unlogged."""
     browser = Browser(without_tag)
     shown, logged = refused(browser, caplog)
     assert "key" not in shown
@@ -173,6 +176,14 @@ def test_a_form_without_the_tag_is_told_to_the_developer(caplog):
     answer = other.send({"seats": "2"}, accept="application/json")
     assert "has no Idempotency-Key" in json.loads(answer.content)["detail"]
     assert [each for each in caplog.records if each.name == "django_redlock"] == []
+
+
+def test_who_has_a_user_needs_no_session():
+    """A user that a middleware knows by a token is whose key it is: the tag starts no session."""
+    request = HttpRequest()
+    request.user, request.session = User(pk=7), SessionStore()
+    TEMPLATE.render({}, request)
+    assert not request.session.modified
 
 
 # -- Back, change, send ----------------------------------------------------------------------------
@@ -211,7 +222,9 @@ def test_a_link_that_leaves_the_site_is_noticed(monkeypatch):
     monkeypatch.setattr(keys, "url_has_allowed_host_and_scheme", lambda *_, **__: True)
     note_broken("the site of the link")
     browser = Browser(page, None, *SESSIONS)
-    answer = browser.send({"seats": "2"}, referer="https://elsewhere.example/")
+    fields = browser.open()
+    browser.send(fields)
+    answer = browser.send(fields | {"seats": "3"}, referer="https://elsewhere.example/")
     assert links(answer) == ["https://elsewhere.example/"]
 
 

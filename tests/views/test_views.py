@@ -26,6 +26,7 @@ from django.template.response import SimpleTemplateResponse
 from django.test import AsyncClient, AsyncRequestFactory, Client
 from django.urls import path
 from django.utils.decorators import method_decorator
+from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.generic import View
 
@@ -239,9 +240,13 @@ def test_marks_of_other_decorators_survive():
     assert (below.__name__, below.__module__) == ("view", __name__)
 
 
-@pytest.mark.parametrize("decorator", [single_flight, single_flight("k", wait=0)])
+@pytest.mark.parametrize(
+    "decorator",
+    [single_flight, single_flight("k", wait=0), [single_flight, never_cache]],
+    ids=["bare", "with options", "in a list"],
+)
 def test_classes_are_decorated_by_dispatch(decorator):
-    """`method_decorator` on `dispatch` locks a class's requests, bare or with options."""
+    """`method_decorator` on `dispatch` locks a class's requests, bare, with options, in a list."""
     answers: list[Any] = []
 
     @method_decorator(decorator, name="dispatch")

@@ -16,6 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from django_redlock.idempotency.keys import FIELD
+from django_redlock.views.keys import client
 
 register = template.Library()
 
@@ -24,9 +25,10 @@ register = template.Library()
 def idempotency_key(context: Any) -> SafeString:
     """Return a hidden field with a new key: each page that shows the form is a new request."""
     request = getattr(context, "request", None) or context.get("request")
-    session = getattr(request, "session", None)
+    session: Any = getattr(request, "session", None)
     # An event loop cannot look up the session of a cookie; who comes without a cookie has none.
     with suppress(SynchronousOnlyOperation):
-        if session is not None and not session.keys():
+        has_user = session is None or client(request).startswith("user:")
+        if not has_user and not session.keys():
             session[FIELD] = True  # SessionMiddleware saves what is not empty, and sets its cookie
     return format_html('<input type="hidden" name="{}" value="{}">', FIELD, uuid.uuid4())

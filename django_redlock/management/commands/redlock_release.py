@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shlex
 import socket
 import sys
 from argparse import ArgumentParser
@@ -29,7 +30,7 @@ from django_redlock.management.printing import encodable
 WILDCARDS: Final = frozenset("*?[")
 NO_PATTERN: Final = (
     "nobody holds {0!r}, and names are no patterns here: give the names that "
-    "manage.py redlock_status '{0}' shows"
+    "manage.py redlock_status {1} shows"
 )
 
 
@@ -110,7 +111,7 @@ class Command(BaseCommand):
         voting_or_raise(report, *options["names"])
         for lock in report.locks:
             if lock.kind is LockStatus.FREE and not WILDCARDS.isdisjoint(lock.name):
-                raise LookupError(NO_PATTERN.format(lock.name))
+                raise LookupError(NO_PATTERN.format(lock.name, shlex.quote(lock.name)))
             refuse(lock, options["fence"], now=options["now"])
         for lock in report.locks:
             self._say(shown(rows.lock(lock, report.nodes, report.majority)))

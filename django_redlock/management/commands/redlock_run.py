@@ -34,7 +34,7 @@ class Command(BaseCommand):
 
     help = (
         "Run a command while this process holds a lock, so that one server runs it at a time. The "
-        "lease is renewed meanwhile; when it cannot be, the command and what it has started are "
+        "lease is renewed meanwhile; when it cannot be, the command and its process group are "
         "ended before the lease is over. Exit status: the command's; 75 the name is taken, 69 it "
         "is unknown whether it is, 70 the lease was lost and the command was ended, 77 something "
         "could not be ended."
