@@ -44,6 +44,7 @@ W008: Final = "django_redlock.W008"
 W009: Final = "django_redlock.W009"
 W027: Final = "django_redlock.W027"
 W028: Final = "django_redlock.W028"
+EVERY_DAY: Final = (7, 31, 12)  # of weeks, months and years, in a crontab
 logger = logging.getLogger("django_redlock")
 WITH_VISIBILITY: Final = ("redis", "rediss", "sentinel", "unix", "sqs")  # schemes of brokers
 
@@ -239,7 +240,10 @@ def _of_beat(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
         if not isinstance(entry, Mapping) or entry.get("task") != task.name:
             continue
         period = _period(entry.get("schedule"))
-        life = seconds_queued(task, entry.get("options") or {}, plan.queue_ttl)
+        try:
+            life = seconds_queued(task, entry.get("options") or {}, plan.queue_ttl)
+        except (TypeError, ValueError):
+            continue  # Celery will refuse it
         if life > period:
             yield checks.Warning(
                 f"The task {task.name} is sent by beat every {period:g} s, and a message that a "
@@ -254,6 +258,8 @@ def _of_beat(task: Task, plan: Plan) -> Iterator[checks.CheckMessage]:
 def _period(when: Any) -> float:
     """Return the least seconds between two messages of an entry; infinite: they are not known."""
     if isinstance(when, crontab):
+        if (len(when.day_of_week), len(when.day_of_month), len(when.month_of_year)) != EVERY_DAY:
+            return math.inf
         minutes: list[int] = sorted(60 * hour + each for hour in when.hour for each in when.minute)
         tomorrow = 24 * 60 + minutes[0]
         return min(60.0 * (later - each) for each, later in pairwise([*minutes, tomorrow]))

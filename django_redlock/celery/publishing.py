@@ -265,9 +265,8 @@ def _publish(message: Message) -> Any:
             marking.take_back()
         raise
     other = outcome.duplicate_of
-    if any(
-        vote.owner for vote in outcome.votes if vote.holder == other
-    ):  # a mark: it has not begun
+    is_marked = any(vote.owner for vote in outcome.votes if vote.holder == other)  # not begun
+    if is_marked and not {"countdown", "eta"} & message.options.keys():  # else it may not be due
         _note_refusal(message.task, other)
     return _duplicate(message, other)
 

@@ -38,12 +38,12 @@ from django_redlock.backend import LABEL_BYTES, process_label
 from django_redlock.core import completion
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.core.policy import LONGEST
-from django_redlock.core.protocol import Answer, Steps
+from django_redlock.core.protocol import Answer
 from django_redlock.core.quorum import revoked
 from django_redlock.core.reasons import ReasonCode, describe
 from django_redlock.events import TaskOutcome
 from django_redlock.leases import context
-from django_redlock.leases.lease import Lease
+from django_redlock.leases.lease import Lease, Phase
 from django_redlock.locks.lock import Lock, tell_refusal
 from django_redlock.locks.template import LockTemplate
 
@@ -275,6 +275,7 @@ class Delivery:
             renew=True,
             min_hold=0,
             durable=False,
+            waits_for="nodes",  # a copy that meets its run comes back later; a record wakes nobody
             thorough=self.is_copy,  # one completion record is enough to end a copy: hear all nodes
             foreign=self._own,
         )
@@ -329,15 +330,27 @@ class Delivery:
 
     def end(self) -> None:
         """Leave a completion record, or release the run name."""
-        lease, self.lease = self.lease, None
+        lease = self.lease
         if lease is None:
             return
         # A handler that raises after the result was stored wants its message back.
-        if not (self.is_stored and self.is_sound and sys.exc_info()[1] is None):
-            lease.release()
-        elif not record(lease, visibility_timeout(self.task) + ROOM):
-            text = "%s[%s] is done, and would run again if delivered again"
-            logger.warning(text, self.task.name, self.task.request.id)
+        is_done = self.is_stored and self.is_sound and sys.exc_info()[1] is None
+        life = visibility_timeout(self.task) + ROOM if is_done else 0.0
+        try:
+            if not is_done:
+                lease.release()
+            elif not record(lease, life):
+                text = "%s[%s] is done, and would run again if delivered again"
+                logger.warning(text, self.task.name, self.task.request.id)
+        except BaseException:  # a time limit, perhaps: the result is stored, and twice does no harm
+            if is_done:
+                record(lease, life)
+            else:
+                lease.release()
+            raise
+        finally:
+            lease.disown()  # also where that was interrupted: nobody else ends its renewal
+            self.lease = None
 
 
 def record(lease: Lease, life: float) -> bool:
@@ -350,18 +363,18 @@ def record(lease: Lease, life: float) -> bool:
         Whether a majority of the nodes has them. They are written only where the names are still
         the lease's, and not at all if its time is over.
     """
-    return lease.backend.run(_recording(lease, life))
-
-
-def _recording(lease: Lease, life: float) -> Steps[bool]:
-    if lease.remaining() <= 0:
+    if lease.phase is not Phase.RELEASED and lease.remaining() <= 0:
+        lease.release()  # of a mark, too, if it was revoked
+        logger.warning("%r has left no record: %s", lease.name, describe(lease.ending()))
         return False
     lease.disown()
-    policy = lease.backend.policy
-    votes = yield from completion.complete(policy, lease.grant, life=life)
+    backend = lease.backend
+    votes = backend.run(completion.complete(backend.policy, lease.grant, life=life))
+    recorded = sum(vote.answer is Answer.YES for vote in votes)
     if (why := revoked(votes)) is not None:
-        logger.warning("%r has left no record: %s", lease.name, describe(why))
-    return sum(vote.answer is Answer.YES for vote in votes) >= policy.majority
+        left = f"a record on {recorded} nodes that were not told" if recorded else "no record"
+        logger.warning("%r has left %s: %s", lease.name, left, describe(why))
+    return recorded >= backend.policy.majority
 
 
 def _is_holder(refusal: Refusal) -> bool:

@@ -29,7 +29,7 @@ did, so the attempt is rolled back on all nodes before the exception goes on. On
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from . import wait as waiting
 from .commands import Acquire, Raise
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Refusal: TypeAlias = LockTaken | NodesUnavailable
+WaitsFor: TypeAlias = Literal["holder", "nodes"] | None
 
 NONE: Final[frozenset[int]] = frozenset()  # one for all grants
 SPLITS: Final = 3  # retries after a split, for a caller that does not wait
@@ -77,7 +78,7 @@ def acquire(
     label: str,
     ttl: float,
     wait: float,
-    held_only: bool = False,
+    waits_for: WaitsFor = None,
     thorough: bool = False,
 ) -> Steps[Grant]:
     """Attempt until granted or ``wait`` seconds are over; 0 does not wait.
@@ -88,20 +89,22 @@ def acquire(
     woken a head start.
 
     Args:
-        held_only: whether to wait for a holder only, and not for a majority that can be asked.
+        waits_for: "holder": wait for a holder only, not for a majority that can be asked; "nodes":
+            the other way round; None: for both.
         thorough: whether to hear all nodes that reply in time, for one of them may have the
             record that the work is done (``completion``).
 
     Raises:
-        LockTaken: the names were held to the end; or, with the code "recorded", the work is done.
-        NodesUnavailable: at the end no majority could be asked; or, at once, ``held_only``, or none
+        LockTaken: the names were held to the end, or are, with "nodes"; or, with the code
+            "recorded", the work is done.
+        NodesUnavailable: at the end no majority could be asked; or, at once, with "holder", or none
             can vote before the end, because of the restart guard.
     """
     give_up = policy.clock() + wait
     wakeup, woken, splits, tries = "", 0, 0, 0
     yield from waiting.head_start(policy, target, wait) if wait > 0 else ()
     while True:
-        patient = policy.clock() < give_up
+        patient = policy.clock() < give_up and waits_for != "nodes"
         grant, refusal = yield from attempt(
             policy,
             target,
@@ -117,7 +120,7 @@ def acquire(
         assert refusal is not None  # one of the two
         left, carried, wakeup = give_up - policy.clock(), wakeup, ""
         if isinstance(refusal, NodesUnavailable):
-            if held_only or left <= 0 or is_hopeless(refusal, policy.majority, left):
+            if waits_for == "holder" or left <= 0 or is_hopeless(refusal, policy.majority, left):
                 raise refusal
             yield Sleep(min(_pause(policy, tries), left))
             tries += 1
@@ -126,7 +129,7 @@ def acquire(
         ):
             splits += 1
             yield Sleep(policy.uniform(0.001, 0.01) * min(splits, 5))
-        elif left > 0:
+        elif left > 0 and waits_for != "nodes":
             woken = waiting.waited_for(refusal)
             wakeup = yield from waiting.wait_for_turn(policy, target, refusal, give_up)
         elif not patient:

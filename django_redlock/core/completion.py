@@ -37,7 +37,8 @@ its message, and the key.
    is acknowledged: only where it is still the lease's, on all nodes, and all prompt ones are waited
    for. The record is no lease. It cannot be extended, released or woken, and ends by itself.
 4. A copy asks all nodes for the run name. It meets a record in *any* reply: the work is done. It
-   meets a holder: the first run lives, and the copy waits. Else it takes the name, and runs.
+   meets a holder: the first run lives, and the copy comes back later. Else it takes the name, and
+   runs.
 
 One record is enough, because a node has it from the holder alone, who wrote it while the lease was
 good. A majority of the nodes is not enough to write to: one that restarts empty takes its record

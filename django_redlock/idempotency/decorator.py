@@ -188,7 +188,7 @@ def idempotent(
         on_refused = async_to_sync(on_refused)
     quiet = on_unavailable == "refuse"
     template = redlock.using(
-        alias, ttl=ttl, wait=wait, max_hold=max_hold, held_only=True, quiet=quiet
+        alias, ttl=ttl, wait=wait, max_hold=max_hold, waits_for="holder", quiet=quiet
     )
     lock = IdempotentLock(
         template,

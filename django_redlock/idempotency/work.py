@@ -168,7 +168,7 @@ def idempotent_work(
         fingerprint = hashlib.sha256(fingerprint.encode()).hexdigest()
     work = Work(scope, str(key), fingerprint, kept_for(keep), database_of(checked_using(using)))
     alias, named = options.pop("alias", None), {"scope": scope, "key": str(key)}
-    template = redlock.using(alias, durable=True, held_only=True, **{"wait": WAIT} | options)
+    template = redlock.using(alias, durable=True, waits_for="holder", **{"wait": WAIT} | options)
     return IdempotentWork(work, template(NAME).filled(named, template=NAME))
 
 

@@ -558,10 +558,10 @@ class Lease:
         """Tell of the loss, by an event and, if there is still a holder, by ``on_lost``; once."""
         torn = self.torn
         reason = because(ReasonCode.NEVER_RELEASED) if torn else self.loss()
-        if not self.tell_once():
-            return
         for schedule in self.schedules:
             schedule.forget(self)  # nobody has to release it
+        if not self.tell_once():
+            return
         try:
             self.tell(EventKind.LOST, error=LeaseLost(reason, name=self.name))
         finally:  # a listener may want to exit

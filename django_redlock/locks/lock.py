@@ -192,7 +192,7 @@ class Lock(FromOtherClients):
             label=options.label or backend.label(),
             ttl=backend.ttl if options.ttl is None else backend.check_ttl(options.ttl),
             wait=wait,
-            held_only=bool(options.held_only),
+            waits_for=options.waits_for,
             thorough=bool(options.thorough),
         )
         return make_lease(backend, steps, options, block, self.template)

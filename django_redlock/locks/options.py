@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias, TypeVar
 
+from django_redlock.core.acquire import WaitsFor
 from django_redlock.core.names import did_you_mean
 from django_redlock.core.policy import check_seconds
 from django_redlock.leases.lease import Lease
@@ -25,7 +26,7 @@ class Options:
     """The options of a lock; None is the alias's default. See ``LockTemplate.__call__``.
 
     Five are for this package, not for users: ``label``, the owner label of at most 200 bytes;
-    ``quiet``: the caller logs that no majority can be asked; ``held_only`` and ``thorough``, see
+    ``quiet``: the caller logs that no majority can be asked; ``waits_for`` and ``thorough``, see
     ``core.acquire.acquire``; and ``foreign``: called with a lease that is not the running code's
     (another holder's in a test, or that of a run name), and is not told to listeners.
     """
@@ -39,7 +40,7 @@ class Options:
     durable: bool | None = None
     label: str | None = None
     quiet: bool | None = None
-    held_only: bool | None = None
+    waits_for: WaitsFor = None
     thorough: bool | None = None
     foreign: Callable[[Lease], object] | None = None
 

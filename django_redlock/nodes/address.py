@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import socket
+import ssl
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,6 @@ from django_redlock.core.names import did_you_mean
 from .background import call_in_child
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Mapping
 
 
@@ -104,7 +104,7 @@ class Address:
 
 
 MOST_CONTEXTS: Final = 16  # that are kept; the oldest is forgotten first
-FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+FILES: Final = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 
 _contexts: Final[list[tuple[object, ssl.SSLContext]]] = []
 _making = threading.RLock()
@@ -129,7 +129,8 @@ class TLSConnection(SSLConnection):
 
     def _context(self) -> ssl.SSLContext:
         """Return the context of these options; a new one where a file of theirs was replaced."""
-        key = self.tls, [_stamp(self.tls.get(name)) for name in FILES]
+        files = [self.tls.get(name) for name in FILES] + list(ssl.get_default_verify_paths()[:2])
+        key = self.tls, [_stamp(each) for each in files]
         with _making:  # the other nodes wait for the first one's
             for known, context in _contexts:
                 if known == key:

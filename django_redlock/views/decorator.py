@@ -166,7 +166,7 @@ def single_flight(
         max_hold=max_hold,
         min_hold=min_hold,
         on_lost=on_lost,
-        held_only=True,
+        waits_for="holder",
         quiet=on_unavailable == "refuse",
     )
     unlocked = on_unavailable == "run"

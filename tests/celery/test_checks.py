@@ -124,7 +124,10 @@ TICK = {"schedule": 1.0}
         (TICK, {"queue_ttl": 0.9}, ""),
         ({"schedule": crontab(hour="*", minute=0)}, {}, ""),
         ({"schedule": crontab(hour=3, minute=0)}, {}, ""),
+        ({"schedule": crontab(hour=3, minute=0, day_of_month=1)}, {"queue_ttl": 172_800}, ""),
+        ({"schedule": crontab(hour=3, minute=0)}, {"queue_ttl": 172_800}, "every 86400 s"),
         ({"schedule": BaseSchedule()}, {}, ""),  # as of the sun
+        ({**TICK, "options": {"eta": "soon"}}, {}, ""),  # Celery refuses it
         ({**TICK, "task": "desk.other"}, {}, ""),
     ],
 )

@@ -781,6 +781,14 @@ def test_a_run_that_keeps_many_others_from_being_sent_is_not_told(desk, caplog):
     assert warnings_of(caplog) == []
 
 
+def test_messages_that_are_to_wait_are_not_told(desk, caplog):
+    """Of many that are sent for later one is enough; that is no fault."""
+    task = sync(desk)
+    sent = [task.apply_async((7,), countdown=60) for _ in range(publishing.REFUSALS + 2)]
+    assert [each.duplicate for each in sent[1:]] == [True] * (publishing.REFUSALS + 1)
+    assert warnings_of(caplog) == []
+
+
 def test_refusals_are_counted_for_few_messages(desk, monkeypatch):
     """A process that lives for years keeps no note of each message."""
     monkeypatch.setattr(publishing, "MOST_REFUSALS", 3)

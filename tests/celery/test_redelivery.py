@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import pickle
@@ -15,11 +16,12 @@ import pytest
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 from kombu.exceptions import OperationalError
 
-from django_redlock import LockTaken, NodesUnavailable, current_lease, redlock
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, current_lease, redlock
 from django_redlock.celery import LockedTask, Skipped, locked_task, redelivery
 from django_redlock.celery import task as task_module
 from django_redlock.celery.publishing import HEADER
 from django_redlock.celery.redelivery import record
+from django_redlock.leases.lease import Lease
 from django_redlock.testing import stale
 from tests.support.listening import Told, told
 
@@ -734,3 +736,72 @@ def test_a_run_name_that_was_revoked_leaves_no_record(desk, caplog):
     assert "run it again" in caplog.text
     work.copy()
     assert work.begun == 2
+
+
+def test_a_copy_does_not_wait_for_its_run(desk):
+    """It comes back later, whatever ``wait`` is: a record wakes nobody."""
+    met: list[Any] = []
+
+    def meet() -> None:
+        met.append(Context().run(work.copy))
+
+    work = Work(desk, meet, lock={"wait": math.inf})
+    work.run()
+    assert is_ignored(met[0])
+    assert is_ignored(work.run(desk.only()))
+    assert work.begun == 1
+
+
+@pytest.mark.parametrize("lose", ["revoked", "deleted"])
+def test_a_run_name_that_is_lost_leaves_nothing(desk, caplog, recwarn, lose):
+    """A renewal finds out while the body runs. The name is free when the run has ended."""
+
+    def body() -> None:
+        if lose == "revoked":
+            redlock.revoke(work.name)
+        else:
+            for node in memory().nodes:
+                node.keys.pop(f"redlock:lock:{work.name}")
+        delivery = vars(work.task.request)[redelivery.ATTRIBUTE]
+        with pytest.raises(LeaseLost):
+            delivery.lease.extend()
+
+    work = Work(desk, body)
+    work.run()
+    assert "has left no record: " in caplog.text
+    assert ("it was revoked (" in caplog.text) == (lose == "revoked")
+    assert is_free(work.name)
+    gc.collect()
+    assert not [each for each in recwarn if work.name in str(each.message)]
+
+
+def test_a_revoke_that_some_nodes_have_not_heard_is_told(desk, caplog):
+    """One record ends a copy: the log says that it stays there."""
+
+    def revoke() -> None:
+        memory().down = {2}
+        redlock.revoke(work.name)
+        memory().down = set()
+
+    work = Work(desk, revoke)
+    work.run()
+    assert "has left a record on 1 nodes that were not told: it was revoked (" in caplog.text
+
+
+def test_an_interruption_at_the_end_is_made_up_for(desk, monkeypatch):
+    """A time limit between the storage and the record: the record is written all the same."""
+    times: list[Lease] = []
+
+    def interrupted(lease: Lease, life: float) -> bool:
+        times.append(lease)
+        if len(times) == 1:
+            raise SoftTimeLimitExceeded
+        return record(lease, life)
+
+    monkeypatch.setattr(redelivery, "record", interrupted)
+    work = Work(desk)
+    with suppress(SoftTimeLimitExceeded):
+        work.run()
+    assert [lease.ended for lease in times] == [True, True]
+    assert is_ignored(work.copy())
+    assert work.begun == 1

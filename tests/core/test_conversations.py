@@ -647,15 +647,27 @@ def test_a_wait_that_the_guard_outlasts_ends_at_once(votes, wait, ends_at_once) 
 
 
 def test_who_waits_for_a_holder_waits_for_no_nodes() -> None:
-    """``held_only``: a holder is waited for; silence ends the wait, at its start or later."""
+    """With "holder" a holder is waited for; silence ends the wait, at its start or later."""
     table = Table(3)
     held: Any = (Held(9.0), Wakeup(), Seen(0.0))
-    assert table.talk(table.acquire(wait=5.0, held_only=True), *held, 5).fence == 5
+    assert table.talk(table.acquire(wait=5.0, waits_for="holder"), *held, 5).fence == 5
     for before, grants in (((), 1), (held, 2)):
         table = Table(3)
         with pytest.raises(NodesUnavailable):
-            table.talk(table.acquire(wait=5.0, held_only=True), *before, UNSENT)
+            table.talk(table.acquire(wait=5.0, waits_for="holder"), *before, UNSENT)
         assert table.commands.count("grant") == grants
+
+
+def test_who_waits_for_nodes_waits_for_no_holder() -> None:
+    """With "nodes" silence is waited for. A refusal ends the wait; no node notes a waiter."""
+    table = Table(3)
+    assert table.talk(table.acquire(wait=5.0, waits_for="nodes"), UNSENT, 5).fence == 5
+    for before in ((), (UNSENT,)):
+        table = Table(3)
+        with pytest.raises(LockTaken):
+            table.talk(table.acquire(wait=5.0, waits_for="nodes"), *before, Held(9.0))
+        assert len(table.waited) == len(before)
+        assert {ask.waits for ask in table.asked if ask.command is Command.GRANT} == {0}
 
 
 def test_a_wait_for_what_cannot_come_is_noticed() -> None:

@@ -197,10 +197,10 @@ def test_a_request_that_waits_for_nodes_is_noticed(monkeypatch):
         return 0.001
 
     taking = acquire.acquire
-    forgetful = {"held_only": False}
+    forgetful = {"waits_for": None}
     monkeypatch.setattr(acquire, "acquire", lambda *args, **more: taking(*args, **more | forgetful))
     monkeypatch.setattr(acquire, "_pause", pause)
-    note_broken("held_only")
+    note_broken("waits_for")
     waits = single_flight("a", wait=0.1)(lambda request: HttpResponse())
     group: Any = conf.backend("default").group
     group.down = {0, 1, 2}
