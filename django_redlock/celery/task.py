@@ -314,7 +314,9 @@ class LockedTask(DjangoTask):  # type: ignore[misc] # Celery ships no types
                 msg = f"{cls.__name__} has both 'lock' and @locked_task: leave one of them out"
                 raise TypeError(msg)
             return
-        if cls.lock is None:
+        # The base of all tasks of an application locks those of others, too: by their arguments.
+        is_of_all = any("_app" in vars(each) for each in cls.__mro__ if each is not Task)
+        if cls.lock is None and not is_of_all:
             msg = (
                 f"{cls.name or cls.__name__} has the base LockedTask, and nothing says what it "
                 "locks: write @locked_task('report:{report_id}') right above its function, or "
@@ -322,7 +324,8 @@ class LockedTask(DjangoTask):  # type: ignore[misc] # Celery ships no types
             )
             raise TypeError(msg)
         plain = isinstance(run, staticmethod)  # a function without ``self``
-        locked: Any = locked_task(**{"key": None, **cls.lock})(run.__func__ if plain else run)
+        decorate = locked_task(**{"key": None, **(cls.lock or {})})
+        locked: Any = decorate(run.__func__ if plain else run)
         cls.run = staticmethod(locked) if plain else locked
 
     @classmethod

@@ -231,6 +231,7 @@ class IdempotentLock(ViewLock):
     """
 
     decorator: ClassVar[str] = "idempotent"
+    keyless: ClassVar[int] = 400
     example: ClassVar[str] = "idempotent()"
     module: ClassVar[str] = "django_redlock.idempotency"
     async_has_transactions: ClassVar[bool] = True

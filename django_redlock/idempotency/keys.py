@@ -89,6 +89,11 @@ class RequestKey(ViewKey):
         self._functions = {"key": callable(key) or key is None, "scope": not isinstance(scope, str)}
 
     @property
+    def templates(self) -> tuple[str, ...]:
+        """All texts with fields that a request fills in."""
+        return super().templates + self._scope.templates
+
+    @property
     def arguments(self) -> frozenset[str]:
         """The arguments of the view that a request must have."""
         return super().arguments | self._scope.arguments

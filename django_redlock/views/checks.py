@@ -54,9 +54,9 @@ def _of_view(lock: ViewLock) -> Iterator[checks.CheckMessage]:
     where = f"The {lock.decorator} of {lock.place}"
     broken = f"{where} answers each request with a 500"
     yield from check_options(broken, lock.alias, lock.options)
-    for problem in _without_identity(lock.key.names):
+    for problem in _without_identity(lock.key.templates):
         yield checks.Error(
-            f"{where} answers each request that it locks with a 500: {problem}.",
+            f"{where} answers each request that it locks with a {lock.keyless}: {problem}.",
             hint="Correct the key there.",
             id=E004,
         )

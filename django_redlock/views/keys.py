@@ -114,6 +114,11 @@ class ViewKey:
         return "".join(replaced), "".join(plain)
 
     @property
+    def templates(self) -> tuple[str, ...]:
+        """All texts with fields that a request fills in."""
+        return self.names
+
+    @property
     def arguments(self) -> frozenset[str]:
         """The arguments of the view that a request must have."""
         if self._of_the_path or self._function is not None:

@@ -94,6 +94,7 @@ class ViewLock:
     module: ClassVar[str] = "django_redlock.views"
     async_has_transactions: ClassVar[bool] = False
     opens_transaction: ClassVar[bool] = False
+    keyless: ClassVar[int] = 500  # the status where the key identifies nothing
 
     def __init__(
         self,

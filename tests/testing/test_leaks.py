@@ -381,11 +381,7 @@ def run(home: Path, *words: str) -> str:
     """What a program prints that ran in a project of its own."""
     (home / "mysettings.py").write_text(SETTINGS)
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    environment = {
-        **kept,
-        "DJANGO_SETTINGS_MODULE": "mysettings",
-        "PYTHONPATH": str(home),
-    }
+    environment = {**kept, "DJANGO_SETTINGS_MODULE": "mysettings", "PYTHONPATH": str(home)}
     done = subprocess.run(
         [sys.executable, "-m", *words],
         cwd=home,

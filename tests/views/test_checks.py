@@ -29,6 +29,7 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
 from django_redlock.apps import check_views
+from django_redlock.idempotency import idempotent
 from django_redlock.views import RedlockMiddleware, checks, lock, single_flight
 from django_redlock.views import rest_framework as drf
 from django_redlock.views.ninja import non_atomic
@@ -423,6 +424,17 @@ def test_e004_an_object_of_the_request_in_a_key(field):
         assert number == "E004"
         assert "answers each request that it locks with a 500: {request." in message
         assert NO_IDENTITY[field] in message
+
+
+@pytest.mark.parametrize("part", ["key", "scope"])
+def test_e004_names_the_answer_of_an_idempotent(part):
+    """Its scope counts as its key does, and what is missing there is answered 400."""
+    given: dict[str, Any] = {"key": "x", "scope": "y", part: "{request.user}"}
+    kept = idempotent(**given)(plain)
+    ((number, message),) = told()
+    assert number == "E004"
+    assert "answers each request that it locks with a 400: {request.user}" in message
+    del kept
 
 
 @pytest.mark.parametrize(
