@@ -38,6 +38,7 @@ from django_redlock import conf, events
 from django_redlock.core import completion as core
 from django_redlock.core.errors import DuplicateTask, RedlockError
 from django_redlock.core.policy import LONGEST
+from django_redlock.core.protocol import one_or_all
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import TaskEvent, TaskOutcome
 from django_redlock.locks.lock import Lock
@@ -327,7 +328,7 @@ def _duplicate(message: Message, other: str) -> Any:
     task, choice = message.task, message.plan.on_duplicate
     logger.info("%s[%s] is not sent: %s waits or runs", task.name, message.task_id, other)
     lock = message.lock
-    name = lock.names[0] if len(lock.names) == 1 else lock.names
+    name = one_or_all(lock.names)
     notify(
         TaskOutcome.DUPLICATE,
         task,

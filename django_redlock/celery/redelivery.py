@@ -38,7 +38,7 @@ from django_redlock.backend import LABEL_BYTES, process_label
 from django_redlock.core import completion
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.core.policy import LONGEST
-from django_redlock.core.protocol import Answer
+from django_redlock.core.protocol import Answer, one_or_all
 from django_redlock.core.quorum import revoked
 from django_redlock.core.reasons import ReasonCode, describe
 from django_redlock.events import TaskOutcome
@@ -294,7 +294,7 @@ class Delivery:
             run.acquire()
         except (LockTaken, NodesUnavailable) as error:
             self.meets_run = isinstance(error, LockTaken)
-            error.name = lock.names[0] if len(lock.names) == 1 else lock.names
+            error.name = one_or_all(lock.names)
             tell_refusal(backend, error, began, lock.template)
             raise
 

@@ -393,17 +393,13 @@ class Release(NamesRequest):
         return "".join(["1" if i in wake else "0" for i in range(count)])
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        if len(reply) not in (3, 4) or not is_count(reply[2], self.count):
+        if len(reply) < 3 or not is_count(reply[2], self.count):  # noqa: PLR2004 - as unpacked below
             return None
-        _, outcome, woken, *revoked = reply
-        if revoked:
-            if outcome != self.done or not is_bytes(revoked[0]):
-                return None
-            why = because(ReasonCode.REVOKED, text=as_text(revoked[0])[:REVOKED_TEXT])
-            return Vote(node, YES, woken=woken, reason=why)
+        _, outcome, woken, *more = reply
         if outcome == self.done:
-            return freed(node, woken)
-        return Vote(node, NO, reason=GONE, woken=woken) if outcome == b"GONE" else None
+            return _told_why(freed(node, woken), more)
+        gone = outcome == b"GONE" and not more
+        return Vote(node, NO, reason=GONE, woken=woken) if gone else None
 
 
 @functools.lru_cache(maxsize=1024)  # one for many releases, as ``quorum.counting``

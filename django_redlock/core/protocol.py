@@ -278,6 +278,11 @@ class LeaveQueue(NamedTuple):
     ticket: Waiter
 
 
+def one_or_all(names: tuple[str, ...]) -> str | tuple[str, ...]:
+    """Return the name of a lock, or all of them if it has several, as errors and events have it."""
+    return names[0] if len(names) == 1 else names
+
+
 class LockKeys(NamedTuple):
     """The names of one lock, with their keys and counters on the nodes.
 
@@ -306,7 +311,7 @@ class LockKeys(NamedTuple):
     @property
     def name(self) -> str | tuple[str, ...]:
         """Return the single name, or all of them."""
-        return self.names[0] if len(self.names) == 1 else self.names
+        return one_or_all(self.names)
 
 
 class Grant(NamedTuple):

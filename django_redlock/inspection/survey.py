@@ -33,7 +33,7 @@ from django_redlock.core.commands import (
 from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.names import check_names
 from django_redlock.core.policy import check_seconds
-from django_redlock.core.protocol import Answer, Request, Steps, Vote
+from django_redlock.core.protocol import Answer, Request, Steps, Vote, one_or_all
 from django_redlock.core.quorum import all_heard, majority_of
 from django_redlock.core.reasons import (
     Reason,
@@ -54,7 +54,7 @@ from .tasks import Task, TaskList, TaskState, list_tasks
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NO_TASKS: Final = TaskList()
-PATIENCE: Final = 2.0  # seconds for which who asks once waits for nodes that are being connected
+PATIENCE: Final = 2.0  # seconds for which a command or a page waits until nodes are connected
 
 
 class LockStatus(enum.StrEnum):
@@ -629,7 +629,7 @@ def voting_or_raise(found: Report, *names: str) -> None:
         Vote(node.label, Answer.YES if node.voting else Answer.UNKNOWN, reason=node.reason)
         for node in found.nodes
     )
-    raise NodesUnavailable(reason, name=names[0] if len(names) == 1 else names, votes=votes)
+    raise NodesUnavailable(reason, name=one_or_all(names), votes=votes)
 
 
 def state_of(lock: HeldLock) -> LockState:

@@ -430,7 +430,7 @@ def test_how_many_nodes_know_of_no_task(memory):
     ids=["silent", "not read to the end"],
 )
 def test_who_falls_silent_after_the_first_look_says_nothing(memory, monkeypatch, found, said):
-    """Nor does who has more than was read."""
+    """A list that was not read to its end says nothing either."""
     monkeypatch.setattr(redlock_release, "list_tasks", lambda *_, **__: found)
     code, text = refused("--task", "x-7")
     assert code == UNKNOWN

@@ -406,17 +406,23 @@ def test_a_standby_that_is_stopped_leaves_the_line(start, redlock_embedded):
     assert is_free("beat")
 
 
+def slow_guardian(folder: Path) -> Path:
+    """Let the guardian stand still when it is started; return the file that gets its number."""
+    file, python = folder / "stands", folder / "python"
+    python.write_text(STANDS_STILL.format(file=file))
+    python.chmod(0o755)
+    with (folder / "settings_of_run.py").open("a") as settings:
+        settings.write(f"import sys\nsys.executable = {str(python)!r}\n")
+    return file
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
 )
 def test_a_signal_before_the_command_has_begun(start, tmp_path, number):
     """It is not lost, and the command does not begin: here the guardian stands still first."""
-    file, python = tmp_path / "stands", tmp_path / "python"
-    python.write_text(STANDS_STILL.format(file=file))
-    python.chmod(0o755)
-    with (tmp_path / "settings_of_run.py").open("a") as settings:
-        settings.write(f"import sys\nsys.executable = {str(python)!r}\n")
+    file = slow_guardian(tmp_path)
     process = start("report", "--", "echo", "runs")
     pid = int(lines(file, 1)[0])
     eventually(lambda: process_state(pid) == "T", within=LATEST)
@@ -674,11 +680,7 @@ def test_a_guardian_that_stood_still_for_long(start, tmp_path, broken):
 @pytest.mark.slow
 def test_no_command_is_started_when_its_time_is_over(start, tmp_path, redlock_embedded):
     """A guardian that is slow to start watches nothing; `redlock_run` does not wait for it."""
-    file, python = tmp_path / "stands", tmp_path / "python"
-    python.write_text(STANDS_STILL.format(file=file))
-    python.chmod(0o755)
-    with (tmp_path / "settings_of_run.py").open("a") as settings:
-        settings.write(f"import sys\nsys.executable = {str(python)!r}\n")
+    file = slow_guardian(tmp_path)
     process = start("report", "--", "echo", "runs")
     lines(file, 1)
     delete_key(redlock_embedded, "report")

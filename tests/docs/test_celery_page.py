@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import urllib.request
@@ -20,6 +18,7 @@ from django.test import override_settings
 
 from django_redlock import redlock
 from django_redlock.testing import EmbeddedNode
+from tests.celery.site import end
 from tests.docs.pages import ROOT, Block, Reader, blocks, reader
 from tests.support.waiting import eventually
 
@@ -386,13 +385,7 @@ def program(someone: Reader, command: str, ready: str) -> Iterator[re.Match[str]
         error.add_note(f"{command} said:\n{log.read_text()}")
         raise
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(15)
+        end(process)
 
 
 def worker(someone: Reader) -> Any:

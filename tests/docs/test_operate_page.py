@@ -248,9 +248,10 @@ def foreign(nodes: EmbeddedNodes, name: str, *places: int) -> None:
 
 @pytest.mark.slow
 def test_a_key_of_another_client_is_freed_by_the_command_of_the_page(patient_nodes):
-    """It deletes that key on every node, and who waits gets the lock; a minority it refuses.
+    """The command deletes that key on every node, and the waiter gets the lock.
 
-    By hand only where the page says so: a node with such a key has no key of ours.
+    The command refuses a key on a minority of the nodes. Such a key is deleted by hand, as the page
+    says: that node has no key of ours.
     """
     for page in (OPERATE, STATUS):
         assert "redlock_release NAME --now --yes`" in page.read_text()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 from celery import Celery
 
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
+from tests.celery.site import end
 from tests.docs.pages import ROOT, blocks
 from tests.support.replays import note_broken
 from tests.support.waiting import eventually
@@ -144,12 +144,7 @@ def shop(home: Path, env: dict[str, str], tasks: str) -> Iterator[Shop]:
     finally:
         app.close()
         made.go_on()
-        os.killpg(worker.pid, signal.SIGTERM)
-        try:
-            worker.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(worker.pid, signal.SIGKILL)
-            worker.wait(30)
+        end(worker)
 
 
 def test_a_second_delivery_returns_the_result_of_the_first(opened):
