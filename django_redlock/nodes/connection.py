@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 import hiredis
 
 from django_redlock.core.commands import EMPTIED
-from django_redlock.core.protocol import TAKING, UNDO, WITH_EPOCH, Answer, Command, Request, Vote
+from django_redlock.core.protocol import UNDO, WITH_EPOCH, Answer, Command, Request, Vote
 from django_redlock.interruption import SafeFinalizer, drain
 
 from . import admission, faults, replies, scripts
@@ -82,12 +82,6 @@ class OnWire:
     def keep(self, place: int) -> None:
         """Have the node's next connection carry the undo that this one has not carried out."""
 
-    def doubt(self, place: int) -> None:
-        """Note that the connection has ended, while the node may still carry out this grant."""
-
-    def missed(self, place: int) -> None:
-        """Note that the node had nothing for this undo to free."""
-
     def vote_in(self, label: str, reply: object) -> Vote | None:
         """Return the vote in a reply of the node with this label; None: it is to something else."""
         raise NotImplementedError
@@ -134,12 +128,6 @@ class SentAgain(OnWire):
 
     def keep(self, place: int) -> None:
         self._first.keep(place)
-
-    def doubt(self, place: int) -> None:
-        self._first.doubt(place)
-
-    def missed(self, place: int) -> None:
-        self._first.missed(place)
 
     def vote_in(self, label: str, reply: object) -> Vote | None:
         return self._first.vote_in(label, reply)
@@ -465,8 +453,8 @@ class Connection:
             vote = Vote(self.label, Answer.UNKNOWN, reason=self.fault)
         if vote.reason is EMPTIED:
             self.close(EMPTIED)
-        if owed.command in UNDO and vote.answer is not Answer.YES:
-            (owed.keep if vote.answer is Answer.UNKNOWN else owed.missed)(self.place)
+        if owed.command in UNDO and vote.answer is Answer.UNKNOWN:
+            owed.keep(self.place)
         owed.hear(self.place, vote)
 
     def _send_in_full(self, owed: OnWire) -> bool:
@@ -489,8 +477,6 @@ class Connection:
         for owed in drain(self.owed.popleft):
             if owed.command in UNDO:
                 owed.keep(self.place)
-            elif owed.command in TAKING:
-                owed.doubt(self.place)
             owed.hear(self.place, Vote(self.label, Answer.UNKNOWN, reason=self.fault))
         with self._using:
             if self.looped:  # the loop must forget the socket's number before it is closed

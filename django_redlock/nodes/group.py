@@ -80,9 +80,8 @@ class NodeGroup:
     def close(self, timeout: float = CLOSE_TIMEOUT) -> list[str]:
         """End the background work, and close the idle connections; the nodes can still be asked.
 
-        What a node has not undone is sent once more, if the node can be reached; a release that is
-        repeated for a late grant is not. A connection in use, or still being opened, closes when
-        nothing refers to the group any more.
+        What a node has not undone is sent once more, if the node can be reached. A connection in
+        use, or still being opened, closes when nothing refers to the group any more.
 
         Args:
             timeout: seconds for which it waits for the end of the work; 0: the work goes on.

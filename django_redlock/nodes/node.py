@@ -71,8 +71,6 @@ MOST_BYTES: Final = 32 * 1024 * 1024  # … and about how much memory their name
 LEAST_PAUSE: Final = 0.05  # seconds before a node that replied with an error is asked again …
 MOST_PAUSE: Final = 2.0  # … growing to this
 SETTLE_EVERY: Final = 0.25  # seconds after which replies are read for which no caller waits
-LATEST_GRANT: Final = 30.0  # seconds for which a grant is waited for whose connection has ended
-MOST_DOUBTFUL: Final = 8_192  # of these, for one node
 PATIENCE: Final = 1.0  # seconds that a node may take for a reply for which no caller waits
 
 
@@ -713,20 +711,16 @@ class SentUndo(OnWire):
     def keep(self, _: int) -> None:
         self._node.undo_later(self._undo)
 
-    def missed(self, _: int) -> None:
-        self._node.undos.missed(self._undo)
-
 
 class UndoQueue:
     """The undos kept for one node, in the order in which they were kept; none twice.
 
     When a connection ends, a grant without a reply may still be on its way: in a proxy, or in a
-    packet that is sent again. The undo takes another connection and may be there first, so one that
-    has found nothing to free is sent again for a while, each time after twice as long.
+    packet that TCP sends again. Its undo takes another connection, and may be there first. The name
+    is then taken on this node until its ttl is over: nobody holds it by that grant.
 
     Attributes:
         kept: by what they ask for.
-        doubtful: the nonces of these grants, oldest first.
         dropped: how many were given up since the queue was last empty, because it was full.
     """
 
@@ -734,8 +728,6 @@ class UndoQueue:
         self._node = node
         self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
         self.kept: dict[What, Undo] = {}
-        self.doubtful: dict[str, None] = {}
-        self._repeats: dict[What, tuple[float, Undo]] = {}  # with the time.monotonic of the next
         self._bytes = 0
         self._from = -math.inf  # time.monotonic before which nothing is sent, after an error
         self._pause = 0.0
@@ -815,50 +807,20 @@ class UndoQueue:
         """Let what is kept be sent at once, also after an error."""
         self._from = -math.inf
 
-    # -- grants that may still come -------------------------------------------------------------
-
-    def doubt(self, nonce: str) -> None:
-        """Note that the connection of a grant has ended before its reply came."""
-        with self._lock:
-            self.doubtful[nonce] = None
-            while len(self.doubtful) > MOST_DOUBTFUL and (old := first(self.doubtful)):
-                self.doubtful.pop(old, None)
-
-    def missed(self, undo: Undo) -> None:
-        """Send an undo that found nothing to free again, if its grant may still come."""
-        nonce, now = undo.request.nonce, time.monotonic()
-        if nonce not in self.doubtful:
-            return
-        due = now + max(SETTLE_EVERY, now - undo.start)
-        if due < min(undo.until, undo.start + LATEST_GRANT):
-            self._repeats[undo.what] = due, undo
-            self._node.work_on_undos()
-        else:
-            self.doubtful.pop(nonce, None)
-
-    def _repeat(self, now: float) -> None:
-        for what, (due, undo) in self._repeats.copy().items():
-            if due <= now:
-                self._repeats.pop(what, None)  # before another thread sends it, and notes the next
-                self.add(undo)
-
     # -- in the background ----------------------------------------------------------------------
 
     def work(self) -> None:
         """Send all undos until they are carried out; runs in a background thread.
 
-        When its work is to end, it sends what the node takes at once, and nothing again.
+        When its work is to end, it sends what the node takes at once.
         """
         threads = self._node.threads
         while time.monotonic() < threads.until:
             ending = threads.until < math.inf
-            if ending:
-                self._repeats.clear()
-            self._repeat(time.monotonic())
             self._drop_ended(time.monotonic())
             if not self.kept:
                 threads.pause(SETTLE_EVERY)
-                if not (self.kept or self._repeats or self._node.settle(time.monotonic())):
+                if not (self.kept or self._node.settle(time.monotonic())):
                     return
                 continue
             connection = self._node.connection(at_least=self._from, last=ending)

@@ -269,12 +269,6 @@ class Round(OnWire):
     def keep(self, place: int) -> None:
         self.nodes[place].undo_later(Undo(self.request, self.start))
 
-    def doubt(self, place: int) -> None:
-        self.nodes[place].undos.doubt(self.request.nonce)
-
-    def missed(self, place: int) -> None:
-        self.nodes[place].undos.missed(Undo(self.request, self.start))
-
     def entrust(self, place: int) -> None:
         """Entrust what this node may have to undo to its next connection."""
         if place in self.touched:

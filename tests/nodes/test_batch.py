@@ -105,7 +105,6 @@ class Side:
                 unheard=Vote(f"n{place}", Answer.UNKNOWN),
                 freed=freed(f"n{place}", 0),
                 undo_later=note("kept", place),
-                undos=SimpleNamespace(doubt=note("doubt", place), missed=note("missed", place)),
             )
             for place in range(SIZE)
         ]
