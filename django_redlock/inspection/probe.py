@@ -27,7 +27,7 @@ from django_redlock.core.reasons import Reason, ReasonCode, because, code_of, de
 from django_redlock.nodes import admission
 from django_redlock.nodes.address import Address
 from django_redlock.nodes.faults import Refused, complaint, why_unreached
-from django_redlock.nodes.handshake import Admission, BoundedSocket, log_in, send
+from django_redlock.nodes.handshake import Admission, NodeReplies, log_in, send
 from django_redlock.nodes.replies import ANOTHER
 from django_redlock.nodes.scripts import TEXT
 
@@ -237,12 +237,12 @@ def probe(address: Address, expected: Expected, timeout: float) -> NodeReport:
     """Ask a node all that can be asked; whatever is wrong is found, and nothing raised.
 
     Args:
-        timeout: seconds for each step; for all replies together a few times that.
+        timeout: seconds for each step.
     """
     connection = None
     try:
         connection = address.connection(timeout)
-        heard = log_in(connection, timeout)
+        heard = log_in(connection)
         replies = _Conversation(connection, heard).replies(address, expected)
     except Exception as error:  # noqa: BLE001 - a provider of credentials may raise anything
         replies = Replies(refusal=why_unreached(error, tls=address.tls))
@@ -302,7 +302,7 @@ class _Conversation:
     """The questions to one node, and what came back."""
 
     def __init__(
-        self, connection: RedisConnection | UnixDomainSocketConnection, heard: BoundedSocket
+        self, connection: RedisConnection | UnixDomainSocketConnection, heard: NodeReplies
     ) -> None:
         self._connection, self._heard = connection, heard
         self._denied: list[str] = []

@@ -289,7 +289,7 @@ class Connection:
         self.tls = isinstance(self.socket, ssl.SSLSocket)
         self._using = threading.RLock() if self.tls else contextlib.nullcontext()
         self._stream = OneAtATime(self.socket, self._using) if self.tls else self.socket
-        self._reader = replies.Reader()
+        self._reader = replies.reader()
         self._unsent: list[bytes] = []
         self.unsent = self.backlog = self.incomplete = 0
         self._unasked = False  # whether nothing of what is in owed has been sent yet
@@ -419,21 +419,23 @@ class Connection:
 
     def _parse(self, data: bytes) -> None:
         """Settle the replies in what was read, whatever they are."""
-        try:
-            self._reader.feed(data)
-            self.incomplete += len(data)
-            gets = self._reader.gets
-            while not self.fault and (answer := gets()) is not False:
-                self.incomplete = 0
-                self.heard = self.answered = time.monotonic()
-                self._settle(answer)
-        except hiredis.ProtocolError:
-            self.close(replies.NOT_REDIS)
-        except replies.Malformed as error:
-            self.close(error.reason)
+        self._reader.feed(data)
+        self.incomplete += len(data)
+        gets = self._reader.gets
+        while not self.fault:
+            try:
+                answer = gets()
+            except replies.UNREADABLE:
+                self.close(replies.NOT_REDIS)
+                return
+            if answer is False:
+                break
+            self.incomplete = 0
+            self.heard = self.answered = time.monotonic()
+            self._settle(answer)
         if self.incomplete > replies.ANSWER:
             asked = self.owed[0].count if self.owed else 0
-            if self.incomplete > replies.ANSWER + replies.ROOM * asked:
+            if self.incomplete > replies.most_bytes(asked):
                 self.close(replies.TOO_LONG)
 
     def _settle(self, answer: object) -> None:
