@@ -534,9 +534,11 @@ def _of_server(
         oldest = "Redis " + ".".join(map(str, OLDEST))
         reason = because(ReasonCode.OLD_SERVER, software=facts.software, oldest=oldest)
         yield Finding(Level.WARNING, reason)
-    if not expected.guard or facts.off:
-        return  # a wrong clock is compared with those of the other nodes first
-    if replies.guard_left == math.inf:
+    if not expected.guard:
+        return
+    if facts.off:
+        yield Finding(Level.ERROR, admission.wrong_clock(facts.off, expected.skew))
+    elif replies.guard_left == math.inf:
         yield Finding(Level.NOTE, because(ReasonCode.UNSEEN, seconds=expected.guard))
     elif replies.guard_left:
         guarded = admission.guarded(replies.guard_left, expected.only_node_of)

@@ -7,8 +7,6 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from django_redlock.core.quorum import majority_of
-
 from . import admission
 from .background import CLOSE_TIMEOUT, end, end_all
 from .loops import Loops
@@ -46,7 +44,6 @@ class NodeGroup:
         failover: bool = False,
         alias: str = "",
     ) -> None:
-        self._skew = skew
         self.nodes = tuple(
             Node(
                 address,
@@ -56,7 +53,7 @@ class NodeGroup:
                 skew=skew,
                 failover=failover,
                 timeout=timeout,
-                welcomed=self._compare,
+                welcomed=self._mark_duplicates,
                 alias=alias,
                 alone=len(addresses) == 1,
             )
@@ -114,14 +111,6 @@ class NodeGroup:
         self._waiters.reset()
         for node in self.nodes:
             node.reset()
-
-    def _compare(self) -> None:
-        """Look at what the nodes said of themselves, one beside the other."""
-        self._mark_duplicates()
-        offs = [node.facts.off if node.facts else 0.0 for node in self.nodes]
-        ours = admission.ours_off(offs, majority_of(len(offs)), self._skew)
-        for node in self.nodes:
-            node.ours_off = ours
 
     def _mark_duplicates(self) -> None:
         """Take the vote from every node that is the same server as one before it."""

@@ -150,7 +150,6 @@ class Node:
         undos: the undos that the node has not carried out.
         duplicate_of: the label of an earlier node that is the same server, or "".
         facts: what it said of itself at the last connection.
-        ours_off: seconds that this machine's clock is ahead of most nodes' (negative: behind).
         unheard: its vote where a request was decided without it.
         freed: its vote where it has released and found no waiter.
         threads: those that connect to it and send what it has not undone.
@@ -181,7 +180,6 @@ class Node:
         self._guard = guard
         self._skew = skew
         self._failover = failover
-        self.ours_off = 0.0
         self._welcomed = welcomed
         self._only_node_of = alias if alone else ""
         self.facts: ServerInfo | None = None
@@ -479,13 +477,10 @@ class Node:
     def objection(self, connection: Connection, now: float) -> Reason | None:
         """Return why a request that changes locks has no vote over this connection, or None."""
         if connection.facts.off:
-            return self._wrong_clock(connection.facts.off)
+            return wrong_clock(connection.facts.off, self._skew)
         if now < connection.votes_from:
             return guarded(connection.votes_from - now, self._only_node_of)
         return duplicated(self.duplicate_of) if self.duplicate_of else None
-
-    def _wrong_clock(self, off: float) -> Reason:
-        return wrong_clock(off, self.ours_off, self._skew)
 
     # -- opening --------------------------------------------------------------------------------
 
@@ -631,7 +626,7 @@ class Node:
         if reason:
             off = 0.0
         elif off:
-            reason = self._wrong_clock(off)
+            reason = wrong_clock(off, self._skew)
         if not reason and guard_left > 0:
             reason = guarded(guard_left)
         return NodeStatus(
