@@ -231,6 +231,7 @@ def test_reasons_that_differ_by_more_are_told_apart():
 
 def test_a_nodes_name_is_escaped():
     """A label may be a path with anything in it; an error stays one line."""
+    down = because(ReasonCode.DOWN)
     assert by_node([("unix:/\n\x1b[2J", down)], 2) == [r"unix:/\n\x1b[2J: down"]
     assert by_node([("a\n", down), ("b", down)], 2) == [r"2 of 2 nodes: down (a\n, b)"]
 
