@@ -47,7 +47,7 @@ class NodeGroup:
         self.nodes = tuple(
             Node(
                 address,
-                place=place,
+                index=index,
                 fences=f"{prefix}fences",
                 guard=guard,
                 skew=skew,
@@ -57,7 +57,7 @@ class NodeGroup:
                 alias=alias,
                 alone=len(addresses) == 1,
             )
-            for place, address in enumerate(addresses)
+            for index, address in enumerate(addresses)
         )
         self._threads = Threads(self.nodes, timeout)
         self._loops = Loops(self.nodes, timeout, self._threads.sets)

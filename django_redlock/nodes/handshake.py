@@ -62,7 +62,7 @@ class NodeReplies:
 def open_connection(
     address: Address,
     *,
-    place: int,
+    index: int,
     fences: str,
     guard: float,
     skew: float,
@@ -75,7 +75,7 @@ def open_connection(
     """Connect, and find out whether and from when the node may vote.
 
     Args:
-        place: index of the node in its group.
+        index: index of the node in its group.
         fences: the key of the node's counters.
         guard: seconds for which a restarted or emptied node has no vote; 0: it has one at once.
         skew: seconds by which its clock may differ from ours, with a guard.
@@ -125,7 +125,7 @@ def open_connection(
             connection,
             address.label,
             facts,
-            place=place,
+            index=index,
             client=client,
             epoch=admitted + facts.history.encode(),
             round_trip=round_trip,

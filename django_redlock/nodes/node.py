@@ -159,7 +159,7 @@ class Node:
         self,
         address: Address,
         *,
-        place: int,
+        index: int,
         fences: str,
         guard: float,
         timeout: float,
@@ -175,7 +175,7 @@ class Node:
         self.unheard = Vote(self.label, Answer.UNKNOWN, reason=because(ReasonCode.NOT_WAITED_FOR))
         self.freed = Vote(self.label, Answer.YES)
         self._address = address
-        self._place = place
+        self._index = index
         self._fences = fences
         self._guard = guard
         self._skew = skew
@@ -545,7 +545,7 @@ class Node:
         try:
             return open_connection(
                 self._address,
-                place=self._place,
+                index=self._index,
                 fences=self._fences,
                 guard=self._guard,
                 skew=self._skew,

@@ -148,7 +148,7 @@ def nothing_unseen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def opened(url: str, timeout: float = PATIENCE) -> Connection:
     """A connection to a node."""
     return open_connection(
-        from_url(url), place=0, fences=TARGET.fences, guard=0, skew=5, earlier=None, timeout=timeout
+        from_url(url), index=0, fences=TARGET.fences, guard=0, skew=5, earlier=None, timeout=timeout
     )
 
 
