@@ -214,7 +214,7 @@ class Node:
 
     @property
     def down(self) -> bool:
-        """Tell whether the node is known to be down; this machine may just be slow to connect."""
+        """Tell whether the node is down for a reason other than a pending connect."""
         return self.down_reason not in (None, self.unconnected)
 
     @property
@@ -686,7 +686,7 @@ What: TypeAlias = "tuple[str, Command, Wire]"
 
 
 class SentUndo(OnWire):
-    """An undo that is sent once more, now: a name that it leaves taken is free no later."""
+    """An undo that is sent once more, now. Retrying cannot delay the ttl."""
 
     gone = True
 

@@ -252,7 +252,6 @@ class Round(OnWire):
         return found
 
     def _objection(self, node: Node, connection: Connection) -> Reason | None:
-        """Return why a node may not vote, or None."""
         if self.command is HEAL and node.has_unanswered(self.request.nonce):
             # The unanswered grant may still be carried out. If an adopter then comes and goes, this
             # heal would put the nonce there a second time, for a second adopter to have.

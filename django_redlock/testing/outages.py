@@ -125,7 +125,6 @@ class Outage:
 
 
 def _future(result: Any) -> asyncio.Future[Any]:
-    """Return a future that has this result."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     future.set_result(result)
     return future
