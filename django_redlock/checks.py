@@ -332,7 +332,7 @@ def _check_guard(alias: str, values: Mapping[str, Any]) -> Messages:
 # -- caches in the database of a node: ``cache.clear()`` deletes the locks there ------------------
 
 Database: TypeAlias = tuple[str, int]  # a server, and the number of a database
-PLACE: Final = frozenset({"host", "port", "path", "db"})
+LOCATION: Final = frozenset({"host", "port", "path", "db"})
 VALKEY: Final = re.compile("^valkey(?=s?://)")
 
 
@@ -346,12 +346,12 @@ def _check_caches(alias: str, nodes: Sequence[object], addresses: Sequence[Addre
         for database in _databases(cache):
             if database not in databases:
                 continue
-            place = databases.index(database)
-            if nodes[place] == {"CACHE": name} and name != DEFAULT_CACHE_ALIAS:
+            index = databases.index(database)
+            if nodes[index] == {"CACHE": name} and name != DEFAULT_CACHE_ALIAS:
                 continue
             yield checks.Warning(
-                f"CACHES[{name!r}] is in the database of REDLOCK[{alias!r}]['NODES'][{place}] "
-                f"({addresses[place].label}): its clear() deletes the locks that are held.",
+                f"CACHES[{name!r}] is in the database of REDLOCK[{alias!r}]['NODES'][{index}] "
+                f"({addresses[index].label}): its clear() deletes the locks that are held.",
                 hint="Give the cache a server of its own, or at least another database number.",
                 id=W016,
             )
@@ -376,8 +376,8 @@ def _databases(cache: Mapping[str, Any]) -> Iterator[Database]:
         try:
             found: dict[str, Any] = {"db": options.get("db"), **parse_url(url)}
             kind = found.get("connection_class", Connection)
-            place = {key: value for key, value in found.items() if key in PLACE}
-            yield _database(from_options(kind, place))
+            options_of_url = {key: value for key, value in found.items() if key in LOCATION}
+            yield _database(from_options(kind, options_of_url))
         except ValueError:
             continue  # the cache itself tells of that
 

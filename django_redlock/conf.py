@@ -50,7 +50,7 @@ NODE_KEYS: Final = frozenset({"URL", "USERNAME", "PASSWORD", "CACHE"})
 MEMORY: Final = "memory://"
 EXAMPLE: Final = "{'default': {'NODES': ['redis://10.0.0.1:6379/0', …]}}"
 UPTIME_STEP: Final = 1.0  # seconds: nodes report their uptime in whole ones
-PLACE: Final = frozenset({"host", "port", "path"})  # of a node, and not of all
+OF_ONE_NODE: Final = frozenset({"host", "port", "path"})  # options of a node, not of all
 LONGEST_PREFIX: Final = 512  # bytes
 # Seconds. Some things wait for several node timeouts, and ``poll`` for no more than 24 days.
 LONGEST_TIMEOUT: Final = 86_400
@@ -375,7 +375,7 @@ def _read(setting: Mapping[str, Any]) -> dict[str, Any]:
         )
     if not isinstance(values["OPTIONS"], dict):
         raise TypeError("['OPTIONS'] must be a dictionary of redis-py connection arguments")
-    for key in PLACE & set(values["OPTIONS"]):
+    for key in OF_ONE_NODE & set(values["OPTIONS"]):
         raise ValueError(
             f"['OPTIONS'] is for all nodes: write {key!r} into each node's URL in NODES"
         )

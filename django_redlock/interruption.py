@@ -30,7 +30,6 @@ the latest when the ttl of the last renewal is over. At that time the loss is lo
 reason ``never_released``; ``on_lost`` is not called, for there is no holder. A transaction of
 ``Lock.atomic`` is rolled back wherever the lease is released. A block that is gone leaves it
 open, as Django's own ``atomic`` does, and the next request or task in the thread rolls it back.
-An outage of ``testing`` ends with its block, by the same code, or counts no more once it is gone.
 
 Nobody guesses that a block has ended, and no callback of the garbage collector asks a node,
 releases, or rolls back. A generator that is dropped inside a ``with`` block is closed by the

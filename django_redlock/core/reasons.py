@@ -115,16 +115,8 @@ class ReasonCode(enum.StrEnum):
         "{seconds:.1f} s left",
         "wait, it votes by itself when they are over", 0, "restart guard")
     EMPTIED = ("emptied", "lost its data; the restart guard counts from now")
-    CLOCK_AHEAD = ("clock_ahead", "its clock is {seconds:.1f} s ahead of this machine's: let NTP "
-        "set the wrong one (CLOCK_SKEW allows {skew:g} s)", "", 0, "clock {seconds:.1f} s ahead")
-    CLOCK_BEHIND = ("clock_behind", "its clock is {seconds:.1f} s behind this machine's: let NTP "
-        "set the wrong one (CLOCK_SKEW allows {skew:g} s)", "", 0, "clock {seconds:.1f} s behind")
-    OUR_CLOCK_AHEAD = ("our_clock_ahead",
-        "this machine's clock is {seconds:.1f} s ahead of most nodes' clocks: let NTP set it", "",
-        0, "clock {behind:.1f} s behind")
-    OUR_CLOCK_BEHIND = ("our_clock_behind",
-        "this machine's clock is {seconds:.1f} s behind most nodes' clocks: let NTP set it", "", 0,
-        "clock {ahead:.1f} s ahead")
+    CLOCK = ("clock", "clocks differ by {seconds:.1f} s, its own and this machine's: let NTP set "
+        "the wrong one (CLOCK_SKEW allows {skew:g} s)", "", 0, "clocks differ by {seconds:.1f} s")
     CLUSTER = ("cluster", "is a cluster node; Redlock needs independent masters", INDEPENDENT,
         SET_UP)
     REPLICA = ("replica", "is a replica; Redlock needs independent masters", INDEPENDENT, SET_UP)
@@ -212,7 +204,8 @@ class ReasonCode(enum.StrEnum):
     ADVICE_GUARD = ("advice_guard",
         "restart guard: new here, or started, emptied or promoted a short while ago; votes by "
         "itself when its seconds are over")
-    ADVICE_CLOCK = ("advice_clock", "clock: {cause}")
+    ADVICE_CLOCK = ("advice_clock",
+        "clock: let NTP set the wrong one, the node's or this machine's")
     ADVICE_DOWN = ("advice_down",
         "down: start the server, or correct its entry in REDLOCK[{alias!r}]['NODES']")
     ADVICE_NODE = ("advice_node", "{cause}; {action}")
@@ -268,7 +261,6 @@ IF_EMPTY: Final = {"holder": "somebody", "text": "no text"}
 
 Translate: TypeAlias = Callable[[str], str]  # from an English template to one for the reader
 Datum: TypeAlias = "str | float | Reason"
-SECONDS: Final = frozenset({"seconds", "ahead", "behind"})  # data by which reasons do not differ
 
 
 class Reason(NamedTuple):
@@ -407,7 +399,7 @@ def by_node(said: Iterable[tuple[str, Reason | str]], of: int) -> list[Sentence]
 def _without_seconds(reason: Reason | str) -> object:
     if not isinstance(reason, Reason):
         return reason
-    return reason.code, *(item for item in reason.items if item[0] not in SECONDS)
+    return reason.code, *(item for item in reason.items if item[0] != "seconds")
 
 
 def _seconds(reason: Reason | str) -> float:

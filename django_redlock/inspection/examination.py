@@ -125,16 +125,11 @@ def examine(aliases: Sequence[Expected]) -> list[Examination]:
 
 
 def compare(expected: Expected, nodes: Sequence[NodeReport]) -> Examination:
-    """Add what only a comparison shows: whose clock is wrong, and which two are one server."""
-    offs = [node.clock_off for node in nodes]
-    ours = admission.ours_off(offs, expected.majority, expected.skew)
+    """Add what only a comparison shows: which two are one server."""
     first: dict[str, str] = {}  # by run_id, as far as a connection for locks would come
     compared = []
     for node in nodes:
         report = node
-        if node.clock_off and expected.guard:
-            wrong = admission.wrong_clock(node.clock_off, ours, expected.skew)
-            report = report.found(Finding(Level.ERROR, wrong))
         if node.run_id in first:
             report = report.found(Finding(Level.ERROR, admission.duplicated(first[node.run_id])))
         elif node.run_id and report.level is not Level.ERROR:

@@ -27,7 +27,7 @@ from django_redlock.core.reasons import Reason, ReasonCode, because, code_of, de
 from django_redlock.nodes import admission
 from django_redlock.nodes.address import Address
 from django_redlock.nodes.faults import Refused, complaint, why_unreached
-from django_redlock.nodes.handshake import Admission, BoundedSocket, log_in, send
+from django_redlock.nodes.handshake import Admission, NodeReplies, log_in, send
 from django_redlock.nodes.replies import ANOTHER
 from django_redlock.nodes.scripts import TEXT
 
@@ -237,12 +237,12 @@ def probe(address: Address, expected: Expected, timeout: float) -> NodeReport:
     """Ask a node all that can be asked; whatever is wrong is found, and nothing raised.
 
     Args:
-        timeout: seconds for each step; for all replies together a few times that.
+        timeout: seconds for each step.
     """
     connection = None
     try:
         connection = address.connection(timeout)
-        heard = log_in(connection, timeout)
+        heard = log_in(connection)
         replies = _Conversation(connection, heard).replies(address, expected)
     except Exception as error:  # noqa: BLE001 - a provider of credentials may raise anything
         replies = Replies(refusal=why_unreached(error, tls=address.tls))
@@ -302,7 +302,7 @@ class _Conversation:
     """The questions to one node, and what came back."""
 
     def __init__(
-        self, connection: RedisConnection | UnixDomainSocketConnection, heard: BoundedSocket
+        self, connection: RedisConnection | UnixDomainSocketConnection, heard: NodeReplies
     ) -> None:
         self._connection, self._heard = connection, heard
         self._denied: list[str] = []
@@ -534,9 +534,11 @@ def _of_server(
         oldest = "Redis " + ".".join(map(str, OLDEST))
         reason = because(ReasonCode.OLD_SERVER, software=facts.software, oldest=oldest)
         yield Finding(Level.WARNING, reason)
-    if not expected.guard or facts.off:
-        return  # a wrong clock is compared with those of the other nodes first
-    if replies.guard_left == math.inf:
+    if not expected.guard:
+        return
+    if facts.off:
+        yield Finding(Level.ERROR, admission.wrong_clock(facts.off, expected.skew))
+    elif replies.guard_left == math.inf:
         yield Finding(Level.NOTE, because(ReasonCode.UNSEEN, seconds=expected.guard))
     elif replies.guard_left:
         guarded = admission.guarded(replies.guard_left, expected.only_node_of)

@@ -322,9 +322,8 @@ class Report:
         replying = [node for node in self.nodes if node.heard]
         if any(node.guard_left for node in replying):
             yield because(ReasonCode.ADVICE_GUARD)
-        clocks = {node.why: node.reason for node in replying if node.clock_off}
-        for cause in filter(None, clocks.values()):
-            yield because(ReasonCode.ADVICE_CLOCK, cause=cause)
+        if any(node.clock_off for node in replying):
+            yield because(ReasonCode.ADVICE_CLOCK)
         silent = [node for node in self.nodes if not node.heard]
         if any(is_silent(node.reason) for node in silent):
             yield because(ReasonCode.ADVICE_DOWN, alias=self.alias)

@@ -240,8 +240,8 @@ def from_options(
         msg = "a database is a number of at most nine digits; correct 'db' in OPTIONS or in the URL"
         raise ValueError(msg)
     if issubclass(connection_class, UnixDomainSocketConnection):
-        place = f"unix:{options['path']}"
-        return Address(f"{place}?db={db}" if db else place, place, connection_class, options)
+        server = f"unix:{options['path']}"
+        return Address(f"{server}?db={db}" if db else server, server, connection_class, options)
     host, port = str(options.get("host", "localhost")), options.get("port", 6379)
     if not _is_host(host):
         msg = "the host is no host name: its parts have 1 to 63 characters each, with dots between"

@@ -22,15 +22,11 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from django_redlock.core.reasons import Reason, ReasonCode, because
 
 from .faults import Refused
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 UPTIME: Final = re.compile(r"-?[0-9]{1,15}")  # float() would read more, e.g. "nan"
 REPLID: Final = re.compile(r"[0-9a-f]{40}")
@@ -212,29 +208,9 @@ def guard_left(age: float, guard: float) -> float:
     return max(0.0, guard - age)
 
 
-def ours_off(offs: Sequence[float], majority: int, skew: float) -> float:
-    """Return the seconds that our clock is ahead of the nodes' (negative: behind); 0 if it is not.
-
-    Ours is the wrong one if a majority, of more than one node, disagrees with it alike.
-
-    Args:
-        offs: by how much each node's clock is ahead; 0: it agrees, or it is unknown.
-    """
-    wrong = sorted(off for off in offs if off)
-    for low, high in zip(wrong, wrong[max(2, majority) - 1 :], strict=False):
-        if low * high > 0 and high - low <= 2 * skew:
-            return -(low + high) / 2
-    return 0.0
-
-
-def wrong_clock(off: float, ours: float, skew: float) -> Reason:
-    """Return the reason of a node whose clock disagrees with this machine's."""
-    if ours:
-        if ours > 0:
-            return because(ReasonCode.OUR_CLOCK_AHEAD, seconds=ours, behind=-off)
-        return because(ReasonCode.OUR_CLOCK_BEHIND, seconds=-ours, ahead=off)
-    code = ReasonCode.CLOCK_AHEAD if off > 0 else ReasonCode.CLOCK_BEHIND
-    return because(code, seconds=abs(off), skew=skew)
+def wrong_clock(off: float, skew: float) -> Reason:
+    """Return the reason of a node whose clock and this machine's disagree."""
+    return because(ReasonCode.CLOCK, seconds=abs(off), skew=skew)
 
 
 def guarded(left: float, only_node_of: str = "") -> Reason:

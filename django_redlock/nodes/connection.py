@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 import hiredis
 
 from django_redlock.core.commands import EMPTIED
-from django_redlock.core.protocol import TAKING, UNDO, WITH_EPOCH, Answer, Command, Request, Vote
+from django_redlock.core.protocol import UNDO, WITH_EPOCH, Answer, Command, Request, Vote
 from django_redlock.interruption import SafeFinalizer, drain
 
 from . import admission, faults, replies, scripts
@@ -51,11 +51,11 @@ class OnWire:
 
     Attributes:
         command: the script, or the command that is none.
-        nonce: what the reply echoes.
-        since: ``time.monotonic`` when it was sent.
-        packed: its bytes.
-        usual: a reply of these bytes needs no other look; b"" as long as none is known.
-        count: how many names, or leases, the reply may tell of.
+        nonce: bytes that the reply echoes.
+        since: ``time.monotonic`` when the request was sent.
+        packed: bytes of the request.
+        usual: bytes of the reply that needs no parser; b"" as long as none is known.
+        count: number of names, or leases, of which the reply may tell.
         until: of an undo, the ``time.monotonic`` from which the keys that it deletes have expired.
         gone: whether nobody waits for the vote.
     """
@@ -73,20 +73,14 @@ class OnWire:
         """Return the usual reply, if the one that begins there is the first that shows it."""
         return b""
 
-    def hear(self, place: int, vote: Vote) -> None:
-        """Take the vote of the node at this place."""
+    def hear(self, index: int, vote: Vote) -> None:
+        """Take the vote of the node at this index."""
 
-    def hear_usual(self, place: int) -> None:
-        """Take the usual reply of the node at this place."""
+    def hear_usual(self, index: int) -> None:
+        """Take the usual reply of the node at this index."""
 
-    def keep(self, place: int) -> None:
+    def keep(self, index: int) -> None:
         """Have the node's next connection carry the undo that this one has not carried out."""
-
-    def doubt(self, place: int) -> None:
-        """Note that the connection has ended, while the node may still carry out this grant."""
-
-    def missed(self, place: int) -> None:
-        """Note that the node had nothing for this undo to free."""
 
     def vote_in(self, label: str, reply: object) -> Vote | None:
         """Return the vote in a reply of the node with this label; None: it is to something else."""
@@ -97,7 +91,7 @@ class PlainCommand(OnWire):
     """A command that is no script of the algorithm.
 
     Args:
-        hear: called once, with the node's place and the vote.
+        hear: called once, with the node's index and the vote.
     """
 
     def __init__(
@@ -128,18 +122,12 @@ class SentAgain(OnWire):
     def gone(self) -> bool:  # type: ignore[override] # as long as the first one is
         return self._mute or self._first.gone
 
-    def hear(self, place: int, vote: Vote) -> None:
+    def hear(self, index: int, vote: Vote) -> None:
         if not self._mute:
-            self._first.hear(place, vote)
+            self._first.hear(index, vote)
 
-    def keep(self, place: int) -> None:
-        self._first.keep(place)
-
-    def doubt(self, place: int) -> None:
-        self._first.doubt(place)
-
-    def missed(self, place: int) -> None:
-        self._first.missed(place)
+    def keep(self, index: int) -> None:
+        self._first.keep(index)
 
     def vote_in(self, label: str, reply: object) -> Vote | None:
         return self._first.vote_in(label, reply)
@@ -150,18 +138,18 @@ def undoing_until(owed: Iterable[OnWire]) -> float:
     return max([each.until for each in tuple(owed)], default=-math.inf)
 
 
-def nobody(place: int, vote: Vote) -> None:
+def nobody(index: int, vote: Vote) -> None:
     """Ignore a vote."""
 
 
-def pack(ask: Request, place: int) -> bytes:
-    """Return the bytes of a request for the node at that place."""
+def pack(ask: Request, index: int) -> bytes:
+    """Return the bytes of a request for the node at that index."""
     keys, argv = ask.wire()
     parts = ("EVALSHA", scripts.DIGEST[ask.command], str(len(keys)), *keys, ask.nonce, *argv)
     if ask.command in WITH_EPOCH:
         parts += ("",)  # where each connection puts its node's epoch
     if ask.each is not None:
-        parts += (str(ask.each[place]),)
+        parts += (str(ask.each[index]),)
     # Texts only: hiredis (3.5) turns numbers into text by a call in which a signal handler may
     # raise, does not look, and crashes the process.
     whole: bytes = hiredis.pack_command(parts)  # type: ignore[arg-type]
@@ -245,26 +233,28 @@ class Connection:
     """An open connection to a node.
 
     Attributes:
-        label, place: of the node: ``place`` is its index in the group.
-        epoch: what a grant must find there: the node's epoch and its history, packed.
-        facts: what the node said of itself when the connection was opened.
-        client: the node's number for this connection; 0 if it would not tell.
-        opened, round_trip: ``time.monotonic`` then, and the seconds of one command.
+        label, index: the node's ``host:port/db``, and its index in the group.
+        epoch: packed argument that a grant must find there: the node's epoch and its history.
+        facts: the node's account of itself when the connection was opened.
+        client: the node's number for this connection; 0 if the node does not tell it.
+        opened, round_trip: ``time.monotonic`` at the opening, and the seconds of one command.
         answered: ``time.monotonic`` of the last reply.
         heard, excused: ``time.monotonic`` from which silence counts, and of the request whose
             lateness was excused; see ``silence``.
         votes_from: ``time.monotonic`` from which the node may vote.
         owed: the requests without a reply, in the order in which they were sent.
         fault: why the connection cannot be used any more; None while it can.
-        spoiled: ``time.monotonic`` of an interruption that may have put it out of step, so that
-            only an undo may still use it; else 0.
-        looped: whether an event loop has it, and sends later what the socket does not take at once.
-        in_set: whether a ``ConnectionSet`` has it, which alone writes to it.
-        given: whether its node has it back. Who had it may not touch it from then on: another
-            thread may have it. Until then an interruption leaves it to the undo of its grant.
-        unsent: bytes that are still to be sent; reading sends them, too.
-        backlog: bytes of requests without a reply.
-        incomplete: bytes of a reply that has not come as a whole.
+        spoiled: ``time.monotonic`` of an interruption that may have put the connection out of
+            step, so that only an undo may still use it; else 0.
+        looped: whether an event loop has the connection, and sends later what the socket does not
+            take at once.
+        in_set: whether a ``ConnectionSet`` has the connection, and alone writes to it.
+        given: whether the node has the connection back. The earlier user may not touch it from then
+            on: another thread may have it. Until then an interruption leaves it to the undo of its
+            grant.
+        unsent: number of bytes that are still to be sent; reading sends them, too.
+        backlog: number of bytes of the requests without a reply.
+        incomplete: number of bytes of a reply that has not come as a whole.
     """
 
     def __init__(
@@ -273,7 +263,7 @@ class Connection:
         label: str,
         facts: admission.ServerInfo,
         *,
-        place: int,
+        index: int,
         client: int,
         epoch: bytes,
         round_trip: float,
@@ -287,7 +277,7 @@ class Connection:
         self.socket: socket.socket = connection._sock  # type: ignore[assignment] # noqa: SLF001
         self.socket.settimeout(0)
         self.fileno = self.socket.fileno()
-        self.label, self.place = label, place
+        self.label, self.index = label, index
         self.epoch = b"$%d\r\n%b\r\n" % (len(epoch), epoch)
         self.facts, self.client, self.round_trip = facts, client, round_trip
         self.opened = self.answered = time.monotonic()
@@ -301,7 +291,7 @@ class Connection:
         self.tls = isinstance(self.socket, ssl.SSLSocket)
         self._using = threading.RLock() if self.tls else contextlib.nullcontext()
         self._stream = OneAtATime(self.socket, self._using) if self.tls else self.socket
-        self._reader = replies.Reader()
+        self._reader = replies.reader()
         self._unsent: list[bytes] = []
         self.unsent = self.backlog = self.incomplete = 0
         self._unasked = False  # whether nothing of what is in owed has been sent yet
@@ -387,7 +377,7 @@ class Connection:
             unheard = deque[OnWire](SentAgain(o, o.packed, o.since, mute=True) for o in self.owed)
             owed, self.owed = self.owed, unheard
         for each in owed:
-            each.hear(self.place, Vote(self.label, Answer.UNKNOWN, reason=why))
+            each.hear(self.index, Vote(self.label, Answer.UNKNOWN, reason=why))
 
     def send(self, owed: OnWire) -> bool:
         """Send a request without waiting; return False if it cannot arrive whole."""
@@ -425,27 +415,29 @@ class Connection:
             self.heard = self.answered = now
             pos += len(usual)
             self.backlog -= len(owed.popleft().packed)
-            first.hear_usual(self.place)
+            first.hear_usual(self.index)
         if pos < len(data):
             self._parse(data[pos:])
 
     def _parse(self, data: bytes) -> None:
         """Settle the replies in what was read, whatever they are."""
-        try:
-            self._reader.feed(data)
-            self.incomplete += len(data)
-            gets = self._reader.gets
-            while not self.fault and (answer := gets()) is not False:
-                self.incomplete = 0
-                self.heard = self.answered = time.monotonic()
-                self._settle(answer)
-        except hiredis.ProtocolError:
-            self.close(replies.NOT_REDIS)
-        except replies.Malformed as error:
-            self.close(error.reason)
+        self._reader.feed(data)
+        self.incomplete += len(data)
+        gets = self._reader.gets
+        while not self.fault:
+            try:
+                answer = gets()
+            except replies.UNREADABLE:
+                self.close(replies.NOT_REDIS)
+                return
+            if answer is False:
+                break
+            self.incomplete = 0
+            self.heard = self.answered = time.monotonic()
+            self._settle(answer)
         if self.incomplete > replies.ANSWER:
             asked = self.owed[0].count if self.owed else 0
-            if self.incomplete > replies.ANSWER + replies.ROOM * asked:
+            if self.incomplete > replies.most_bytes(asked):
                 self.close(replies.TOO_LONG)
 
     def _settle(self, answer: object) -> None:
@@ -465,9 +457,9 @@ class Connection:
             vote = Vote(self.label, Answer.UNKNOWN, reason=self.fault)
         if vote.reason is EMPTIED:
             self.close(EMPTIED)
-        if owed.command in UNDO and vote.answer is not Answer.YES:
-            (owed.keep if vote.answer is Answer.UNKNOWN else owed.missed)(self.place)
-        owed.hear(self.place, vote)
+        if owed.command in UNDO and vote.answer is Answer.UNKNOWN:
+            owed.keep(self.index)
+        owed.hear(self.index, vote)
 
     def _send_in_full(self, owed: OnWire) -> bool:
         """Send a request again, with the text of the script that the node forgot (SCRIPT FLUSH)."""
@@ -488,10 +480,8 @@ class Connection:
         self.fault = self.fault or fault
         for owed in drain(self.owed.popleft):
             if owed.command in UNDO:
-                owed.keep(self.place)
-            elif owed.command in TAKING:
-                owed.doubt(self.place)
-            owed.hear(self.place, Vote(self.label, Answer.UNKNOWN, reason=self.fault))
+                owed.keep(self.index)
+            owed.hear(self.index, Vote(self.label, Answer.UNKNOWN, reason=self.fault))
         with self._using:
             if self.looped:  # the loop must forget the socket's number before it is closed
                 with contextlib.suppress(OSError):

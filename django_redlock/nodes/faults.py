@@ -72,7 +72,9 @@ TOLD: Final = {
     "without any password configured": ReasonCode.NO_PASSWORD_THERE,
 }
 LONGEST: Final = 200  # characters that are kept of another program's text
-FIRST: Final = {b"\x15": ReasonCode.TLS, b"H": ReasonCode.WEB_SERVER, b"<": ReasonCode.WEB_SERVER}
+# By the first byte that is none of a reply, as hiredis tells it.
+NO_REPLY: Final = re.compile('Protocol error, got "(.+)" as reply type byte', re.DOTALL)
+FIRST: Final = {"\\x15": ReasonCode.TLS, "H": ReasonCode.WEB_SERVER, "<": ReasonCode.WEB_SERVER}
 
 # By a part of what OpenSSL says of a certificate; of any other, nobody has vouched for it.
 CERTIFICATES: Final = {
@@ -111,6 +113,8 @@ def why_unreached(error: Exception, *, tls: bool = False) -> Reason:
         return because(ReasonCode.UNSENDABLE)
     if isinstance(error, Refused):
         return error.reason
+    if isinstance(error, exceptions.InvalidResponse):
+        return not_redis(error)
     if isinstance(error, ValueError):
         return because(ReasonCode.CONNECT_FAILED, text=str(error))
     behind = _behind_the_port(error, tls=tls)
@@ -135,11 +139,12 @@ def _as_told(error: Exception) -> Reason:
     return because(ReasonCode.CONNECT_RAISED, text=kind)
 
 
-def stranger(first: bytes) -> Reason | None:
-    """Return what is there instead of a node, by its first byte; None if it may be a node."""
-    if first in b"+-:$*":
-        return None
-    return because(FIRST.get(first, ReasonCode.NOT_A_NODE))
+def not_redis(error: Exception) -> Reason:
+    """Return what is there instead of a node, by what hiredis says of its bytes."""
+    found = NO_REPLY.match(str(error))
+    if found is None:
+        return because(ReasonCode.NOT_THE_PROTOCOL)
+    return because(FIRST.get(found[1], ReasonCode.NOT_A_NODE))
 
 
 def _behind_the_port(error: Exception, *, tls: bool) -> ReasonCode | None:

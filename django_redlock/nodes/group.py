@@ -7,8 +7,6 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from django_redlock.core.quorum import majority_of
-
 from . import admission
 from .background import CLOSE_TIMEOUT, end, end_all
 from .loops import Loops
@@ -46,21 +44,20 @@ class NodeGroup:
         failover: bool = False,
         alias: str = "",
     ) -> None:
-        self._skew = skew
         self.nodes = tuple(
             Node(
                 address,
-                place=place,
+                index=index,
                 fences=f"{prefix}fences",
                 guard=guard,
                 skew=skew,
                 failover=failover,
                 timeout=timeout,
-                welcomed=self._compare,
+                welcomed=self._mark_duplicates,
                 alias=alias,
                 alone=len(addresses) == 1,
             )
-            for place, address in enumerate(addresses)
+            for index, address in enumerate(addresses)
         )
         self._threads = Threads(self.nodes, timeout)
         self._loops = Loops(self.nodes, timeout, self._threads.sets)
@@ -80,9 +77,8 @@ class NodeGroup:
     def close(self, timeout: float = CLOSE_TIMEOUT) -> list[str]:
         """End the background work, and close the idle connections; the nodes can still be asked.
 
-        What a node has not undone is sent once more, if the node can be reached; a release that is
-        repeated for a late grant is not. A connection in use, or still being opened, closes when
-        nothing refers to the group any more.
+        What a node has not undone is sent once more, if the node can be reached. A connection in
+        use, or still being opened, closes when nothing refers to the group any more.
 
         Args:
             timeout: seconds for which it waits for the end of the work; 0: the work goes on.
@@ -115,14 +111,6 @@ class NodeGroup:
         self._waiters.reset()
         for node in self.nodes:
             node.reset()
-
-    def _compare(self) -> None:
-        """Look at what the nodes said of themselves, one beside the other."""
-        self._mark_duplicates()
-        offs = [node.facts.off if node.facts else 0.0 for node in self.nodes]
-        ours = admission.ours_off(offs, majority_of(len(offs)), self._skew)
-        for node in self.nodes:
-            node.ours_off = ours
 
     def _mark_duplicates(self) -> None:
         """Take the vote from every node that is the same server as one before it."""

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import math
 import secrets
-import socket
 import time
-from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import hiredis
 from hiredis import ReplyError
 
 from django_redlock.core.policy import boottime, microseconds, milliseconds
 from django_redlock.core.reasons import ReasonCode
 
 from . import admission, replies, scripts
-from .background import Listening
 from .connection import Connection
-from .faults import Refused, complaint, stranger
-from .replies import NOT_REDIS, TOO_LONG, UNASKED, Malformed, Reader
+from .faults import Refused, complaint, not_redis
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     from redis.connection import Connection as RedisConnection
@@ -31,124 +27,42 @@ if TYPE_CHECKING:
     from .address import Address
 
 
-MOST: Final = 256 * 1024  # bytes of all replies together; a thousand replicas fill half of it
-STEPS: Final = 8  # timeouts of one step that all replies together may take
 READ_SIZE: Final = 65536
 
 
-class BoundedSocket:
-    """Replaces the socket of a connection that is being opened.
+class NodeReplies:
+    """The replies of a node that is being connected, once redis-py has logged in."""
 
-    Attributes:
-        socket: the real one.
-    """
-
-    def __init__(self, sock: socket.socket, timeout: float) -> None:
-        self.socket = sock
-        self._timeout = timeout
-        self._until = time.monotonic() + STEPS * timeout
-        self._left = MOST
-        self._heard = False
-        self._reader = Reader()
-        self._answers: deque[Any] = deque()
-        self._commands = hiredis.Reader()  # of what redis-py sends, to count it
-        self._sent = self._replies = 0  # commands, and what came in reply
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.socket, name)
-
-    def sendall(self, data: bytes, *flags: int) -> None:
-        """Send as a socket does; each command may be answered once."""
-        self._commands.feed(bytes(data))
-        while self._commands.gets() is not False:
-            self._sent += 1
-        self.socket.sendall(data, *flags)
-
-    def recv(self, size: int, *flags: int) -> bytes:
-        """Receive as a socket does, and check what arrives.
-
-        Raises:
-            Refused: it is not the Redis protocol, or too much.
-            TimeoutError: nothing came, or the handshake takes too long.
-        """
-        data = self._listen(size, *flags)
-        self._left -= len(data)
-        if self._left < 0:
-            raise Refused(TOO_LONG)
-        other = None if self._heard else stranger(data[:1])
-        self._heard = True
-        if other:
-            raise Refused(other)
-        try:
-            self._reader.feed(data)
-            while (answer := self._reader.gets()) is not False:
-                self._answers.append(answer)
-                self._replies += 1
-        except hiredis.ProtocolError:
-            raise Refused(NOT_REDIS) from None
-        except Malformed as error:
-            raise Refused(error.reason) from None
-        return data
-
-    def _listen(self, size: int, *flags: int) -> bytes:
-        """Receive; do not count time for which this machine did not run."""
-        listening = Listening(self._timeout)
-        while True:
-            start = time.monotonic()
-            if start >= self._until:
-                raise TimeoutError("handshake without end")
-            part = listening.part(self._until - start)
-            self.socket.settimeout(part)
-            try:
-                return self.socket.recv(size, *flags)
-            except TimeoutError:
-                self._until += listening.waited_for(part, start)
-                if listening.seconds >= 0.99 * self._timeout:  # parts are no exact fractions
-                    raise
-
-    def recv_into(self, buffer: bytearray, size: int = 0, *flags: int) -> int:
-        """Receive as a socket does; see ``recv``."""
-        data = self.recv(size or len(buffer), *flags)
-        buffer[: len(data)] = data
-        return len(data)
-
-    def end(self) -> None:
-        """Remove the bounds: the handshake is over.
-
-        Raises:
-            Refused: the node sent more than was asked for.
-        """
-        if self._answers:
-            raise Refused(UNASKED)
-        self.socket.settimeout(self._timeout)
-
-    def logged_in(self) -> None:
-        """Forget the replies that redis-py has read; ``answer`` returns the next ones.
-
-        Raises:
-            Refused: the node sent more than redis-py asked for.
-        """
-        if 0 < self._sent < self._replies:  # without a command, the first reply tells
-            raise Refused(UNASKED)
-        self._answers.clear()
+    def __init__(self, connection: RedisConnection | UnixDomainSocketConnection) -> None:
+        self._socket: socket.socket = connection._sock  # type: ignore[assignment] # noqa: SLF001 - see ``Connection``
+        self._reader = replies.reader()
 
     def answer(self) -> Any:
         """Return the next reply; also an error, as ``hiredis.ReplyError``.
 
         Raises:
-            Refused: see ``recv``.
+            Refused: it is not the Redis protocol, or too long.
             OSError: the connection is lost, or nothing comes.
         """
-        while not self._answers:
-            if not self.recv(READ_SIZE):
-                raise ConnectionError("connection closed by the node")
-        return self._answers.popleft()
+        size = 0
+        try:
+            while (answer := self._reader.gets()) is False:
+                data = self._socket.recv(READ_SIZE)
+                size += len(data)
+                if not data:
+                    raise ConnectionError("connection closed by the node")
+                if size > replies.ANSWER:
+                    raise Refused(replies.TOO_LONG)
+                self._reader.feed(data)
+        except replies.UNREADABLE as error:
+            raise Refused(not_redis(error)) from None
+        return answer
 
 
 def open_connection(
     address: Address,
     *,
-    place: int,
+    index: int,
     fences: str,
     guard: float,
     skew: float,
@@ -161,12 +75,12 @@ def open_connection(
     """Connect, and find out whether and from when the node may vote.
 
     Args:
-        place: index of the node in its group.
+        index: index of the node in its group.
         fences: the key of the node's counters.
         guard: seconds for which a restarted or emptied node has no vote; 0: it has one at once.
         skew: seconds by which its clock may differ from ours, with a guard.
         earlier: what the node said at an earlier connection.
-        timeout: seconds for each step; for all replies together a few times that.
+        timeout: seconds for each step.
         failover: whether a promoted replica may vote, when the guard is over.
         only_node_of: the alias whose single node it is, or "".
         progress: called after each reply of the node.
@@ -178,7 +92,7 @@ def open_connection(
     """
     connection = address.connection(timeout)
     try:
-        heard = log_in(connection, timeout)
+        heard = log_in(connection)
         progress()
         start = time.monotonic()
         sent, asked = microseconds(), boottime()
@@ -207,13 +121,11 @@ def open_connection(
             guard_left, admitted = admission.LOOK_AGAIN, b""
         progress()
         client = _number(heard)
-        heard.end()
-        connection._sock = heard.socket  # type: ignore[assignment] # noqa: SLF001 - see ``Connection``
         return Connection(
             connection,
             address.label,
             facts,
-            place=place,
+            index=index,
             client=client,
             epoch=admitted + facts.history.encode(),
             round_trip=round_trip,
@@ -224,28 +136,14 @@ def open_connection(
         raise
 
 
-def log_in(
-    connection: RedisConnection | UnixDomainSocketConnection, timeout: float
-) -> BoundedSocket:
-    """Have redis-py connect and log in over a bounded socket; return that, for further replies.
-
-    Args:
-        timeout: seconds for each reply; for all together a few times that.
+def log_in(connection: RedisConnection | UnixDomainSocketConnection) -> NodeReplies:
+    """Have redis-py connect and log in; return what reads further replies.
 
     Raises:
-        Refused, RedisError, OSError, ValueError: see ``open_connection``.
+        RedisError, OSError, ValueError: see ``open_connection``.
     """
-    logging_in: Any = connection.redis_connect_func or type(connection).on_connect
-
-    def bounded(connection: Any) -> None:
-        connection._sock = BoundedSocket(connection._sock, timeout)  # noqa: SLF001 - see ``Connection``
-        logging_in(connection)
-
-    connection.redis_connect_func = bounded  # type: ignore[assignment] # it is passed one
     connection.connect()
-    heard: BoundedSocket = connection._sock  # type: ignore[assignment] # noqa: SLF001 - as above
-    heard.logged_in()
-    return heard
+    return NodeReplies(connection)
 
 
 class Admission:
@@ -294,7 +192,7 @@ class Admission:
         raise Refused(replies.why_none(nonce, answer))
 
 
-def _clock(heard: BoundedSocket) -> float:
+def _clock(heard: NodeReplies) -> float:
     """Return the node's wall clock.
 
     A Sentinel has no TIME, and is known by its INFO, which was asked for at the same time.
@@ -311,7 +209,7 @@ def _clock(heard: BoundedSocket) -> float:
     raise Refused(refusal)
 
 
-def _number(heard: BoundedSocket) -> int:
+def _number(heard: NodeReplies) -> int:
     """Return the node's number for this connection, for CLIENT UNBLOCK; 0 if forbidden."""
     answer = heard.answer()
     if isinstance(answer, ReplyError):
@@ -328,7 +226,7 @@ def send(
     connection.send_packed_command(connection.pack_commands(commands))
 
 
-def _answer(heard: BoundedSocket, kind: type) -> Any:
+def _answer(heard: NodeReplies, kind: type) -> Any:
     answer = heard.answer()
     if isinstance(answer, ReplyError):
         raise Refused(complaint(answer))

@@ -77,7 +77,6 @@ def _yields(value: str, old: str, wakeup: str) -> bool:
 
 
 def _free_with(wakeup: str, value: str) -> bool:
-    """Return whether a value is free for an attempt that was woken by ``wakeup``."""
     return bool(wakeup) and (value == NEXT or value.startswith(f"{wakeup}:"))
 
 
@@ -414,7 +413,6 @@ class MemoryNode:
     # -- reading, for the command and the pages ---------------------------------------------------
 
     def _survey(self, request: commands.Survey) -> list[object]:
-        """Describe held locks."""
         names = request.names
         if not names:
             due = sorted((due, name) for name, due in self.held.items() if due >= self.clock())
@@ -433,12 +431,10 @@ class MemoryNode:
         return ["FOUND", found, len(names)]
 
     def _index(self, request: commands.Index, start: int) -> list[object]:
-        """List one page of the index of held names."""
         names, after = self._page(self.held, request.most, start)
         return ["LISTED", [name.encode() for name in names], after]
 
     def _tasks(self, request: commands.Tasks, start: int = 0) -> list[object]:
-        """List tasks: a page of an index, or those of some names."""
         prefix, names, after = request.prefix, request.names, 0
         kind = prefix.split(":")[-2][-4:]
         if request.most:
@@ -467,7 +463,6 @@ class MemoryNode:
         return [name for _, name in due[:most]], after
 
     def _own(self, target: LockKeys, nonce: str) -> Iterator[tuple[str, str]]:
-        """Yield the keys that have this nonce, with their names."""
         for key, name in zip(target.keys, target.names, strict=True):
             if self._mine(key, f"{nonce}:"):
                 yield key, name

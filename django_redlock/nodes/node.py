@@ -71,8 +71,6 @@ MOST_BYTES: Final = 32 * 1024 * 1024  # … and about how much memory their name
 LEAST_PAUSE: Final = 0.05  # seconds before a node that replied with an error is asked again …
 MOST_PAUSE: Final = 2.0  # … growing to this
 SETTLE_EVERY: Final = 0.25  # seconds after which replies are read for which no caller waits
-LATEST_GRANT: Final = 30.0  # seconds for which a grant is waited for whose connection has ended
-MOST_DOUBTFUL: Final = 8_192  # of these, for one node
 PATIENCE: Final = 1.0  # seconds that a node may take for a reply for which no caller waits
 
 
@@ -152,7 +150,6 @@ class Node:
         undos: the undos that the node has not carried out.
         duplicate_of: the label of an earlier node that is the same server, or "".
         facts: what it said of itself at the last connection.
-        ours_off: seconds that this machine's clock is ahead of most nodes' (negative: behind).
         unheard: its vote where a request was decided without it.
         freed: its vote where it has released and found no waiter.
         threads: those that connect to it and send what it has not undone.
@@ -162,7 +159,7 @@ class Node:
         self,
         address: Address,
         *,
-        place: int,
+        index: int,
         fences: str,
         guard: float,
         timeout: float,
@@ -178,12 +175,11 @@ class Node:
         self.unheard = Vote(self.label, Answer.UNKNOWN, reason=because(ReasonCode.NOT_WAITED_FOR))
         self.freed = Vote(self.label, Answer.YES)
         self._address = address
-        self._place = place
+        self._index = index
         self._fences = fences
         self._guard = guard
         self._skew = skew
         self._failover = failover
-        self.ours_off = 0.0
         self._welcomed = welcomed
         self._only_node_of = alias if alone else ""
         self.facts: ServerInfo | None = None
@@ -218,7 +214,7 @@ class Node:
 
     @property
     def down(self) -> bool:
-        """Tell whether the node is known to be down; this machine may just be slow to connect."""
+        """Tell whether the node is down for a reason other than a pending connect."""
         return self.down_reason not in (None, self.unconnected)
 
     @property
@@ -481,13 +477,10 @@ class Node:
     def objection(self, connection: Connection, now: float) -> Reason | None:
         """Return why a request that changes locks has no vote over this connection, or None."""
         if connection.facts.off:
-            return self._wrong_clock(connection.facts.off)
+            return wrong_clock(connection.facts.off, self._skew)
         if now < connection.votes_from:
             return guarded(connection.votes_from - now, self._only_node_of)
         return duplicated(self.duplicate_of) if self.duplicate_of else None
-
-    def _wrong_clock(self, off: float) -> Reason:
-        return wrong_clock(off, self.ours_off, self._skew)
 
     # -- opening --------------------------------------------------------------------------------
 
@@ -552,7 +545,7 @@ class Node:
         try:
             return open_connection(
                 self._address,
-                place=self._place,
+                index=self._index,
                 fences=self._fences,
                 guard=self._guard,
                 skew=self._skew,
@@ -633,7 +626,7 @@ class Node:
         if reason:
             off = 0.0
         elif off:
-            reason = self._wrong_clock(off)
+            reason = wrong_clock(off, self._skew)
         if not reason and guard_left > 0:
             reason = guarded(guard_left)
         return NodeStatus(
@@ -693,7 +686,7 @@ What: TypeAlias = "tuple[str, Command, Wire]"
 
 
 class SentUndo(OnWire):
-    """An undo that is sent once more, now: a name that it leaves taken is free no later."""
+    """An undo that is sent once more, now. Retrying cannot delay the ttl."""
 
     gone = True
 
@@ -713,20 +706,16 @@ class SentUndo(OnWire):
     def keep(self, _: int) -> None:
         self._node.undo_later(self._undo)
 
-    def missed(self, _: int) -> None:
-        self._node.undos.missed(self._undo)
-
 
 class UndoQueue:
     """The undos kept for one node, in the order in which they were kept; none twice.
 
     When a connection ends, a grant without a reply may still be on its way: in a proxy, or in a
-    packet that is sent again. The undo takes another connection and may be there first, so one that
-    has found nothing to free is sent again for a while, each time after twice as long.
+    packet that TCP sends again. Its undo takes another connection, and may be there first. The name
+    is then taken on this node until its ttl is over: nobody holds it by that grant.
 
     Attributes:
         kept: by what they ask for.
-        doubtful: the nonces of these grants, oldest first.
         dropped: how many were given up since the queue was last empty, because it was full.
     """
 
@@ -734,8 +723,6 @@ class UndoQueue:
         self._node = node
         self._lock = threading.RLock()  # re-entrant: a signal handler may lock, too
         self.kept: dict[What, Undo] = {}
-        self.doubtful: dict[str, None] = {}
-        self._repeats: dict[What, tuple[float, Undo]] = {}  # with the time.monotonic of the next
         self._bytes = 0
         self._from = -math.inf  # time.monotonic before which nothing is sent, after an error
         self._pause = 0.0
@@ -815,50 +802,20 @@ class UndoQueue:
         """Let what is kept be sent at once, also after an error."""
         self._from = -math.inf
 
-    # -- grants that may still come -------------------------------------------------------------
-
-    def doubt(self, nonce: str) -> None:
-        """Note that the connection of a grant has ended before its reply came."""
-        with self._lock:
-            self.doubtful[nonce] = None
-            while len(self.doubtful) > MOST_DOUBTFUL and (old := first(self.doubtful)):
-                self.doubtful.pop(old, None)
-
-    def missed(self, undo: Undo) -> None:
-        """Send an undo that found nothing to free again, if its grant may still come."""
-        nonce, now = undo.request.nonce, time.monotonic()
-        if nonce not in self.doubtful:
-            return
-        due = now + max(SETTLE_EVERY, now - undo.start)
-        if due < min(undo.until, undo.start + LATEST_GRANT):
-            self._repeats[undo.what] = due, undo
-            self._node.work_on_undos()
-        else:
-            self.doubtful.pop(nonce, None)
-
-    def _repeat(self, now: float) -> None:
-        for what, (due, undo) in self._repeats.copy().items():
-            if due <= now:
-                self._repeats.pop(what, None)  # before another thread sends it, and notes the next
-                self.add(undo)
-
     # -- in the background ----------------------------------------------------------------------
 
     def work(self) -> None:
         """Send all undos until they are carried out; runs in a background thread.
 
-        When its work is to end, it sends what the node takes at once, and nothing again.
+        When its work is to end, it sends what the node takes at once.
         """
         threads = self._node.threads
         while time.monotonic() < threads.until:
             ending = threads.until < math.inf
-            if ending:
-                self._repeats.clear()
-            self._repeat(time.monotonic())
             self._drop_ended(time.monotonic())
             if not self.kept:
                 threads.pause(SETTLE_EVERY)
-                if not (self.kept or self._repeats or self._node.settle(time.monotonic())):
+                if not (self.kept or self._node.settle(time.monotonic())):
                     return
                 continue
             connection = self._node.connection(at_least=self._from, last=ending)

@@ -77,19 +77,18 @@ class Round(OnWire):
         clock: ``time.monotonic``, or another one in tests.
 
     Attributes:
-        votes: those heard, by place, or None.
-        asked: the places of the nodes to ask, in order.
+        votes: those heard, by index, or None.
+        asked: the indexes of the nodes to ask, in order.
         undoing: whether it takes back what an earlier request did.
-        touched: the places of the nodes that may have what the request undoes.
+        touched: the indexes of the nodes that may have what the request undoes.
         majority: more than half of the nodes.
-        needed: how many votes must still come until fewer than a majority are missing. Before that
-            nothing can be clear.
-        unheard: the connections over which a node was asked that has not replied, by place.
-        prompt: of a thread, the places of the nodes that owed nothing when they were asked, or only
-            the reply to the grant that is undone. One that owes more may hang, and would cost every
-            release a moment. None: a task cannot tell so; see ``_is_prompt_one_missing``.
+        votes_to_quorum: number of votes still missing for a decision.
+        unheard: the connections over which a node was asked that has not replied, by index.
+        prompt: of a thread, the indexes of the nodes that owed no reply when they were asked, or
+            only that to the grant that is undone. A node that owes more may hang, and would cost
+            every release a moment. None: a task cannot know; see ``_is_prompt_one_missing``.
         urgent: whether there is no majority without the nodes that are being connected.
-        coming: the places whose connection a loop waits for, while it listens to others.
+        coming: the indexes whose connection a loop waits for, while it listens to others.
         lingering: whether the outcome is clear.
         lingers_until: ``time.monotonic`` until which more is worth waiting for then.
         start: ``time.monotonic`` when it began.
@@ -111,7 +110,7 @@ class Round(OnWire):
     answered: asyncio.Future[Any] | None = None
     follow: Callable[[Round, Verdict], object] | None = None
     clock: Callable[[], float] = staticmethod(time.monotonic)
-    _patient: Collection[int] = ()  # the places of nodes that were not known to be down
+    _patient: Collection[int] = ()  # the indexes of nodes that were not known to be down
     _timed = 0.0  # ``time.monotonic`` when it was sent, while somebody watches the nodes
     _written = False
 
@@ -129,7 +128,7 @@ class Round(OnWire):
         self.undoing = request.command in UNDO
         self.votes: list[Vote | None] = [None] * len(nodes)
         self.majority, self.asked = _plan(len(nodes), request.first)
-        self.needed = self.majority
+        self.votes_to_quorum = self.majority
         self.unheard: dict[int, Connection] = {}
         if clock is not None:
             self.clock = clock
@@ -142,9 +141,9 @@ class Round(OnWire):
         else:
             self.usual = request.usual_reply()
         if request.to is not None and len(request.to) < len(nodes):
-            self.asked = [place for place in self.asked if place in request.to]
-            for place in set(range(len(nodes))) - request.to:
-                self.lose(place, None)
+            self.asked = [index for index in self.asked if index in request.to]
+            for index in set(range(len(nodes))) - request.to:
+                self.lose(index, None)
         if self.undoing:
             self.touched = self.asked if request.touched is None else request.touched
 
@@ -180,25 +179,25 @@ class Round(OnWire):
             return self.usual
         return b""
 
-    def usual_vote(self, place: int) -> Vote:
-        """Return the vote in the usual reply of the node at this place; not for a grant."""
-        return self.request.usual_vote(self.nodes[place].label)
+    def usual_vote(self, index: int) -> Vote:
+        """Return the vote in the usual reply of the node at this index; not for a grant."""
+        return self.request.usual_vote(self.nodes[index].label)
 
     # -- whom to ask ----------------------------------------------------------------------------
 
-    def awaits(self, place: int) -> bool:
+    def awaits(self, index: int) -> bool:
         """Return whether to wait for a node, before it is connected.
 
         A lease of a bare majority ends with the first of its nodes. So all nodes are waited for,
-        but one that is in trouble only if it is needed.
+        and a node in trouble only if the majority needs it.
         """
-        node = self.nodes[place]
+        node = self.nodes[index]
         if not node.down:
-            self._patient = (*self._patient, place)
+            self._patient = (*self._patient, index)
         trouble = node.down if self.request.patience else node.down_reason
         return self.urgent or not trouble
 
-    def handshake_left(self, place: int, waited: float, silent: float) -> float:
+    def handshake_left(self, index: int, waited: float, silent: float) -> float:
         """Return for how many seconds more to wait for a node that is being connected.
 
         That is one node timeout. While there is no majority without the nodes that are being
@@ -211,7 +210,7 @@ class Round(OnWire):
             silent: of these, the seconds since the node gave a sign.
         """
         left = self.timeout - waited
-        if place in self._patient:
+        if index in self._patient:
             left = max(left, self.request.patience - waited)
             if self.urgent:
                 patience = HANDSHAKE * self.timeout - silent
@@ -223,98 +222,91 @@ class Round(OnWire):
         return seconds >= self.timeout / 2
 
     def ask(self, connections: Mapping[int, Connection], now: float) -> dict[int, OnWire]:
-        """Return what to write to the nodes with a connection, by place; not to those asked before.
+        """Return what to write to the nodes with a connection, by index; not to those asked before.
 
         A node that may not vote on this has lost its vote.
         """
         request = self.request
         if request.still is not None and not request.still():
-            for place in connections:
-                self.lose(place, None)
+            for index in connections:
+                self.lose(index, None)
             return {}
         if events.node_watchers:
             self._timed = time.monotonic()
         found: dict[int, OnWire] = {}
-        for place, connection in connections.items():
-            if self.votes[place] is not None or place in self.unheard:
+        for index, connection in connections.items():
+            if self.votes[index] is not None or index in self.unheard:
                 continue
-            node = self.nodes[place]
+            node = self.nodes[index]
             if (connection.guarded or node.duplicate_of or self.command is HEAL) and (
                 why := self._objection(node, connection)
             ):
-                self.lose(place, why)
+                self.lose(index, why)
                 continue
             if request.each is not None:  # each node is asked something else
-                found[place] = SentAgain(self, pack(request, place), now)
+                found[index] = SentAgain(self, pack(request, index), now)
             else:  # a node's silence counts from when it was asked, and others may be asked later
-                found[place] = SentAgain(self, self.packed, now) if self._written else self
+                found[index] = SentAgain(self, self.packed, now) if self._written else self
         if not self._written:
             self._written, self.since = True, now
         return found
 
     def _objection(self, node: Node, connection: Connection) -> Reason | None:
-        """Return why a node may not vote, or None."""
         if self.command is HEAL and node.has_unanswered(self.request.nonce):
             # The unanswered grant may still be carried out. If an adopter then comes and goes, this
             # heal would put the nonce there a second time, for a second adopter to have.
             return because(ReasonCode.GRANT_UNANSWERED)
         return node.objection(connection, self.start) if self.command in VOTING else None
 
-    def lose(self, place: int, why: Reason | None, *, sent: bool = False) -> None:
+    def lose(self, index: int, why: Reason | None, *, sent: bool = False) -> None:
         """Note that this node gives no vote."""
-        self.votes[place] = Vote(self.nodes[place].label, Answer.UNKNOWN, reason=why, sent=sent)
+        self.votes[index] = Vote(self.nodes[index].label, Answer.UNKNOWN, reason=why, sent=sent)
         if why and events.node_watchers:
-            tell(self.nodes[place], None, why)
+            tell(self.nodes[index], None, why)
 
-    def keep(self, place: int) -> None:
-        self.nodes[place].undo_later(Undo(self.request, self.start))
+    def keep(self, index: int) -> None:
+        self.nodes[index].undo_later(Undo(self.request, self.start))
 
-    def doubt(self, place: int) -> None:
-        self.nodes[place].undos.doubt(self.request.nonce)
-
-    def missed(self, place: int) -> None:
-        self.nodes[place].undos.missed(Undo(self.request, self.start))
-
-    def entrust(self, place: int) -> None:
+    def entrust(self, index: int) -> None:
         """Entrust what this node may have to undo to its next connection."""
-        if place in self.touched:
-            self.keep(place)
+        if index in self.touched:
+            self.keep(index)
 
-    def unreachable(self, place: int) -> None:
+    def unreachable(self, index: int) -> None:
         """Note that a node has no connection; it undoes as soon as it has one."""
-        self.lose(place, self.nodes[place].why_unasked)
-        self.entrust(place)
+        self.lose(index, self.nodes[index].why_unasked)
+        self.entrust(index)
 
-    def not_sent(self, place: int, fault: Reason | None) -> None:
+    def not_sent(self, index: int, fault: Reason | None) -> None:
         """Note that a connection did not take the request; with a fault it may have arrived."""
-        self.lose(place, fault or because(ReasonCode.BACKLOG), sent=bool(fault))
-        self.entrust(place)
+        self.lose(index, fault or because(ReasonCode.BACKLOG), sent=bool(fault))
+        self.entrust(index)
 
-    def is_unanswered(self, place: int) -> bool:
+    def is_unanswered(self, index: int) -> bool:
         """Return whether a node may have what an interrupted request was to undo."""
-        vote = self.votes[place]
-        return place in self.touched and (vote is None or vote.answer is Answer.UNKNOWN)
+        vote = self.votes[index]
+        return index in self.touched and (vote is None or vote.answer is Answer.UNKNOWN)
 
     def keep_unanswered(self) -> None:
         """Entrust to their next connections what the nodes have not confirmed."""
         self.forget()
-        for place in filter(self.is_unanswered, self.asked):
-            self.keep(place)
+        for index in filter(self.is_unanswered, self.asked):
+            self.keep(index)
 
     # -- hearing --------------------------------------------------------------------------------
 
-    def hear(self, place: int, vote: Vote) -> None:
+    def hear(self, index: int, vote: Vote) -> None:
         """Note a vote."""
         if self._timed:
-            self._tell(place, vote)
+            self._tell(index, vote)
         if self.over:
             return
         if self.answered is not None and self.answered.done():
             self.forget()
             self.answered = None
             return
-        self.votes[place] = vote
-        self.unheard.pop(place, None)
+        self.votes[index] = vote
+        self.unheard.pop(index, None)
         # A thread looks for itself; and while so many are missing nothing can be clear.
         if self.follow is None or len(self.unheard) >= self.majority:
             return
@@ -322,17 +314,17 @@ class Round(OnWire):
         if verdict is OVER or self.lingering is not before:
             self.follow(self, verdict)
 
-    def hear_usual(self, place: int) -> None:
+    def hear_usual(self, index: int) -> None:
         """Note the vote in the usual reply."""
         if self.over and not self._timed:
             return
-        node = self.nodes[place]
+        node = self.nodes[index]
         if self.command is GRANT:
-            self.hear(place, Vote(node.label, YES, self.number))
+            self.hear(index, Vote(node.label, YES, self.number))
         else:
-            self.hear(place, node.freed if self.command is not EXTEND else self.usual_vote(place))
+            self.hear(index, node.freed if self.command is not EXTEND else self.usual_vote(index))
 
-    def _tell(self, place: int, vote: Vote) -> None:
+    def _tell(self, index: int, vote: Vote) -> None:
         """Tell those who watch the nodes how long this one took.
 
         A thread reads what comes when the request is over at the next use of the connection: that
@@ -340,9 +332,9 @@ class Round(OnWire):
         """
         if vote.answer is Answer.UNKNOWN:
             if not self.over:
-                tell(self.nodes[place], None, vote.reason)
+                tell(self.nodes[index], None, vote.reason)
         elif self.prompt is None or not self.over:
-            tell(self.nodes[place], time.monotonic() - self._timed)
+            tell(self.nodes[index], time.monotonic() - self._timed)
 
     # -- when it is enough ----------------------------------------------------------------------
 
@@ -350,10 +342,10 @@ class Round(OnWire):
         """Return whether to go on."""
         if not (self.unheard or self.coming):
             return OVER
-        self.needed = self.votes.count(None) - self.majority + 1
+        self.votes_to_quorum = self.votes.count(None) - self.majority + 1
         if self.lingering:
             return LINGER if self._is_worth_more() else OVER
-        if self.needed > 0 or not self.request.decided(self.votes):
+        if self.votes_to_quorum > 0 or not self.request.decided(self.votes):
             return LISTEN
         worth = self._is_worth_more()
         self.lingers_until = self._end_of_linger() if worth else self.start
@@ -404,9 +396,9 @@ class Round(OnWire):
         heard = [vote for vote in self.votes if vote and vote.answer is not Answer.UNKNOWN]
         return not self.undoing and len(heard) < self.majority
 
-    def reopen(self, place: int) -> None:
+    def reopen(self, index: int) -> None:
         """Expect a vote after all, of a node that was given up."""
-        self.votes[place] = None
+        self.votes[index] = None
         self.lingering = False
 
     def forget(self) -> None:
@@ -420,12 +412,12 @@ class Round(OnWire):
             waited = self.clock() - self.start
             # Else the asker did not wait, or waited for a connection.
             silent = waited >= self.timeout and not self.request.decided(self.votes)
-            for place, vote in enumerate(self.votes):
+            for index, vote in enumerate(self.votes):
                 if vote is None:
                     if silent:
-                        self.lose(place, no_answer(waited), sent=True)
+                        self.lose(index, no_answer(waited), sent=True)
                     else:
-                        self.votes[place] = self.nodes[place].unheard
+                        self.votes[index] = self.nodes[index].unheard
         self.forget()
         return list(self.votes)  # type: ignore[arg-type] # none is None
 

@@ -312,7 +312,7 @@ class PollDriver:
             awaited = [place for place in unheard if place in (asking.prompt or ())]
             needed = len(awaited)
         else:
-            awaited, needed = list(unheard), asking.needed - len(self.shared)
+            awaited, needed = list(unheard), asking.votes_to_quorum - len(self.shared)
         last = awaited[max(0, needed - 1) :]
         now = time.monotonic()
         self._absent += max(0.0, now - self._looked - self.timeout / 4)

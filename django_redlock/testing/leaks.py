@@ -163,7 +163,6 @@ def _holder(backend: Backend, grant: Grant) -> str:
 
 
 def _memory() -> dict[str, Any]:
-    """Return the nodes in memory of this process, by URL."""
     return dict(MemoryNodes._by_name)  # noqa: SLF001 - for tests
 
 

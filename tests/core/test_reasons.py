@@ -134,14 +134,12 @@ def in_brackets(template: str) -> str:
 
 def test_templates_are_translated_and_data_is_not():
     """Also those of a reason, an action or a sentence within another; and what a reason adds."""
-    down = because(ReasonCode.DOWN)
     wrong = because(ReasonCode.CONNECTION_REFUSED)
     told: dict[Reason | str, str] = {
         because(ReasonCode.ERROR, text="down"): "[answered with an error: down]",
         because(
             ReasonCode.HELD, holder="", nodes=3, size=5
         ): "[held by [somebody] on 3 of 5 nodes]",
-        because(ReasonCode.ADVICE_CLOCK, cause=down): "[clock: [down]]",
         because(ReasonCode.ADVICE_NODE, cause=wrong, action=action(wrong)): (
             "[[connection refused]; [start the server, or correct its entry in NODES]]"
         ),
@@ -551,7 +549,7 @@ def test_a_survey_sums_up(states, health, code, said):
 
 def test_a_survey_advises():
     """What to do comes once, however many nodes it is about."""
-    clock = because(ReasonCode.OUR_CLOCK_AHEAD, seconds=9.0, behind=9.0)
+    clock = because(ReasonCode.CLOCK, seconds=9.0, skew=5.0)
     wrong = NodeReport("a", heard=True, voting=False, reason=clock, clock_off=-9.0)
     guard = because(ReasonCode.RESTART_GUARD, seconds=5.0)
     young = NodeReport("a", heard=True, voting=False, reason=guard, guard_left=5.0)
@@ -566,8 +564,8 @@ def test_a_survey_advises():
     assert [describe(node.reason or node.warning, brief=True) for node in found.nodes] == [
         "restart guard",
         "restart guard",
-        "clock 9.0 s behind",
-        "clock 9.0 s behind",
+        "clocks differ by 9.0 s",
+        "clocks differ by 9.0 s",
         "down",
         "allkeys-lru",
     ]

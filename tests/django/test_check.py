@@ -166,14 +166,14 @@ def test_persistence(config, told):
     assert ("snapshots" in [each["code"] for each in node["findings"]]) == told[1]
 
 
-@pytest.mark.parametrize(("ahead", "code"), [(100, "clock_ahead"), (-100, "clock_behind")])
-def test_a_wrong_clock(redlock_nodes, ahead, code):
-    """The offset is told, and whose clock is wrong."""
+@pytest.mark.parametrize("ahead", [100, -100])
+def test_a_wrong_clock(redlock_nodes, ahead):
+    """It is an error of the node, and the offset is told."""
     with Proxy(redlock_nodes[0].port) as proxy:
         proxy.clock = ahead
         nodes = [*redlock_nodes.urls[1:3], proxy.url]
         found = document(nodes)
-        assert codes(nodes) == [code]
+        assert codes(nodes) == ["clock"]
     assert found["nodes"][2]["clock_ahead"] == pytest.approx(ahead, abs=5)
 
 

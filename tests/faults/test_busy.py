@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -20,7 +20,6 @@ from django_redlock import NodesUnavailable
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes import background as listening_module
 from django_redlock.nodes import handshake, node
-from django_redlock.nodes import handshake as bounded
 from django_redlock.nodes.background import Listening
 from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.threads import PollDriver
@@ -121,42 +120,6 @@ def test_time_in_which_a_thread_did_not_run_is_no_silence(late, silent, monkeypa
         clock.listen(listening)
     assert listening.silence(sign) == pytest.approx(silent)
     assert listening.waited == pytest.approx(0.8)
-
-
-class Socket:
-    """Answers after so many waits that end in vain; each of them ends ``late`` seconds too late."""
-
-    def __init__(self, clock: Clock, waits: int) -> None:
-        self.clock, self.waits, self.seconds = clock, waits, 0.0
-
-    def settimeout(self, seconds: float) -> None:
-        """Wait so long from now on."""
-        self.seconds = seconds
-
-    def recv(self, _: int) -> bytes:
-        """Wait."""
-        if not self.waits:
-            return b"+OK\r\n"
-        self.waits -= 1
-        self.clock.now += self.seconds + self.clock.late
-        raise TimeoutError
-
-
-@pytest.mark.parametrize(
-    ("late", "waits", "heard"),
-    [(0.0, 7, True), (0.0, 8, False), (0.1, 50, True), (40.0, 3, True)],
-)
-def test_a_handshake_ends_by_silence_and_not_by_a_frozen_machine(late, waits, heard, monkeypatch):
-    """A step has 0.8 s; of a machine that stood still for 40 s, no node is called silent."""
-    clock = Clock(monkeypatch)
-    monkeypatch.setattr(bounded, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    clock.late = late
-    sock: Any = bounded.BoundedSocket(cast("Any", Socket(clock, waits)), 0.8)
-    if heard:
-        assert sock.recv(100) == b"+OK\r\n"
-    else:
-        with pytest.raises(TimeoutError):
-            sock.recv(100)
 
 
 # -- nodes that are late ------------------------------------------------------------------------

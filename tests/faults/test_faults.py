@@ -290,7 +290,7 @@ def test_a_node_that_hangs_is_known_however_slowly_it_was_asked(monkeypatch):
 
     def dawdle(connection: Connection) -> bool:
         if connection.label in labels:  # else a thread of another test undoes something
-            asked.append(connection.place)
+            asked.append(connection.index)
         time.sleep(0.02)  # as on a busy machine
         return bool(flush(connection))
 

@@ -27,7 +27,6 @@ STEPS = (
     "EVAL",
     "CLIENT ID",
 )
-TRICKLE = 0.02  # seconds between two bytes
 
 
 def bulk(text: bytes) -> bytes:
@@ -54,36 +53,12 @@ RAW: dict[str, bytes] = {
     "no string": b"$-1\r\n",
     "a number": b":5\r\n",
     "a status": b"+OK\r\n",
-    "a status without end": b"+" + b"O" * 100_000,
-    "an error without end": b"-" + b"E" * 100_000 + b"\r\n",
-    "a string of 2 GB": b"$2000000000\r\nabc",
-    "a string of 8 EB": b"$9223372036854775807\r\nabc",
     "a string of less than nothing": b"$-5\r\n",
-    "a string with another end": b"$2\r\nabXX*4294967295\r\n",
-    "a list of 32 GB": b"*4294967295\r\n",
-    "a list of 4 GB": b"*500000000\r\n",
-    "lists of 8 MB in lists": b"*1000000\r\n" * 7,
-    "a list of 4 GB in a list": b"*2\r\n*500000000\r\n",
     "fifty lists in lists": b"*1\r\n" * 50 + b":1\r\n",
-    "100,000 lists in lists": b"*1\r\n" * 100_000 + b":1\r\n",
-    "more items than bytes allow": b"*90000\r\n" + b"*1\r\n*0\r\n" * 150_000,
-    "a number of 23 digits": b":99999999999999999999999\r\n",
-    "a number of 19 nines": b":9999999999999999999\r\n",
     "no number": b":five\r\n",
-    "a big number": b"(" + b"9" * 6000 + b"\r\n",
-    "infinity": b",inf\r\n",
     "true": b"#t\r\n",
-    "null": b"_\r\n",
     "a map": b"%1\r\n+a\r\n+b\r\n",
     "a map by a list": b"%1\r\n*1\r\n:1\r\n:2\r\n",
-    "a map by a map": b"%1\r\n%1\r\n:1\r\n:2\r\n:3\r\n",
-    "a set of lists": b"~1\r\n*1\r\n:1\r\n",
-    "a set of 32 GB": b"~4294967295\r\n",
-    "pushed data": b">2\r\n+message\r\n+b\r\n",
-    "pushed data of 32 GB": b">4294967295\r\n",
-    "an attribute": b"|1\r\n+a\r\n+b\r\n:1\r\n",
-    "a verbatim string": b"=1\r\na\r\n",
-    "a string in pieces": b"$?\r\n;4\r\nabcd\r\n;0\r\n",
     "somebody else's": b"*3\r\n" + bulk(b"0" * 32) + G + bulk(b"5"),
 }
 ERRORS: dict[str, bytes] = {
@@ -156,31 +131,20 @@ ECHOED: dict[str, tuple[bytes, ...]] = {
 }
 
 
-def _trickle(data: bytes, ended: threading.Event) -> Iterator[bytes]:
-    for byte in data:
-        yield bytes([byte])
-        ended.wait(TRICKLE)
-
-
 def _endless(beginning: bytes, more: bytes, ended: threading.Event) -> Iterator[bytes]:
     yield beginning
     while not ended.is_set():
         yield more
 
 
-# What goes on for long, or ends early.
+# What goes on without end, or ends early.
 STREAMS: dict[str, Callable[[bytes, threading.Event], Iterable[bytes | None]]] = {
     "the end": lambda nonce, ended: [None],
     "half of an answer and the end": lambda nonce, ended: [b"*3\r\n" + bulk(nonce), None],
     "half of an answer": lambda nonce, ended: [b"*3\r\n$32\r\nabc"],
     "nothing at all": lambda nonce, ended: [],
-    "a number without end": lambda nonce, ended: _endless(b":1", b"1" * 10_000, ended),
     "a string without end": lambda nonce, ended: _endless(b"$2000000000\r\n", b"x" * 65536, ended),
     "strings without end": lambda nonce, ended: _endless(b"*90000\r\n", bulk(b"x" * 999), ended),
-    "answers without end": lambda nonce, ended: _endless(b"", b"+OK\r\n" * 10_000, ended),
-    "a word now and then": lambda nonce, ended: _trickle(
-        b"*3\r\n" + bulk(nonce) + bulk(b"x" * 100_000), ended
-    ),
 }
 
 
@@ -207,7 +171,7 @@ def _echoed(items: tuple[bytes, ...]) -> Callable[[bytes, threading.Event], Iter
     return lambda nonce, ended: [b"*%d\r\n%b%b" % (1 + len(items), bulk(nonce), data)]
 
 
-QUIET = "nothing at all", "half of an answer", "a word now and then"
+QUIET = "nothing at all", "half of an answer"
 UNECHOED: tuple[Oddity, ...] = (
     *(Oddity(name, _raw(data), ends=True) for name, data in RAW.items()),
     *(Oddity(name, _raw(data), ends=False) for name, data in ERRORS.items()),
@@ -262,6 +226,11 @@ class OddNode:
         for thread in self._threads:
             thread.join(30)
         self._listener.close()
+
+    def speak(self, data: bytes) -> None:
+        """Send this over all connections, unasked."""
+        for each in self._connections:
+            each.sendall(data)
 
     def reset(self) -> None:
         """End all connections, as a machine does that knows nothing of them."""

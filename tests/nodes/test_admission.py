@@ -8,7 +8,7 @@ import pytest
 
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.nodes import admission
-from django_redlock.nodes.admission import Look, ServerInfo, age, clock_of, ours_off, seen, skew_of
+from django_redlock.nodes.admission import Look, ServerInfo, age, clock_of, seen, skew_of
 from django_redlock.nodes.faults import Refused
 
 NOW = 1_800_000_000.0
@@ -111,25 +111,6 @@ def test_what_is_no_time_is_refused(answer):
         clock_of(answer)
     assert refused.value.reason == because(ReasonCode.STRANGE_TIME)
     assert clock_of([b"12", b"500000"]) == 12.5
-
-
-@pytest.mark.parametrize(
-    ("offs", "majority", "ours"),
-    [
-        ([-100.0, -100.0, 0.0], 2, 100.0),
-        ([-100.0, 100.0, 0.0], 2, 0.0),
-        ([-100.0, -130.0, 0.0], 2, 0.0),
-        ([-100.0, -105.0, -130.0, 0.0, 0.0], 3, 0.0),
-        ([-100.0, -105.0, -130.0, -96.0, 0.0], 3, 100.5),
-        ([100.0, 101.0, 102.0], 2, -100.5),
-        ([-100.0], 1, 0.0),
-        ([-100.0, -100.0], 2, 100.0),
-        ([-4.0, 5.5], 2, 0.0),
-    ],
-)
-def test_a_majority_that_disagrees_alike_proves_this_machine_wrong(offs, majority, ours):
-    """One node alone proves nothing, nor do those who disagree with each other."""
-    assert ours_off(offs, majority, 5.0) == ours
 
 
 def test_the_default_is_half_of_the_default_setting():

@@ -59,7 +59,7 @@ def three() -> Iterator[EmbeddedNodes]:
 @contextmanager
 def sends_counted(connections: list[Connection]) -> Iterator[tuple[Counter[int], Counter[int]]]:
     """How often each of these was written to, and how often it took less than it was given."""
-    places = {connection.socket: connection.place for connection in connections}
+    places = {connection.socket: connection.index for connection in connections}
     sends = Counter(dict.fromkeys(places.values(), 0))
     refusals = Counter(sends)
     send: Any = socket.socket.send

@@ -105,7 +105,6 @@ class Side:
                 unheard=Vote(f"n{place}", Answer.UNKNOWN),
                 freed=freed(f"n{place}", 0),
                 undo_later=note("kept", place),
-                undos=SimpleNamespace(doubt=note("doubt", place), missed=note("missed", place)),
             )
             for place in range(SIZE)
         ]
@@ -123,7 +122,7 @@ class Side:
                     made,
                     f"n{place}",
                     facts,
-                    place=place,
+                    index=place,
                     client=0,
                     epoch=b"e" * place,
                     round_trip=0,
@@ -208,7 +207,7 @@ def test_a_reply_is_the_same_vote_in_a_batch_and_alone():
             "not data.startswith(usual[:50], pos)",
         ),
         Edit(Round, "learn", "if number := number_at(data, end):", "if number := 7:"),
-        Edit(Round, "hear_usual", "self.nodes[place]", "self.nodes[0]"),
+        Edit(Round, "hear_usual", "self.nodes[index]", "self.nodes[0]"),
     ],
 )
 def test_a_careless_comparison_is_caught(edit):

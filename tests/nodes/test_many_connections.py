@@ -39,7 +39,7 @@ def nodes() -> Iterator[EmbeddedNodes]:
 def node_at(port: int) -> Node:
     """What a process knows of the node at that port, with nobody connected yet."""
     address = from_url(f"redis://127.0.0.1:{port}/0")
-    return Node(address, place=0, fences="f", guard=0, timeout=0.5, welcomed=lambda: None)
+    return Node(address, index=0, fences="f", guard=0, timeout=0.5, welcomed=lambda: None)
 
 
 def open_many(node: Node) -> list[ConnectAttempt]:

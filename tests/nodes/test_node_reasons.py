@@ -143,20 +143,12 @@ def test_what_votes_with_failover():
     assert said.endswith("set 'FAILOVER': True in REDLOCK['shop'])")
 
 
-@pytest.mark.parametrize(
-    ("off", "ours", "code", "said"),
-    [
-        (9.0, 0.0, ReasonCode.CLOCK_AHEAD, "its clock is 9.0 s ahead of this machine's: let NTP"),
-        (-9.0, 0.0, ReasonCode.CLOCK_BEHIND, "its clock is 9.0 s behind this machine's: let NTP"),
-        (-9.0, 9.0, ReasonCode.OUR_CLOCK_AHEAD, "this machine's clock is 9.0 s ahead of most node"),
-        (9.0, -9.0, ReasonCode.OUR_CLOCK_BEHIND, "this machine's clock is 9.0 s behind most node"),
-    ],
-)
-def test_a_wrong_clock(off, ours, code, said):
-    """Whose it is, and in which direction."""
-    reason = admission.wrong_clock(off, ours, 5.0)
-    assert reason.code is code
-    assert str(reason).startswith(said)
+@pytest.mark.parametrize("off", [9.0, -9.0])
+def test_a_wrong_clock(off):
+    """By how much, whoever is ahead."""
+    reason = admission.wrong_clock(off, 5.0)
+    assert reason.code is ReasonCode.CLOCK
+    assert str(reason).startswith("clocks differ by 9.0 s")
 
 
 def test_strange_answers_about_itself():
@@ -205,7 +197,7 @@ def test_a_node_that_was_emptied():
     ("name", "code"),
     [
         ("html", ReasonCode.NOT_THE_PROTOCOL),
-        ("a list of 32 GB", ReasonCode.TOO_LONG),
+        ("strings without end", ReasonCode.TOO_LONG),
         ("a number", ReasonCode.OUT_OF_STEP),
         ("granted without a number", ReasonCode.SENSELESS),
         ("the end", ReasonCode.CONNECTION_CLOSED),

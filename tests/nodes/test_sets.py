@@ -45,7 +45,7 @@ from tests.support.waiting import eventually
 SAMPLE = {  # of what is odd, for the fast tests
     "html",
     "an error",
-    "a list of 4 GB",
+    "a map by a list",
     "somebody else's",
     "granted 0",
     "granted and more",

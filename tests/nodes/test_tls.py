@@ -92,7 +92,7 @@ def conversation(tls: tuple[ssl.SSLContext, Path]) -> tuple[list[Vote], Reason |
     with behind_tls(1, tls) as (_, _, (address,)):
         connected = open_connection(
             address,
-            place=0,
+            index=0,
             fences="redlock:fences",
             guard=0,
             skew=5,

@@ -570,16 +570,6 @@ def test_a_queue_that_drops_what_was_just_added_forgets_an_undo():
         test_what_is_kept_again_while_it_is_sent_stays()
 
 
-def test_all_undos_that_found_nothing_are_repeated():
-    """Their common grant may still come."""
-    queue, undos, start = queue_of(), one_nonce(), time.monotonic()
-    queue.doubt(NONCE)
-    for each in undos:
-        queue.missed(Undo(each, start))
-    queue._repeat(math.inf)
-    assert [each.request for each in queue.kept.values()] == undos
-
-
 def test_what_a_connection_does_not_take_stays():
     """A refused question is neither lost nor overtaken."""
     queue = queue_of()
@@ -641,25 +631,6 @@ def test_an_error_delays_the_next_question():
     owed.hear(0, Vote("far", Answer.NO))
     queue.add(to_undo("2" * 32, start=now))
     assert len(sent(queue, now)) == 1
-
-
-def test_a_repeat_that_another_thread_sends_at_once_is_repeated_itself(monkeypatch):
-    """The reply, which found nothing to free, comes before the first thread has gone on."""
-    queue, start = queue_of(), time.monotonic() + 1000  # however long this machine stands still
-    undo, keep, again = to_undo("1" * 32, start=start), queue.add, []
-
-    def sent_at_once(undo: Undo) -> None:
-        keep(undo)
-        for owed in sent(queue, start):
-            again.append(owed.nonce)
-            owed.missed(0)
-
-    monkeypatch.setattr(queue, "add", sent_at_once)
-    queue.doubt("1" * 32)
-    queue.missed(undo)
-    for _ in range(3):
-        queue._repeat(math.inf)
-    assert again == [b"1" * 32] * 3
 
 
 def test_a_full_queue_drops_the_oldest_and_says_so_once(monkeypatch, caplog):

@@ -175,10 +175,10 @@ def test_of_a_few_votes_nothing_is_asked() -> None:
     for place in range(2):
         vote(one, place)
         assert one.verdict() is LISTEN
-    assert (calls, one.needed) == ([], 1)
+    assert (calls, one.votes_to_quorum) == ([], 1)
     vote(one, 2)
     assert one.verdict() is LISTEN
-    assert (calls, one.needed) == ([1], 0)
+    assert (calls, one.votes_to_quorum) == ([1], 0)
 
 
 def test_without_anybody_to_hear_it_is_over() -> None:
@@ -478,7 +478,7 @@ def test_the_clock_is_the_only_one() -> None:
     ("edit", "proof"),
     [
         (
-            Edit(Round, "verdict", "self.needed > 0 or ", ""),
+            Edit(Round, "verdict", "self.votes_to_quorum > 0 or ", ""),
             test_of_a_few_votes_nothing_is_asked,
         ),
         (
@@ -539,7 +539,7 @@ def test_the_clock_is_the_only_one() -> None:
             lambda: test_for_how_long_a_handshake_is_waited_for(False, None, 1.0, 0.0, 0.0),
         ),
         (
-            Edit(Round, "handshake_left", "if place in self._patient:", "if True:"),
+            Edit(Round, "handshake_left", "if index in self._patient:", "if True:"),
             lambda: test_for_how_long_a_handshake_is_waited_for(True, DOWN, 1.0, 0.0, 0.0),
         ),
         (
@@ -560,11 +560,11 @@ def test_the_clock_is_the_only_one() -> None:
             ),
         ),
         (
-            Edit(Round, "ask", " or place in self.unheard", ""),
+            Edit(Round, "ask", " or index in self.unheard", ""),
             test_a_node_is_asked_once,
         ),
         (
-            Edit(Round, "entrust", "if place in self.touched:", "if True:"),
+            Edit(Round, "entrust", "if index in self.touched:", "if True:"),
             test_a_grant_is_entrusted_to_nobody,
         ),
         (

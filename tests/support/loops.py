@@ -20,11 +20,11 @@ from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.address import from_url
 from django_redlock.nodes.connection import Connection
 from django_redlock.nodes.group import _ALL, NodeGroup
-from django_redlock.nodes.node import LATEST_GRANT, Node
+from django_redlock.nodes.node import Node
 from django_redlock.nodes.sets import ConnectionSets
 from django_redlock.testing.embedded import EmbeddedNode, EmbeddedNodes
 
-UNDONE: Final = LATEST_GRANT + 20  # seconds after which no thread sends a release again
+UNDONE: Final = 50.0  # seconds after which no thread sends a release: the ttl is over
 ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 OUT_OF_STEP = ("answered another question", "sent an answer to nothing", "not the Redis protocol")
 
