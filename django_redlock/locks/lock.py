@@ -28,7 +28,7 @@ from django_redlock.leases.renewal import watchdog
 
 from .atomic import AtomicLock, no_truth, refuse_or_warn
 from .callables import arguments_of, await_under, is_async, run_under
-from .options import BLOCKING, FromOtherClients, Options, refuse_keywords, without_unknown
+from .options import Options, unknown_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -62,7 +62,7 @@ leave: Final = BlockExit(_end, lambda block: block.held.release(), context.inner
 aleave: Final = AsyncBlockExit(_aend, lambda block: block.held.arelease(), context.innermost)
 
 
-class Lock(FromOtherClients):
+class Lock:
     """The names to lock, and how. Immutable; several threads and tasks may use it at once.
 
     Use it in a ``with`` or ``async with`` statement, as a decorator of a function, or by
@@ -108,7 +108,6 @@ class Lock(FromOtherClients):
 
     # -- acquiring ------------------------------------------------------------------------------
 
-    @without_unknown
     def acquire(self, wait: float | None = None, **unknown: Never) -> Lease:
         """Take the lock.
 
@@ -128,14 +127,13 @@ class Lock(FromOtherClients):
                 is a RuntimeError.
         """
         if unknown:
-            refuse_keywords("acquire", unknown, ["wait"])
+            raise unknown_keywords("acquire", unknown, ["wait"])
         return self.hold(None, wait)
 
-    @without_unknown
     async def aacquire(self, wait: float | None = None, **unknown: Never) -> Lease:
         """Take the lock as ``acquire`` does, in a task. A cancelled task leaves nothing taken."""
         if unknown:
-            refuse_keywords("aacquire", unknown, ["wait"])
+            raise unknown_keywords("aacquire", unknown, ["wait"])
         return await self._ahold(None, wait)
 
     def try_acquire(self) -> Lease | None:
@@ -180,7 +178,10 @@ class Lock(FromOtherClients):
         if wait is None:
             wait = backend.wait if options.wait is None else options.wait
         elif isinstance(wait, bool):  # acquire(False), as of threading and redis-py
-            raise TypeError(f"wait must be a number of seconds, not bool: {BLOCKING}")
+            raise TypeError(
+                "wait must be a number of seconds, not bool: try_acquire() does not wait, and "
+                "returns None where the name is held; acquire(wait=5) waits up to 5 seconds"
+            )
         else:
             check_seconds("wait", wait, zero=True, endless=True)
         policy, keys = backend.policy, self._keys
