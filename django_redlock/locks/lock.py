@@ -146,14 +146,14 @@ class Lock:
             NodesUnavailable: no majority of the nodes could be asked.
         """
         try:
-            return self.acquire(wait=0)
+            return self.hold(None, 0)
         except LockTaken:
             return None
 
     async def atry_acquire(self) -> Lease | None:
         """Take the lock as ``try_acquire`` does, in a task."""
         try:
-            return await self.aacquire(wait=0)
+            return await self._ahold(None, 0)
         except LockTaken:
             return None
 
@@ -161,20 +161,24 @@ class Lock:
         """Take the lock, for a block, which keeps the lease before anything can interrupt."""
         backend = self._source(self._alias)
         backend.refuse_event_loop()
-        return backend.run(self._taking(backend, wait, block))
+        caller = 5 if block is None else 6  # frames up, from a warning; see ``refuse_or_warn``
+        return backend.run(self._taking(backend, wait, block, caller))
 
     def _ahold(self, block: Block | None, wait: float | None = None) -> Awaitable[Lease]:
         """Take the lock as ``hold`` does, in a task."""
         backend = self._source(self._alias)
-        return backend.arun(self._taking(backend, wait, block))
+        return backend.arun(self._taking(backend, wait, block, 5))
 
-    def _taking(self, backend: Backend, wait: float | None, block: Block | None) -> Steps[Lease]:
+    def _taking(
+        self, backend: Backend, wait: float | None, block: Block | None, caller: int
+    ) -> Steps[Lease]:
         options = self._options
         if not self._filled:
             check_no_fields(self.names)
             self._filled = True
         if options.durable is not False and backend.in_transaction():
-            refuse_or_warn(self, durable=bool(options.durable), decorated=self._decorated)
+            durable = bool(options.durable)
+            refuse_or_warn(self, durable=durable, stacklevel=caller, decorated=self._decorated)
         if wait is None:
             wait = backend.wait if options.wait is None else options.wait
         elif isinstance(wait, bool):  # acquire(False), as of threading and redis-py
