@@ -456,7 +456,7 @@ class LoopWatchdog:
             for backend, batch in batches(due):
                 self._queued.setdefault(id(backend.group), deque()).append((backend, batch))
             due = []
-            self._tell([lease for lease in over if lease.run_out() or lease.untold], loop)
+            watchdog.tell([lease for lease in over if lease.run_out() or lease.untold])
             for kind in tuple(self._queued):
                 self._ask_next(kind, loop)
         finally:
@@ -519,7 +519,7 @@ class LoopWatchdog:
         finally:
             if over:
                 self._renew_later(renewal.leases, loop)
-                self._tell(renewal.lost, loop)
+                watchdog.tell(renewal.lost)
                 if renewal.wounded:
                     self._wounded.setdefault(kind, Wounded()).update(renewal.wounded)
         return asked
@@ -549,11 +549,6 @@ class LoopWatchdog:
         for lease in leases:
             self.schedule.renew_later(lease)
         self._set_timer(loop)
-
-    def _tell(self, lost: Sequence[Lease], loop: asyncio.AbstractEventLoop) -> None:
-        """Tell the holders, each by a callback of its own: one that raises leaves none untold."""
-        for lease in lost:
-            loop.call_soon(lease.tell_lost, context=contextvars.Context())
 
 
 # -- in a thread ----------------------------------------------------------------------------------
@@ -668,7 +663,7 @@ class Watchdog:
                 self._woken_for = math.inf
             taken = [(schedule, *schedule.take(now)) for schedule in schedules]
         for schedule, over, due in taken:
-            self._tell([lease for lease in over if lease.run_out() or lease.untold])
+            self.tell([lease for lease in over if lease.run_out() or lease.untold])
             for backend, batch in batches(due):
                 self._workers.do(id(backend.group), partial(self._renew, schedule, backend, batch))
             for grant in drain(schedule.forgotten.popleft):
@@ -685,14 +680,15 @@ class Watchdog:
                 for lease in renewal.leases:
                     schedule.renew_later(lease)
                 self._wake()
-            self._tell(renewal.lost)
+            self.tell(renewal.lost)
             if renewal.wounded:
                 kind = id(backend.group)
                 healer = self._healers.setdefault(kind, Healer(self._workers, kind))
                 healer.wounded.update(renewal.wounded)
                 healer.go_on()
 
-    def _tell(self, lost: Sequence[Lease]) -> None:
+    def tell(self, lost: Sequence[Lease]) -> None:
+        """Tell the holders, each in a thread of its own, up to so many at the same time."""
         for lease in lost:
             self._workers.do("tell", lease.tell_lost, most=MOST_TOLD)
 
