@@ -69,7 +69,9 @@ class Lock:
     ``acquire`` and ``aacquire``. ``atomic`` adds a transaction to the block.
 
     Attributes:
-        template: of which the names were made, as in ``"invoice:{pk}"``; "" where there is none.
+        names: the names, a tuple of texts.
+        template: the template of the names, as in ``"invoice:{pk}"``; "" where there is none.
+        raises_loss: True if a block of a lost lease raises LeaseLost at its end.
     """
 
     _decorated: Callable[..., Any] | None = None  # the function whose decorator made this lock
@@ -165,7 +167,6 @@ class Lock:
         return backend.run(self._taking(backend, wait, block, caller))
 
     def _ahold(self, block: Block | None, wait: float | None = None) -> Awaitable[Lease]:
-        """Take the lock as ``hold`` does, in a task."""
         backend = self._source(self._alias)
         return backend.arun(self._taking(backend, wait, block, 5))
 

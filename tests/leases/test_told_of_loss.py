@@ -309,7 +309,7 @@ def test_a_schedule_that_keeps_no_grant_tells_nobody(redlock, monkeypatch):
     """Broken: the test above can fail."""
 
     def drop(chunk: Chunk, reference: Any) -> tuple[()]:
-        chunk.places.pop(reference, None)
+        chunk.entries.pop(reference, None)
         return ()
 
     monkeypatch.setattr(Chunk, "drop", drop)
