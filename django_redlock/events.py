@@ -3,24 +3,22 @@
     subscribe(listener)    ``listener(event)`` for everything that happens to a lock
     watch_nodes(watcher)   ``watcher(timing)`` for every reply of a node, or the lack of one
     watch_tasks(watcher)   ``watcher(event)`` for every message of a task that does not run as sent
-    before_event(arrival)  ``arrival()`` now and then before an event: it may subscribe listeners
 
 The signals, the metrics and the log are such listeners. An event without a listener is never made:
 its source asks ``wanted`` first.
 
-Listeners run where the event happens: in the thread or task that holds the lock, or in the
-watchdog. An ``Exception`` of a listener is logged and goes no further: it must neither cost a
-holder the lock nor end the watchdog. Ctrl-C, an exit and a cancellation do go further: they are
-meant for the program. (A time limit whose signal handler raises an ``Exception`` looks like the
-listener's own error while a listener runs. Listeners should be quick for this reason, too.)
+Listeners are plain functions, which run where the event happens: in the thread or task that holds
+the lock, or in the watchdog. A loss that the watchdog finds is told in a thread of its own. An
+``Exception`` of a listener is logged and goes no further: it must neither cost a holder the lock
+nor end the watchdog. Ctrl-C, an exit and a cancellation do go further: they are meant for the
+program. (A time limit whose signal handler raises an ``Exception`` looks like the listener's own
+error while a listener runs. Listeners should be quick for this reason, too.)
 """
 
 from __future__ import annotations
 
 import enum
 import logging
-import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -51,8 +49,9 @@ class VoteCount(NamedTuple):
     """The votes of an event, counted.
 
     Attributes:
-        yes, no: how many nodes voted so.
-        unknown: how many votes are unknown, also since a majority made it needless to wait.
+        yes, no: the number of nodes that voted so.
+        unknown: the number of votes that are unknown, also since a majority made it needless to
+            wait.
     """
 
     yes: int
@@ -84,16 +83,16 @@ class Event(NamedTuple):
     """Something that happened to a lock; it contains no secret.
 
     Attributes:
-        kind: what happened.
+        kind: the kind of event.
         alias: the alias of the nodes.
         name: the lock's name, or a tuple of names.
-        seconds: how long the caller waited for the lock; from EXTENDED on, how long it has been
-            held.
+        seconds: for which the caller waited for the lock; from EXTENDED on, for which the lease
+            has been held.
         fence: the fencing token, an integer; None without a lease.
         votes: the counted votes on the request that decided.
         lease: the lease; None if there is none.
-        error: why there is no lease, or no longer; None if nothing went wrong.
-        template: of which the name was made, as in ``"invoice:{pk}"``; "" where there is none.
+        error: the reason why there is no lease, or no longer; None if nothing went wrong.
+        template: the template of the name, as in ``"invoice:{pk}"``; "" where there is none.
             Several are one text, with commas.
     """
 
@@ -112,9 +111,10 @@ class NodeTiming(NamedTuple):
     """How long a node took for one request.
 
     Attributes:
-        alias, node: which node; ``node`` is ``host:port/db``.
-        seconds: from sending the request to reading the reply; None if there is no vote.
-        reason: why there is none.
+        alias: the alias of the node.
+        node: the node, as ``host:port/db``.
+        seconds: the seconds from sending the request to reading the reply; None: there is no vote.
+        reason: the reason why there is none.
     """
 
     alias: str
@@ -146,15 +146,16 @@ class TaskEvent(NamedTuple):
     """What became of a message; it contains no secret, and no argument beside those in the name.
 
     Attributes:
-        outcome: what became of it.
+        outcome: the outcome.
         alias: the alias of the nodes.
-        name: what the task locks, a name or a tuple of names.
+        name: the lock's name, or a tuple of names.
         task: the name of the task.
         task_id: the message's task id; "" for a call without a message.
-        other_id: of a duplicate, the task id of the message that waits or runs; else "".
-        seconds: of a deferred message, until it comes back; else 0.
-        error: why it is skipped or deferred: a ``LockTaken`` or a ``NodesUnavailable``; else None.
-        template: of which the name was made: the key of the task.
+        other_id: the task id of the message that waits or runs, of a duplicate; else "".
+        seconds: the seconds until a deferred message comes back; else 0.
+        error: the ``LockTaken`` or ``NodesUnavailable`` by which the message is skipped or
+            deferred; else None.
+        template: the key of the task, from which the name was made.
     """
 
     outcome: TaskOutcome
@@ -184,7 +185,6 @@ LEVELS: Final = {
 Listener: TypeAlias = Callable[[Event], object]
 Watcher: TypeAlias = Callable[[NodeTiming], object]
 TaskWatcher: TypeAlias = Callable[[TaskEvent], object]
-Arrival: TypeAlias = Callable[[], object]
 
 # Dictionaries without values: a listener is added, or removed, in one step, which needs no lock and
 # which no signal handler can divide. An event is told to a tuple of them, made in one step as well.
@@ -192,9 +192,6 @@ _listeners: Final[dict[EventKind | TaskOutcome, dict[Callable[[Any], object], No
     kind: {} for kind in (*EventKind, *TaskOutcome)
 }
 node_watchers: Final[dict[Watcher, None]] = {}
-_arrivals: Final[dict[Arrival, None]] = {}
-LOOK_EVERY: Final = 1.0  # seconds; an arrival may cost as much as a vote
-_look_at = -math.inf  # time.monotonic, when the arrivals are called next
 
 
 def subscribe(
@@ -237,46 +234,17 @@ def unwatch_tasks(
         _listeners[outcome].pop(watcher, None)
 
 
-def before_event(arrival: Arrival) -> None:
-    """Call ``arrival`` before the next lock looks for listeners, and then once in a second.
-
-    It may subscribe. It must be quick.
-    """
-    global _look_at  # noqa: PLW0603 - the state of this module
-    _arrivals.setdefault(arrival)
-    _look_at = -math.inf
-
-
-def expect_no_more(arrival: Arrival) -> None:
-    """Call ``arrival`` no more."""
-    _arrivals.pop(arrival, None)
-
-
 # -- telling ------------------------------------------------------------------------------------
 
 
 def wanted(kind: EventKind) -> bool:
     """Return True if an event of this kind has a listener, or is logged."""
-    if _arrivals and time.monotonic() >= _look_at:
-        _arrive()
     return bool(_listeners[kind]) or logger.isEnabledFor(LEVELS[kind])
 
 
 def wanted_of_tasks(outcome: TaskOutcome) -> bool:
     """Return True if this outcome of a message has a watcher."""
-    if _arrivals and time.monotonic() >= _look_at:
-        _arrive()
     return bool(_listeners[outcome])
-
-
-def _arrive() -> None:
-    global _look_at  # noqa: PLW0603 - the state of this module
-    _look_at = time.monotonic() + LOOK_EVERY
-    for arrival in tuple(_arrivals):
-        try:
-            arrival()
-        except Exception:  # theirs; see the module's docstring
-            logger.exception("a listener failed: %r", arrival)
 
 
 def tell(event: Event, *, quiet: bool = False) -> None:
@@ -298,9 +266,9 @@ def tell_of_task(event: TaskEvent) -> None:
         _call(watcher, event)
 
 
-def _call(listener: Callable[[Any], object], told: Event | NodeTiming | TaskEvent) -> None:
+def _call(listener: Callable[[Any], object], event: Event | NodeTiming | TaskEvent) -> None:
     try:
-        listener(told)
+        listener(event)
     except Exception:  # theirs; see the module's docstring
         logger.exception("a listener failed: %r", listener)
 
@@ -310,8 +278,8 @@ def _call(listener: Callable[[Any], object], told: Event | NodeTiming | TaskEven
 
 def log_fields(alias: str, name: str | tuple[str, ...], **facts: object) -> dict[str, object]:
     """Return the extra fields of a log record, as all records of this logger have them."""
-    told: dict[str, object] = {"alias": alias, "name": name, **facts}
-    return {f"redlock_{key}": value for key, value in told.items()}
+    fields: dict[str, object] = {"alias": alias, "name": name, **facts}
+    return {f"redlock_{key}": value for key, value in fields.items()}
 
 
 def _log(event: Event) -> None:

@@ -20,20 +20,19 @@ A span ``redlock.acquire`` is made when the wait is over, with its beginning in 
 no hook around the wait, and its parent is the span of the caller, because the event is told in the
 caller's thread or task.
 
-The API alone does nothing; an SDK makes it work, and may be set up later than this module. So the
-instruments look for an SDK now and then, at no other cost, and listen once there is one.
+The API alone does nothing; an SDK makes it work. So the instruments listen only where there is one:
+an event without a listener is not made, and a node that nobody watches is asked faster. An SDK that
+is set up later than this module asks the gauges, and from then on the instruments listen.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from django_redlock.leases.renewal import watchdog
-from django_redlock.nodes.background import reset_in_child
 
 from . import __version__, events
 from .backend import backends
@@ -96,9 +95,6 @@ class Instruments:
         self._gauge(meter, "redlock.held", "{lease}", "Leases that the process holds", _held)
         self._gauge(meter, "redlock.waiting", "{waiter}", "Waiters of the process", _waiting)
         self._gauge(meter, "redlock.oldest_hold", "s", "The oldest hold of the process", _oldest)
-        self._stopped = False
-        self.reset()
-        reset_in_child(self)
 
     @property
     def meters(self) -> MeterProvider:
@@ -121,45 +117,28 @@ class Instruments:
 
         def observe(_: CallbackOptions) -> Iterable[Observation]:
             live = _instruments
-            found = values() if live is not None and live.meters is self.meters else {}
+            if live is None or live.meters is not self.meters:
+                return []
+            live.listen()
+            found = values()
             return [Observation(value, which(*each)) for each, value in found.items()]
 
         meter.create_observable_gauge(name, [observe], unit, text)
 
-    def reset(self) -> None:
-        """Make the lock anew, as a forked child must."""
-        self._changing = threading.RLock()  # re-entrant: a signal handler may take a lock, too
-
-    def start(self) -> None:
-        """Listen as soon as there is an SDK."""
-        self._look()
-        events.before_event(self._look)  # the first lock shall look, however soon it comes
-
-    def stop(self) -> None:
-        """Stop listening."""
-        with self._changing:
-            self._stopped = True
-            events.expect_no_more(self._look)
-            events.unsubscribe(self._on_event)
-            events.unwatch_nodes(self._on_timing)
-            events.unwatch_tasks(self._on_task)
-
-    def _look(self) -> None:
-        with self._changing:
-            if not self._stopped:
-                self._listen()
-
-    def _listen(self) -> None:
-        """Subscribe to what an SDK exports; after an interruption the next call repeats it."""
+    def listen(self) -> None:
+        """Subscribe to what an SDK exports; again does no harm."""
         measures, tracers = _works(self.meters), self._providers[1]
-        traces = _works(trace.get_tracer_provider() if tracers is None else tracers)
-        if measures or traces:
+        if measures or _works(trace.get_tracer_provider() if tracers is None else tracers):
             events.subscribe(self._on_event, [*ENTRIES, *ENDINGS, EventKind.UNKNOWN])
         if measures:
             events.watch_nodes(self._on_timing)
             events.watch_tasks(self._on_task)
-        if measures and traces:
-            events.expect_no_more(self._look)
+
+    def stop(self) -> None:
+        """Stop listening."""
+        events.unsubscribe(self._on_event)
+        events.unwatch_nodes(self._on_timing)
+        events.unwatch_tasks(self._on_task)
 
     def _on_event(self, event: Event) -> None:
         locks = which(event.alias, event.template)
@@ -199,8 +178,8 @@ class Instruments:
             self._node.record(timing.seconds, node)
 
     def _on_task(self, event: TaskEvent) -> None:
-        told = {"redlock.task": event.task, "redlock.outcome": event.outcome.value}
-        self._messages.add(1, which(event.alias, event.template) | told)
+        task = {"redlock.task": event.task, "redlock.outcome": event.outcome.value}
+        self._messages.add(1, which(event.alias, event.template) | task)
 
 
 def which(alias: str, template: str) -> dict[str, str]:
@@ -257,19 +236,20 @@ def instrument(
 ) -> None:
     """Measure locks from now on; the app calls it when Django starts.
 
+    Call it again where the process's own tracer provider is set later, as in a hook of a worker.
+
     Args:
-        meter_provider, tracer_provider: those of OpenTelemetry. None: the process's own, which
-            may be set later.
+        meter_provider, tracer_provider: those of OpenTelemetry. None: the process's own.
     """
     global _instruments  # noqa: PLW0603 - the state of this module
     uninstrument()
     _instruments = Instruments(meter_provider, tracer_provider)
-    _instruments.start()
+    _instruments.listen()
 
 
 def uninstrument() -> None:
     """Stop measuring."""
-    global _instruments  # noqa: PLW0603 - the state of this module
-    if _instruments is not None:
-        _instruments.stop()
-        _instruments = None
+    global _instruments
+    stopped, _instruments = _instruments, None  # the gauges tell no more from here on
+    if stopped is not None:
+        stopped.stop()

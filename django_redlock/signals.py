@@ -11,13 +11,11 @@ the task's name as the sender, and the arguments ``alias``, ``name``, ``template
 ``task_id``, ``other_id``, ``seconds``, ``error``. A signal listens to ``events`` only while it has
 a receiver: without one it costs nothing.
 
-In a running event loop, Django cannot call an async receiver and return. So async receivers are
-connected to a signal of their own, which a task sends.
+Receivers are plain functions: they are called in the thread or task of the event.
 """
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
@@ -27,40 +25,37 @@ from django.dispatch import Signal
 
 from django_redlock.core.errors import LeaseLost
 from django_redlock.core.reasons import ReasonCode
-from django_redlock.nodes.background import reset_in_child, running_loop
+from django_redlock.nodes.background import reset_in_child
 
 from . import events
 from .events import Event, EventKind, TaskEvent, TaskOutcome
 from .locks.lock import Lock
-
-_tasks: Final[set[asyncio.Task[object]]] = set()  # a loop alone would let them be collected
 
 
 class RobustSignal(Signal):
     """A signal of this package; receivers connect to it as to any other.
 
     Args:
-        kinds: of the events that it tells its receivers.
-        told: returns the sender and the arguments for an event.
+        kinds: the kinds of events that it sends.
+        arguments: returns the sender and the arguments for an event.
         sender: returns the sender to wait for, given the one that ``connect`` was called with.
-        only: of these events it tells those for which this is true.
+        only: returns whether this event is sent.
     """
 
     def __init__(
         self,
         kinds: Sequence[EventKind] | Sequence[TaskOutcome],
-        told: Callable[[Any], tuple[object, dict[str, object]]],
+        arguments: Callable[[Any], tuple[object, dict[str, object]]],
         sender: Callable[[Any], object] = lambda given: given,
         only: Callable[[Any], bool] = bool,
     ) -> None:
         super().__init__()
-        self._kinds, self._told, self._sender, self._only = kinds, told, sender, only
-        self._awaited = Signal()  # of the async receivers
+        self._kinds, self._arguments, self._sender, self._only = kinds, arguments, sender, only
         reset_in_child(self)
 
     def reset(self) -> None:
-        """Make Django's thread locks anew, as a forked child must."""
-        self.lock, self._awaited.lock = threading.Lock(), threading.Lock()
+        """Make Django's thread lock anew, as a forked child must."""
+        self.lock = threading.Lock()
 
     def connect(
         self,
@@ -69,13 +64,19 @@ class RobustSignal(Signal):
         weak: bool = True,  # noqa: FBT001, FBT002 - Django's signature
         dispatch_uid: Hashable | None = None,
     ) -> None:
-        """Connect a receiver; it may be a coroutine function."""
-        sender = None if sender is None else self._sender(sender)
+        """Connect a receiver.
+
+        Raises:
+            TypeError: it is a coroutine function, or the sender is none.
+        """
         if iscoroutinefunction(receiver):
-            self._awaited.connect(receiver, sender, weak, dispatch_uid)
-        else:
-            super().connect(receiver, sender, weak, dispatch_uid)
-        events.subscribe(self._deliver, self._kinds)
+            raise TypeError(
+                "a receiver of this signal must be a plain function, since it is called where "
+                "perhaps no event loop runs: let it wake a task by loop.call_soon_threadsafe"
+            )
+        sender = None if sender is None else self._sender(sender)
+        super().connect(receiver, sender, weak, dispatch_uid)
+        events.subscribe(self._send, self._kinds)
 
     def disconnect(
         self,
@@ -85,54 +86,41 @@ class RobustSignal(Signal):
     ) -> bool:
         """Disconnect a receiver; return True if it was connected."""
         sender = None if sender is None else self._sender(sender)
-        found = [
-            super().disconnect(receiver, sender, dispatch_uid),
-            self._awaited.disconnect(receiver, sender, dispatch_uid),
-        ]
-        if not (self.receivers or self._awaited.receivers):
-            events.unsubscribe(self._deliver, self._kinds)
-        return any(found)
+        found = super().disconnect(receiver, sender, dispatch_uid)
+        if not self.receivers:
+            events.unsubscribe(self._send, self._kinds)
+        return found
 
     def has_listeners(self, sender: Any = None) -> bool:
         """Return True if a receiver is connected for this sender."""
-        sender = None if sender is None else self._sender(sender)
-        return super().has_listeners(sender) or self._awaited.has_listeners(sender)
+        return super().has_listeners(None if sender is None else self._sender(sender))
 
-    def _deliver(self, event: Any) -> None:
-        if not self._only(event):
-            return
-        sender, told = self._told(event)
-        self.send_robust(sender, **told)
-        if not self._awaited.has_listeners(sender):
-            return
-        if running_loop() is None:
-            self._awaited.send_robust(sender, **told)
-        else:
-            task = asyncio.ensure_future(self._awaited.asend_robust(sender, **told))
-            _tasks.add(task)
-            task.add_done_callback(_tasks.discard)
+    def _send(self, event: Any) -> None:
+        if self._only(event):
+            sender, arguments = self._arguments(event)
+            self.send_robust(sender, **arguments)
 
 
 # -- of locks -----------------------------------------------------------------------------------
 
 
-def _told_of_lock(event: Event) -> tuple[object, dict[str, object]]:
+def _of_lock(event: Event) -> tuple[object, dict[str, object]]:
     fields = ("alias", "name", "template", "fence", "seconds", "lease", "error")
     return Lock, {field: getattr(event, field) for field in fields}
 
 
-lock_acquired: Final = RobustSignal([EventKind.ACQUIRED], _told_of_lock)
-lock_refused: Final = RobustSignal([EventKind.REFUSED, EventKind.UNAVAILABLE], _told_of_lock)
-lock_released: Final = RobustSignal([EventKind.RELEASED], _told_of_lock)
-lease_extended: Final = RobustSignal([EventKind.EXTENDED], _told_of_lock)
-lease_lost: Final = RobustSignal([EventKind.LOST], _told_of_lock)
+lock_acquired: Final = RobustSignal([EventKind.ACQUIRED], _of_lock)
+lock_refused: Final = RobustSignal([EventKind.REFUSED, EventKind.UNAVAILABLE], _of_lock)
+lock_released: Final = RobustSignal([EventKind.RELEASED], _of_lock)
+lease_extended: Final = RobustSignal([EventKind.EXTENDED], _of_lock)
+lease_lost: Final = RobustSignal([EventKind.LOST], _of_lock)
 
 
 def _was_revoked(event: Event) -> bool:
     return isinstance(event.error, LeaseLost) and event.error.code == ReasonCode.REVOKED
 
 
-lock_revoked: Final = RobustSignal([EventKind.LOST], _told_of_lock, only=_was_revoked)
+lock_revoked: Final = RobustSignal([EventKind.LOST], _of_lock, only=_was_revoked)
 
 
 # -- of tasks -----------------------------------------------------------------------------------
@@ -153,13 +141,13 @@ def _name(task: Any) -> str:
     return _names.setdefault(name, name)
 
 
-def _told_of_task(event: TaskEvent) -> tuple[object, dict[str, object]]:
-    told = event._asdict()
-    del told["outcome"]
-    return _name(event.task), told
+def _of_task(event: TaskEvent) -> tuple[object, dict[str, object]]:
+    arguments = event._asdict()
+    del arguments["outcome"]
+    return _name(event.task), arguments
 
 
-task_skipped: Final = RobustSignal([TaskOutcome.SKIPPED], _told_of_task, _name)
-task_deferred: Final = RobustSignal([TaskOutcome.DEFERRED], _told_of_task, _name)
-task_duplicate: Final = RobustSignal([TaskOutcome.DUPLICATE], _told_of_task, _name)
-task_finished_before: Final = RobustSignal([TaskOutcome.FINISHED_BEFORE], _told_of_task, _name)
+task_skipped: Final = RobustSignal([TaskOutcome.SKIPPED], _of_task, _name)
+task_deferred: Final = RobustSignal([TaskOutcome.DEFERRED], _of_task, _name)
+task_duplicate: Final = RobustSignal([TaskOutcome.DUPLICATE], _of_task, _name)
+task_finished_before: Final = RobustSignal([TaskOutcome.FINISHED_BEFORE], _of_task, _name)

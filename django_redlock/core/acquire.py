@@ -119,19 +119,23 @@ def acquire(
             return grant  # no call between the grant and its owner: see attempt()
         assert refusal is not None  # one of the two
         left, carried, wakeup = give_up - policy.clock(), wakeup, ""
+        # Four reasons to try again, each with its own pause: too few nodes replied …
         if isinstance(refusal, NodesUnavailable):
             if waits_for == "holder" or left <= 0 or is_hopeless(refusal, policy.majority, left):
                 raise refusal
             yield Sleep(min(_pause(policy, tries), left))
             tries += 1
+        # … several attempts have split the nodes …
         elif is_split(refusal.votes, policy.majority, surely=left > 0) and (
             left > 0 or splits < SPLITS
         ):
             splits += 1
             yield Sleep(policy.uniform(0.001, 0.01) * min(splits, 5))
+        # … a holder has the names: the queue wakes this caller …
         elif left > 0 and waits_for != "nodes":
             woken = waiting.waited_for(refusal)
             wakeup = yield from waiting.wait_for_turn(policy, target, refusal, give_up)
+        # … or they are reserved for a waiter that may be gone: its wake-up may be claimed, once.
         elif not patient:
             if not carried and majority_reserves(refusal.votes, policy.majority):
                 woken = waiting.waited_for(refusal)
@@ -308,8 +312,9 @@ def refusal_of(
         return NodesUnavailable(reason, name=target.name, votes=votes)
     yes, no, _ = count(votes)
     if yes + no < policy.majority:
-        size, needed = policy.size, policy.majority
-        reason = because(ReasonCode.NO_MAJORITY, votes=yes + no, size=size, needed=needed)
+        reason = because(
+            ReasonCode.NO_MAJORITY, votes=yes + no, size=policy.size, needed=policy.majority
+        )
         return NodesUnavailable(reason, name=target.name, votes=votes)
     if not no:
         reason = because(ReasonCode.FENCE_UNKNOWN)

@@ -142,11 +142,11 @@ class Acquire(NamesRequest):
 
     Attributes:
         wish: the caller's wall clock, for the grant number.
-        slack: by how much that may be ahead of the node's.
+        slack: the microseconds by which that may be ahead of the node's clock.
         old: the nonce to be adopted, or "".
         opener: the nonce that has woken the caller, of a lease that is over; or "".
-        waits: for how long the node believes that the caller waits if it is refused; 0: it does
-            not wait.
+        waits: the milliseconds for which the node believes that the caller waits if it is refused;
+            0: it does not wait.
     """
 
     command = Command.GRANT
@@ -255,8 +255,8 @@ class Kept(NamedTuple):
 
     Attributes:
         kept: for each lease 1 if it was extended, 0 if it is gone.
-        free: the indices of those that are gone since their names are free there.
-        revoked: from whom and why those were taken away that were, by their indices.
+        free: the indices of the leases that are gone, and whose names are free there.
+        revoked: the texts by whom and why leases were taken away, by their indices.
     """
 
     kept: Sequence[int]
@@ -269,7 +269,7 @@ class Extend(Request):
     """Prolong many leases, each with all its keys or none; the result is ``Kept``.
 
     Attributes:
-        leases: at least one.
+        leases: the leases to extend, at least one.
     """
 
     command = Command.EXTEND
@@ -365,7 +365,7 @@ class Release(NamesRequest):
     """Free each key that has this nonce, and wake the next waiters; a vote has ``woken``.
 
     Attributes:
-        reserve: for how long a name that has a waiter is kept for it.
+        reserve: the milliseconds for which a name that has a waiter is kept for it.
         wake: the indices of the names whose waiter is woken; None is all of them.
     """
 
@@ -446,10 +446,10 @@ class Revoke(NamesRequest):
 
     Attributes:
         owner: the digest of the holder that was seen.
-        why: by whom and why, for people.
-        now: whether the key is deleted at once, though its holder may believe in it until its
+        why: the text by whom and why, for people.
+        now: True if the key is deleted at once, though its holder may believe in it until its
             deadline.
-        least: for how long the name stays taken at the least, without ``now``.
+        least: the milliseconds for which the name stays taken at the least, without ``now``.
     """
 
     command = Command.REVOKE
@@ -551,7 +551,7 @@ class Unmark(Request):
     """Remove the mark of this nonce, or the completion record of a task.
 
     Attributes:
-        mark: the key of the mark; or that of a lock, of which only a record is removed.
+        mark: the key of the mark; or the key of a lock, of which only a record is removed.
         whose: a task id, to remove its mark whatever the nonce; ANYBODYS: to remove any mark.
     """
 
@@ -579,7 +579,7 @@ class Look(Request):
 
     Attributes:
         which: the index of the name.
-        waits: for how long the node believes that.
+        waits: the milliseconds for which the node believes that.
     """
 
     command = Command.LOOK
@@ -624,8 +624,9 @@ class Found(NamedTuple):
     """Held locks, as a node lists them.
 
     Attributes:
-        rows: each a name, a digest of the owner, the pttl, the grant number or b"", the label.
-        looked_at: at how many names the node has looked.
+        rows: one for each name: the name, a digest of the owner, the pttl, the grant number or b"",
+            the label.
+        looked_at: the number of names at which the node has looked.
     """
 
     rows: list[Any]
@@ -637,7 +638,7 @@ class Page(NamedTuple):
 
     Attributes:
         rows: names; or for ``Tasks`` a name, the kind of the value, task, id and pttl each.
-        after: where the next page begins; 0: there is none.
+        after: the milliseconds at which the next page begins; 0: there is none.
     """
 
     rows: list[Any]
@@ -648,10 +649,10 @@ class MemoryLimit(NamedTuple):
     """What a node does when its memory is full, and what else a report has of it.
 
     Attributes:
-        limit: bytes that it may use; 0: without a limit.
-        policy: the name of its policy.
-        evicted: keys evicted since it was started.
-        waiting: how many names have waiters, as far as they were counted.
+        limit: the bytes that the node may use; 0: without a limit.
+        policy: the name of its policy for keys that do not fit.
+        evicted: the number of keys that were evicted since it was started.
+        waiting: the number of names that have waiters, as far as they were counted.
     """
 
     limit: int
@@ -666,9 +667,9 @@ class Survey(Request):
 
     Attributes:
         held, waits: the keys of the indexes.
-        prefix: of the keys of locks.
-        limit: of the names in the index that are looked at.
-        names: to look at in place of the index.
+        prefix: the prefix of the keys of locks.
+        limit: the number of names in the index that are looked at, at most.
+        names: the names to look at in place of the index.
         patience: seconds; see ``Request.patience``.
     """
 
@@ -703,7 +704,7 @@ class Index(Request):
     """List one page of the index of held names; the result is a ``Page``.
 
     Attributes:
-        most: names on a page.
+        most: the number of names on a page, at most.
         each: the milliseconds at which each node's page begins.
     """
 
@@ -730,8 +731,8 @@ class Tasks(Request):
 
     Attributes:
         index: the key of the index of which a page is read.
-        prefix: of the keys that the names in it belong to.
-        most: names on a page; 0: ``names`` are looked up instead.
+        prefix: the prefix of the keys that the names in it belong to.
+        most: the number of names on a page, at most; 0: ``names`` are looked up instead.
         each: the milliseconds at which each node's page begins, for pages.
     """
 
@@ -760,7 +761,7 @@ class Memory(Request):
 
     Attributes:
         held, waits: the keys of the indexes.
-        most: names with waiters are counted up to this number.
+        most: the number up to which names with waiters are counted.
     """
 
     command = Command.MEMORY

@@ -57,7 +57,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .commands import ANYBODYS, Complete, Mark, Unmark
-from .hold import insist
+from .hold import ask_twice
 from .names import shortened
 from .policy import Policy, milliseconds
 from .protocol import Grant, Sleep, Steps, Vote, Votes
@@ -76,10 +76,10 @@ class Outcome(NamedTuple):
     """What became of an attempt to mark.
 
     Attributes:
-        nonce: of the mark that may be on some nodes, to remove it by; "" where there is none.
-        certain: whether a majority has set it.
-        duplicate_of: the id that a majority names; "" where there is none.
-        votes: on the last request.
+        nonce: the nonce of the mark that may be on some nodes, to remove it by; "": there is none.
+        certain: True if a majority has set the mark.
+        duplicate_of: the task id that a majority names; "": there is none.
+        votes: the votes on the last request.
     """
 
     nonce: str = ""
@@ -194,7 +194,7 @@ def remove(
     request = unmark(policy, key, nonce or policy.nonce(), whose=whose)
     if hear_all:
         request = replace(request, decided=all_heard, thorough=True)
-    return (yield from insist(request))
+    return (yield from ask_twice(request))
 
 
 def marked_or_not(votes: Votes, majority: int) -> bool:
@@ -249,7 +249,7 @@ def complete(policy: Policy, grant: Grant, *, life: float) -> Steps[Sequence[Vot
         to=grant.touched,
         lasts=policy.max_ttl,
     )
-    return (yield from insist(request))
+    return (yield from ask_twice(request))
 
 
 def recorded_or_not(votes: Votes, majority: int) -> bool:

@@ -116,22 +116,16 @@ def release(policy: Policy, grant: Grant, *, min_hold: float = 0.0) -> Steps[Seq
     else:
         everyone = policy.everyone
         request = undo(policy, target, grant.nonce, everyone, touched=touched, reserve=RESERVED)
-    try:
-        votes: Sequence[Vote] = yield request
-        if votes[request.first].woken:  # the node of the queue has woken a waiter
-            policy.handed_over.note(target.names, grant.since, policy.clock())
-        if grant.unswapped:  # the giver's key would stay there for its ttl
-            yield undo(policy, target, grant.old, grant.unswapped, wake=())
-    except GeneratorExit:
-        raise
-    except BaseException:
-        yield request  # unknown what arrived; sending it twice does no harm
-        raise
+    votes = yield from ask_twice(request)
+    if votes[request.first].woken:  # the node of the queue has woken a waiter
+        policy.handed_over.note(target.names, grant.since, policy.clock())
+    if grant.unswapped:  # the giver's key would stay there for its ttl
+        yield undo(policy, target, grant.old, grant.unswapped, wake=())
     return votes
 
 
-def insist(request: Request) -> Steps[Sequence[Vote]]:
-    """Put a request that may be put twice; after an interruption, once more. Return the votes."""
+def ask_twice(request: Request) -> Steps[Sequence[Vote]]:
+    """Send a request that may be sent twice; after an interruption, once more. Return the votes."""
     try:
         votes: Sequence[Vote] = yield request
     except GeneratorExit:
@@ -157,13 +151,13 @@ def revoke(
     a second request lets each mark last as long as the longest, which outlives that deadline.
     """
     request = Revoke(policy.nonce(), all_heard, target, owner, why, now)
-    votes = yield from insist(request)
+    votes = yield from ask_twice(request)
     done = {i: vote.left for i, vote in enumerate(votes) if vote.answer is Answer.YES}
     left = [each for each in done.values() if each is not None]
     if now or len(left) < policy.majority:
         return votes
     last = replace(request, nonce=policy.nonce(), least=milliseconds(max(left)), to=frozenset(done))
-    again = yield from insist(last)
+    again = yield from ask_twice(last)
     return [again[i] if i in done else vote for i, vote in enumerate(votes)]
 
 
@@ -177,7 +171,7 @@ class Holding(Protocol):
     def grant(self) -> Grant:
         """What the nodes granted."""
 
-    def touch(self, places: frozenset[int]) -> Grant | None:
+    def touch(self, nodes: frozenset[int]) -> Grant | None:
         """Note that these nodes may have its keys from now on; return the grant, None if over."""
 
     def remaining(self) -> float:
@@ -210,27 +204,23 @@ def extend_many(
     now, kept, free = policy.clock(), _kept(votes, len(held)), _free(votes)
     unusual = free.keys() | _revoked(votes)
     wounded: list[tuple[int, frozenset[int], list[Vote]]] = []
-    for place, i in enumerate(held):
-        if (
-            kept[place] >= policy.majority
-            and place not in unusual
-            and now < leases[i].grant.deadline
-        ):
+    for nth, i in enumerate(held):
+        if kept[nth] >= policy.majority and nth not in unusual and now < leases[i].grant.deadline:
             outcomes[i] = _prolonged(policy, leases[i], start, ttls[i])  # as nearly always
         else:
-            own = _votes_on(votes, place)
+            own = _votes_on(votes, nth)
             outcomes[i] = _outcome(policy, leases[i], own, start=start, ttl=ttls[i])
             # With no node that kept it, its keys may have been deleted by hand on all.
-            if place in free and kept[place] and not isinstance(outcomes[i], LeaseLost):
+            if nth in free and kept[nth] and not isinstance(outcomes[i], LeaseLost):
                 if later is not None and isinstance(outcomes[i], Grant):
-                    later(i, free[place])
+                    later(i, free[nth])
                 else:
-                    wounded.append((i, free[place], own))
+                    wounded.append((i, free[nth], own))
                 if isinstance(outcomes[i], NodesUnavailable):
                     continue  # notified when it is healed, or not
         notify(i, outcomes[i])
-    for i, places, own in wounded:
-        healed = yield from _heal(policy, leases[i], own, places, ttls[i])
+    for i, nodes, own in wounded:
+        healed = yield from _heal(policy, leases[i], own, nodes, ttls[i])
         outcome = outcomes[i]
         if isinstance(outcome, Grant):
             outcomes[i] = outcome._replace(touched=leases[i].grant.touched)
@@ -259,7 +249,6 @@ def _extension(policy: Policy, leases: Sequence[tuple[Grant, float]]) -> Request
 
 
 def _kept(votes: Sequence[Vote], count: int) -> list[int]:
-    """Return how many nodes kept each of the leases."""
     heard = [vote.result.kept for vote in votes if vote.answer is Answer.YES]
     return list(map(sum, zip(*heard, strict=True))) if heard else [0] * count
 
@@ -269,38 +258,36 @@ def _free(votes: Sequence[Vote]) -> dict[int, frozenset[int]]:
     found: dict[int, list[int]] = {}
     for node, vote in enumerate(votes):
         if vote.answer is Answer.YES:
-            for place in vote.result.free:
-                found.setdefault(place, []).append(node)
-    return {place: frozenset(nodes) for place, nodes in found.items()}
+            for nth in vote.result.free:
+                found.setdefault(nth, []).append(node)
+    return {nth: frozenset(nodes) for nth, nodes in found.items()}
 
 
 def _revoked(votes: Sequence[Vote]) -> set[int]:
     """Return which leases a node says were taken away; nearly always none."""
-    return {place for vote in votes if vote.answer is Answer.YES for place in vote.result.revoked}
+    return {nth for vote in votes if vote.answer is Answer.YES for nth in vote.result.revoked}
 
 
-def _votes_on(votes: Sequence[Vote], place: int) -> list[Vote]:
-    """Return the votes on one of the leases in the request."""
+def _votes_on(votes: Sequence[Vote], nth: int) -> list[Vote]:
     return [
         vote
         if vote.answer is not Answer.YES
         else Vote(vote.node, Answer.YES)
-        if vote.result.kept[place]
-        else Vote(vote.node, Answer.NO, reason=_denial(vote.result, place))
+        if vote.result.kept[nth]
+        else Vote(vote.node, Answer.NO, reason=_denial(vote.result, nth))
         for vote in votes
     ]
 
 
-def _denial(said: Kept, place: int) -> Reason:
-    if place in said.revoked:
-        return because(ReasonCode.REVOKED, text=said.revoked[place])
+def _denial(result: Kept, nth: int) -> Reason:
+    if nth in result.revoked:
+        return because(ReasonCode.REVOKED, text=result.revoked[nth])
     return because(ReasonCode.GONE)
 
 
 def _outcome(
     policy: Policy, lease: Holding, votes: Sequence[Vote], *, start: float, ttl: float
 ) -> Outcome:
-    """Return what the votes mean for one lease, now."""
     grant, now = lease.grant, policy.clock()
     name = grant.target.name
     if now >= grant.deadline:
@@ -325,15 +312,15 @@ def _prolonged(policy: Policy, lease: Holding, start: float, ttl: float) -> Gran
 # -- healing ----------------------------------------------------------------------------------
 
 
-def heal(policy: Policy, lease: Holding, places: frozenset[int], ttl: float) -> Steps[None]:
-    """Put a lease that was prolonged back on the nodes that own its names are free."""
-    yield from _heal(policy, lease, (), places, ttl)
+def heal(policy: Policy, lease: Holding, nodes: frozenset[int], ttl: float) -> Steps[None]:
+    """Put a lease that was prolonged back on these nodes, on which its names are free."""
+    yield from _heal(policy, lease, (), nodes, ttl)
 
 
 def _heal(
-    policy: Policy, lease: Holding, votes: Sequence[Vote], places: frozenset[int], ttl: float
+    policy: Policy, lease: Holding, votes: Sequence[Vote], nodes: frozenset[int], ttl: float
 ) -> Steps[Sequence[Vote]]:
-    """Put a lease back on the nodes that own its names are free; return the votes with theirs.
+    """Put a lease back on these nodes, on which its names are free; return the votes with theirs.
 
     The nodes join ``touched`` first, so a later release goes to them, too. A lease that has ended
     when the votes come may have overtaken the heal: the nodes would keep the names, so the heal is
@@ -341,24 +328,24 @@ def _heal(
     opens every key of its nonce, and this lease may have been given away. If the lease was
     released, the release has woken the waiters, also of these nodes.
     """
-    grant = lease.touch(places)
+    grant = lease.touch(nodes)
     if grant is None:
         return votes
     try:
-        healed: Sequence[Vote] = yield _healing(lease, grant, places, ttl)
+        healed: Sequence[Vote] = yield _healing(lease, grant, nodes, ttl)
     except GeneratorExit:
         raise
     except BaseException:
         if _is_over(lease):
-            yield undo(policy, grant.target, grant.nonce, places, wake=())
+            yield undo(policy, grant.target, grant.nonce, nodes, wake=())
         raise
     if _is_over(lease):
-        yield undo(policy, grant.target, grant.nonce, places, wake=())
+        yield undo(policy, grant.target, grant.nonce, nodes, wake=())
         return votes
-    return [healed[i] if i in places else vote for i, vote in enumerate(votes)]
+    return [healed[i] if i in nodes else vote for i, vote in enumerate(votes)]
 
 
-def _healing(lease: Holding, grant: Grant, places: frozenset[int], ttl: float) -> Request:
+def _healing(lease: Holding, grant: Grant, nodes: frozenset[int], ttl: float) -> Request:
     return Heal(
         grant.nonce,
         all_heard,
@@ -366,7 +353,7 @@ def _healing(lease: Holding, grant: Grant, places: frozenset[int], ttl: float) -
         fence=grant.fence,
         ttl=milliseconds(ttl),
         label=grant.label,
-        to=places,
+        to=nodes,
         still=lambda: not _is_over(lease),
     )
 

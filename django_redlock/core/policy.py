@@ -76,18 +76,18 @@ class Policy:
     """The constants of one group of nodes, and its sources of time and randomness.
 
     Attributes:
-        size: number of nodes.
-        max_ttl: seconds, the longest ttl; the restart guard counts on it.
+        size: the number of nodes.
+        max_ttl: the longest ttl, in seconds; the restart guard counts on it.
         drift: the part of a ttl by which clocks may run apart (0.01 = 1 %).
-        slack: seconds that a client's wall clock may be ahead of a node's before the node
+        slack: the seconds by which a client's wall clock may be ahead of a node's before the node
             stops believing it.
-        prefix: of every key.
-        clock: seconds; the only clock that decides.
-        wall: microseconds since 1970.
-        nonce: makes a new one.
-        uniform: a random number between two.
+        prefix: the prefix of every key.
+        clock: the clock that decides, in seconds; no other does.
+        wall: the wall clock, in microseconds since 1970.
+        nonce: a function that makes a new nonce.
+        uniform: a function that draws a number between two.
         handed_over: the last hand-over of this process.
-        majority: how many of the nodes must agree.
+        majority: the number of nodes that must agree.
         everyone: the indices of all nodes.
     """
 

@@ -41,15 +41,15 @@ class Vote(NamedTuple):
         node: the node's label, ``host:port/db``; never with a password.
         answer: YES, NO or UNKNOWN.
         fence: the grant number that the node gave, with a YES to ``Acquire``.
-        left: seconds until the key on the node expires, 0 when there is none; None: never.
+        left: the seconds until the key on the node expires, 0 when there is none; None: never.
         holder: the owner label in the key for which the node refused; the other task
             id where a mark was refused.
         owner: a digest that tells owners apart; "" when the key is reserved for a woken waiter.
         which: the index of the refused name.
-        reason: why it is not a YES, where more is known than that.
-        sent: whether the node may have received the command at all.
-        woken: for how many names a release found a waiter.
-        result: what else was asked for; the class of the request says of which type it is.
+        reason: the reason why it is not a YES, where more is known than that.
+        sent: True if the node may have received the command.
+        woken: the number of names for which a release found a waiter.
+        result: the rest of the reply; the class of the request says of which type it is.
     """
 
     node: str
@@ -132,19 +132,22 @@ class Request:
     """A request to the nodes; each command has a class of its own in ``commands``.
 
     Attributes:
-        nonce: of the attempt; every reply echoes it.
-        decided: called with the votes after each reply; True ends the waiting.
-        to: indices of the nodes to ask; None is all of them.
-        first: index of the node to be written to first; the others follow in order.
-        worth: called with the votes once they are decided; True while it is worth waiting for more,
-            for about as long again. A request in ``UNDO`` always waits so for the prompt nodes.
-        touched: of a request in ``UNDO``, indices of the nodes that may have the keys: these are
-            asked until they have replied. The others have nothing to undo; they are asked once,
+        nonce: the nonce of the attempt; every reply echoes it.
+        decided: a function, called with the votes after each reply; True ends the waiting.
+        to: the indices of the nodes to ask; None is all of them.
+        first: the index of the node to be written to first; the others follow in order.
+        worth: a function, called with the votes once they are decided; True while it is worth
+            waiting for more, for about as long again. A request in ``UNDO`` always waits so for the
+            prompt nodes.
+        touched: the indices of the nodes that may have the keys, of a request in ``UNDO``: these
+            are asked until they have replied. The others have nothing to undo; they are asked once,
             to wake a waiter there. None is all of ``to``.
-        lasts: of a request in ``UNDO``, seconds after which the nodes have dropped the keys anyway.
-        thorough: whether ``decided`` is asked also when a majority has sent the usual reply.
-        still: called right before a heal is written; False: the lease is over, and nothing is sent.
-        each: one more last argument for each asked node, by its index.
+        lasts: the seconds after which the nodes have dropped the keys anyway, of a request in
+            ``UNDO``.
+        thorough: True if ``decided`` is asked also when a majority has sent the usual reply.
+        still: a function, called right before a heal is written; False: the lease is over, and
+            nothing is sent.
+        each: the last argument of the command for each asked node, by its index.
     """
 
     command: ClassVar[Command]
@@ -218,11 +221,11 @@ class Sleep(NamedTuple):
 
 
 class Waiter:
-    """One waiter's place in a wait queue; it ends when the object is forgotten.
+    """One waiter in a wait queue; its slot ends when the object is forgotten.
 
     Attributes:
         queue: the key of the list.
-        template: that of the lock, for the metrics of the process.
+        template: the template of the lock's name, for the metrics of the process.
         blocked: the connection that is blocked on the list; kept by what performs the effects.
     """
 
@@ -238,7 +241,7 @@ class JoinQueue(NamedTuple):
     """Wait until the waiter is the first one of this process; sent back: whether it is.
 
     Attributes:
-        seconds: for which to wait; may be infinite.
+        seconds: the seconds for which to wait; may be infinite.
     """
 
     ticket: Waiter
@@ -249,9 +252,9 @@ class BlockOnNode(NamedTuple):
     """Block on a node's queue until woken; sent back: a ``Wakeup``.
 
     Attributes:
-        place: the node's index.
-        seconds: for which to wait now. The place in the queue is kept.
-        longest: seconds after which the node forgets the waiter; may be infinite.
+        place: the index of the node.
+        seconds: the seconds for which to wait now. The slot in the queue is kept.
+        longest: the seconds after which the node forgets the waiter; may be infinite.
     """
 
     ticket: Waiter
@@ -265,7 +268,7 @@ class Wakeup(NamedTuple):
 
     Attributes:
         wakeup: the nonce that woke the waiter, of a lease that is over; or "".
-        broken: whether the connection is not in the queue any more.
+        broken: True if the connection is not in the queue any more.
     """
 
     wakeup: str = ""
@@ -287,10 +290,10 @@ class LockKeys(NamedTuple):
     """The names of one lock, with their keys and counters on the nodes.
 
     Attributes:
-        queue: with which the key of each wait queue begins.
+        queue: the text with which the key of each wait queue begins.
         fields: the counters of the names.
-        queue_nodes: for each name, the index of the node on which its waiters queue.
-        template: of which the names were made, for metrics; "" where there is none. No node has it.
+        queue_nodes: the index of the node on which the waiters of each name queue.
+        template: the template of the names, for metrics; "": there is none. No node has it.
     """
 
     names: tuple[str, ...]
@@ -318,17 +321,17 @@ class Grant(NamedTuple):
     """Proof that a majority gave the names to ``nonce``.
 
     Attributes:
-        nonce: the power to extend and release; never shown.
+        nonce: the nonce, which is the power to extend and release; never shown.
         fence: the fencing token.
-        deadline: on ``Policy.clock``, when the holder must have stopped.
-        since: on ``Policy.clock``, when the attempt began.
-        ttl: seconds, as requested.
-        touched: indices of the nodes that may have its keys.
-        votes: on the last request about it.
-        old: of an adopted lease, the giver's nonce; else "".
-        unswapped: indices of the nodes that may have the giver's nonce still, or will: the giver's
-            grant may be on its way.
-        label: of the owner, for nodes on which a renewal puts the keys back.
+        deadline: the time on ``Policy.clock`` at which the holder must have stopped.
+        since: the time on ``Policy.clock`` at which the attempt began.
+        ttl: the ttl that was asked for, in seconds.
+        touched: the indices of the nodes that may have its keys.
+        votes: the votes on the last request about it.
+        old: the giver's nonce, of an adopted lease; else "".
+        unswapped: the indices of the nodes that may have the giver's nonce still, or will: the
+            giver's grant may be on its way.
+        label: the label of the owner, for nodes on which a renewal puts the keys back.
     """
 
     target: LockKeys

@@ -192,17 +192,17 @@ def adopted_or_not(votes: Votes, majority: int) -> bool:
 
 
 def not_yes(votes: Sequence[Vote]) -> frozenset[int]:
-    """Return the places of the nodes that did not vote yes."""
+    """Return the indices of the nodes that did not vote yes."""
     return frozenset(i for i, vote in enumerate(votes) if vote.answer is not YES)
 
 
 def reached(votes: Sequence[Vote]) -> frozenset[int]:
-    """Return the places of the nodes that may have done what they were asked for, or will."""
+    """Return the indices of the nodes that may have done what they were asked for, or will."""
     return frozenset(i for i, vote in enumerate(votes) if vote.sent and vote.answer is not NO)
 
 
 def sent_to(votes: Sequence[Vote]) -> frozenset[int]:
-    """Return the places of the nodes that the request was sent to."""
+    """Return the indices of the nodes that the request was sent to."""
     return frozenset(i for i, vote in enumerate(votes) if vote.sent)
 
 

@@ -59,15 +59,15 @@ def wait_for_turn(policy: Policy, target: LockKeys, refusal: LockTaken, until: f
     """
     which, arrived = waited_for(refusal), policy.clock()
     order = _order(policy, target, which, refusal.votes)
-    ticket = Waiter(target.queues[which], target.template)
+    waiter = Waiter(target.queues[which], target.template)
     try:
-        if (yield JoinQueue(ticket, until - arrived)):
+        if (yield JoinQueue(waiter, until - arrived)):
             refusing = {i for i in order if _refused(refusal.votes[i], which)}
             seen = order[0] in refusing and policy.clock() - arrived <= FRESH
             wakeup = yield from _at_the_nodes(
                 policy,
                 target,
-                ticket,
+                waiter,
                 order=order,
                 refusing=refusing,
                 seen=refusal.votes[order[0]] if seen else None,
@@ -75,11 +75,11 @@ def wait_for_turn(policy: Policy, target: LockKeys, refusal: LockTaken, until: f
             )
             if wakeup:
                 return wakeup
-        wakeup = yield LeaveQueue(ticket)
+        wakeup = yield LeaveQueue(waiter)
     except GeneratorExit:
         raise
     except BaseException:
-        wakeup = _wakeup_in((yield LeaveQueue(ticket)))
+        wakeup = _wakeup_in((yield LeaveQueue(waiter)))
         if wakeup:  # our turn, which is not used
             yield wake_next(policy, target, which)
         raise
@@ -99,14 +99,14 @@ def claim(policy: Policy, target: LockKeys, refusal: LockTaken) -> Steps[str]:
     For a caller that does not wait and finds the name reserved: perhaps its waiter is gone.
     """
     which = waited_for(refusal)
-    place = _order(policy, target, which, refusal.votes)[0]
+    node = _order(policy, target, which, refusal.votes)[0]
     votes = yield Claim(
         policy.nonce(),
-        lambda votes: votes[place] is not None,
+        lambda votes: votes[node] is not None,
         target.queues[which],
-        to=frozenset({place}),
+        to=frozenset({node}),
     )
-    return _wakeup_in(votes[place].result) if votes[place].answer is Answer.YES else ""
+    return _wakeup_in(votes[node].result) if votes[node].answer is Answer.YES else ""
 
 
 def waited_for(refusal: LockTaken) -> int:
@@ -127,7 +127,7 @@ def _refused(vote: Vote, which: int) -> bool:
 def _at_the_nodes(
     policy: Policy,
     target: LockKeys,
-    ticket: Waiter,
+    waiter: Waiter,
     *,
     order: list[int],
     refusing: set[int],
@@ -142,35 +142,35 @@ def _at_the_nodes(
             key is no news: it may never have had it.
         seen: the refusal of the first node in ``order``, if that is as good as a look.
     """
-    which = target.queues.index(ticket.queue)
-    place, ends = (None, None) if seen is None else (order[0], seen.left)
+    which = target.queues.index(waiter.queue)
+    node, ends = (None, None) if seen is None else (order[0], seen.left)
     blocked_before, broken = False, 0
     while (left := until - policy.clock()) > 0:
-        if place is None:
+        if node is None:
             looked = yield from _look(policy, target, which, order)
-            place = next((i for i in order if i in looked), None)
-            if place is None:
+            node = next((i for i in order if i in looked), None)
+            if node is None:
                 yield Sleep(min(left, policy.uniform(0.05, 0.1)))
                 return ""
-            ends = looked[place]
-            news = _is_gone(ends) and (blocked_before or place in refusing)
+            ends = looked[node]
+            news = _is_gone(ends) and (blocked_before or node in refusing)
             # A release that was lost on this one node has freed the name all the same.
             if news or sum(map(_is_gone, looked.values())) >= policy.majority:
                 if blocked_before:  # all waiters may have seen that now
                     yield Sleep(policy.uniform(0.0, 0.01))
                 return ""
             if _is_gone(ends):
-                order = [i for i in order if i != place]
-                place = None
+                order = [i for i in order if i != node]
+                node = None
                 continue
         nap = min(left, policy.uniform(*LOOK_EVERY), math.inf if ends is None else ends + 0.001)
-        came: Wakeup = yield BlockOnNode(ticket, place, nap, min(left, LONGEST))
+        came: Wakeup = yield BlockOnNode(waiter, node, nap, min(left, LONGEST))
         if came.wakeup:
             return _wakeup_in(came.wakeup)
         broken = broken + 1 if came.broken else 0
         if broken:
             yield Sleep(min(left, policy.uniform(0.5, 1.0) * min(LOOK_EVERY[0], 0.01 * 2**broken)))
-        place, blocked_before = None, True
+        node, blocked_before = None, True
     return ""
 
 
@@ -185,7 +185,7 @@ def _look(
         which,
         milliseconds(NEWS),
         to=policy.everyone,
-        worth=partial(_first_unheard, places=order),
+        worth=partial(_first_unheard, order=order),
         first=order[0] if order else 0,
     )
     return {i: vote.left for i, vote in enumerate(votes) if vote.answer is Answer.YES}
@@ -204,10 +204,10 @@ def _heard(votes: Votes, majority: int) -> bool:
     return gone >= majority or len(heard) - gone > len(votes) - majority
 
 
-def _first_unheard(votes: Votes, places: list[int]) -> bool:
-    """Tell whether a node may still reply that comes in ``places`` before all that did."""
-    for place in places:
-        vote = votes[place]
+def _first_unheard(votes: Votes, order: list[int]) -> bool:
+    """Return True if a node may still reply that comes in ``order`` before all that did."""
+    for node in order:
+        vote = votes[node]
         if vote is None or vote.answer is Answer.YES:
             return vote is None
     return False
@@ -216,6 +216,6 @@ def _first_unheard(votes: Votes, places: list[int]) -> bool:
 def _order(policy: Policy, target: LockKeys, which: int, votes: tuple[Vote, ...]) -> list[int]:
     """Return the nodes to block on, in order: of those with the lock, the same for all waiters."""
     first = target.queue_nodes[which]
-    places = [(first + i) % policy.size for i in range(policy.size)]
-    having = [i for i in places if votes[i].sent and votes[i].answer is not Answer.YES]
-    return having or places
+    indices = [(first + i) % policy.size for i in range(policy.size)]
+    having = [i for i in indices if votes[i].sent and votes[i].answer is not Answer.YES]
+    return having or indices

@@ -63,7 +63,6 @@ async def afenced(lease: Holder, queryset: QuerySet[M], field: str | None = None
 
 
 def _claim(lease: Holder, rows: QuerySet[Any], name: str) -> Sequence[Any]:
-    """Claim the rows; return their primary keys."""
     key = _only_key(rows.query)
     if key is not None and _write(lease, rows, name) == 1:  # one statement is all or nothing
         return (key,)

@@ -36,7 +36,8 @@ class RemoteHolder:
 
     Attributes:
         name: the lock's name, for errors.
-        fence: what the holder has as ``lease.fence``; a text is read as a number, as of a header.
+        fence: the number that the holder has as ``lease.fence``; a text is read as one, as of a
+            header.
 
     Raises:
         ValueError: ``fence`` is no whole number from 0 to 2**63 - 1.
@@ -63,7 +64,7 @@ class StaleFence(LeaseLost):
     """A later holder has claimed rows, or they are gone.
 
     Attributes:
-        keys: their primary keys.
+        keys: the primary keys of the rows.
     """
 
     keys: tuple[Any, ...] = ()
@@ -76,7 +77,7 @@ class FencedRows(Generic[M]):
     """Rows that a holder has claimed; ``fenced`` makes it.
 
     Attributes:
-        keys: their primary keys.
+        keys: the primary keys of the rows.
     """
 
     def __init__(

@@ -8,17 +8,14 @@ newest number of a context does not come back from the tasks that it starts, but
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import itertools
-import threading
 import weakref
 from typing import TYPE_CHECKING, TypeAlias
 
 from django_redlock.core.errors import LeaseLost, LockTaken
 from django_redlock.core.protocol import Answer
 from django_redlock.core.reasons import ReasonCode, because
-from django_redlock.nodes.background import running_loop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,14 +23,7 @@ if TYPE_CHECKING:
     from .lease import Lease
 
 Stack: TypeAlias = "tuple[weakref.ref[Lease], ...]"
-# The running code: a task, or a thread by its number. A context may be copied to others.
-Runner: TypeAlias = "weakref.ref[asyncio.Task[object]] | int"
 _stack: contextvars.ContextVar[Stack] = contextvars.ContextVar("redlock_leases", default=())
-# The task or thread that took a lease last in this context, and what the context had before its
-# first lease. A note in each lease would make all of them larger.
-_last: contextvars.ContextVar[tuple[Runner, Stack]] = contextvars.ContextVar(
-    "redlock_last", default=(0, ())
-)
 _numbers = itertools.count(1)
 _newest: contextvars.ContextVar[int] = contextvars.ContextVar("redlock_newest", default=0)
 
@@ -56,22 +46,14 @@ def push(lease: Lease) -> None:
     """Make ``lease`` the innermost one; drop leases that have ended.
 
     A long stack is looked through only when its innermost lease has ended, or it has doubled.
+    A lease that a signal handler takes meanwhile, and holds, may be missing here from then on.
     """
-    reference, runner = weakref.ref(lease), _runner()
-    before, expected = _stack.get(), None
-    while True:
-        stack = before
-        if stack and stack[-1]() is None:  # as nearly always: the last block is over
-            stack = stack[:-1]
-        if stack and (not len(stack) & (len(stack) - 1) or _held(stack[-1]) is None):
-            stack = tuple(filter(_held, stack))
-        if _last.get()[0] != runner:
-            _last.set((runner, stack))
-        after = (*stack, reference)
-        replaced = _stack.set(after).old_value
-        if replaced is before or replaced is expected or replaced is contextvars.Token.MISSING:
-            break
-        before, expected = replaced, after  # a signal handler has taken a lease that it holds
+    stack = _stack.get()
+    if stack and stack[-1]() is None:  # as nearly always: the last block is over
+        stack = stack[:-1]
+    if stack and (not len(stack) & (len(stack) - 1) or _held(stack[-1]) is None):
+        stack = tuple(filter(_held, stack))
+    _stack.set((*stack, weakref.ref(lease)))
     number = next(_numbers)
     _newest.set(number)
     shared = _shared.get()
@@ -79,38 +61,21 @@ def push(lease: Lease) -> None:
         shared.number = number
 
 
-def _runner() -> Runner:
-    loop = running_loop()
-    task = None if loop is None else asyncio.current_task(loop)
-    return threading.get_ident() if task is None else weakref.ref(task)
-
-
 def explain_reentry(taken: LockTaken) -> None:
-    """Say so in the error, if the holder is a lease of the running code itself.
+    """Say so in the error, if the holder is a lease of the running code or of what started it.
 
     A node tells a digest of the holder, so no other lease of the same name is taken for it.
     """
-    stack = _stack.get()
-    if not stack or taken.code != ReasonCode.HELD:
+    if taken.code != ReasonCode.HELD:
         return
     holders = {vote.owner for vote in taken.votes if vote.answer is Answer.NO}
     asked = (taken.name,) if isinstance(taken.name, str) else taken.name
-    for reference in reversed(stack):
-        lease = _held(reference)
-        if lease is None or lease.grant.owner not in holders:
-            continue
-        for name in asked:
-            if name in lease.names:
-                taken.explain(reentered=name, by=_taken_by(reference))
-                return
-
-
-def _taken_by(reference: weakref.ref[Lease]) -> str:
-    """Return who took a lease of this context; where that is not sure, what is true anyhow."""
-    runner, (last, before) = _runner(), _last.get()
-    if runner != last or any(reference is each for each in before):
-        return "this very process, in the code around this one or that started it,"
-    return f"this very process and {'thread' if isinstance(runner, int) else 'task'}"
+    for lease in leases():
+        if lease.grant.owner in holders:
+            for name in asked:
+                if name in lease.names:
+                    taken.explain(reentered=name, by="this process")
+                    return
 
 
 def now() -> int:

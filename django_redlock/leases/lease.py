@@ -343,13 +343,13 @@ class Lease:
             self._renew_at = asked + self.grant.ttl / RENEWALS
             return self.extended(outcome)
         self._renew_at = asked + self.grant.ttl / TRIES
-        told = self.extended(outcome)
+        event = self.extended(outcome)
         if isinstance(outcome, NodesUnavailable):
             # The end of a loop is no outage: the watchdog's thread renews what the loop leaves.
             ends = any(vote.code == ReasonCode.LOOP_ENDS for vote in outcome.votes)
             if not ends and self._become_unknown(asked):
                 return EventKind.UNKNOWN
-        return told
+        return event
 
     def extended(self, outcome: Outcome) -> EventKind | None:
         """Take in the outcome of an extension; return what is to be told: EXTENDED, LOST or None.
@@ -372,12 +372,12 @@ class Lease:
             self._unknown = False
         return None if self.told else EventKind.EXTENDED
 
-    def touch(self, places: frozenset[int]) -> Grant | None:
+    def touch(self, nodes: frozenset[int]) -> Grant | None:
         """Note that these nodes may have its keys from now on; see ``core.hold.Holding``."""
         with self._changing:
             if self.remaining() <= 0:
                 return None
-            self._change(touched=places)
+            self._change(touched=nodes)
             return self.grant
 
     def _change(self, deadline: float = -math.inf, touched: frozenset[int] = frozenset()) -> None:
@@ -420,13 +420,18 @@ class Lease:
         self.end(Phase.RELEASED)
 
     def denied(self, votes: Sequence[Vote]) -> bool:
-        """Return True if the votes on a release prove that the lease was lost before.
+        """Take in the votes on a release; return True if the lease was lost or revoked before.
 
         A majority without the key proves nothing if the release woke a waiter, which may have
         taken the other nodes before the release arrived there; unless the waiter was woken at a
         node that had the key and has it no more. If there are waiters, a node that did not reply
         may have woken one. So a release may miss a loss, and never makes one up.
         """
+        self._revoked = revoked(votes) or self._revoked
+        if self._revoked is not None:
+            return True
+        if NO not in map(answer_of, votes):  # as nearly always
+            return False
         if not majority_denies(votes, self.backend.policy.majority):
             return False
         waited = any(vote.woken for vote in votes)
@@ -507,10 +512,7 @@ class Lease:
         try:
             if self.end(Phase.RELEASED):
                 votes = yield from hold.release(policy, self.grant, min_hold=self._min_hold)
-                self._revoked = revoked(votes) or self._revoked
-                denied = self._revoked is not None or (
-                    NO in map(answer_of, votes) and self.denied(votes)
-                )
+                denied = self.denied(votes)
         except GeneratorExit:
             raise
         except BaseException:  # rule: interrupted after the lease ended, so the keys must go, too

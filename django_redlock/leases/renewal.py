@@ -25,7 +25,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from django_redlock.backend import Backend
@@ -57,102 +57,117 @@ MOST_TOLD: Final = 32  # holders that are being told of a loss at the same time
 # A schedule keeps the lease of a ``with`` block until the lease ends, so that a loss is told where
 # the block is gone. It keeps no other lease alive that the program has forgotten: of that it warns.
 #
-# A lease has one place, in a dictionary, with the time at which there is something to do for it.
-# Its release empties the place at once, in any thread and without a lock. A dictionary that was
-# large stays large when it is empty. So a schedule has many small ones, in chunks, and looks only
-# into those in which something may be due.
+# A lease has one entry, in a dictionary, with the time at which there is something to do for it.
+# Its release drops the entry at once, in any thread and without a lock: an entry is put and dropped
+# in one step, and never changed. A dictionary that was large stays large when it is empty. So a
+# schedule has many small ones, in chunks, and looks only into those in which something may be due.
 
 Reference: TypeAlias = "weakref.ref[Lease]"
-# When there is something to do, from when on that may be done together with others, whether it is a
-# renewal that is not on its way yet, and the lease if it is that of a block; else its grant, which
-# says of a lease that the program has forgotten what it was.
-Place: TypeAlias = "tuple[float, float, bool, Lease | Grant]"
+
+
+class Due(NamedTuple):
+    """What there is to do for a lease next: its renewal, or to see that its time is up.
+
+    Attributes:
+        at: the time at which it is due, on the clock of the deadline.
+        not_before: the time from which it may be done together with others.
+        waiting: True if a renewal waits that is not on its way yet.
+        kept: the lease, if it is that of a block; else its grant, which says of a lease that the
+            program has forgotten what it was.
+    """
+
+    at: float
+    not_before: float
+    waiting: bool
+    kept: Lease | Grant
 
 
 class Chunk:
     """Some leases of a schedule. A lease stays in its chunk until it ends.
 
     Attributes:
-        places: what is to be done for whom.
-        first: no place has an earlier time, but one that is empty now may have had.
-        earliest: the same of the times from when on.
-        puts: how often a place was noted; shows ``find_first`` that it was interrupted.
-        full: whether no lease is added any more.
+        entries: the ``Due`` of each lease.
+        first: a lower bound of their due times.
+        earliest: a lower bound of their ``not_before``.
+        puts: the number of entries that were noted; shows ``find_first`` that it was interrupted.
+        full: True if no lease is added any more.
     """
 
-    __slots__ = ("earliest", "first", "full", "places", "puts")
+    __slots__ = ("earliest", "entries", "first", "full", "puts")
 
     def __init__(self) -> None:
-        self.places: dict[Reference, Place] = {}
+        self.entries: dict[Reference, Due] = {}
         self.first = self.earliest = math.inf
         self.puts = 0
         self.full = False
 
     def forget(self, lease: Lease) -> None:
         """Drop a lease that has ended; any thread may call it at any time."""
-        self.places.pop(weakref.ref(lease), None)
-        if self.full and not self.places:
-            self.places.clear()  # gives back the memory; no lease is added meanwhile
+        self.entries.pop(weakref.ref(lease), None)
+        if self.full and not self.entries:
+            self.entries.clear()  # gives back the memory; no lease is added meanwhile
 
-    def put(self, lease: Lease, place: Place) -> None:
-        """Change the place of a lease.
+    def put(self, lease: Lease, due: Due) -> None:
+        """Give a lease another entry.
 
-        Another thread may forget the lease before it is put there, but only when it has ended.
+        Another thread may forget the lease before that, but only when it has ended.
         """
         reference = weakref.ref(lease)
-        self.places[reference] = place
-        self.note(place)
+        self.entries[reference] = due
+        self.note(due)
         if not _is_watched(lease):
-            self.places.pop(reference, None)
+            self.entries.pop(reference, None)
 
-    def note(self, place: Place) -> None:
-        """Note that this place was given to a lease; no call here lets a signal handler run."""
+    def note(self, due: Due) -> None:
+        """Note that a lease was given this entry; no call here lets a signal handler run."""
         self.puts += 1
-        if place[0] < self.first:  # noqa: PLR1730 - after a call, a handler's time could be lost
-            self.first = place[0]
-        if place[1] < self.earliest:  # noqa: PLR1730 - as above
-            self.earliest = place[1]
+        if due.at < self.first:  # noqa: PLR1730 - after a call, a handler's time could be lost
+            self.first = due.at
+        if due.not_before < self.earliest:  # noqa: PLR1730 - as above
+            self.earliest = due.not_before
 
     def find_first(self) -> None:
         """Find the first times again, unless a signal handler has noted others meanwhile."""
         puts = self.puts
-        places = list(self.places.values())  # in one step: other threads may forget leases
-        first = min(map(itemgetter(0), places), default=math.inf)
-        earliest = min(map(itemgetter(1), places), default=math.inf)
+        entries = list(self.entries.values())  # in one step: other threads may forget leases
+        first = min(map(attrgetter("at"), entries), default=math.inf)
+        earliest = min(map(attrgetter("not_before"), entries), default=math.inf)
         if puts == self.puts:
             self.first, self.earliest = first, earliest
 
     def tidy_up(self) -> Iterator[Grant]:
         """Drop leases that the program has forgotten without releasing them; yield their grants."""
-        for reference in list(self.places):
+        for reference in list(self.entries):
             if reference() is None:
                 yield from self.drop(reference)
 
     def drop(self, reference: Reference) -> Iterator[Grant]:
         """Drop a lease that has ended, or was forgotten: yield the grant of one that was."""
-        place = self.places.pop(reference, None)
-        if place is not None and isinstance(place[3], Grant) and reference() is None:
-            yield place[3]
+        due = self.entries.pop(reference, None)
+        if due is not None and isinstance(due.kept, Grant) and reference() is None:
+            yield due.kept
 
 
 class Found(NamedTuple):
     """A lease for which there may be something to do.
 
     Attributes:
-        place: where it belongs if it is not taken.
-        deadline: when its time is up.
+        due: its entry, if it is not taken.
+        deadline: the time at which it is lost.
+        lease: the lease.
+        chunk: the chunk in which it is.
     """
 
-    place: Place
+    due: Due
     deadline: float
     lease: Lease
     chunk: Chunk
 
     def may_be_renewed(self, now: float) -> bool:
-        """Tell whether its renewal is due, or near enough to go with others."""
-        when, earliest, renews, _ = self.place
-        renews = renews and when < self.deadline  # else that is the deadline's time
-        return renews and earliest <= now < self.deadline and self.lease.held
+        """Return True if its renewal is due, or near enough to go with others."""
+        due = self.due
+        waiting = due.waiting and due.at < self.deadline  # else that is the deadline's time
+        return waiting and due.not_before <= now < self.deadline and self.lease.held
 
 
 class RenewalSchedule:
@@ -161,12 +176,12 @@ class RenewalSchedule:
     A lease has in ``schedules`` the chunks in which it is. ``Chunk.forget`` may be called at any
     time by any thread; the rest is not thread-safe.
 
-    The place of a lease has the time of its renewal; while it is being renewed, or if it never
+    The entry of a lease has the time of its renewal; while it is being renewed, or if it never
     is, that of its deadline. Both may have moved since: what the lease says counts.
 
     Args:
-        lag, grace: how much later than the lease says it is taken, as a part of its ttl for
-            renewals and in seconds for deadlines: an event loop is given this time for its own.
+        lag: the part of a ttl by which renewals are taken later than the lease says.
+        grace: the seconds by which deadlines are. An event loop is given this time for its own.
     """
 
     def __init__(self, *, lag: float = 0.0, grace: float = 0.0) -> None:
@@ -182,20 +197,20 @@ class RenewalSchedule:
 
     def add(self, lease: Lease) -> float:
         """Schedule a lease until it ends; return when there is something to do for it first."""
-        place, reference, before = self._place(lease), weakref.ref(lease), lease.schedules
+        due, reference, before = self._due_of(lease), weakref.ref(lease), lease.schedules
         while True:  # a signal handler may fill the chunk before the lease is in it
             chunk = self._newest
-            if chunk.full or len(chunk.places) >= MOST:
+            if chunk.full or len(chunk.entries) >= MOST:
                 chunk = self._next_chunk()
             schedules, longer = self._added
             if schedules is not before or longer[-1] is not chunk:
                 schedules, longer = self._added = before, (*before, chunk)
             lease.schedules = longer  # many leases share the tuple
             if not chunk.full:  # no call between this and the next statement
-                chunk.places[reference] = place
+                chunk.entries[reference] = due
                 break
-        chunk.note(place)
-        return place[0]
+        chunk.note(due)
+        return due.at
 
     def _next_chunk(self) -> Chunk:
         """Return a chunk with room; drop those that are empty, and leases that were forgotten."""
@@ -203,7 +218,7 @@ class RenewalSchedule:
         self._turns += 1
         for chunk in (newest, chunks[self._turns % len(chunks)]):
             self.forgotten.extend(chunk.tidy_up())
-        if newest.full or len(newest.places) > MOST // 2:
+        if newest.full or len(newest.entries) > MOST // 2:
             self._drop_empty(chunks)
             chunk = Chunk()
             self._chunks[chunk] = chunk
@@ -212,7 +227,7 @@ class RenewalSchedule:
 
     def _drop_empty(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
-            if chunk.full and not chunk.places:
+            if chunk.full and not chunk.entries:
                 self._chunks.pop(chunk, None)
 
     def renew_later(self, lease: Lease) -> None:
@@ -220,24 +235,24 @@ class RenewalSchedule:
         for each in lease.schedules:
             chunk = self._chunks.get(each)
             if chunk is not None and lease.held:
-                chunk.put(lease, self._place(lease))
+                chunk.put(lease, self._due_of(lease))
 
-    def _place(self, lease: Lease, *, renews: bool = True) -> Place:
-        """Return where a lease belongs; ``renews``: unless it is being renewed."""
+    def _due_of(self, lease: Lease, *, waiting: bool = True) -> Due:
+        """Return the entry of a lease; ``waiting``: unless it is being renewed."""
         grant = lease.grant
         kept = grant if lease.block is None else lease
         deadline = grant.deadline + self._grace
-        renewal = lease.renew_at + self._lag * grant.ttl if renews else math.inf
+        renewal = lease.renew_at + self._lag * grant.ttl if waiting else math.inf
         if renewal < deadline:
-            return renewal, renewal - EARLY * grant.ttl, True, kept
-        return deadline, deadline - AHEAD, renewal < math.inf, kept
+            return Due(renewal, renewal - EARLY * grant.ttl, waiting=True, kept=kept)
+        return Due(deadline, deadline - AHEAD, renewal < math.inf, kept)
 
     # -- what there is to do --------------------------------------------------------------------
 
     def leases(self) -> Iterator[Lease]:
         """Yield the leases that are scheduled; any thread may ask at any time."""
         for chunk in list(self._chunks.values()):
-            for reference in list(chunk.places):  # in one step: other threads may forget leases
+            for reference in list(chunk.entries):  # in one step: other threads may forget leases
                 if (lease := reference()) is not None:
                     yield lease
 
@@ -246,7 +261,7 @@ class RenewalSchedule:
 
         Infinite: never.
         """
-        firsts = [chunk.first for chunk in list(self._chunks.values()) if chunk.places]
+        firsts = [chunk.first for chunk in list(self._chunks.values()) if chunk.entries]
         return min(firsts, default=math.inf)
 
     def take(self, now: float) -> tuple[list[Lease], list[Lease]]:
@@ -259,16 +274,16 @@ class RenewalSchedule:
         found = [each for chunk in chunks for each in self._look(chunk, now)]
         over = [each for each in found if each.deadline <= now or each.lease.untold]
         due = [each for each in found if each.may_be_renewed(now)]
-        if all(each.place[0] > now for each in due):
+        if all(each.due.at > now for each in due):
             due = []
         over.sort(key=attrgetter("deadline"))
-        due.sort(key=lambda each: each.place[0])
+        due.sort(key=attrgetter("due.at"))
         taken = [each.lease for each in over], [each.lease for each in due]
         try:
             for each in found:
-                each.chunk.put(each.lease, each.place)
+                each.chunk.put(each.lease, each.due)
             for each in due:
-                each.chunk.put(each.lease, self._place(each.lease, renews=False))
+                each.chunk.put(each.lease, self._due_of(each.lease, waiting=False))
             for each in over:
                 each.chunk.forget(each.lease)
             for chunk in chunks:
@@ -280,26 +295,27 @@ class RenewalSchedule:
 
     def _look(self, chunk: Chunk, now: float) -> Iterator[Found]:
         """Yield the leases in a chunk that may be due; drop those that have ended."""
-        places = chunk.places.copy()  # in one step: other threads may forget leases
-        for reference, (_, earliest, renews, _) in places.items():
-            if earliest <= now:
+        entries = chunk.entries.copy()  # in one step: other threads may forget leases
+        for reference, due in entries.items():
+            if due.not_before <= now:
                 lease = reference()
                 if _is_watched(lease):
                     deadline = lease.grant.deadline + self._grace
-                    yield Found(self._place(lease, renews=renews), deadline, lease, chunk)
+                    entry = self._due_of(lease, waiting=due.waiting)
+                    yield Found(entry, deadline, lease, chunk)
                 else:
                     self.forgotten.extend(chunk.drop(reference))
 
 
 def _is_watched(lease: Lease | None) -> TypeGuard[Lease]:
-    """Tell whether there may still be something to do for a lease."""
+    """Return True if there may still be something to do for a lease."""
     return lease is not None and (lease.held or lease.untold)
 
 
 def _put_back(found: Iterable[Found]) -> None:
     """Undo an interrupted ``take``."""
     for each in found:
-        each.chunk.put(each.lease, each.place)
+        each.chunk.put(each.lease, each.due)
 
 
 # -- what is asked --------------------------------------------------------------------------------
@@ -337,10 +353,10 @@ class RenewalBatch:
     """One request that renews many leases of a backend, and what heals those that need it.
 
     Attributes:
-        leases: those that are still held, and not by a block that is gone.
-        asked: when the request began, on the clock of the deadline.
+        leases: the leases that are still held, and not by a block that is gone.
+        asked: the time at which the request began, on the clock of the deadline.
         lost: the leases whose holders must be told of a loss, as far as outcomes are known.
-        wounded: those that were prolonged and need healing.
+        wounded: the leases that were prolonged and need healing.
     """
 
     def __init__(self, backend: Backend, batch: Sequence[Reference]) -> None:
@@ -371,8 +387,8 @@ class RenewalBatch:
         if lease.hear_renewal(outcome, self.asked):
             self.lost.append(lease)
 
-    def _heal_later(self, i: int, places: frozenset[int]) -> None:
-        self.wounded[weakref.ref(self.leases[i])] = places
+    def _heal_later(self, i: int, nodes: frozenset[int]) -> None:
+        self.wounded[weakref.ref(self.leases[i])] = nodes
 
 
 class Healing:
@@ -382,14 +398,14 @@ class Healing:
     lost: Final = ()
     wounded: Final[dict[Reference, frozenset[int]]] = {}
 
-    def __init__(self, lease: Lease, places: frozenset[int]) -> None:
+    def __init__(self, lease: Lease, nodes: frozenset[int]) -> None:
         self.backend = lease.backend
-        self.lease, self._places = lease, places
+        self.lease, self._nodes = lease, nodes
 
     def steps(self) -> Steps[object]:
         """Return the steps that heal the lease."""
         lease = self.lease
-        return hold.heal(self.backend.policy, lease, self._places, lease.grant.ttl)
+        return hold.heal(self.backend.policy, lease, self._nodes, lease.grant.ttl)
 
     def fail(self) -> None:
         """Report that the request failed; call it in the handler of that error."""
@@ -405,9 +421,9 @@ class Wounded(dict[Reference, frozenset[int]]):
     def next_one(self) -> Healing | None:
         """Take out the lease that has waited for the longest; None: no lease waits any more."""
         while (reference := first(self)) is not None:
-            places, lease = self.pop(reference, None), reference()
-            if places and lease is not None and lease.held and not lease.torn:
-                return Healing(lease, places)
+            nodes, lease = self.pop(reference, None), reference()
+            if nodes and lease is not None and lease.held and not lease.torn:
+                return Healing(lease, nodes)
         return None
 
 
@@ -456,7 +472,7 @@ class LoopWatchdog:
             for backend, batch in batches(due):
                 self._queued.setdefault(id(backend.group), deque()).append((backend, batch))
             due = []
-            self._tell([lease for lease in over if lease.run_out() or lease.untold], loop)
+            watchdog.tell([lease for lease in over if lease.run_out() or lease.untold])
             for kind in tuple(self._queued):
                 self._ask_next(kind, loop)
         finally:
@@ -519,7 +535,7 @@ class LoopWatchdog:
         finally:
             if over:
                 self._renew_later(renewal.leases, loop)
-                self._tell(renewal.lost, loop)
+                watchdog.tell(renewal.lost)
                 if renewal.wounded:
                     self._wounded.setdefault(kind, Wounded()).update(renewal.wounded)
         return asked
@@ -549,11 +565,6 @@ class LoopWatchdog:
         for lease in leases:
             self.schedule.renew_later(lease)
         self._set_timer(loop)
-
-    def _tell(self, lost: Sequence[Lease], loop: asyncio.AbstractEventLoop) -> None:
-        """Tell the holders, each by a callback of its own: one that raises leaves none untold."""
-        for lease in lost:
-            loop.call_soon(lease.tell_lost, context=contextvars.Context())
 
 
 # -- in a thread ----------------------------------------------------------------------------------
@@ -668,7 +679,7 @@ class Watchdog:
                 self._woken_for = math.inf
             taken = [(schedule, *schedule.take(now)) for schedule in schedules]
         for schedule, over, due in taken:
-            self._tell([lease for lease in over if lease.run_out() or lease.untold])
+            self.tell([lease for lease in over if lease.run_out() or lease.untold])
             for backend, batch in batches(due):
                 self._workers.do(id(backend.group), partial(self._renew, schedule, backend, batch))
             for grant in drain(schedule.forgotten.popleft):
@@ -685,14 +696,15 @@ class Watchdog:
                 for lease in renewal.leases:
                     schedule.renew_later(lease)
                 self._wake()
-            self._tell(renewal.lost)
+            self.tell(renewal.lost)
             if renewal.wounded:
                 kind = id(backend.group)
                 healer = self._healers.setdefault(kind, Healer(self._workers, kind))
                 healer.wounded.update(renewal.wounded)
                 healer.go_on()
 
-    def _tell(self, lost: Sequence[Lease]) -> None:
+    def tell(self, lost: Sequence[Lease]) -> None:
+        """Tell the holders, each in a thread of its own, up to so many at the same time."""
         for lease in lost:
             self._workers.do("tell", lease.tell_lost, most=MOST_TOLD)
 

@@ -11,10 +11,9 @@ it open, as Django's own ``atomic`` does, and is never committed: see ``transact
 from __future__ import annotations
 
 import inspect
-import sys
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 from django_redlock.core.errors import LeaseLost
 from django_redlock.interruption import Block, BlockExit
@@ -24,7 +23,7 @@ from .callables import is_async, run_under
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import FrameType, TracebackType
+    from types import TracebackType
 
     from django_redlock.backend import Transaction
     from django_redlock.leases.lease import Lease
@@ -170,8 +169,6 @@ if not TYPE_CHECKING:
 
 # -- around it ----------------------------------------------------------------------------------
 
-HELPERS: Final = frozenset({"django_redlock", "contextlib", "unittest"})
-MACHINERY: Final = frozenset({"asgiref", "asyncio", "celery", "concurrent", "django", "threading"})
 # Without a name: Python remembers each text that it has shown for a line.
 TEXT: Final = (
     "a lock is taken inside a transaction and is free before the COMMIT, so the next holder does "
@@ -189,25 +186,19 @@ ADOPTED: Final = (
 class LockInTransactionWarning(RuntimeWarning):
     """A lock was taken inside a transaction, and is free before its COMMIT.
 
-    Python shows it once for each line that takes such a lock.
+    Python shows it once for each line that takes such a lock. For a decorated function that is the
+    line of the function.
     """
 
 
 LockInTransactionWarning.__module__ = "django_redlock.errors"
 
 
-class Place(NamedTuple):
-    """A line of code, and the globals of its module."""
-
-    file: str
-    lineno: int
-    names: dict[str, Any]
-
-
 def refuse_or_warn(
     lock: object,
     *,
     durable: bool,
+    stacklevel: int,
     decorated: Callable[..., Any] | None = None,
     text: str = TEXT,
 ) -> None:
@@ -216,7 +207,9 @@ def refuse_or_warn(
     Args:
         lock: what is taken.
         durable: whether it must not be.
-        decorated: the function whose decorator takes it.
+        stacklevel: the line of the user's code that takes it, as for ``warnings.warn``.
+        decorated: the function whose decorator takes it; the warning names the function's line,
+            since a framework may call it.
         text: of the warning.
 
     Raises:
@@ -228,39 +221,16 @@ def refuse_or_warn(
             "released before the COMMIT"
         )
         raise RuntimeError(msg)
-    place = _place(sys._getframe(1), decorated)  # noqa: SLF001 - inspect's name for it is slow
+    function = None if decorated is None else inspect.unwrap(decorated)
+    code = getattr(function, "__code__", None)
+    if function is None or code is None:
+        warnings.warn(text, LockInTransactionWarning, stacklevel=stacklevel)
+        return
     warnings.warn_explicit(
         text,
         LockInTransactionWarning,
-        place.file,
-        place.lineno,
-        module=place.names.get("__name__", "<unknown>"),
-        registry=place.names.setdefault("__warningregistry__", {}),
+        code.co_filename,
+        code.co_firstlineno,
+        module=function.__module__,
+        registry=function.__globals__.setdefault("__warningregistry__", {}),
     )
-
-
-def _place(frame: FrameType, decorated: Callable[..., Any] | None) -> Place:
-    """Return the line of the user's code that takes the lock.
-
-    That is the line that called into this package. Where Django, Celery or an event loop called
-    a decorated function, it is the function's own; where they called something else, it is the
-    line that called them.
-    """
-    caller = _outside(frame, HELPERS) or frame
-    if _package(caller) in MACHINERY:
-        function = inspect.unwrap(decorated) if decorated is not None else None
-        code = getattr(function, "__code__", None)
-        if function is not None and code is not None:
-            return Place(code.co_filename, code.co_firstlineno, function.__globals__)
-        caller = _outside(caller, HELPERS | MACHINERY) or caller
-    return Place(caller.f_code.co_filename, caller.f_lineno, caller.f_globals)
-
-
-def _outside(frame: FrameType | None, packages: frozenset[str]) -> FrameType | None:
-    while frame is not None and _package(frame) in packages:
-        frame = frame.f_back
-    return frame
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__")).partition(".")[0]

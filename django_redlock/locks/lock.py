@@ -28,7 +28,7 @@ from django_redlock.leases.renewal import watchdog
 
 from .atomic import AtomicLock, no_truth, refuse_or_warn
 from .callables import arguments_of, await_under, is_async, run_under
-from .options import BLOCKING, FromOtherClients, Options, refuse_keywords, without_unknown
+from .options import Options, unknown_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -62,14 +62,16 @@ leave: Final = BlockExit(_end, lambda block: block.held.release(), context.inner
 aleave: Final = AsyncBlockExit(_aend, lambda block: block.held.arelease(), context.innermost)
 
 
-class Lock(FromOtherClients):
+class Lock:
     """The names to lock, and how. Immutable; several threads and tasks may use it at once.
 
     Use it in a ``with`` or ``async with`` statement, as a decorator of a function, or by
     ``acquire`` and ``aacquire``. ``atomic`` adds a transaction to the block.
 
     Attributes:
-        template: of which the names were made, as in ``"invoice:{pk}"``; "" where there is none.
+        names: the names, a tuple of texts.
+        template: the template of the names, as in ``"invoice:{pk}"``; "" where there is none.
+        raises_loss: True if a block of a lost lease raises LeaseLost at its end.
     """
 
     _decorated: Callable[..., Any] | None = None  # the function whose decorator made this lock
@@ -108,7 +110,6 @@ class Lock(FromOtherClients):
 
     # -- acquiring ------------------------------------------------------------------------------
 
-    @without_unknown
     def acquire(self, wait: float | None = None, **unknown: Never) -> Lease:
         """Take the lock.
 
@@ -128,14 +129,13 @@ class Lock(FromOtherClients):
                 is a RuntimeError.
         """
         if unknown:
-            refuse_keywords("acquire", unknown, ["wait"])
+            raise unknown_keywords("acquire", unknown, ["wait"])
         return self.hold(None, wait)
 
-    @without_unknown
     async def aacquire(self, wait: float | None = None, **unknown: Never) -> Lease:
         """Take the lock as ``acquire`` does, in a task. A cancelled task leaves nothing taken."""
         if unknown:
-            refuse_keywords("aacquire", unknown, ["wait"])
+            raise unknown_keywords("aacquire", unknown, ["wait"])
         return await self._ahold(None, wait)
 
     def try_acquire(self) -> Lease | None:
@@ -148,14 +148,14 @@ class Lock(FromOtherClients):
             NodesUnavailable: no majority of the nodes could be asked.
         """
         try:
-            return self.acquire(wait=0)
+            return self.hold(None, 0)
         except LockTaken:
             return None
 
     async def atry_acquire(self) -> Lease | None:
         """Take the lock as ``try_acquire`` does, in a task."""
         try:
-            return await self.aacquire(wait=0)
+            return await self._ahold(None, 0)
         except LockTaken:
             return None
 
@@ -163,24 +163,30 @@ class Lock(FromOtherClients):
         """Take the lock, for a block, which keeps the lease before anything can interrupt."""
         backend = self._source(self._alias)
         backend.refuse_event_loop()
-        return backend.run(self._taking(backend, wait, block))
+        caller = 5 if block is None else 6  # frames up, from a warning; see ``refuse_or_warn``
+        return backend.run(self._taking(backend, wait, block, caller))
 
     def _ahold(self, block: Block | None, wait: float | None = None) -> Awaitable[Lease]:
-        """Take the lock as ``hold`` does, in a task."""
         backend = self._source(self._alias)
-        return backend.arun(self._taking(backend, wait, block))
+        return backend.arun(self._taking(backend, wait, block, 5))
 
-    def _taking(self, backend: Backend, wait: float | None, block: Block | None) -> Steps[Lease]:
+    def _taking(
+        self, backend: Backend, wait: float | None, block: Block | None, caller: int
+    ) -> Steps[Lease]:
         options = self._options
         if not self._filled:
             check_no_fields(self.names)
             self._filled = True
         if options.durable is not False and backend.in_transaction():
-            refuse_or_warn(self, durable=bool(options.durable), decorated=self._decorated)
+            durable = bool(options.durable)
+            refuse_or_warn(self, durable=durable, stacklevel=caller, decorated=self._decorated)
         if wait is None:
             wait = backend.wait if options.wait is None else options.wait
         elif isinstance(wait, bool):  # acquire(False), as of threading and redis-py
-            raise TypeError(f"wait must be a number of seconds, not bool: {BLOCKING}")
+            raise TypeError(
+                "wait must be a number of seconds, not bool: try_acquire() does not wait, and "
+                "returns None where the name is held; acquire(wait=5) waits up to 5 seconds"
+            )
         else:
             check_seconds("wait", wait, zero=True, endless=True)
         policy, keys = backend.policy, self._keys

@@ -10,7 +10,7 @@ from django_redlock.leases.lease import Handle
 
 from .atomic import ADOPTED, refuse_or_warn
 from .lock import Lock, Source, make_lease
-from .options import FOR_USERS, OnLost, Options, refuse_keywords, without_unknown
+from .options import FOR_USERS, OnLost, Options, unknown_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,6 @@ class LockTemplate:
 
         __exit__ = __aexit__ = __enter__  # Python looks it up before it enters
 
-    @without_unknown
     def __call__(
         self,
         name: str | Sequence[str],
@@ -90,7 +89,7 @@ class LockTemplate:
             TypeError, ValueError: an argument makes no sense; the text says which.
         """
         if unknown:
-            refuse_keywords("a lock", unknown, FOR_USERS)
+            raise unknown_keywords("a lock", unknown, FOR_USERS)
         options = self._options.called_with(ttl, wait, renew, max_hold, min_hold, on_lost, durable)
         return Lock(self._source, self.alias, name, options)
 
@@ -207,7 +206,7 @@ class LockTemplate:
             raise ValueError(msg)
         durable = self._options.durable
         if durable is not False and backend.in_transaction():
-            refuse_or_warn(self, durable=bool(durable), text=ADOPTED)
+            refuse_or_warn(self, durable=bool(durable), stacklevel=4, text=ADOPTED)
         steps = acquire.adopt(
             backend.policy,
             backend.policy.target(given.names, template=given.template),

@@ -513,14 +513,14 @@ def test_a_waiter_that_is_dropped_asks_nothing(reach: Callable[[Table], Any]) ->
 
 
 def test_a_dropped_waiter_drops_its_place() -> None:
-    """The ticket is held by the generator alone, so that forgetting one means leaving."""
+    """The waiter is held by the generator alone, so that forgetting one means leaving."""
     steps = in_line(Table(3))
-    ticket = weakref.ref(steps.gi_yieldfrom.gi_frame.f_locals["ticket"])
-    assert ticket() is not None
+    waiter = weakref.ref(steps.gi_yieldfrom.gi_frame.f_locals["waiter"])
+    assert waiter() is not None
     steps.close()
     del steps
     gc.collect()
-    assert ticket() is None
+    assert waiter() is None
 
 
 def test_notes_outlast_the_time_between_two_looks() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from django.dispatch import Signal
 
 from django_redlock import LeaseLost, LockTaken, events, redlock
 from django_redlock.events import EventKind
+from django_redlock.leases.lease import Lease
+from django_redlock.leases.renewal import Watchdog
 from django_redlock.locks.lock import Lock
 from django_redlock.signals import (
     lease_extended,
@@ -22,6 +25,7 @@ from django_redlock.signals import (
     lock_released,
 )
 from tests.support.listening import memory, nobody
+from tests.support.loops import soon
 from tests.support.waiting import eventually
 
 __all__ = ["memory", "nobody"]
@@ -108,48 +112,51 @@ def test_a_loss_is_sent_at_the_deadline(received):
     assert len(received) == 2
 
 
-# -- async receivers ------------------------------------------------------------------------------
+def threads_of_two_losses(free: threading.Event) -> set[threading.Thread]:
+    """Lose two leases in an event loop, whose receivers wait; the threads, the loop's included."""
+    called: list[threading.Thread] = []
 
-
-def test_an_async_receiver_gets_what_a_thread_does():
-    """In a thread an async receiver has been awaited when the call returns."""
-    got = []
-
-    async def receive(*, name: str, **_: object) -> None:
-        await asyncio.sleep(0)
-        got.append(name)
-
-    with connected(lock_acquired, receive):
-        with redlock("name"):
-            assert got == ["name"]
-        assert lock_acquired.has_listeners(Lock)
-    assert not lock_acquired.has_listeners(Lock)
-
-
-def test_an_async_receiver_gets_what_a_task_does(caplog):
-    """In a task an async receiver runs soon, in a task of its own, and the lock waits for none."""
-    got = []
+    def receive(**_: object) -> None:
+        called.append(threading.current_thread())
+        free.wait(120)
 
     async def work() -> None:
-        begun, go_on = asyncio.Event(), asyncio.Event()
+        leases = [await redlock(f"name {i}", ttl=0.3, renew=False).aacquire() for i in range(2)]
+        await soon(lambda: len(called) == 2)
+        assert all(lease.lost for lease in leases)
+        free.set()
 
-        async def receive(*, name: str, **_: object) -> None:
-            begun.set()
-            await go_on.wait()
-            got.append(name)
+    with connected(lease_lost, receive):
+        asyncio.run(work())
+    return {threading.current_thread(), *called}
 
-        with connected(lock_acquired, receive):
-            lease = await redlock("name").aacquire()
-            await begun.wait()
-            await lease.arelease()
-            assert got == []
-            go_on.set()
-            while not got:  # noqa: ASYNC110 - the deadline is pytest's
-                await asyncio.sleep(0)
 
-    asyncio.run(work())
-    assert got == ["name"]
-    assert "failed" not in caplog.text
+def test_a_loss_in_a_loop_is_sent_in_a_thread_of_its_own():
+    """A receiver that takes long keeps neither the loop, nor another loss, from going on."""
+    assert len(threads_of_two_losses(threading.Event())) == 3
+
+
+def test_a_loop_that_calls_receivers_itself_is_noticed(monkeypatch):
+    """Broken: whoever finds the losses tells them; here the receivers do not wait."""
+
+    def tell(_: Watchdog, lost: list[Lease]) -> None:
+        for lease in lost:
+            lease.tell_lost()
+
+    monkeypatch.setattr(Watchdog, "tell", tell)
+    free = threading.Event()
+    free.set()
+    assert len(threads_of_two_losses(free)) < 3
+
+
+def test_a_coroutine_function_is_no_receiver(nobody):
+    """It would be called where no event loop runs; it is refused, and nobody listens."""
+
+    async def receive(**_: object) -> None: ...
+
+    with pytest.raises(TypeError, match=r"must be a plain function.*call_soon_threadsafe"):
+        lease_lost.connect(receive)
+    assert not events.wanted(EventKind.LOST)
 
 
 # -- errors ---------------------------------------------------------------------------------------
@@ -196,12 +203,12 @@ def test_signals_listen_while_they_have_receivers(nobody):
     def receive(**_: object) -> None:
         pass
 
-    async def areceive(**_: object) -> None:
+    def another(**_: object) -> None:
         pass
 
     assert not any(map(events.wanted, EventKind))
     with connected(lock_refused, receive, sender=Lock):
-        with connected(lock_refused, areceive):
+        with connected(lock_refused, another):
             assert {kind for kind in EventKind if events.wanted(kind)} == {
                 EventKind.REFUSED,
                 EventKind.UNAVAILABLE,

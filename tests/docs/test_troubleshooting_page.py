@@ -11,7 +11,7 @@ from tests.docs.pages import ROOT, codes, tables
 PAGE = "docs/how-to/troubleshooting.md"
 PACKAGE = ROOT / "django_redlock"
 COMPOSED = {  # of texts of two modules
-    "this very process and thread holds … already",
+    "this process holds … already",
     "lock not renewed: …",
 }
 

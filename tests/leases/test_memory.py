@@ -90,15 +90,15 @@ LIVES = 30.0  # seconds, of which it is renewed after one: no stall of this mach
 def renewed(leases, before):
     return all(lease.grant.deadline > deadline for lease, deadline in zip(leases, before))
 
-def places():
-    return sum(len(each.places) for each in gc.get_objects() if isinstance(each, Chunk))
+def entries():
+    return sum(len(each.entries) for each in gc.get_objects() if isinstance(each, Chunk))
 
 def renewed_by_a_thread(count):
     leases = [redlock(f"kept:{number}", ttl=LIVES).acquire() for number in range(count)]
     before, until = [lease.grant.deadline for lease in leases], time.monotonic() + 60
     while not renewed(leases, before) and time.monotonic() < until:
         time.sleep(0.01)
-    had = renewed(leases, before) and places()
+    had = renewed(leases, before) and entries()
     for lease in leases:
         lease.release()
     del lease, leases
@@ -110,7 +110,7 @@ async def renewed_in_a_loop(count):
     before, until = [lease.grant.deadline for lease in leases], time.monotonic() + 60
     while not renewed(leases, before) and time.monotonic() < until:
         await asyncio.sleep(0.01)
-    had = renewed(leases, before) and places()
+    had = renewed(leases, before) and entries()
     for lease in leases:
         await lease.arelease()
     del lease, leases
@@ -127,16 +127,16 @@ async def settled(before):
 
 def after_renewal():
     renewed_by_a_thread(10)
-    before, empty = tracked(), places()
+    before, empty = tracked(), entries()
     had = renewed_by_a_thread(RENEWED)
     left = asyncio.run(settled(before))
-    return {"had": had - empty, "objects": left, "places": places() - empty}
+    return {"had": had - empty, "objects": left, "entries": entries() - empty}
 
 async def after_renewal_in_a_loop():
     await renewed_in_a_loop(10)
-    before, empty = tracked(), places()
+    before, empty = tracked(), entries()
     had = await renewed_in_a_loop(RENEWED)
-    return {"had": had - empty, "objects": await settled(before), "places": places() - empty}
+    return {"had": had - empty, "objects": await settled(before), "entries": entries() - empty}
 
 RENEWED, CHUNKS, SETTLED = map(int, sys.argv[2:])
 each, after = held()
@@ -183,7 +183,7 @@ def test_leases_are_small_and_leave_nothing(locks):
     for where, watching in (("renewed by the thread", 1), ("renewed in a loop", 2)):
         left = found[where]
         assert left["had"] == watching * RENEWED  # a loop has its schedule, and the thread one
-        assert left["places"] == 0
+        assert left["entries"] == 0
         assert left["objects"] <= CHUNKS
 
 

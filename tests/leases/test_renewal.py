@@ -529,8 +529,8 @@ def test_a_rota_finds_who_is_over_while_it_is_being_renewed():
 
 
 def size(schedule: RenewalSchedule) -> int:
-    """How many leases have a place."""
-    return sum(len(chunk.places) for chunk in schedule._chunks.values())
+    """How many leases have an entry."""
+    return sum(len(chunk.entries) for chunk in schedule._chunks.values())
 
 
 def forget(turn: Any) -> None:
@@ -684,7 +684,7 @@ def test_a_lease_that_is_added_in_the_middle_of_a_take_is_not_missed(monkeypatch
 
 
 def release_in_the_middle_of_a_put() -> int:
-    """Have another thread release a lease while it is given back; how many places are left?"""
+    """Have another thread release a lease while it is given back; how many entries are left?"""
     turn: Any = Turn()
     schedule = rota_of(turn)
     assert schedule.take(10.0) == ([], [turn])
@@ -707,8 +707,8 @@ def release_in_the_middle_of_a_put() -> int:
     return size(schedule)
 
 
-def test_a_lease_that_is_released_while_it_is_given_back_has_no_place():
-    """Its release may be a moment earlier than its new place."""
+def test_a_lease_that_is_released_while_it_is_given_back_has_no_entry():
+    """Its release may be a moment earlier than its new entry."""
     assert release_in_the_middle_of_a_put() == 0
     with with_edits(Patch(renewal, "_is_watched", lambda _: lambda lease: True)):
         assert release_in_the_middle_of_a_put() == 1
@@ -716,7 +716,7 @@ def test_a_lease_that_is_released_while_it_is_given_back_has_no_place():
 
 @pytest.mark.slow
 def test_threads_forget_leases_while_others_are_added_and_taken():
-    """None of those that live is missed, and none that was released has a place."""
+    """None of those that live is missed, and none that was released has an entry."""
     schedule, ended, over = rota_of(), deque[Any](), threading.Event()
 
     def forget_all() -> None:

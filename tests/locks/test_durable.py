@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-import unittest
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -220,7 +219,6 @@ def line_of(function: Callable[..., object], text: str) -> int:
     ("way", "text"),
     [
         (block, "with lock"),
-        (by_stack, "enter_context"),
         (decorated, "lambda"),
         (by_acquire, "acquire()"),
         (by_try, "try_acquire()"),
@@ -228,21 +226,9 @@ def line_of(function: Callable[..., object], text: str) -> int:
 )
 @pytest.mark.django_db
 def test_python_warns_of_the_line_that_takes_the_lock(way, text):
-    """Not of one of this package, nor of contextlib; the lock is taken and released."""
+    """Not of one of this package; the lock is taken and released."""
     assert places(lambda: way(redlock(NAME))) == [(__file__, line_of(way, text))]
     assert places(lambda: way(redlocks["default"](NAME))) == [(__file__, line_of(way, text))]
-
-
-@pytest.mark.django_db
-def test_a_test_case_enters_a_context():
-    """`unittest` calls for the test, so the line of the test is told."""
-
-    class Case(unittest.TestCase):
-        def runTest(self) -> None:  # noqa: N802 - unittest's name
-            self.enterContext(redlock(NAME))
-
-    place = (__file__, line_of(Case.runTest, "enterContext"))
-    assert places(lambda: Case().debug()) == [place]
 
 
 @redlock(NAME)
@@ -253,7 +239,7 @@ def total() -> int:
 
 @pytest.mark.django_db
 def test_a_function_that_django_calls_is_named_itself():
-    """Where Django's own code calls a decorated function, the line of the function is told."""
+    """Of a decorated function the line of the function is told, whoever calls it."""
     handler = sync_to_async(total)  # asgiref calls it, as it calls a view
 
     def run() -> None:
@@ -282,16 +268,13 @@ def test_a_view_under_atomic_requests_is_named_itself(monkeypatch):
 
 
 @pytest.mark.django_db
-def test_a_function_below_atomic_is_named_by_its_caller():
-    """The caller opens the transaction by a decorator that is in the wrong order."""
+def test_a_function_below_atomic_is_named_itself():
+    """A decorator in the wrong order opens the transaction."""
     wrong = transaction.atomic(total)
-
-    def run() -> None:
-        wrong()
-
     with pytest.warns(LockInTransactionWarning) as caught:
-        run()
-    assert [(each.filename, each.lineno) for each in caught] == [(__file__, line_of(run, "wrong"))]
+        wrong()
+    place = (__file__, line_of(total, "@redlock"))
+    assert [(each.filename, each.lineno) for each in caught] == [place]
 
 
 @pytest.mark.django_db
@@ -330,7 +313,7 @@ def test_a_task_that_is_called_in_a_transaction_warns():
     def run() -> None:
         assert task() == 1
 
-    assert places(run) == [(__file__, line_of(run, "task()"))]
+    assert places(run) == [(__file__, line_of(task, "@locked_task"))]
 
 
 @pytest.mark.django_db

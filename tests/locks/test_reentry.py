@@ -15,9 +15,7 @@ from django.test import override_settings
 from django_redlock import LockTaken, redlock
 from django_redlock.testing import taken
 
-THREAD = "this very process and thread holds 'name' already"
-TASK = "this very process and task holds 'name' already"
-AROUND = "this very process, in the code around this one or that started it, holds 'name' already"
+HINT = "this process holds 'name' already"
 
 
 @pytest.fixture(params=["in memory", "real"])
@@ -65,7 +63,7 @@ def in_a_thread(ask: Callable[[], str]) -> str:
 def test_the_same_thread():
     """With what to write in its place; also after a wait, and from an inner block."""
     with redlock("name"), redlock("inner"):
-        assert f"; {THREAD}, and a lock is not re-entrant" in said()
+        assert f"; {HINT}, and a lock is not re-entrant" in said()
         assert "assert_locked('name')" in said(wait=0.01)
         with pytest.raises(LockTaken) as error:
             redlock("name").acquire()
@@ -76,10 +74,10 @@ def test_the_same_thread():
 def test_one_name_of_a_list():
     """The one that is held is named, in both directions."""
     with redlock("name"):
-        assert THREAD in said(["another", "name"])
+        assert HINT in said(["another", "name"])
     with redlock(["another", "name"]):
-        assert THREAD in said("name")
-        assert THREAD in said(["name", "third"])
+        assert HINT in said("name")
+        assert HINT in said(["name", "third"])
 
 
 def test_a_lease_of_another_is_not_ours():
@@ -100,7 +98,7 @@ def test_a_lease_of_another_is_not_ours():
 
 
 def test_the_same_task():
-    """By ``async with``; a task that it has started is told that it is not its own."""
+    """By ``async with``; so are a task and a thread that it has started."""
 
     async def body() -> tuple[str, str, str]:
         async with redlock("name"):
@@ -108,9 +106,9 @@ def test_the_same_task():
             return await asaid(), await started, await sync_to_async(said)()
 
     own, of_a_child, in_a_thread_of_it = asyncio.run(body())
-    assert TASK in own
-    assert AROUND in of_a_child
-    assert AROUND in in_a_thread_of_it
+    assert HINT in own
+    assert HINT in of_a_child
+    assert HINT in in_a_thread_of_it
 
 
 def test_a_task_beside_is_not_told():
@@ -132,7 +130,7 @@ def test_a_task_beside_is_not_told():
 
 
 def test_a_child_that_holds_another_lock():
-    """Its own lease is its own, and its parent's is not."""
+    """It is told of its own lease and of its parent's."""
 
     async def child() -> tuple[str, str]:
         async with redlock("mine"):
@@ -143,5 +141,5 @@ def test_a_child_that_holds_another_lock():
             return await asyncio.create_task(child())
 
     mine, parents = asyncio.run(body())
-    assert "this very process and task holds 'mine'" in mine
-    assert AROUND in parents
+    assert "this process holds 'mine' already" in mine
+    assert HINT in parents

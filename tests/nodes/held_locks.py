@@ -84,16 +84,14 @@ def locks() -> dict[str, Any]:
 
 def known() -> dict[str, Any]:
     """Some of them, of each kind."""
-    from django_redlock import conf, otel, signals
+    from django_redlock import conf, signals
     from django_redlock.leases.renewal import watchdog
 
     memory: Any = conf.backend("default").group
     real: Any = conf.backend("real").group
     return {
         "conf": conf._making,
-        "otel": otel._instruments and otel._instruments._changing,
         "a signal": signals.lease_lost.lock,
-        "a signal's other half": signals.lease_lost._awaited.lock,
         "the watchdog's threads": watchdog._workers._lock,
         "nodes in memory": memory._lock,
         "their lines": memory._waiters.local._changing,

@@ -13,7 +13,7 @@ from django_redlock.core.protocol import Grant, Steps
 from django_redlock.events import EventKind
 from django_redlock.leases import lease as leases
 from django_redlock.leases.lease import Lease, Phase
-from django_redlock.leases.renewal import Chunk, Found, Place, RenewalSchedule
+from django_redlock.leases.renewal import Chunk, Due, Found, RenewalSchedule
 
 from .edits import mutant
 
@@ -37,13 +37,13 @@ def forgetting_who_was_put_off(real: Callable[..., Any]) -> Callable[..., Any]:
         looked = [
             (chunk, reference)
             for chunk in self._chunks.values()
-            for reference, place in chunk.places.items()
-            if place[1] <= now
+            for reference, entry in chunk.entries.items()
+            if entry.not_before <= now
         ]
         over, due = real(self, now)
         for chunk, reference in looked:
             if reference() not in due:
-                chunk.places.pop(reference, None)
+                chunk.entries.pop(reference, None)
         return over, due
 
     return take
@@ -82,15 +82,15 @@ def renewing_once(real: Callable[..., Any]) -> Callable[..., Any]:
     return renewed
 
 
-def unwatched_while_renewed(real: Callable[..., Place]) -> Callable[..., Place]:
+def unwatched_while_renewed(real: Callable[..., Due]) -> Callable[..., Due]:
     """Give a lease that is being renewed no time."""
 
-    def place(self: RenewalSchedule, lease: Lease, *, renews: bool = True) -> Place:
-        if renews or math.isinf(lease.renew_at):
-            return real(self, lease, renews=renews)
-        return math.inf, math.inf, False, lease.grant
+    def due_of(self: RenewalSchedule, lease: Lease, *, waiting: bool = True) -> Due:
+        if waiting or math.isinf(lease.renew_at):
+            return real(self, lease, waiting=waiting)
+        return Due(math.inf, math.inf, waiting=False, kept=lease.grant)
 
-    return place
+    return due_of
 
 
 def ending_last(real: Callable[..., Steps[None]]) -> Callable[..., Steps[None]]:
@@ -155,7 +155,7 @@ RENEWAL: Final = (
         "The time of a lease that is being renewed is not watched.",
         "cut",
         10,
-        (RenewalSchedule, "_place", unwatched_while_renewed),
+        (RenewalSchedule, "_due_of", unwatched_while_renewed),
     ),
     mutant(
         "forgets-max-hold",
