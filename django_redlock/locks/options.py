@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias, Type
 from django_redlock.core.acquire import WaitsFor
 from django_redlock.core.names import did_you_mean
 from django_redlock.core.policy import check_seconds
+from django_redlock.core.reasons import DOCS
 from django_redlock.leases.lease import Lease
 
 OnLost: TypeAlias = Callable[[Lease], object] | Literal["raise"] | None
@@ -166,6 +167,21 @@ KEYWORDS: Final = {
     "once": KEY,
     "alias": "write redlock.using('payments')(name)",
 }
+
+
+MIGRATE: Final = f"From another client: {DOCS}how-to/migrate.html"
+
+
+def unknown_keywords(what: str, unknown: Iterable[str], known: Iterable[str]) -> TypeError:
+    """Return the error of a call with keywords that there are not.
+
+    Args:
+        what: the function that was called.
+        unknown: the keywords of the call that it does not take, one or more.
+        known: the keywords that it takes.
+    """
+    names = ", ".join(map(repr, unknown))
+    return TypeError(f"{what} has no keyword {names}; it takes {', '.join(known)}. {MIGRATE}")
 
 
 def without_unknown(function: F) -> F:
