@@ -1,16 +1,12 @@
 """Track which leases the running code holds, for each thread and each asyncio task.
 
 References are weak: the holder keeps its lease alive, this module does not.
-
-Leases are also numbered, so that a request can ask whether one was held since its view began. The
-newest number of a context does not come back from the tasks that it starts, but ``_Newest`` does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import itertools
 import threading
 import weakref
 from typing import TYPE_CHECKING, TypeAlias
@@ -34,22 +30,6 @@ _stack: contextvars.ContextVar[Stack] = contextvars.ContextVar("redlock_leases",
 _last: contextvars.ContextVar[tuple[Runner, Stack]] = contextvars.ContextVar(
     "redlock_last", default=(0, ())
 )
-_numbers = itertools.count(1)
-_newest: contextvars.ContextVar[int] = contextvars.ContextVar("redlock_newest", default=0)
-
-
-class _Newest:
-    """The number of the newest lease of a view, its tasks and its threads."""
-
-    __slots__ = ("number",)
-
-    def __init__(self) -> None:
-        self.number = 0
-
-
-_shared: contextvars.ContextVar[_Newest | None] = contextvars.ContextVar(
-    "redlock_newest_of_view", default=None
-)
 
 
 def push(lease: Lease) -> None:
@@ -72,11 +52,6 @@ def push(lease: Lease) -> None:
         if replaced is before or replaced is expected or replaced is contextvars.Token.MISSING:
             break
         before, expected = replaced, after  # a signal handler has taken a lease that it holds
-    number = next(_numbers)
-    _newest.set(number)
-    shared = _shared.get()
-    if shared is not None:
-        shared.number = number
 
 
 def _runner() -> Runner:
@@ -111,27 +86,6 @@ def _taken_by(reference: weakref.ref[Lease]) -> str:
     if runner != last or any(reference is each for each in before):
         return "this very process, in the code around this one or that started it,"
     return f"this very process and {'thread' if isinstance(runner, int) else 'task'}"
-
-
-def now() -> int:
-    """Return a number between those of the leases before and after this call."""
-    return next(_numbers)
-
-
-def share() -> int:
-    """Let the tasks and threads that are started from here on count their leases as ours.
-
-    Returns:
-        A number for ``held_since``.
-    """
-    _shared.set(_Newest())
-    return now()
-
-
-def held_since(number: int) -> bool:
-    """Return True if a lease was taken since ``now`` or ``share`` gave this number."""
-    shared = _shared.get()
-    return _newest.get() > number or (shared is not None and shared.number > number)
 
 
 def leases() -> list[Lease]:
