@@ -10,7 +10,6 @@ from typing import Any
 from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks as registry
-from django.core import signals
 from django.urls import get_resolver
 
 
@@ -21,23 +20,15 @@ class RedlockConfig(AppConfig):
     verbose_name = "Redlock"
 
     def ready(self) -> None:
-        """Register system checks and the signal; start the metrics if there is OpenTelemetry."""
+        """Register the system checks; start the metrics if there is OpenTelemetry."""
         from . import checks  # noqa: F401 - registers by being imported
 
         registry.register(check_views, registry.Tags.urls)
         registry.register(check_tasks)
-        signals.request_started.connect(note_request)  # its lock is not ours to make anew
         if find_spec("opentelemetry") and find_spec("opentelemetry.metrics"):
             from . import otel
 
             otel.instrument()
-
-
-def note_request(**about: Any) -> None:
-    """Note that a request has started; imported for a request, not at each start."""
-    from .views import refusals
-
-    refusals.note_request(**about)
 
 
 def check_views(**_: Any) -> list[registry.CheckMessage]:

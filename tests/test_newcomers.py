@@ -31,7 +31,7 @@ from django.views.generic import View
 from django_redlock import current_lease, redlock
 from django_redlock.celery import LockedTask, locked_task
 from django_redlock.leases.lease import NO_BLOCK, Lease
-from django_redlock.views import RedlockMiddleware, rest_framework, single_flight
+from django_redlock.views import rest_framework, single_flight
 
 from .support.addresses import explained
 from .views.asking import urls
@@ -90,10 +90,6 @@ class Inside(View):
     @method_decorator(single_flight("x"))
     def post(self, request: Any) -> HttpResponse:
         return HttpResponse("done")
-
-
-class Status(RedlockMiddleware):
-    status = 500
 
 
 async def blocking_in_a_task() -> None:
@@ -196,10 +192,6 @@ AT_ONCE: dict[str, tuple[Callable[[], Any], str]] = {
     "request.user in a key": (
         lambda: ask(with_user(locked("x:{request.user}")(view))),
         r"{request\.user} in a lock's name is a User, .* write {request\.user\.pk}",
-    ),
-    "request.user in a key, or a default": (
-        lambda: ask(with_user(locked("x:{request.user|none}")(view))),
-        r"{request\.user} in a lock's name is a User",
     ),
     "request.user in the key of an async view": (
         lambda: aask(awith_user(locked("x:{request.user}")(aview_without_transactions))),
@@ -314,7 +306,6 @@ AT_ONCE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: rest_locked("x")(view),
         r"other views: django_redlock\.views\.single_flight",
     ),
-    "a status of the middleware": (lambda: Status(view), r"one of \[409, 423, 429\]"),
     "ttl above MAX_TTL": (
         lambda: ask(locked("x", ttl=600)(view)),
         "lower it, or raise MAX_TTL on all processes first",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .work import idempotent_work as idempotent_work
 
 # Django imports this package before it can import a model, which some of these need.
-_PLACES: Final = {
+_MODULES: Final = {
     "NotReplayable": "answers",
     "idempotent": "decorator",
     "IdempotentWork": "work",
@@ -31,6 +31,6 @@ __all__ = ["IdempotentWork", "NotReplayable", "idempotent", "idempotent_work"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

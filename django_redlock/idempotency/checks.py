@@ -31,7 +31,7 @@ def check_idempotent() -> list[checks.CheckMessage]:
     """Report W026, and E006, W025 and W029 of the views that have been imported."""
     found = sorted(
         (each for each in view_locks if isinstance(each, IdempotentLock)),
-        key=lambda each: each.place,
+        key=lambda each: each.line,
     )
     of_views = (message for lock in found for message in _of_view(lock))
     return documented(chain(_of_apps(), of_views))
@@ -49,7 +49,7 @@ def _of_apps() -> Iterator[checks.CheckMessage]:
 
 
 def _of_view(lock: IdempotentLock) -> Iterator[checks.CheckMessage]:
-    where = f"The idempotent of {lock.place}"
+    where = f"The idempotent of {lock.line}"
     database = database_of(lock.using)
     engine = connections.settings.get(database, {}).get("ENGINE", "")
     if not engine or engine == "django.db.backends.dummy":

@@ -21,18 +21,18 @@ import weakref
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from time import monotonic
-from typing import Any, ClassVar, Final, Never, TypedDict, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Final, NamedTuple, Never, TypedDict, TypeVar, Unpack, overload
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
-from django.db import Error, OperationalError, connections
+from django.db import Error, OperationalError, connections, transaction
 from django.http.response import HttpResponseBase
 
 from django_redlock import redlock, transactions
 from django_redlock.core.policy import check_seconds
 from django_redlock.locks.atomic import checked_using
-from django_redlock.locks.options import refuse_keywords, without_unknown
+from django_redlock.locks.options import unknown_keywords
 from django_redlock.locks.template import LockTemplate
-from django_redlock.views.decorator import METHODS, decorating, verbs_of
+from django_redlock.views.decorator import METHODS, PLACED, decorating, verbs_of
 from django_redlock.views.keys import Key
 from django_redlock.views.lock import View, ViewLock
 from django_redlock.views.refusals import (
@@ -40,7 +40,6 @@ from django_redlock.views.refusals import (
     OnRefused,
     Responder,
     RetryAfter,
-    note_view,
     wants_json,
 )
 
@@ -55,7 +54,6 @@ V = TypeVar("V", bound=View)
 DAY: Final = timedelta(days=1)
 WAIT: Final = 5.0  # seconds: a second click shows what the first one has done
 LOCK: Final = "idempotency:{identity}"
-ANSWERING: Final = "redlock_answer"  # of a handler of REST framework: calls it, and answers errors
 LEFT: Final = "redlock_left"  # of a request: its client has gone
 TRIES: Final = 3  # to begin the transaction
 OF_PROGRAMS: Final = frozenset({"key", "format"})  # what is wrong with a key, and a program mends
@@ -111,7 +109,6 @@ def idempotent(
 ) -> Callable[[V], V]: ...
 
 
-@without_unknown
 def idempotent(
     view: View | None = None,
     /,
@@ -177,7 +174,7 @@ def idempotent(
         TypeError, ValueError: an argument makes no sense, or nothing can fill a field.
     """
     if unknown:
-        refuse_keywords("idempotent", unknown, tuple(Options.__annotations__))
+        raise unknown_keywords("idempotent", unknown, Options.__annotations__)
     if isinstance(view, str):
         raise TypeError(f"idempotent takes its key by name: @idempotent(key={view!r})")
     if wait is not None:
@@ -204,30 +201,35 @@ def idempotent(
     return decorating(lock, view)
 
 
-class Undone(Exception):  # noqa: N818 - what happens to the work
-    """Rolls back the work of a request, whose response is answered and not stored."""
+class Outcome(NamedTuple):
+    """What a view has come to.
 
-    def __init__(self, response: Any) -> None:
-        super().__init__()
-        self.response: Final = response
+    Attributes:
+        response: the response; None where ``afterwards`` makes it.
+        answer: what is stored of it in the transaction of the work; None: the work rolls back.
+        afterwards: makes a response when the work is rolled back, which may be stored by itself.
+    """
 
-
-class Undecided(Exception):  # noqa: N818 - the same
-    """Rolls it back; what is answered is made afterwards, and whether it is stored decided then."""
-
-    def __init__(self, respond: Callable[[], Any]) -> None:
-        super().__init__()
-        self.respond: Final = respond
+    response: Any = None
+    answer: dict[str, Any] | None = None
+    afterwards: Callable[[], Any] | None = None
 
 
 class IdempotentLock(ViewLock):
     """The lock of a view under ``idempotent``, and what happens in it.
 
+    It stands on the two methods that ``ViewLock`` has for it: ``wrap`` and ``run``.
+
     Attributes:
-        keep, required, using: see ``idempotent``.
-        storing: what is stored of a response.
-        by_session: whether it tells clients without a user from each other by their session.
-        is_above_login: whether it stands above ``login_required`` or another check of the user.
+        keep: the time for which a record is kept.
+        required: whether a request without a key is answered 400.
+        using: the database that the view writes to; None: that of the routers.
+        storing: decides what is stored of a response.
+        by_session: whether clients without a user are told apart by their session.
+        is_above_login: whether the decorator stands above ``login_required`` or another check of
+            the user.
+        answering: calls a view with a request, and returns its response or an ``Outcome``. REST
+            framework has one of its own, which answers exceptions.
     """
 
     decorator: ClassVar[str] = "idempotent"
@@ -235,7 +237,6 @@ class IdempotentLock(ViewLock):
     example: ClassVar[str] = "idempotent()"
     module: ClassVar[str] = "django_redlock.idempotency"
     async_has_transactions: ClassVar[bool] = True
-    opens_transaction: ClassVar[bool] = True
     keep: timedelta
     required: bool
     using: str | None
@@ -246,17 +247,28 @@ class IdempotentLock(ViewLock):
         self.by_session: Final = key.by_session
         self._key_is_sent: Final = key.is_sent
         self.is_above_login = False
+        self.answering: Callable[..., Any] = lambda view, *args, **kwargs: view(*args, **kwargs)
         self._lock: Final = template(LOCK)
 
     def wrap(self, view: View, read: Callable[..., Any], *, is_async: bool) -> View:
-        """Return the view in its lock.
+        """Return the view in its lock; ``read`` tells the identity of a call.
 
         An async view gets its transaction, too: a thread of its request opens it and waits for the
         view, and Django sends the queries of such a view to the thread that waits for it. If the
         client goes away, Django cancels the view, and the work is rolled back.
+
+        Raises:
+            TypeError: the view has a lock already, which would be released before the COMMIT.
         """
+        marks = getattr(view, "__dict__", {})
+        if PLACED in marks:
+            below = marks[PLACED].lock.decorator
+            raise TypeError(
+                f"idempotent opens a transaction around the lock of {below}, which would be "
+                "released before the COMMIT: write @single_flight above @idempotent, and each once"
+            )
         # For Django's LoginRequiredMiddleware, user_passes_test leaves this at what it decorates.
-        self.is_above_login |= "login_url" in getattr(view, "__dict__", ())
+        self.is_above_login |= "login_url" in marks
         if not is_async:
             return super().wrap(view, read, is_async=False)
         marked = getattr(view, "_non_atomic_requests", ())
@@ -298,7 +310,7 @@ class IdempotentLock(ViewLock):
             RuntimeError: this thread is in a transaction.
             NotReplayable: the response cannot be stored; the work is rolled back.
         """
-        self._enter(request)
+        self.enter(request)
         request.idempotency_key = None
         databases = transactions.wanted(request, marked)
         work = None
@@ -315,13 +327,10 @@ class IdempotentLock(ViewLock):
             return transactions.atomic(view, databases)(request, *args, **kwargs)
         lock = self._lock.filled({"identity": work.identity}, template=LOCK)
         inside = [each for each in databases if each != work.database]
-
         start = monotonic()
 
         def do(request: Any, *args: Any, **kwargs: Any) -> Any:
             _refuse_to_begin(request)
-            # This lease is not the view's: what it was held for is rolled back with the view.
-            note_view(request)
             try:
                 if monotonic() - start > LOOK_AGAIN and (done := self._replay(work)) is not None:
                     return done  # it has waited for a twin, whose record its INSERT would meet
@@ -362,8 +371,8 @@ class IdempotentLock(ViewLock):
         # The log tells the developer what the client cannot mend: a person knows nothing of keys.
         of_clients = {"size", "other"} if self._key_is_sent else {"size"}
         if error.why not in of_clients | (OF_PROGRAMS if wants_json(request) else set()):
-            text = f"a request to the idempotent of {self.place} is answered {error.status}"
-            self._log(logging.WARNING, text, error)
+            text = f"a request to the idempotent of {self.line} is answered {error.status}"
+            self.log(logging.WARNING, text, error)
         # A form that is opened again has a new key, and a session: that helps in two cases.
         helps = error.why == "client" or (error.why == "other" and self._key_is_sent)
         form = sending_page(request) if helps else ""
@@ -400,40 +409,46 @@ class IdempotentLock(ViewLock):
     def _once(
         self, work: Work, view: View, inside: list[str], request: Any, /, *args: Any, **kwargs: Any
     ) -> Any:
-        answering = getattr(view, ANSWERING, view)
         databases = (work.database, *inside)
 
-        def run(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-            response = answering(*args, **kwargs)
-            if any(connections[each].needs_rollback for each in databases):
-                # By set_rollback(), or after an error that the view has caught: nothing more can
-                # be read here.
-                raise Undecided(functools.partial(self._undone, request, response, kwargs))
-            response = self._complete(request, response, kwargs)
-            answer = self.storing.answer_of(response)
-            if answer is None:
-                raise Undone(response)
-            return response, answer
+        def run(*args: Any, **kwargs: Any) -> Outcome:
+            outcome = self._outcome(view, databases, request, *args, **kwargs)
+            if outcome.answer is None:
+                for each in inside:
+                    transaction.set_rollback(True, using=each)
+            return outcome
 
         # Django's own block commits on SQLite and MySQL what a signal handler's exception keeps
         # it from rolling back.
         begun = transactions.under_lock(work.database)
         try:
-            try:
-                begun.begin(weakref.ref(run))
-                record = work.begin()
-                response, answer = transactions.atomic(run, inside)(request, *args, **kwargs)
-                work.finish(record, **answer)
+            begun.begin(weakref.ref(run))
+            record = work.begin()
+            outcome = transactions.atomic(run, inside)(*args, **kwargs)
+            if outcome.answer is not None:
+                work.finish(record, **outcome.answer)
                 begun.commit()
-            finally:
-                begun.roll_back()  # unless it is committed
-        except Undecided as undone:
-            # Each in a transaction again, which REST framework may mark for a rollback.
-            response = transactions.atomic(undone.respond, databases)()
-            return self._put(work, self._complete(request, response, kwargs))
-        except Undone as undone:
-            return undone.response
-        return response
+        finally:
+            begun.roll_back()  # unless it is committed
+        if outcome.afterwards is None:
+            return outcome.response
+        # Each in a transaction again, which REST framework may mark for a rollback.
+        response = transactions.atomic(outcome.afterwards, databases)()
+        return self._put(work, self._complete(request, response, kwargs))
+
+    def _outcome(
+        self, view: View, databases: Collection[str], request: Any, /, *args: Any, **kwargs: Any
+    ) -> Outcome:
+        """Run the view, in the transactions of these databases."""
+        response = self.answering(view, request, *args, **kwargs)
+        if isinstance(response, Outcome):
+            return response
+        if any(connections[each].needs_rollback for each in databases):
+            # By set_rollback(), or after an error that the view has caught: nothing more can be
+            # read here.
+            return Outcome(afterwards=functools.partial(self._undone, request, response, kwargs))
+        response = self._complete(request, response, kwargs)
+        return Outcome(response, self.storing.answer_of(response))
 
     def _undone(self, request: Any, response: Any, arguments: Any) -> Any:
         """Return a response whose work is rolled back.

@@ -44,8 +44,8 @@ class Unkeyed(ValueError):  # noqa: N818 - a state
     """The request has no key, or none that can be used; its text tells the developer what to do.
 
     Attributes:
-        status: of the response.
-        why: which text it has.
+        status: the status of the response.
+        why: the name of the text in ``answers`` that the client gets.
     """
 
     def __init__(self, why: str, text: str, status: int = 400) -> None:
@@ -218,9 +218,9 @@ def _content(request: Any) -> Any:
     body = _bounded(request.body)
     with suppress(LookupError, UnicodeError):  # a charset in which no text can be
         if kind == MULTIPART:  # Django parses only those of a POST
-            told = request.META | {"CONTENT_LENGTH": str(len(body))}
+            meta = request.META | {"CONTENT_LENGTH": str(len(body))}
             handlers = [load_handler(each, request) for each in settings.FILE_UPLOAD_HANDLERS]
-            parser = MultiPartParser(told, BytesIO(body), handlers, request.encoding)
+            parser = MultiPartParser(meta, BytesIO(body), handlers, request.encoding)
             return list(parser.parse())
         if kind == FORM:
             return QueryDict(body, encoding=request.encoding)

@@ -11,6 +11,8 @@ from typing import Any
 
 from django.http import HttpResponse
 
+from django_redlock.views.ninja import operations_of
+
 __all__ = ["response_of"]
 
 
@@ -22,22 +24,11 @@ def response_of(request: Any, result: Any, arguments: Mapping[str, Any]) -> Any:
         result: what the operation has returned.
         arguments: with which it was called: one may be the response that its headers go to.
     """
-    operation = _operation(request)
+    view = getattr(getattr(request, "resolver_match", None), "func", None)
+    serving = (each for each in operations_of(view) if request.method in each.methods)
+    operation = next(serving, None)
     if operation is None:
         return result
     given = (each for each in arguments.values() if isinstance(each, HttpResponse))
     response = next(given, None) or operation.api.create_temporal_response(request)
     return operation._result_to_response(request, result, response)  # noqa: SLF001 - no other way
-
-
-def _operation(request: Any) -> Any:
-    """Return the operation that serves the request: its path has one for each method."""
-    view = getattr(getattr(request, "resolver_match", None), "func", None)
-    while view is not None:  # a method of the path, or a function that has it in a cell
-        cells = (cell.cell_contents for cell in getattr(view, "__closure__", None) or ())
-        for owner in (getattr(view, "__self__", None), *cells):
-            operations = getattr(owner, "operations", None)
-            if isinstance(operations, list):
-                return next((each for each in operations if request.method in each.methods), None)
-        view = getattr(view, "__wrapped__", None)
-    return None

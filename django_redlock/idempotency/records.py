@@ -42,12 +42,12 @@ class Work:
     """One piece of work.
 
     Attributes:
-        scope: whose keys they are.
-        key: of the work, within the scope.
-        fingerprint: a digest of what is to be done; "": whatever it is.
-        keep: for how long the record is kept.
-        database: where it is.
-        identity: the primary key of its record.
+        scope: the name of whose keys they are.
+        key: the key of the work within the scope.
+        fingerprint: a digest of what is to be done; "" where nothing but the key tells it.
+        keep: the time for which the record is kept.
+        database: the alias of the database that has the record.
+        identity: the primary key of the record.
     """
 
     scope: str
@@ -67,9 +67,9 @@ class Work:
         """Return the record of the work, if it was done and the record is still kept."""
         records = Record.objects.using(self.database).filter(pk=self.identity)
         found = records.annotate(kept=GreaterThan(F("expires"), Clock())).first()
-        said = found is not None and found.finished and found.kept
-        self._void = found is not None and not said
-        return found if said else None
+        counts = found is not None and found.finished and found.kept
+        self._void = found is not None and not counts
+        return found if counts else None
 
     def begin(self) -> Record:
         """Write the record, at the beginning of the transaction of the work.

@@ -20,7 +20,7 @@ from django_redlock.views.decorator import DECORATES
 from django_redlock.views.lock import View
 
 from . import decorator
-from .decorator import Options, Undecided
+from .decorator import Options, Outcome
 
 with needs(__name__, "rest_framework", "djangorestframework"):
     from django_redlock.views.rest_framework import T, check_parentheses, decorating
@@ -52,46 +52,35 @@ def idempotent(
     if view is not None:
         raise TypeError("idempotent of REST framework takes its options by name")
     decorates: Any = decorator.idempotent(**options)
-    decorates.__dict__[DECORATES].handler_of = Handler
+    decorates.__dict__[DECORATES].answering = _answering
     return decorating(decorates, actions)
 
 
-class Handler:
-    """The handler of a request: by itself, or with what REST framework answers to its errors."""
+def _answering(handler: View, request: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Call the handler, and return its response with all that REST framework knows of it.
 
-    def __init__(self, view: Any, handler: View) -> None:
-        self._view = view
-        self._handler = handler
+    What REST framework answers to an exception, it decides when the work has been rolled back.
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the handler."""
-        return self._handler(*args, **kwargs)
+    Raises:
+        RedlockError: a lock was not to be had, or is lost; no repetition must get to see that.
+    """
+    view = request.parser_context["view"]
+    try:
+        response = handler(request, *args, **kwargs)
+    except RedlockError:
+        raise
+    except Exception as error:  # noqa: BLE001 - REST framework decides which it answers
+        return Outcome(afterwards=partial(_answered, view, error, request, *args, **kwargs))
+    return view.finalize_response(request, response, *args, **kwargs)
 
-    def redlock_answer(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call the handler, and return its response with all that REST framework knows of it.
 
-        Raises:
-            Undecided: the handler raised an exception, which REST framework may answer when the
-                work has been rolled back.
-            RedlockError: a lock was not to be had, or is lost; no repetition must get to see that.
-        """
-        view = self._view
-        try:
-            response = self._handler(request, *args, **kwargs)
-        except RedlockError:
-            raise
-        except Exception as error:  # noqa: BLE001 - REST framework decides which it answers
-            raise Undecided(partial(self._answered, error, request, *args, **kwargs)) from None
-        return view.finalize_response(request, response, *args, **kwargs)
-
-    def _answered(self, error: Exception, request: Any, *args: Any, **kwargs: Any) -> Any:
-        view = self._view
-        try:
-            response = view.handle_exception(error)
-        except Exception:
-            view.handle_exception = _raise  # ``dispatch`` would ask once more
-            raise
-        return view.finalize_response(request, response, *args, **kwargs)
+def _answered(view: Any, error: Exception, request: Any, /, *args: Any, **kwargs: Any) -> Any:
+    try:
+        response = view.handle_exception(error)
+    except Exception:
+        view.handle_exception = _raise  # ``dispatch`` would ask once more
+        raise
+    return view.finalize_response(request, response, *args, **kwargs)
 
 
 def _raise(error: Exception) -> NoReturn:

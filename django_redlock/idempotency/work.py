@@ -25,7 +25,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django_redlock import redlock
 from django_redlock.core.names import is_record
 from django_redlock.locks.atomic import checked_using
-from django_redlock.locks.options import refuse_keywords
+from django_redlock.locks.options import unknown_keywords
 
 from .decorator import DAY, TRIES, WAIT
 from .records import Begun, Work, database_of, kept_for
@@ -41,7 +41,7 @@ class IdempotentWork:
     """Work that is done once, for a ``with`` statement; ``idempotent_work`` makes it.
 
     Attributes:
-        done: whether it was done before: then ``result`` is that of the first time.
+        done: whether the work was done before; ``result`` is that of the first time then.
     """
 
     done: bool
@@ -163,7 +163,7 @@ def idempotent_work(
     if key is None or isinstance(key, bytes) or not str(key) or not scope:
         raise ValueError(f"idempotent_work needs a scope and a key, not {scope!r} and {key!r}")
     if unknown := options.keys() - set(OPTIONS):
-        refuse_keywords("idempotent_work", dict.fromkeys(unknown), OPTIONS)
+        raise unknown_keywords("idempotent_work", sorted(unknown), OPTIONS)
     if fingerprint:  # of any length
         fingerprint = hashlib.sha256(fingerprint.encode()).hexdigest()
     work = Work(scope, str(key), fingerprint, kept_for(keep), database_of(checked_using(using)))

@@ -1,15 +1,11 @@
 """Track which leases the running code holds, for each thread and each asyncio task.
 
 References are weak: the holder keeps its lease alive, this module does not.
-
-Leases are also numbered, so that a request can ask whether one was held since its view began. The
-newest number of a context does not come back from the tasks that it starts, but ``_Newest`` does.
 """
 
 from __future__ import annotations
 
 import contextvars
-import itertools
 import weakref
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -24,22 +20,6 @@ if TYPE_CHECKING:
 
 Stack: TypeAlias = "tuple[weakref.ref[Lease], ...]"
 _stack: contextvars.ContextVar[Stack] = contextvars.ContextVar("redlock_leases", default=())
-_numbers = itertools.count(1)
-_newest: contextvars.ContextVar[int] = contextvars.ContextVar("redlock_newest", default=0)
-
-
-class _Newest:
-    """The number of the newest lease of a view, its tasks and its threads."""
-
-    __slots__ = ("number",)
-
-    def __init__(self) -> None:
-        self.number = 0
-
-
-_shared: contextvars.ContextVar[_Newest | None] = contextvars.ContextVar(
-    "redlock_newest_of_view", default=None
-)
 
 
 def push(lease: Lease) -> None:
@@ -54,11 +34,6 @@ def push(lease: Lease) -> None:
     if stack and (not len(stack) & (len(stack) - 1) or _held(stack[-1]) is None):
         stack = tuple(filter(_held, stack))
     _stack.set((*stack, weakref.ref(lease)))
-    number = next(_numbers)
-    _newest.set(number)
-    shared = _shared.get()
-    if shared is not None:
-        shared.number = number
 
 
 def explain_reentry(taken: LockTaken) -> None:
@@ -76,27 +51,6 @@ def explain_reentry(taken: LockTaken) -> None:
                 if name in lease.names:
                     taken.explain(reentered=name, by="this process")
                     return
-
-
-def now() -> int:
-    """Return a number between those of the leases before and after this call."""
-    return next(_numbers)
-
-
-def share() -> int:
-    """Let the tasks and threads that are started from here on count their leases as ours.
-
-    Returns:
-        A number for ``held_since``.
-    """
-    _shared.set(_Newest())
-    return now()
-
-
-def held_since(number: int) -> bool:
-    """Return True if a lease was taken since ``now`` or ``share`` gave this number."""
-    shared = _shared.get()
-    return _newest.get() > number or (shared is not None and shared.number > number)
 
 
 def leases() -> list[Lease]:

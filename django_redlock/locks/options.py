@@ -118,9 +118,6 @@ def unknown_keywords(what: str, unknown: Iterable[str], known: Iterable[str]) ->
     return TypeError(f"{what} has no keyword {names}; it takes {taken}. {MIGRATE}")
 
 
-# -- until views, idempotency and celery raise ``unknown_keywords`` themselves --------------------
-
-F = TypeVar("F")
 
 
 def refuse_keywords(what: str, given: Iterable[str], known: Iterable[str]) -> NoReturn:

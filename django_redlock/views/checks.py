@@ -12,7 +12,7 @@ from asgiref.sync import iscoroutinefunction
 from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections, transaction
+from django.db import connections
 from django.http import HttpRequest
 from django.template import TemplateDoesNotExist, TemplateSyntaxError
 from django.template.loader import get_template
@@ -22,12 +22,13 @@ from django.utils.module_loading import import_string
 from django_redlock.checks import check_options, documented
 from django_redlock.core.names import NoIdentity, refuse_record, root
 
-from .decorator import DECORATES, PLACED, is_of_rest_framework
+from .decorator import DECORATES, PLACED, Placed, is_of_rest_framework
 from .lock import EVERY, ViewLock, lock_of, view_locks
+from .ninja import operations_of
 from .refusals import RedlockMiddleware
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 E004: Final = "django_redlock.E004"  # a single_flight where each request fails
 W021: Final = "django_redlock.W021"  # a template for refusals that cannot be loaded
@@ -40,18 +41,22 @@ def check_views() -> list[checks.CheckMessage]:
     if getattr(settings, "ROOT_URLCONF", None):
         # It imports the views; what that raises, Django's check raises.
         routed = [message for each in _routes(get_resolver()) for message in _of_route(each)]
-    found = [message for lock in sorted(view_locks, key=_where) for message in _of_view(lock)]
+    found = [message for lock in sorted(view_locks, key=_by_line) for message in _of_view(lock)]
     once = {(message.id, message.msg): message for message in routed}  # of several URLs of a view
     return documented([*found, *once.values(), *_of_middleware()])
 
 
-def _where(lock: ViewLock) -> tuple[str, int]:
-    module, _, number = lock.place.partition(", line ")
+def _by_line(lock: ViewLock) -> tuple[str, int]:
+    module, _, number = lock.line.partition(", line ")
     return module, int(number)
 
 
+def _named(lock: ViewLock) -> str:
+    return f"The {lock.decorator} of {lock.line}"
+
+
 def _of_view(lock: ViewLock) -> Iterator[checks.CheckMessage]:
-    where = f"The {lock.decorator} of {lock.place}"
+    where = _named(lock)
     broken = f"{where} answers each request with a 500"
     yield from check_options(broken, lock.alias, lock.options)
     for problem in _without_identity(lock.key.templates):
@@ -75,7 +80,7 @@ class Session:
 
 
 def _without_identity(names: Sequence[str]) -> Iterator[str]:
-    """Yield what a request would be told of its own objects in a key, such as ``request.user``."""
+    """Yield the error that a request would get for each of its own objects in a key."""
     request: Any = HttpRequest()
     request.user, request.session = User(), Session()
     fields = {part[1]: None for name in names for part in string.Formatter().parse(name)}
@@ -114,25 +119,6 @@ def _routes(
             yield Route(f"{path}{each.pattern}", each.callback, names)
 
 
-class Found(NamedTuple):
-    """A single_flight, or an idempotent, on the way of a request."""
-
-    lock: ViewLock
-    wrapper: Any  # what it has made; of a method, what method_decorator tried it with
-    is_method: bool
-    opened: str  # what is around it and opens a transaction: a decorator; "" if none is
-
-    @property
-    def where(self) -> str:
-        """What it is, for a sentence."""
-        return f"The {self.lock.decorator} of {self.lock.place}"
-
-    @property
-    def rest_framework(self) -> str:
-        """The module with the same decorator for views of REST framework."""
-        return f"{self.lock.module}.rest_framework"
-
-
 def _of_route(route: Route) -> Iterator[checks.CheckMessage]:
     view = route.view
     if DECORATES in getattr(view, "__dict__", ()):
@@ -146,114 +132,87 @@ def _of_route(route: Route) -> Iterator[checks.CheckMessage]:
         return
     cls: Any = getattr(view, "view_class", None) or getattr(view, "cls", None)
     verbs = set(getattr(cls, "http_method_names", ()))
-    if cls is not None:
-        verbs &= set(getattr(view, "actions", None) or filter(partial(hasattr, cls), verbs))
-    functions = [view, *(getattr(cls, name, None) for name in sorted(verbs | {"dispatch"}))]
-    seen: set[int] = set()
-    for found in (each for function in functions for each in _found(function, seen)):
-        if found.is_method and is_of_rest_framework(cls):
+    actions = getattr(view, "actions", None) or {}
+    verbs &= set(actions or filter(partial(hasattr, cls), verbs))
+    methods = _placed(getattr(cls, name, None) for name in sorted(verbs | {"dispatch"}))
+    for each in methods:
+        if is_of_rest_framework(cls):
             yield _broken(
-                found,
+                each.lock,
                 f"{cls.__name__} is a view of REST framework, which authenticates inside of it",
-                f"Write @{found.lock.decorator}(...) of {found.rest_framework} on the class.",
+                f"Write @{each.lock.decorator}(...) of {each.lock.module}.rest_framework on the "
+                "class.",
             )
         else:
-            is_async = found.is_method and getattr(cls, "view_is_async", False)
-            yield from _in_transaction(route, found, is_async=is_async)
-            yield from _unnamed(route, found, verbs)
-    actions = getattr(view, "actions", None) or {}
+            is_async = getattr(cls, "view_is_async", False)
+            yield from _in_transaction(route, each, is_async=is_async)
+            yield from _unnamed(route, each.lock, each.wrapper, verbs)
+    for each in _placed([view, *(operation.view_func for operation in operations_of(view))]):
+        if each not in methods:  # as_view() has copied the attributes of ``dispatch``
+            yield from _in_transaction(route, each, is_async=iscoroutinefunction(each.wrapper))
+            yield from _unnamed(route, each.lock, each.wrapper, verbs)
     for verb in sorted(verbs):  # of REST framework's own decorator
-        lock = lock_of(cls, actions.get(verb, EVERY))
-        if lock is not None:
-            found = Found(lock, _takes_anything, is_method=True, opened="")
-            yield from _unnamed(route, found, {verb})
+        own = lock_of(cls, actions.get(verb, EVERY))
+        if own is not None:
+            yield from _unnamed(route, own, _takes_anything, {verb})
 
 
-def _takes_anything(*args: Any, **kwargs: Any) -> None:
+def _placed(functions: Iterable[Any]) -> list[Placed]:
+    """Return what wrappers tell of themselves; decorators above them have copied it."""
+    found = (getattr(each, "__dict__", {}).get(PLACED) for each in functions)
+    return [each for each in found if each is not None]
+
+
+def _takes_anything(**_: Any) -> None:
     """Take the place of a class's handler: only its URL tells what that is called with."""
 
 
-def _found(function: Any, seen: set[int], *, opened: str = "") -> Iterator[Found]:
-    """Yield each single_flight of a function, from outside, also below other decorators.
-
-    A decorator without ``functools.wraps`` has what it decorates in its closure, and the view of an
-    API of django-ninja has operations.
-    """
-    if not callable(function) or isinstance(function, type) or id(function) in seen:
-        return
-    seen.add(id(function))
-    cells = _cells(function)
-    placed = getattr(function, "__dict__", {}).get(PLACED)
-    # method_decorator makes the wrapper anew for each request, and tells of one that it has tried.
-    is_method = {"decorators", "method"} <= cells.keys()
-    if placed is not None and (is_method or placed.wrapper is function):
-        yield Found(placed.lock, placed.wrapper, is_method, opened)
-        if placed.lock.opens_transaction:
-            opened = f"@{placed.lock.decorator}"
-    applied = [*cells.values(), *(cells["decorators"] if is_method else ())]
-    if any(isinstance(each, transaction.Atomic) or each is transaction.atomic for each in applied):
-        opened = opened or "transaction.atomic"
-    # Nothing is asked for an attribute that may answer any, such as a lazy object or a mock.
-    below = [getattr(function, "__dict__", {}).get("__wrapped__")]
-    below += [function.func] if isinstance(function, partial) else []
-    for owner in cells.values():
-        if type(owner).__module__.startswith("ninja."):
-            below += [each.view_func for each in getattr(owner, "operations", ())]
-    for each in (*below, *cells.values()):
-        yield from _found(each, seen, opened=opened)
-
-
-def _cells(function: Any) -> dict[str, Any]:
-    """Return what a function has from the one that made it, by name."""
-    with suppress(TypeError, ValueError):  # no function of Python, or a cell that is still empty
-        return dict(inspect.getclosurevars(function).nonlocals)
-    return {}
-
-
-def _in_transaction(route: Route, found: Found, *, is_async: bool) -> Iterator[checks.CheckMessage]:
-    marks: Any = getattr(route.view, "_non_atomic_requests", ())
+def _in_transaction(
+    route: Route, placed: Placed, *, is_async: bool
+) -> Iterator[checks.CheckMessage]:
+    lock, marks = placed.lock, getattr(route.view, "_non_atomic_requests", ())
     wanted = [name for name, each in connections.settings.items() if each["ATOMIC_REQUESTS"]]
-    if found.opened or any(name not in marks for name in wanted):
-        opens = found.opened or "ATOMIC_REQUESTS"
+    if any(name not in marks for name in wanted):
         yield _broken(
-            found,
-            f"{opens} opens a transaction around it, so the lock would be released before the "
-            "COMMIT",
-            "Put it above transaction.atomic and @idempotent, and on 'dispatch' of a class; a "
-            "decorator above it needs functools.wraps. For a view of REST framework take "
-            f"{found.lock.decorator} of {found.rest_framework}, for django-ninja non_atomic of "
+            lock,
+            "ATOMIC_REQUESTS opens a transaction around it, so the lock would be released before "
+            "the COMMIT",
+            "Put it on 'dispatch' of a class. For a view of REST framework take "
+            f"{lock.decorator} of {lock.module}.rest_framework, for django-ninja non_atomic of "
             "django_redlock.views.ninja.",
         )
-    elif not found.lock.async_has_transactions and (is_async or iscoroutinefunction(found.wrapper)):
-        marked = frozenset(marks) | frozenset(getattr(found.wrapper, "_non_atomic_requests", ()))
+    elif is_async and not lock.async_has_transactions:
+        marked = frozenset(marks) | frozenset(getattr(placed.wrapper, "_non_atomic_requests", ()))
         if any(name not in marked for name in wanted):
             yield _broken(
-                found,
+                lock,
                 "an async view can have no transaction of ATOMIC_REQUESTS",
                 "Write @transaction.non_atomic_requests below @single_flight.",
             )
 
 
-def _unnamed(route: Route, found: Found, verbs: set[str]) -> Iterator[checks.CheckMessage]:
+def _unnamed(
+    route: Route, lock: ViewLock, view: Callable[..., Any], verbs: set[str]
+) -> Iterator[checks.CheckMessage]:
     """Yield W022; of a function that names its arguments, its decoration has looked at the key."""
-    parameters = inspect.signature(found.wrapper).parameters.values()
+    parameters = inspect.signature(view).parameters.values()
     if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
         return
-    if verbs and found.lock.methods.isdisjoint(each.upper() for each in verbs):
+    if verbs and lock.methods.isdisjoint(each.upper() for each in verbs):
         return
-    missing = found.lock.key.arguments - route.arguments - {each.name for each in parameters}
+    missing = lock.key.arguments - route.arguments - {each.name for each in parameters}
     if missing:
         fields = ", ".join(f"{{{each}}}" for each in sorted(missing))
         yield checks.Warning(
-            f"{found.where} has {fields} in its key, and the URL {route.path!r} has no such "
+            f"{_named(lock)} has {fields} in its key, and the URL {route.path!r} has no such "
             "argument: each request that it locks is answered 400.",
-            hint="Name an argument of the URL, or give the field a default: {pk|none}.",
+            hint="Name an argument of the URL, or write a function: key=function.",
             id=W022,
         )
 
 
-def _broken(found: Found, problem: str, hint: str) -> checks.CheckMessage:
-    text = f"{found.where} answers each request that it locks with a 500: {problem}."
+def _broken(lock: ViewLock, problem: str, hint: str) -> checks.CheckMessage:
+    text = f"{_named(lock)} answers each request that it locks with a 500: {problem}."
     return checks.Error(text, hint=hint, id=E004)
 
 

@@ -20,7 +20,7 @@ from asgiref.sync import iscoroutinefunction
 from django_redlock import redlock
 from django_redlock.core.names import did_you_mean
 from django_redlock.core.policy import check_seconds
-from django_redlock.locks.options import OnLost, refuse_keywords, without_unknown
+from django_redlock.locks.options import OnLost, unknown_keywords
 
 from .keys import Key, Names, ViewKey
 from .lock import View, ViewLock
@@ -36,7 +36,7 @@ class Placed(NamedTuple):
     """What a wrapper tells the system checks of itself."""
 
     lock: ViewLock
-    wrapper: View  # itself: another function may have this from it, by ``functools.wraps``
+    wrapper: View  # itself: a decorator above it has copied this, by ``functools.wraps``
 
 
 class Options(TypedDict, total=False):
@@ -84,7 +84,6 @@ def single_flight(
 def single_flight(*, key: Key | None, **options: Unpack[Options]) -> Callable[[V], V]: ...
 
 
-@without_unknown
 def single_flight(
     first: View | Names | None = None,
     /,
@@ -112,9 +111,9 @@ def single_flight(
     Args:
         key: which requests are equal: a name, or several, with fields from ``request``, from
             ``client`` (the user, else the session, else the address) and from the view's
-            arguments; a field may have a default, as in ``{request.headers[X-Order]|none}``. Or,
-            by keyword only, a function: ``key(request, *args, **kwargs)`` returns the name, or
-            several. None: same client, method and path. A name that is too long becomes a digest.
+            arguments. Or, by keyword only, a function: ``key(request, *args, **kwargs)`` returns
+            the name, or several. None: same client, method and path. A name that is too long
+            becomes a digest.
         alias: the alias whose nodes decide. None: "default".
         ttl: seconds after which the nodes forget a process that does not renew its lease. None:
             the alias's TTL.
@@ -131,7 +130,8 @@ def single_flight(
         methods: the HTTP methods that are locked, and HEAD with GET; others pass.
         status: of the response while an equal request runs: 409, 423 or 429.
         retry_after: the ``Retry-After`` of that response, seconds, rounded up: a number, or a
-            function that is called with the LockTaken.
+            function that is called with the LockTaken. The response to a request that another
+            decorated view has got before has none, and the status 409.
         on_refused: makes the response of a refused request: a function, called with the request
             and the ``Refusal``, which may return None for the usual response; or the name of a
             template, for clients that do not want JSON, with ``refusal`` in its context.
@@ -145,7 +145,7 @@ def single_flight(
         TypeError, ValueError: an argument makes no sense, or nothing can fill a field.
     """
     if unknown:
-        refuse_keywords("single_flight", unknown, ("key", *Options.__annotations__))
+        raise unknown_keywords("single_flight", unknown, ("key", *Options.__annotations__))
     if wait is not None:
         check_seconds("wait", wait, zero=True)
     responder = Responder(status, retry_after, on_refused)

@@ -1,31 +1,17 @@
-"""Tell which requests are equal: the key of a view, and the client.
-
-A field of a key may have a default, as in ``{request.headers[X-Order]|none}``, for a request that
-lacks what it names. ``str.format`` knows no such thing: the field is replaced by one whose value
-is looked up first.
-"""
+"""Tell which requests are equal: the key of a view, and the client."""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-import string
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote
 
 from asgiref.sync import iscoroutinefunction
 
-from django_redlock.core.names import (
-    OF_UNSAVED,
-    UNSAVED,
-    NoIdentity,
-    check_fields,
-    is_record,
-    refuse_record,
-    used,
-)
+from django_redlock.core.names import OF_UNSAVED, UNSAVED, check_fields, is_record, used
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -63,12 +49,12 @@ class ViewKey:
     """The ``key`` of a view: makes the lock of a request.
 
     Args:
-        template: what makes locks, with the options of the view.
-        key: a template, several, or a function; None: ``DEFAULT_KEY``.
+        template: makes locks, with the options of the view.
+        key: a text with fields, several, or a function; None: ``DEFAULT_KEY``.
         strict: see ``core.names.fill``.
 
     Attributes:
-        names: the names as they are written, without defaults; for the log.
+        names: the names as they are written, with their fields.
         is_async: whether the key is a coroutine function.
     """
 
@@ -77,41 +63,11 @@ class ViewKey:
         self._strict = strict
         self._function: Callable[..., Any] | None = key if callable(key) else None
         self._of_the_path = key is None
-        self._defaults: dict[str, tuple[str, str]] = {}  # by the field in the place of each
         self.is_async: Final = iscoroutinefunction(key)
         names: Any = "{key}" if callable(key) else DEFAULT_KEY if key is None else key
-        several = isinstance(names, list | tuple) and all(isinstance(each, str) for each in names)
-        split = [self._without_default(each) for each in (names if several else [names])]
-        replaced = [each[0] for each in split]
-        self._lock: Final = template(replaced if several else replaced[0])  # which checks them
-        self.names: Final = tuple(each[1] for each in split)
-        self._made_of = "" if callable(key) else ", ".join(names if several else [names])
-
-    def _without_default(self, name: Any) -> tuple[Any, Any]:
-        """Return the name with replaced fields, and the name without defaults."""
-        if not isinstance(name, str) or "|" not in name:
-            return name, name
-        try:
-            parts = list(string.Formatter().parse(name))
-        except ValueError:  # no template, which the check of the fields tells
-            return name, name
-        replaced, plain = [], []
-        for literal, field, form, conversion in parts:
-            text = literal.replace("{", "{{").replace("}", "}}")
-            replaced.append(text)
-            plain.append(text)
-            if field is None:
-                continue
-            rest = f"{f'!{conversion}' if conversion else ''}{f':{form}' if form else ''}"
-            where, bar, default = field.rpartition("|")
-            placeholder = f"{len(self._defaults)}|"  # the name of no argument
-            if bar and "]" not in default:  # else the bar is part of an item's key
-                self._defaults[placeholder] = where, default
-            else:
-                where = placeholder = field
-            replaced.append(f"{{{placeholder}{rest}}}")
-            plain.append(f"{{{where}{rest}}}")
-        return "".join(replaced), "".join(plain)
+        self._lock: Final = template(names)  # which checks them
+        self.names: Final[tuple[str, ...]] = (names,) if isinstance(names, str) else tuple(names)
+        self._made_of = "" if callable(key) else ", ".join(self.names)
 
     @property
     def templates(self) -> tuple[str, ...]:
@@ -123,10 +79,8 @@ class ViewKey:
         """The arguments of the view that a request must have."""
         if self._of_the_path or self._function is not None:
             return frozenset()
-        fields = [field for field, _ in self._defaults.values()]
-        optional = {name for field in fields for name in used(f"{{{field}}}")}
         named = {each for name in self.names for each in used(name)}
-        return frozenset(named - optional - {"request", "client"})
+        return frozenset(named - {"request", "client"})
 
     def check(self, view: Callable[..., Any] | inspect.Signature) -> None:
         """Check the key against the arguments of a view. If it takes any, any field is allowed.
@@ -182,8 +136,6 @@ class ViewKey:
             values = own | by_position | kwargs | {"request": args[0]}
             if asks_client and "client" not in values:
                 values["client"] = client(args[0])
-            for placeholder, (field, default) in self._defaults.items():
-                values[placeholder] = _value_or_default(field, values, default)
             return values
 
         return fields
@@ -198,24 +150,8 @@ class ViewKey:
 
 
 def _fields_of_the_path(request: HttpRequest, *_: Any, **__: Any) -> dict[str, Any]:
-    """Return the values of the fields of ``DEFAULT_KEY``."""
     method = "GET" if request.method == "HEAD" else request.method  # the view does the same
     return {"client": client(request), "method": method, "path": request.path}
-
-
-def _value_or_default(field: str, values: Mapping[str, Any], default: str) -> Any:
-    """Return what the field names, or the default where it is missing or None."""
-    try:
-        found, _ = string.Formatter().get_field(field, (), values)
-    except (AttributeError, LookupError, TypeError, ValueError):
-        return default
-    if found is None:
-        return default
-    try:
-        refuse_record(field, found)
-    except NoIdentity as error:
-        raise TypeError(str(error)) from None
-    return found
 
 
 def _checked_names(names: Any) -> list[str]:
@@ -239,8 +175,8 @@ def _check_function(key: Callable[..., Any], parameters: Sequence[inspect.Parame
         return None
     with suppress(TypeError):  # with what may be left out
         return check_call("key", key, "request", rest=[each.name for each in parameters])
-    needed = [each.name for each in parameters if each.default is each.empty]
-    return check_call("key", key, "request", rest=needed)
+    required = [each.name for each in parameters if each.default is each.empty]
+    return check_call("key", key, "request", rest=required)
 
 
 def check_call(

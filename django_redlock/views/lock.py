@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 import sys
 import threading
 import weakref
@@ -39,7 +38,7 @@ from django_redlock.leases.lease import Lease
 from django_redlock.nodes.background import reset_in_child
 
 from .keys import ViewKey
-from .refusals import UNAVAILABLE_RETRY, Refusal, Responder, note_single_flight, refuse
+from .refusals import UNAVAILABLE_RETRY, Refusal, Responder, djangos_request, refused_inside
 
 if TYPE_CHECKING:
     from django_redlock.locks.lock import Lock
@@ -68,6 +67,7 @@ NO_ATOMIC: Final = (
 EVERY: Final = "*"  # of REST framework's classes: every action
 LOCKED: Final = "single_flight_locks"  # of such a class: the ViewLock of each action
 LOG_EVERY: Final = 60.0  # seconds from one line to the next that is equal
+INSIDE: Final = "redlock_inside"  # of Django's request: whether it has met a view's lock before
 
 
 class Unfilled(BadRequest):
@@ -77,24 +77,30 @@ class Unfilled(BadRequest):
 class ViewLock:
     """The lock of a view, by the options of ``single_flight``.
 
+    The lock of another decorator derives from it and has two methods of its own: ``wrap``, which
+    puts a view into the lock, and ``run``, which decides what a request to the view gets.
+
     Attributes:
-        decorator: the name of what has made it, for texts; ``example``: how it is written;
-            ``module``: where it is, and in whose ``rest_framework`` it is for such views.
-        async_has_transactions: whether an async view is run in those of ATOMIC_REQUESTS.
-        opens_transaction: whether it opens one around the view, whatever ATOMIC_REQUESTS says.
+        decorator: the name of the decorator, for texts.
+        example: a call of the decorator, for texts.
+        module: the module of the decorator; its ``rest_framework`` has the one for such views.
+        async_has_transactions: whether an async view runs in the transactions of ATOMIC_REQUESTS.
+        keyless: the status of the response to a request where the key identifies nothing.
+        alias: the alias whose nodes decide.
+        options: the options of the lock.
+        key: the key of the view.
         methods: the HTTP methods that are locked.
+        responder: makes the responses to refused requests.
+        line: module and line of the decorator in the source.
+        read: a function that makes the lock of a request to a method of a class.
         runs_unlocked: whether a view runs without the lock where no majority can be asked.
-        handler_of: makes what is run for a handler of a view of REST framework, from both.
-        place: module and line of the decorator.
-        read: makes the lock of a request from what a method of a class is called with.
     """
 
     decorator: ClassVar[str] = "single_flight"
     example: ClassVar[str] = "single_flight('pay:{pk}')"
     module: ClassVar[str] = "django_redlock.views"
     async_has_transactions: ClassVar[bool] = False
-    opens_transaction: ClassVar[bool] = False
-    keyless: ClassVar[int] = 500  # the status where the key identifies nothing
+    keyless: ClassVar[int] = 500
 
     def __init__(
         self,
@@ -110,11 +116,10 @@ class ViewLock:
         self.key: Final = key
         self.methods: Final = methods
         self.responder: Final = responder
-        self.place: Final = _calling_line()
+        self.line: Final = _calling_line()
         self.read: Final = self.key.reader()
         self.runs_unlocked: Final = runs_unlocked
-        self.handler_of: Callable[[Any, View], View] = lambda _, handler: handler
-        self._throttle = LogThrottle()
+        self._quiet_until: dict[str, float] = {}  # by text: when its next line may be logged
         view_locks.add(self)
 
     def wrap(self, view: View, read: Callable[..., Any], *, is_async: bool) -> View:
@@ -170,7 +175,7 @@ class ViewLock:
             Unfilled: the request lacks what the key needs.
             RuntimeError: this thread is in a transaction.
         """
-        self._enter(request)
+        self.enter(request)
         databases = transactions.wanted(request, marked)
         if request.method not in self.methods:
             return transactions.atomic(view, databases)(request, *args, **kwargs)
@@ -230,7 +235,7 @@ class ViewLock:
         **kwargs: Any,
     ) -> Any:
         """Run an async view as ``run`` does a plain one; it can have no transaction."""
-        self._enter(request)
+        self.enter(request)
         if transactions.wanted(request, marked):
             raise RuntimeError(NO_ATOMIC)
         if request.method not in self.methods:
@@ -261,7 +266,12 @@ class ViewLock:
             raise
         return response
 
-    def _enter(self, request: Any) -> None:
+    def enter(self, request: Any) -> None:
+        """Check the request, and note whether another decorated view has got it before.
+
+        Raises:
+            TypeError: it is no request; the text says how to write the decorator.
+        """
         name = self.decorator
         if callable(request) and not hasattr(request, "META"):
             raise TypeError(
@@ -274,10 +284,10 @@ class ViewLock:
                 f"@method_decorator({name}(...))"
             )
         request.lease = None
-        note_single_flight(request)
+        inner = djangos_request(request)
+        setattr(inner, INSIDE, hasattr(inner, INSIDE))
 
     def _wait(self) -> Wait:
-        """Return for how long a request may wait for its lock."""
         backend = conf.backend(self.alias)
         seconds = backend.wait if self.options.wait is None else self.options.wait
         return waiting.begin(self.alias, seconds, backend.max_waiting_requests)
@@ -286,32 +296,32 @@ class ViewLock:
         self, error: LockTaken | NodesUnavailable, request: Any, wait: Wait
     ) -> Refusal | None:
         """Decide what is answered to a request that did not get the lock; None: run it without."""
-        if wait.crowded and isinstance(error, LockTaken):
-            text = "a request is answered 503, since MAX_WAITING_REQUESTS of this process wait"
-            self._log(logging.WARNING, text, error)
-            return refuse(error, request, 503, UNAVAILABLE_RETRY)
+        is_inside = getattr(djangos_request(request), INSIDE)
         if isinstance(error, NodesUnavailable):
             if self.runs_unlocked:
                 extra = log_fields(self.alias, error.name, code=error.code)
                 logger.warning("the view runs without its lock: %s", error, extra=extra)
                 return None
-            self._log(logging.ERROR, "a request is answered 503", error)
-        return self.responder.refusal(error, request)
+            self.log(logging.ERROR, "a request is answered 503", error)
+        elif wait.crowded and not is_inside:
+            text = "a request is answered 503, since MAX_WAITING_REQUESTS of this process wait"
+            self.log(logging.WARNING, text, error)
+            return Refusal(503, UNAVAILABLE_RETRY, error)
+        return refused_inside(error) if is_inside else self.responder.refusal(error)
 
     def _unfilled(self, error: ValueError) -> Unfilled:
-        self._log(logging.WARNING, "a request is answered 400", error)
+        self.log(logging.WARNING, "a request is answered 400", error)
         return Unfilled(str(error))
 
-    def _log(self, level: int, text: str, error: Exception) -> None:
+    def log(self, level: int, text: str, error: Exception) -> None:
         """Log at most one such line in a minute: clients decide how many there would be."""
-        left_out = self._throttle.admit(text)
-        if left_out is None:
+        now = monotonic()
+        if now < self._quiet_until.get(text, 0):
             return
+        self._quiet_until[text] = now + LOG_EVERY
         name = getattr(error, "name", self.key.names)
-        code = getattr(error, "code", "")
-        extra = log_fields(self.alias, name, code=code, left_out=left_out)
-        more = f" (and {left_out} more since the last such line)" if left_out else ""
-        logger.log(level, "%s: %s%s", text, error, more, extra=extra)
+        extra = log_fields(self.alias, name, code=getattr(error, "code", ""))
+        logger.log(level, "%s: %s", text, error, extra=extra)
 
 
 view_locks: Final[weakref.WeakSet[ViewLock]] = weakref.WeakSet()  # for the system checks
@@ -420,27 +430,3 @@ class WaitingRequests:
 
 
 waiting: Final = WaitingRequests()
-
-
-class LogThrottle:
-    """Admits one of many equal lines in a minute, and counts those that are left out."""
-
-    def __init__(self) -> None:
-        self._due: dict[str, tuple[float, int]] = {}  # when the next is due; how many left out
-        self.reset()
-        reset_in_child(self)
-
-    def reset(self) -> None:
-        """Make the lock anew, as a forked child must."""
-        self._lock = threading.RLock()  # re-entrant: a signal handler may log, too
-
-    def admit(self, text: str) -> int | None:
-        """Return how many lines were left out before this one; None: leave this one out, too."""
-        with self._lock:
-            now = monotonic()
-            due, left_out = self._due.get(text, (-math.inf, 0))
-            if now < due:
-                self._due[text] = due, left_out + 1
-                return None
-            self._due[text] = now + LOG_EVERY, 0
-            return left_out

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -25,7 +26,7 @@ from django_redlock.transactions import EveryDatabase
 
 Urls: TypeAlias = tuple[Sequence[Any], str, str]  # as ``NinjaAPI.urls``
 
-__all__ = ["non_atomic"]
+__all__ = ["non_atomic", "operations_of"]
 
 
 def non_atomic(urls: Urls) -> Urls:
@@ -65,3 +66,21 @@ def _marked(pattern: Any) -> Any:
     else:
         called.__dict__["_non_atomic_requests"] = EveryDatabase()
     return URLPattern(pattern.pattern, called, pattern.default_args, pattern.name)
+
+
+def operations_of(view: Any) -> list[Any]:
+    """Return the operations that a view of django-ninja serves, one for each method; of others, [].
+
+    Django-ninja makes a function for each path, and nothing but a cell of the function tells the
+    path.
+    """
+    while view is not None:
+        owners = [getattr(view, "__self__", None)]
+        for cell in getattr(view, "__closure__", None) or ():
+            with suppress(ValueError):  # it is still empty
+                owners.append(cell.cell_contents)
+        for owner in owners:  # of which a lazy object, or a mock, has any attribute
+            if any(each.__module__.startswith("ninja.") for each in type(owner).__mro__):
+                return list(getattr(owner, "operations", ()))
+        view = getattr(view, "__dict__", {}).get("__wrapped__")  # of ``non_atomic``
+    return []

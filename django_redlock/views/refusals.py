@@ -1,8 +1,11 @@
 """Answer requests that do not get a lock.
 
-``refusal_of`` decides what is answered and makes no response: an exception handler of another
-framework makes its own of a ``Refusal``. ``Responder`` makes Django's response, by default with a
-constant body. ``RedlockMiddleware`` answers for locks that a view takes itself.
+``Responder`` makes Django's response, by default with a constant body. ``RedlockMiddleware``
+answers for locks that a view takes itself. ``refusal_of`` decides the same and makes no response:
+an exception handler of another framework makes its own of a ``Refusal``.
+
+Only the outermost ``@single_flight`` refuses a request before its view begins, so only its answer
+has a ``Retry-After``. Of any other refusal nobody knows what the view has done before.
 
 No text depends on the lock: it has no name, no holder, no node, no reason.
 """
@@ -27,18 +30,15 @@ from django.utils.translation import get_language, get_language_bidi, gettext, g
 from django_redlock.core.errors import LockTaken, NodesUnavailable
 from django_redlock.core.policy import check_seconds
 from django_redlock.core.reasons import ReasonCode
-from django_redlock.leases import context
 
 from .keys import check_call
-
-logger = logging.getLogger("django_redlock")
 
 BUSY: Final = frozenset({409, 423, 429})  # statuses that may say that an equal request is running
 PROBLEM_TYPE: Final = "application/problem+json"
 RETRY_AFTER: Final = 1.0  # seconds: most requests are over sooner than their ttl
 UNAVAILABLE_RETRY: Final = 5  # seconds; it is unknown when the nodes come back
 
-# The view had the lock, and some of its work may be done: no response invites to try again.
+# The view had the lock, and does not know any more for how long: a fault, which somebody looks at.
 _OF_A_HOLDER: Final = frozenset({ReasonCode.NOT_EXTENDED, ReasonCode.NOT_ASKED})
 _TITLES: Final = {
     409: gettext_noop("Conflict"),
@@ -73,11 +73,12 @@ class Refusal:
     """What is answered to a request that does not get a lock.
 
     Attributes:
-        status: of the response.
+        status: the status of the response.
         retry_after: whole seconds after which the client may try again; None if ``begun``.
-        error: why, for logs: its text names the lock, its holder and the nodes, so do not show it.
-        begun: whether the view has worked under another lock before. Part of its work may be done,
-            so the client shall not repeat the request blindly.
+        error: the reason, for logs: its text names the lock, its holder and the nodes, so do not
+            show it.
+        begun: whether the lock was refused inside of a view. Part of the work may be done, so the
+            client shall not repeat the request blindly.
         form: the address of the form whose request ``idempotent`` refuses, for a link; else "".
     """
 
@@ -129,47 +130,26 @@ OnRefused: TypeAlias = "str | Callable[[Any, Refusal], Any] | None"
 # -- the decision ----------------------------------------------------------------------------------
 
 
-def refusal_of(
-    error: BaseException,
-    request: Any,
-    *,
-    status: int = 409,
-    retry_after: RetryAfter = RETRY_AFTER,
-) -> Refusal | None:
-    """Decide what is answered when ``error`` was raised; log it if the view has begun.
+def refusal_of(error: BaseException) -> Refusal | None:
+    """Decide what is answered when a view raises ``error``.
 
     Args:
         error: any exception.
-        request: the request whose view raised it; Django's, or that of REST framework.
-        status: while the lock is held by another: 409, 423 or 429.
-        retry_after: seconds after which the client may try again then: a number, or a function
-            that is called with the LockTaken; None is one second.
 
     Returns:
-        The refusal. None if it is none: LeaseLost, and a NodesUnavailable of a lease that could
+        The refusal, a 409 or a 503 without ``Retry-After``: part of the work may be done, and many
+        clients repeat a request by themselves after a 423 or a 429, or where they are told a time.
+        None if the error is no refusal: LeaseLost, and a NodesUnavailable of a lease that could
         not be extended, are raised in the middle of the work.
     """
-    if isinstance(error, LockTaken):
-        return refuse(error, request, status, _whole_seconds(retry_after, error))
-    if isinstance(error, NodesUnavailable) and error.code not in _OF_A_HOLDER:
-        return refuse(error, request, 503, UNAVAILABLE_RETRY)
+    if isinstance(error, LockTaken | NodesUnavailable) and error.code not in _OF_A_HOLDER:
+        return refused_inside(error)
     return None
 
 
-def refuse(
-    error: LockTaken | NodesUnavailable, request: Any, status: int, retry_after: int
-) -> Refusal:
-    """Return the refusal; that of a view which has begun invites to no repetition.
-
-    It has a status of its own where a lock is held: clients repeat after a 423 or a 429.
-    """
-    if not has_begun(request):
-        return Refusal(status, retry_after, error)
-    status = 409 if isinstance(error, LockTaken) else 503
-    text = "a request is answered %d although its view has begun, and part of it may be done: %s"
-    extra = {"redlock_name": error.name, "redlock_code": error.code}
-    logger.warning(text, status, error, extra=extra)
-    return Refusal(status, None, error, begun=True)
+def refused_inside(error: LockTaken | NodesUnavailable) -> Refusal:
+    """Return the refusal of a lock inside of a view: a client does not repeat it by itself."""
+    return Refusal(409 if isinstance(error, LockTaken) else 503, None, error, begun=True)
 
 
 def _whole_seconds(retry_after: RetryAfter, error: LockTaken) -> int:
@@ -181,54 +161,7 @@ def _whole_seconds(retry_after: RetryAfter, error: LockTaken) -> int:
     return max(1, math.ceil(check_seconds("retry_after", seconds, zero=True)))
 
 
-# -- whether the view has begun --------------------------------------------------------------------
-# If the view of a request has worked under a lock of its own, part of its work may be done, and no
-# response invites the client to repeat it. The view begins where ``RedlockMiddleware`` passes the
-# request on, or else at its first ``@single_flight``; a lock that a middleware above has left is
-# not the view's. Where neither is there, leases count from the start of the request: too many
-# rather than too few.
-
-_BEGAN: Final = "redlock_view_began"  # the attribute of Django's request
-_STARTED: Final = "django_redlock.started"  # in its environ or scope
-
-
-def note_request(*, environ: Any = None, scope: Any = None, **_: Any) -> None:
-    """Note that a request has started, before any middleware is asked; a signal tells it."""
-    started = scope if environ is None else environ
-    if started is not None:
-        started[_STARTED] = context.now()
-
-
-def note_view(request: Any) -> None:
-    """Note that the view begins here: the leases that are taken from now on are its own."""
-    setattr(_djangos(request), _BEGAN, context.share())
-
-
-def note_single_flight(request: Any) -> None:
-    """Note the same, unless the view has begun before.
-
-    The holder of a lease at this moment may be a view that calls another one, or a middleware.
-    Then the leases count from the start of the request.
-    """
-    inner = _djangos(request)
-    if not hasattr(inner, _BEGAN) and not (context.leases() and _started(inner)):
-        note_view(inner)
-
-
-def has_begun(request: Any) -> bool:
-    """Return True if the view of the request holds a lease, or has held one."""
-    inner = _djangos(request)
-    since = getattr(inner, _BEGAN, None) or _started(inner)
-    return since is not None and context.held_since(since)
-
-
-def _started(inner: Any) -> int | None:
-    """Return what ``note_request`` noted; None: a test has made the request, and no server."""
-    found: int | None = (getattr(inner, "scope", None) or inner.META).get(_STARTED)
-    return found
-
-
-def _djangos(request: Any) -> Any:
+def djangos_request(request: Any) -> Any:
     """Return Django's request, which that of a framework may wrap."""
     return getattr(request, "_request", request)
 
@@ -295,9 +228,11 @@ class Responder:
                 "on_refused is a coroutine function, and the view is none: write a plain function"
             )
 
-    def refusal(self, error: BaseException, request: Any) -> Refusal | None:
-        """Decide what is answered when ``error`` was raised; None: it is no refusal."""
-        return refusal_of(error, request, status=self.status, retry_after=self.retry_after)
+    def refusal(self, error: LockTaken | NodesUnavailable) -> Refusal:
+        """Decide what is answered to a request whose view has not begun."""
+        if isinstance(error, LockTaken):
+            return Refusal(self.status, _whole_seconds(self.retry_after, error), error)
+        return Refusal(503, UNAVAILABLE_RETRY, error)
 
     def respond(self, request: Any, refusal: Refusal) -> HttpResponseBase:
         """Make the response, and mark the request for ``IgnoreRefusals``."""
@@ -306,7 +241,7 @@ class Responder:
             made = self.on_refused(request, refusal)
         elif self.on_refused is not None and not wants_json(request):
             shown, status = {"refusal": refusal}, refusal.status
-            made = render(_djangos(request), self.on_refused, shown, status=status)
+            made = render(djangos_request(request), self.on_refused, shown, status=status)
         return _finished(request, refusal, made)
 
     async def arespond(self, request: Any, refusal: Refusal) -> HttpResponseBase:
@@ -332,7 +267,7 @@ def _finished(request: Any, refusal: Refusal, made: Any) -> HttpResponseBase:
     for name, value in refusal.headers.items():
         made.headers.setdefault(name, value)
     # A framework's request may wrap Django's, which is the one that Django logs.
-    for each in (request, _djangos(request)):
+    for each in (request, djangos_request(request)):
         setattr(each, _REFUSED, made.status_code)
     return made
 
@@ -355,7 +290,7 @@ def wants_json(request: Any) -> bool:
     It should if the client prefers JSON; and, unless it asks for a page, if the request itself is
     JSON or a framework for APIs serves it.
     """
-    inner = _djangos(request)
+    inner = djangos_request(request)
     # Without parameters, for Django's own choice would not find JSON in a type with a charset.
     accepted = [f"{each.main_type}/{each.sub_type}" for each in inner.accepted_types]
     for kind in accepted:  # what the client prefers is first
@@ -398,39 +333,32 @@ class IgnoreRefusals(logging.Filter):
 class RedlockMiddleware:
     """Turn a LockTaken or NodesUnavailable that a view raises into a response, 409 or 503.
 
-    The responses are those of ``single_flight``; a subclass changes them by its attributes, or by
-    methods of these names. A view that has held a lock before is answered 409 or 503 without
-    ``Retry-After``: part of its work may be done. For the same reason LeaseLost passes, and so
-    does a NodesUnavailable of ``Lease.extend``.
+    It has no ``Retry-After``: part of the work of the view may be done. LeaseLost passes, and so
+    does a NodesUnavailable of ``Lease.extend``: the view had the lock, and somebody should look.
 
     Attributes:
-        status: of the response while the lock is held by another: 409, 423 or 429.
-        retry_after: the ``Retry-After`` of that response, see ``single_flight``.
         on_refused: makes the responses, see ``single_flight``; a plain function, also where views
-            are async.
+            are async. A subclass has a method of this name.
     """
 
     sync_capable = True
     async_capable = True
-    status: ClassVar[int] = 409
-    retry_after: ClassVar[Any] = RETRY_AFTER  # or a method, which has another signature
     on_refused: ClassVar[Any] = None
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         self.get_response = get_response
-        self._responder = Responder(self.status, self.retry_after, self.on_refused)
+        self._responder = Responder(on_refused=self.on_refused)
         self._responder.check_plain()
         if iscoroutinefunction(get_response):
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> Any:
         """Pass the request on; an awaitable in a chain of async middleware."""
-        note_view(request)  # not in process_view, which Django would run in a thread
         return self.get_response(request)
 
     def process_exception(
         self, request: HttpRequest, exception: Exception
     ) -> HttpResponseBase | None:
         """Return the response, or None for an exception that is no refusal."""
-        refusal = self._responder.refusal(exception, request)
+        refusal = refusal_of(exception)
         return None if refusal is None else self._responder.respond(request, refusal)

@@ -199,12 +199,11 @@ def _initial(
     handler = getattr(view, name, None)
     if handler is not None:
         lock = lock_of(type(view), getattr(view, "action", None) or EVERY)
-        setattr(view, name, functools.partial(_handle, lock, view, handler))
+        setattr(view, name, functools.partial(_handle, lock, handler))
 
 
 def _handle(
     lock: ViewLock | None,
-    view: APIView,
     handler: Callable[..., Any],
     request: Any,
     *args: Any,
@@ -216,18 +215,18 @@ def _handle(
         databases = transactions.wanted(request, ())
         return transactions.atomic(handler, databases)(request, *args, **kwargs)
     try:
-        return lock.run(lock.handler_of(view, handler), lock.read, (), request, *args, **kwargs)
+        return lock.run(handler, lock.read, (), request, *args, **kwargs)
     except Unfilled as error:  # for REST framework to answer: Django's 400 is a page
         raise ParseError from error
 
 
 def exception_handler(exc: Exception, context: dict[str, Any]) -> Response | None:
-    """Answer 409 or 503 where a view takes a lock itself and does not get it.
+    """Answer 409 or 503, without ``Retry-After``, where a view does not get a lock that it takes.
 
     Set ``REST_FRAMEWORK["EXCEPTION_HANDLER"]`` to it, or call it from your own. Everything else is
     left to the handler of REST framework.
     """
-    refusal = refusal_of(exc, context["request"])
+    refusal = refusal_of(exc)
     if refusal is None:
         return default_handler(exc, context)
     set_rollback()

@@ -51,13 +51,18 @@ def order_unlocked(request: HttpRequest, show_id: int) -> HttpResponse:
     return sell(request, show_id, locked=False)
 
 
+def of_the_visitor(request: HttpRequest, show_id: int) -> str:
+    """Return the name of the lock of an order: a visitor without a session is a new one."""
+    return f"order:{show_id}:{request.session.get('visitor', 'new')}"
+
+
 @require_POST
 @with_a_page(
     taken="Your order is already being taken, or was taken a moment ago. It is not taken twice.",
     more="to order more",
 )
 @single_flight(
-    "order:{show_id}:{request.session[visitor]|new}",
+    key=of_the_visitor,
     wait=0.1,
     min_hold=2,
     retry_after=lambda taken: taken.retry_after,

@@ -975,8 +975,7 @@ def test_a_transaction_around_it_is_refused(transactional_db):
         ({"key": ["a", "b"]}, "key must be a text or a function, not list"),
         ({"scope": 7}, "scope must be a text or a function, not int"),
         ({"methods": "POST"}, "methods must be a list"),
-        ({"timeout": 5}, "idempotent has no option 'timeout'"),
-        ({"kep": 5}, "did you mean"),
+        ({"timeout": 5}, "idempotent has no keyword 'timeout'; it takes key, scope, keep"),
     ],
 )
 def test_a_wrong_option_is_told_at_once(options, text):
@@ -1007,15 +1006,16 @@ def test_two_decorators():
     assert redlock("pay").try_acquire() is not None
 
 
-def test_a_refused_inner_lock_invites_to_repeat():
-    """What a view raises passes, for the middleware: the work is rolled back, so none is begun."""
+def test_what_a_refused_inner_lock_answers_is_not_stored():
+    """What a view raises passes, for the middleware: the work is rolled back, and can be done."""
     shop = Shop(anybody(refused), raises=True)
     with redlock("taken"), pytest.raises(LockTaken):
         shop.send()
     shop = Shop(anybody(refused), middleware=(OURS,))
     with redlock("taken"):
         answer = shop.send()
-    assert (answer.status_code, answer["Retry-After"]) == (409, "1")
+    assert (answer.status_code, answer.headers.get("Retry-After")) == (409, None)
+    assert not records()
 
 
 def test_a_database_without_autocommit_is_refused(orders, monkeypatch):

@@ -193,7 +193,11 @@ def test_inside_a_transaction_it_is_refused(transactional_db):
         (("charge", 7), {"keep": -1}, "keep must be above 0"),
         (("charge", 7), {"using": 7}, "using must be the alias of a database"),
         (("charge", 7), {"ttl": "x"}, "ttl"),
-        (("charge", 7), {"min_hold": 5}, "idempotent_work has no option 'min_hold'"),
+        (
+            ("charge", 7),
+            {"min_hold": 5},
+            "idempotent_work has no keyword 'min_hold'; it takes alias",
+        ),
     ],
 )
 def test_wrong_arguments(arguments, options, text):

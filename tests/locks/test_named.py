@@ -302,7 +302,6 @@ def in_command(name: str | None) -> None:
 
 
 IN_TASK = "task:tests.locks.test_named.build:{digest}"
-WITH_DEFAULT = "order:{request.headers[X-Order]|none}"
 
 
 @pytest.mark.parametrize(
@@ -319,7 +318,6 @@ WITH_DEFAULT = "order:{request.headers[X-Order]|none}"
         (in_view, "report:{year}", "report:{year}"),
         (in_view, ["all", "report:{year}"], "all, report:{year}"),
         (in_view, "checkout", "checkout"),
-        (in_view, WITH_DEFAULT, WITH_DEFAULT),
         (in_view, None, "view:{client}:{method}:{path}"),
         (in_view, lambda request, year: f"report:{year}", ""),
         (in_view, lambda request, year: [f"report:{year}", "all"], ""),

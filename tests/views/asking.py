@@ -19,6 +19,10 @@ TAKEN = (
     "This request was not carried out, because the same or related work is being done, or was "
     "done a moment ago. If you sent it twice, the first request goes on: please look at its result."
 )
+BEGUN = (
+    "This request was not completed, and part of it may have been processed. "
+    "Please look at the result before you repeat it."
+)
 
 
 def asked(address: str = "/checkout/", method: str = "POST", **more: Any) -> Any:
@@ -89,7 +93,7 @@ def answer_refusals(api: Any) -> None:
     @api.exception_handler(NodesUnavailable)
     @api.exception_handler(LockTaken)
     def refused(request: Any, error: Any) -> Any:
-        refusal = refusal_of(error, request)
+        refusal = refusal_of(error)
         assert refusal is not None
         answer = api.create_response(request, refusal.problem, status=refusal.status)
         for name, value in refusal.headers.items():

@@ -88,14 +88,14 @@ def wrapped(view: Any) -> Any:
     return functools.wraps(view)(unwrapped(view))
 
 
-def of_class(base: type, name: str, *decorators: Any, key: str = "x") -> Any:
+def of_class(base: type, name: str, *decorators: Any, key: Any = "x") -> Any:
     """A class of views with ``post``, decorated at a method."""
 
     def post(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         return Response() if issubclass(base, APIView) else HttpResponse("done")
 
     made: Any = type("Pay", (base,), {"post": post, "permission_classes": ()})
-    for each in (*decorators, single_flight(key)):
+    for each in (*decorators, single_flight(key=key)):
         made = method_decorator(each, name=name)(made)
     return made.as_view()
 
@@ -157,23 +157,8 @@ BROKEN: dict[str, tuple[Callable[[], Any], bool, str]] = {
         False,
         "Pay is a view of REST framework, which authenticates inside",
     ),
-    "below api_view": (
-        lambda: at(api_view(["POST"])(single_flight("x")(plain))),
-        True,
-        "ATOMIC_REQUESTS opens a transaction around it",
-    ),
     "a decorator": (lambda: at(single_flight("x")), False, "without a view"),
     "a decorator of REST framework": (lambda: at(drf.single_flight("x")), False, "without a view"),
-    "below transaction.atomic": (
-        lambda: at(transaction.atomic(single_flight("x")(plain))),
-        False,
-        "transaction.atomic opens a transaction around it",
-    ),
-    "below transaction.atomic, further": (
-        lambda: at(transaction.atomic(wrapped(single_flight("x")(plain)))),
-        False,
-        "transaction.atomic opens a transaction around it",
-    ),
     "below transaction.atomic of a method": (
         lambda: at(of_class(View, "post", transaction.atomic)),
         True,
@@ -181,11 +166,6 @@ BROKEN: dict[str, tuple[Callable[[], Any], bool, str]] = {
     ),
     "a method": (
         lambda: at(of_class(View, "post")),
-        True,
-        "ATOMIC_REQUESTS opens a transaction around it",
-    ),
-    "below a decorator that hides it": (
-        lambda: at(unwrapped(single_flight("x")(plain))),
         True,
         "ATOMIC_REQUESTS opens a transaction around it",
     ),
@@ -212,7 +192,7 @@ UNNAMED: dict[str, Callable[[], Any]] = {
 
 RIGHT: dict[str, Callable[[], Any]] = {
     "a function": lambda: at(single_flight("x")(plain)),
-    "a decorator with wraps": lambda: at(wrapped(single_flight("x:{pk|none}")(plain))),
+    "a decorator with wraps": lambda: at(wrapped(single_flight("x")(plain))),
     "above transaction.atomic": lambda: at(single_flight("x")(transaction.atomic(plain))),
     "dispatch": lambda: at(of_class(View, "dispatch", key="x:{client}:{request.path}")),
     "REST framework": lambda: at(of_rest_framework("x:{request.user.pk}")),
@@ -223,7 +203,9 @@ RIGHT: dict[str, Callable[[], Any]] = {
         "<int:pk>/", include([re_path("(?P<n>.)", of_class(View, "dispatch", key="x:{pk}:{n}"))])
     ),
     "of extra options": lambda: path("", of_class(View, "dispatch", key="x:{pk}"), {"pk": 3}),
-    "a default": lambda: at(of_class(View, "dispatch", key="x:{pk|none}")),
+    "a function as the key": lambda: at(
+        of_class(View, "dispatch", key=lambda request, **found: f"x:{found.get('pk')}")
+    ),
     "a router": lambda: path("", routed("x:{pk}")),
     "async": lambda: at(single_flight("x")(transaction.non_atomic_requests("orders")(amarked))),
 }
@@ -282,10 +264,10 @@ def test_what_is_right_is_not_told(how, atomic_requests, request):
 
 
 PROJECT = """\
-from django.db import transaction
 from django.http import HttpResponse
 from django.urls import path
 from django.utils.decorators import method_decorator
+from django.views.generic import View
 from rest_framework.response import Response
 from rest_framework.views import APIView
 from tests.settings import *
@@ -294,7 +276,8 @@ from django_redlock.views import single_flight
 
 ROOT_URLCONF = __name__ + "_urls"
 REDLOCK = {"default": {"NODES": ["redis://10.0.0.1"]}}
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+ENGINE = "django.db.backends.sqlite3"
+DATABASES = {"default": {"ENGINE": ENGINE, "NAME": ":memory:", "ATOMIC_REQUESTS": True}}
 """
 
 
@@ -308,10 +291,10 @@ class OfRestFramework(APIView):
         return Response()
 
 
-@transaction.atomic
-@single_flight("b")
-def inside(request):
-    return HttpResponse()
+@method_decorator(single_flight("b"), name="post")
+class Inside(View):
+    def post(self, request):
+        return HttpResponse()
 
 
 @single_flight("c:{pk}")
@@ -331,7 +314,7 @@ def of_a_user(request):
 
 urlpatterns = [
     path("a", OfRestFramework.as_view()),
-    path("b", inside),
+    path("b", Inside.as_view()),
     path("c", unnamed),
     path("d", long),
     path("e", single_flight("e")),
@@ -357,7 +340,7 @@ def test_the_command_tells_one_of_each_sort(tmp_path):
     locks = "answers each request that it locks with a 500:"
     for line, text in (
         (4, f"{locks} OfRestFramework is a view of REST framework"),
-        (11, f"{locks} transaction.atomic opens a transaction around it"),
+        (10, f"{locks} ATOMIC_REQUESTS opens a transaction around it"),
         (16, "has {pk} in its key, and the URL 'c' has no such argument"),
         (21, "answers each request with a 500: ttl=600 is above MAX_TTL"),
         (26, f"{locks} {{request.user}} in a lock's name is a User"),
@@ -402,7 +385,6 @@ NO_IDENTITY = {
     "{request.user}": "is a User, whose text may change, and be that of others: write "
     "{request.user.pk}, or {client} in the key of a view",
     "{request.user!s:>9}": "{request.user} in a lock's name is a User",
-    "{request.user|none}": "{request.user} in a lock's name is a User",
     "{request.session}": "is a Session, whose text is its address",
     "{request.get_full_path}": "is a method, whose text is its address",
 }

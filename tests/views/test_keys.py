@@ -1,4 +1,4 @@
-"""Which requests a key of `single_flight` makes equal: fields, functions, defaults, visitors."""
+"""Which requests a key of `single_flight` makes equal: fields, functions, visitors."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_key_knows_what_the_url_gives():
     def anything(request, **kwargs):
         return HttpResponse(request.lease.name)
 
-    @method_decorator(single_flight("order:{pk}:{request.headers[X-Order]|none}"), name="dispatch")
+    @method_decorator(single_flight("order:{pk}:{request.method}"), name="dispatch")
     class Class(View):
         def post(self, request, pk):
             return HttpResponse(request.lease.name)
@@ -133,18 +133,18 @@ def test_a_key_knows_what_the_url_gives():
     ):
         assert Client().post("/function/3").content == b"order:3"
         assert Client().post("/anything/4").content == b"order:4"
-        assert Client().post("/class/5").content == b"order:5:none"
+        assert Client().post("/class/5").content == b"order:5:POST"
 
 
 @pytest.mark.parametrize(
     "key",
     [
-        "order:{order_id}", "{other|x}", "{other.pk|x}", "{}", "{0}", "{pk", "pk}", "{pk|x", "{|x}",
+        "order:{order_id}", "{pk|x}", "{other.pk}", "{}", "{0}", "{pk", "pk}", "{request.GET[a]|x}",
         "\n", "", "a:{pk!z}", "a:{request..user}", "a:{request.user[pk}", "{pk:{q}}",
     ],
 )  # fmt: skip
 def test_a_key_that_no_request_can_fill_is_refused_at_decoration(key):
-    """A field that no argument fills, with a default as without, and what is no template."""
+    """A field that no argument fills, and what is no template."""
     with pytest.raises(ValueError, match="name"):
         single_flight(key)(lambda request, pk: HttpResponse())
 
@@ -206,10 +206,7 @@ def test_what_was_sent_is_not_quoted():
     assert "s3cr3t" not in str(error.value)
 
 
-# -- functions, defaults, visitors -----------------------------------------------------------------
-
-
-HEADER = "{request.headers[X-Order]|none}"
+# -- functions, visitors ---------------------------------------------------------------------------
 
 
 def test_a_function_makes_the_key_of_a_request():
@@ -290,42 +287,13 @@ def test_what_a_function_raises():
         names_of(lambda request: request.GET["n"], asked())
 
 
-@pytest.mark.parametrize(
-    ("key", "request_", "name"),
-    [
-        (HEADER, {}, "none"),
-        (HEADER, {"headers": {"x-order": "7"}}, "7"),
-        (HEADER, {"headers": {"x-order": "{request}|x"}}, "{request}|x"),
-        ("{request.user.tenant.pk|nobody}", {"user": User(pk=1)}, "nobody"),
-        ("{request.user.pk|nobody}", {"user": AnonymousUser()}, "nobody"),
-        ("{request.user.pk|nobody}", {"user": User(pk=1)}, "1"),
-        ("{request.tenant|}a", {}, "a"),
-        ("{request.GET[a|b]|c}", {}, "c"),
-        ("{slug|none}:{request.method}", {}, "none:POST"),
-        ("{{x|y}}:{slug|z}", {}, "{x|y}:z"),
-        ("{slug|none!r:>8}", {}, "  'none'"),
-        ("{pk:|>5}", {}, "||||0"),
-        ("{slug|a}{other|b}", {}, "ab"),
-    ],
-)
-def test_a_field_may_have_a_default(key, request_, name):
-    """`{field|default}` is the default where the request lacks the field, or it is None."""
-    assert names_of(key, asked(**request_)) == (name,)
-
-
-def test_defaults_of_several_names():
-    """Each name of a list has its own."""
-    key = ["a:{slug|x}", "b:{other|y}"]
-    assert names_of(key, asked(), other="z") == ("a:x", "b:z")
-
-
-def test_without_a_default_the_request_is_refused(caplog):
-    """The default is asked for, or there is none; the log shows the key as it is written."""
-    key = "{slug|x}:{request.headers[X-Order]}"
+def test_the_log_shows_the_key_as_it_is_written(caplog):
+    """With its fields, of which the request lacks one."""
+    key = "{slug}:{request.headers[X-Order]}"
     with pytest.raises(BadRequest):
-        names_of(key, asked())
+        names_of(key, asked(), slug="x")
     (line,) = caplog.records
-    assert line.redlock_name == (key.replace("|x", ""),)
+    assert line.redlock_name == (key,)
 
 
 def visitors() -> list[Any]:

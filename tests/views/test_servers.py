@@ -95,7 +95,7 @@ def test_double_submits_to_real_servers(server, addresses, patient_nodes, tmp_pa
         assert shop.orders() == 5 * len(addresses)
 
 
-# -- requests that wait, and views that have begun -------------------------------------------------
+# -- requests that wait ----------------------------------------------------------------------------
 
 
 def statuses_of_a_crowd(shop: Shop, address: str, home: Any) -> list[int]:
@@ -127,30 +127,6 @@ def test_a_real_server_keeps_answering(server, addresses, patient_nodes, tmp_pat
     with served(server, tmp_path, alias) as shop:
         for address in addresses:
             assert statuses_of_a_crowd(shop, address, tmp_path) == [201, 201, 503]
-
-
-@pytest.mark.parametrize(
-    ("server", "kinds"),
-    [
-        pytest.param(GUNICORN, [""], marks=pytest.mark.nightly),
-        pytest.param(THREADED, [""], marks=pytest.mark.nightly),
-        (UVICORN, ["", "a"]),
-    ],
-    ids=["gunicorn", "threads", "uvicorn"],
-)
-def test_a_view_that_has_begun_on_real_servers(server, kinds, patient_nodes, tmp_path):
-    """No client is told to repeat it; and a request that begins in the same thread is."""
-    alias = patient_nodes.settings(**soak.PATIENTLY)
-    with (
-        served(server, tmp_path, alias) as shop,
-        override_settings(REDLOCK={"default": alias}),
-    ):
-        with redlock("stock"):
-            for kind in kinds:
-                for number in range(8):
-                    assert shop.retried(f"/{kind}half/{kind}n{number}") == (409, None)
-                    assert shop.retried(f"/{kind}whole/") == (409, "1")
-        assert len(list(tmp_path.glob("charged-*"))) == 8 * len(kinds)
 
 
 # -- clients that leave in the middle of a stream --------------------------------------------------

@@ -40,6 +40,7 @@ from django_redlock import (
     transactions,
 )
 from django_redlock.leases.lease import Lease
+from django_redlock.views import rest_framework as drf
 from django_redlock.views import single_flight
 from tests.support.waiting import eventually
 
@@ -227,6 +228,15 @@ def test_bad_options_are_refused_at_decoration(options, error):
     """An option that makes no sense is found when the code is read."""
     with pytest.raises(error, match=next(iter(options))):
         single_flight(**options)
+
+
+@pytest.mark.parametrize("decorator", [single_flight, drf.single_flight])
+def test_a_keyword_that_there_is_not(decorator):
+    """It is named, and so are those that there are, and where other clients' are told."""
+    with pytest.raises(TypeError, match="single_flight has no keyword 'timeout', 'on_refuse'") as e:
+        decorator("x", timeout=5, on_refuse=None)
+    assert "it takes key, alias, ttl, wait, min_hold" in str(e.value)
+    assert "how-to/migrate" in str(e.value)
 
 
 def test_marks_of_other_decorators_survive():
@@ -889,9 +899,9 @@ def test_the_examples_of_the_how_to_run(memory):
     assert held_by(names["pay_cart"], asked(session={}, **user))[1] == "user:5"
     assert names["MIDDLEWARE"][-1] == "django_redlock.views.RedlockMiddleware"
     answered = names["BusyPages"](lambda _: None).process_exception(asked(), LockTaken("held"))
-    assert (answered.status_code, answered.headers["Retry-After"]) == (423, "1")
+    assert (answered.status_code, answered.headers.get("Retry-After")) == (409, None)
     problem, status, headers = names["handle"](asked(), LockTaken("held"))
-    assert (problem["status"], status, headers["Retry-After"]) == (409, 409, "1")
+    assert (problem["status"], status, headers) == (409, 409, {"Cache-Control": "no-store"})
     seat = names["BookSeat"].as_view()
     assert held_by(seat, asked(), seat="7A") == (b"Seat 7A is yours.", "seat:7A")
     assert held_by(names["export"], asked(method="GET", **user)) == (b"0\n1\n2\n", "export:5")

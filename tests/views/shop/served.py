@@ -59,14 +59,6 @@ class Shop:
             response.read()
             return response.status, (response.headers["Set-Cookie"] or "").split(";")[0]
 
-    def retried(self, address: str) -> tuple[int, str | None]:
-        """The status of the answer to a POST, and its ``Retry-After``."""
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
-            connection.request("POST", address, headers={"Basket": "a"})
-            response = connection.getresponse()
-            response.read()
-            return response.status, response.headers["Retry-After"]
-
     def answers(self) -> bool:
         """Whether it serves already."""
         try:

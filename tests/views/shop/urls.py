@@ -170,36 +170,6 @@ async def adrip(request: HttpRequest, name: str) -> StreamingHttpResponse:
     return StreamingHttpResponse(parts())
 
 
-def half(request: HttpRequest, name: str) -> HttpResponse:
-    """Work under one lock, leave it, and take another."""
-    with redlock(f"half:{name}"):
-        mark("charged", name)
-    return whole(request)
-
-
-def whole(request: HttpRequest) -> HttpResponse:
-    """Take the lock that a test may hold."""
-    with redlock("stock"):
-        return HttpResponse(status=201)
-
-
-async def ahalf(request: HttpRequest, name: str) -> HttpResponse:
-    """Work in a task of its own, and take the lock that a test may hold."""
-
-    async def work() -> None:
-        async with redlock(f"half:{name}"):
-            mark("charged", name)
-
-    await asyncio.create_task(work())
-    return await awhole(request)
-
-
-async def awhole(request: HttpRequest) -> HttpResponse:
-    """Take the lock that a test may hold."""
-    async with redlock("stock"):
-        return HttpResponse(status=201)
-
-
 def queue(request: HttpRequest, name: str) -> HttpResponse:
     """Hold the lock until a test lets all of this name go."""
     mark("entered", name)
@@ -240,10 +210,6 @@ urlpatterns = [
         "adrip/<str:name>",
         transaction.non_atomic_requests(single_flight("adrip:{name}")(adrip)),
     ),
-    path("half/<str:name>", transaction.non_atomic_requests(half)),
-    path("whole/", transaction.non_atomic_requests(whole)),
-    path("ahalf/<str:name>", transaction.non_atomic_requests(ahalf)),
-    path("awhole/", transaction.non_atomic_requests(awhole)),
     path("alocked/", transaction.non_atomic_requests(single_flight(asell))),
     path("aunlocked/", transaction.non_atomic_requests(asell)),
     path(

@@ -7,7 +7,6 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
-from django.utils.translation import gettext, ngettext
 
 from django_redlock.idempotency.models import Record
 from django_redlock.idempotency.records import Clock, database_of
@@ -47,8 +46,5 @@ class Command(BaseCommand):
         deleted = 0
         while found := list(expired.order_by("expires").values_list("pk", flat=True)[:batch]):
             deleted += expired.filter(pk__in=found).delete()[0]
-        if deleted == 0:
-            self.stdout.write(gettext("No record has expired."))
-        else:
-            text = ngettext("%d record is deleted.", "%d records are deleted.", deleted)
-            self.stdout.write(text % deleted)
+        some = "1 record is deleted." if deleted == 1 else f"{deleted} records are deleted."
+        self.stdout.write(some if deleted else "No record has expired.")
