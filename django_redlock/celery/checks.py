@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
-import traceback
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, Final
 
-from celery import Task, _state, current_app
+from celery import Task, current_app
 from celery.backends.base import DisabledBackend
 from celery.schedules import crontab, schedule
 from celery.signals import celeryd_after_setup, import_modules
@@ -42,7 +40,6 @@ W006: Final = "django_redlock.W006"
 W007: Final = "django_redlock.W007"
 W008: Final = "django_redlock.W008"
 W009: Final = "django_redlock.W009"
-W027: Final = "django_redlock.W027"
 W028: Final = "django_redlock.W028"
 EVERY_DAY: Final = (7, 31, 12)  # of weeks, months and years, in a crontab
 logger = logging.getLogger("django_redlock")
@@ -53,40 +50,17 @@ def check_tasks() -> list[checks.CheckMessage]:
     """Import the modules with tasks that a worker imports, and report what is wrong with them.
 
     E002 is for a task that has marks and cannot set them, E003 for one whose lock nobody can have,
-    E005 for a module that cannot be imported or a task that cannot be made, W006 to W009, W027 and
-    W028 for what works but is risky.
+    E005 for tasks that cannot be imported or made, W006 to W009 and W028 for what works but is
+    risky.
     """
-    before = frozenset() if _knows_an_app() else frozenset(sys.modules)
     try:
-        package = _import_app()
+        _import_app()
         if _may_ask():
             _import_tasks()
             _ = current_app.tasks  # makes them
     except Exception as error:  # noqa: BLE001 - a module of the project may raise anything
         return [_not_imported(error), *_found()]
-    return [*_found(), *documented(_without_app(package, before))]
-
-
-def _knows_an_app() -> bool:
-    """Tell whether there is an app other than the one that Celery makes where there is none."""
-    app = _state._tls.current_app or _state.default_app  # noqa: SLF001 - asking for it makes one
-    return app is not None and (app.main != "default" or app.set_as_current)
-
-
-def _without_app(package: str, before: Collection[str]) -> Iterator[checks.CheckMessage]:
-    """Yield W027 if a process as this one had tasks, of modules ``before``, and no app for them."""
-    names = [task.name for task, _ in _locked() if type(task).__module__ in before]
-    if names:
-        more = f" and {len(names) - 1} more" if names[1:] else ""
-        yield checks.Warning(
-            f"The task {names[0]}{more} is imported by a process as this one, and so by a web "
-            "server, and the Celery app of the project is not: there the task belongs to Celery's "
-            "default app, whose broker is a RabbitMQ on this machine.",
-            hint=f"Write 'from .celery import app as celery_app' in {package}/__init__.py."
-            if package
-            else "Import the app of the project in the __init__.py of the package of its settings.",
-            id=W027,
-        )
+    return _found()
 
 
 def log_checks(**_: Any) -> None:
@@ -99,52 +73,23 @@ def log_checks(**_: Any) -> None:
 celeryd_after_setup.connect(log_checks)
 
 
-def _import_app() -> str:
-    """Import the application from where Celery's documentation puts it; return its package."""
+def _import_app() -> None:
+    """Import the application from where Celery's documentation puts it."""
     package = (settings.SETTINGS_MODULE or "").partition(".")[0]
     module = None
-    with suppress(ValueError):  # of a module without a spec
-        found = find_spec(package) if package else None
-        # A settings.py without a package around it has no module beside it that is the project's.
-        if found and found.submodule_search_locations:
-            module = find_spec(f"{package}.celery")
-    if not module:
-        return ""
-    import_module(module.name)
-    return package
+    with suppress(ImportError, ValueError):  # a settings.py that is in no package
+        module = find_spec(f"{package}.celery")
+    if module is not None:
+        import_module(module.name)
 
 
 def _not_imported(error: Exception) -> checks.CheckMessage:
-    """Name what failed, where, and how to see the rest; not the way through Celery to it."""
-    ran = [
-        (frame.f_globals.get("__name__", "?"), number)
-        for frame, number in traceback.walk_tb(error.__traceback__)
-        if frame.f_code.co_name == "<module>"
-    ]
-    # The first one is a module that Celery imported: ``manage.py`` and ours have run before.
-    ran = [each for each in ran if each[0].partition(".")[0] not in {"__main__", "django_redlock"}]
-    where = f" in {ran[-1][0]}, line {ran[-1][1]}" if ran else ""
-    module = ran[0][0] if ran else getattr(error, "name", None)
-    done = "imported" if module else "made"
     return checks.Error(
-        f"The tasks of the project cannot be {done}, so no worker starts: "
-        f"{type(error).__name__}{where}: {error}",
-        hint=f"To see the whole traceback, import {module} in 'manage.py shell'."
-        if module
-        else "Correct the task that it names.",
+        "The tasks of the project cannot be imported or made, so no worker starts: "
+        f"{type(error).__name__}: {error}",
+        hint="Correct what it names. A worker that starts shows the whole traceback.",
         id=E005,
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Let Celery's signals log no traceback of what they raise all the same."""
-    log = logging.getLogger("celery.utils.dispatch.signal")
-    before, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = before
 
 
 def _import_tasks() -> None:
@@ -160,8 +105,7 @@ def _import_tasks() -> None:
             if len(import_modules.receivers) < before:
                 removed.append((receiver, sender))
     try:
-        with _quiet():
-            loader.import_default_modules()
+        loader.import_default_modules()
     finally:
         for receiver, sender in removed:
             import_modules.connect(receiver, sender=sender)
