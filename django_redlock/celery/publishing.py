@@ -8,7 +8,7 @@ has finished, and a message that was left out for it would then be lost.
 
 Each message carries a header of this package:
 
-    {"message": number, "deferred": times, "again": bool, "waited": seconds}
+    {"message": number, "deferred": times, "again": bool}
 
 The number stays the same when the message comes back; ``redelivery`` writes the rest. ``again``
 says that an earlier run of the message was met.
@@ -52,12 +52,9 @@ HEADER: Final = "redlock"
 NUMBER: Final = "message"
 AWAITED: Final = ("link", "link_error", "chord", "group_id", "replaced_task_nesting")
 PLAIN: Final = frozenset({str, int, float, bool, type(None)})  # as they are, whatever serializes
-REFUSALS: Final = 10  # of which a warning is logged
-MOST_REFUSALS: Final = 1000  # messages whose refusals are counted
 OF_THE_CALLER: Final = ("producer", "publisher", "connection")  # perhaps gone after the COMMIT
 _same: ContextVar[bool] = ContextVar("redlock_same_message", default=False)
 _copy: ContextVar[bool] = ContextVar("redlock_copy", default=False)
-_refusals: Final[dict[str, int]] = {}  # by the id of the message that waits
 
 
 # -- the header -----------------------------------------------------------------------------------
@@ -94,7 +91,7 @@ def _with_number(options: dict[str, Any]) -> dict[str, Any]:
     found = headers.get(HEADER)
     own = dict(found) if isinstance(found, Mapping) else {}
     if not (_same.get() and own.get(NUMBER)):
-        own = {key: own[key] for key in own if key not in ("deferred", "waited")}
+        own.pop("deferred", None)
         own[NUMBER] = secrets.token_hex(16)
     return {**options, "headers": headers | {HEADER: own}}
 
@@ -130,10 +127,10 @@ class Message(NamedTuple):
     """A message that is to be sent.
 
     Attributes:
-        send: sends it; called with the options.
-        lock: the lock of its run.
-        options: those of ``apply_async``, without ``task_id``.
-        again: whether it was sent before.
+        send: the function that sends the message, called with the options.
+        lock: the lock of the message's run.
+        options: the options of ``apply_async``, without ``task_id``.
+        again: whether the message was sent before.
     """
 
     task: Task
@@ -229,7 +226,7 @@ def _as_delivered(
 
 
 def _publish_after_commit(message: Message) -> Any:
-    """Publish when the transaction is committed; return the result of a reserved id."""
+    """Return the result of a reserved id; the message is published after the COMMIT."""
     result = _result(message.task.AsyncResult(message.task_id), duplicate=None)
     options = {key: each for key, each in message.options.items() if key not in OF_THE_CALLER}
     later = functools.partial(_on_commit, message._replace(options=options), result)
@@ -265,29 +262,7 @@ def _publish(message: Message) -> Any:
         if marking is not None:
             marking.take_back()
         raise
-    other = outcome.duplicate_of
-    is_marked = any(vote.owner for vote in outcome.votes if vote.holder == other)  # not begun
-    if is_marked and not {"countdown", "eta"} & message.options.keys():  # else it may not be due
-        _note_refusal(message.task, other)
-    return _duplicate(message, other)
-
-
-def _note_refusal(task: Task, other: str) -> None:
-    """Warn, once for each waiting message, when it has kept many others from being sent."""
-    if len(_refusals) >= MOST_REFUSALS:
-        _refusals.clear()  # a warning comes later, and memory does not grow
-    _refusals[other] = count = _refusals.get(other, 0) + 1
-    if count == REFUSALS:
-        logger.warning(
-            "%d messages of %s in a row were not sent, because %s waits. If no worker has it any "
-            "more (one that was killed may have fetched it), 'manage.py redlock_release --task %s' "
-            "lets the next one be sent. expires= or queue_ttl= below the period of a task of beat "
-            "ends such a wait.",
-            count,
-            task.name,
-            other,
-            other,
-        )
+    return _duplicate(message, outcome.duplicate_of)
 
 
 def _marking(message: Message) -> marks.Marking | None:

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias, Type
 from django_redlock.core.acquire import WaitsFor
 from django_redlock.core.names import did_you_mean
 from django_redlock.core.policy import check_seconds
+from django_redlock.core.reasons import DOCS
 from django_redlock.leases.lease import Lease
 
 OnLost: TypeAlias = Callable[[Lease], object] | Literal["raise"] | None
+MIGRATE: Final = f"What other clients' keywords become: {DOCS}how-to/migrate.html#keywords"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,18 @@ _remembered: Final = functools.lru_cache(maxsize=256, typed=True)(_updated)
 KNOWN: Final = tuple(option.name for option in fields(Options))
 FOR_USERS: Final = KNOWN[:-5]  # see ``Options``
 ON_LOST: Final = KNOWN.index("on_lost")
+
+
+def unknown_keywords(what: str, unknown: Iterable[str], known: Iterable[str]) -> TypeError:
+    """Return the error of a call with keywords that there are not.
+
+    Args:
+        what: the callable, as the user writes it.
+        unknown: the keywords that were given.
+        known: the keywords that it takes.
+    """
+    names, taken = ", ".join(map(repr, unknown)), ", ".join(known)
+    return TypeError(f"{what} has no keyword {names}; it takes {taken}. {MIGRATE}")
 
 
 # -- what other clients have --------------------------------------------------------------------

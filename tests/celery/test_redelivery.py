@@ -21,7 +21,6 @@ from django_redlock.celery import LockedTask, Skipped, locked_task, redelivery
 from django_redlock.celery import task as task_module
 from django_redlock.celery.publishing import HEADER
 from django_redlock.celery.redelivery import record
-from django_redlock.leases.lease import Lease
 from django_redlock.testing import stale
 from tests.support.listening import Told, told
 
@@ -95,25 +94,6 @@ def test_without_a_majority_on_unavailable_decides(desk, on_conflict):
     assert desk.execute(running).retval is None  # the name of the lock that it holds
     memory().down = set()
     assert desk.messages() == []
-
-
-@pytest.mark.parametrize("throws", [(), (ValueError,)])
-def test_a_conflict_is_logged_as_one_line(desk, caplog, throws):
-    """An ordinary conflict has no traceback; a LockTaken that the body raises has one."""
-
-    def nested() -> None:
-        redlock("other").acquire(wait=0)
-
-    strict = desk.task(locked("raise"), throws=throws)
-    careless = desk.task(locked_task("free", on_conflict="raise")(nested))
-    with hold("name"), hold("other"), caplog.at_level("INFO", "celery.app.trace"):
-        for task in (strict, careless):
-            caplog.clear()
-            for _ in range(2):  # the first conflict of a process is as the next
-                desk.execute(sent(desk, task))
-            lines = [each for each in caplog.records if each.name == "celery.app.trace"]
-            assert [bool(each.exc_info) for each in lines] == [task is careless] * 2
-            assert all("LockTaken" in each.getMessage() for each in lines)
 
 
 def test_a_refusal_inside_the_body_is_the_bodys_own(desk):
@@ -786,22 +766,3 @@ def test_a_revoke_that_some_nodes_have_not_heard_is_told(desk, caplog):
     work = Work(desk, revoke)
     work.run()
     assert "has left a record on 1 nodes that were not told: it was revoked (" in caplog.text
-
-
-def test_an_interruption_at_the_end_is_made_up_for(desk, monkeypatch):
-    """A time limit between the storage and the record: the record is written all the same."""
-    times: list[Lease] = []
-
-    def interrupted(lease: Lease, life: float) -> bool:
-        times.append(lease)
-        if len(times) == 1:
-            raise SoftTimeLimitExceeded
-        return record(lease, life)
-
-    monkeypatch.setattr(redelivery, "record", interrupted)
-    work = Work(desk)
-    with suppress(SoftTimeLimitExceeded):
-        work.run()
-    assert [lease.ended for lease in times] == [True, True]
-    assert is_ignored(work.copy())
-    assert work.begun == 1
