@@ -101,7 +101,6 @@ class Delivery:
             self._run = self._find_run()
 
     def _find_run(self) -> dict[str, str] | None:
-        """Return what the run name is made of, or None."""
         task = self.task
         if not (getattr(task, "numbers_messages", False) and task.acks_late):
             return None

@@ -96,6 +96,18 @@ def test_without_a_majority_on_unavailable_decides(desk, on_conflict):
     assert desk.messages() == []
 
 
+def test_a_conflict_is_logged_as_one_line_if_the_task_expects_it(desk, caplog):
+    """By Celery's own ``throws``; else it is a failure like any other."""
+    plain = desk.task(locked("raise"), name="plain")
+    expects = desk.task(locked("raise"), name="expects", throws=(LockTaken,))
+    with hold("name"), caplog.at_level("INFO", "celery.app.trace"):
+        for task in (plain, expects):
+            desk.execute(sent(desk, task))
+    lines = [each for each in caplog.records if each.name == "celery.app.trace"]
+    assert [bool(each.exc_info) for each in lines] == [True, False]
+    assert all("LockTaken" in each.getMessage() for each in lines)
+
+
 def test_a_refusal_inside_the_body_is_the_bodys_own(desk):
     """A LockTaken of another lock, raised by the body, is an error and no duplicate."""
 
