@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
@@ -17,7 +18,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, Final
 
-from celery import Task, current_app
+from celery import Task, _state, current_app
 from celery.backends.base import DisabledBackend
 from celery.schedules import crontab, schedule
 from celery.signals import celeryd_after_setup, import_modules
@@ -40,6 +41,7 @@ W006: Final = "django_redlock.W006"
 W007: Final = "django_redlock.W007"
 W008: Final = "django_redlock.W008"
 W009: Final = "django_redlock.W009"
+W027: Final = "django_redlock.W027"
 W028: Final = "django_redlock.W028"
 EVERY_DAY: Final = (7, 31, 12)  # of weeks, months and years, in a crontab
 logger = logging.getLogger("django_redlock")
@@ -50,17 +52,40 @@ def check_tasks() -> list[checks.CheckMessage]:
     """Import the modules with tasks that a worker imports, and report what is wrong with them.
 
     E002 is for a task that has marks and cannot set them, E003 for one whose lock nobody can have,
-    E005 for tasks that cannot be imported or made, W006 to W009 and W028 for what works but is
-    risky.
+    E005 for tasks that cannot be imported or made, W006 to W009, W027 and W028 for what works but
+    is risky.
     """
+    before = frozenset() if _knows_an_app() else frozenset(sys.modules)
     try:
-        _import_app()
+        package = _import_app()
         if _may_ask():
             _import_tasks()
             _ = current_app.tasks  # makes them
     except Exception as error:  # noqa: BLE001 - a module of the project may raise anything
         return [_not_imported(error), *_found()]
-    return _found()
+    return [*_found(), *documented(_without_app(package, before))]
+
+
+def _knows_an_app() -> bool:
+    """Tell whether there is an app other than the one that Celery makes where there is none."""
+    app = _state._tls.current_app or _state.default_app  # noqa: SLF001 - asking for it makes one
+    return app is not None and (app.main != "default" or app.set_as_current)
+
+
+def _without_app(package: str, before: Collection[str]) -> Iterator[checks.CheckMessage]:
+    """Yield W027 if a process as this one had tasks, of modules ``before``, and no app for them."""
+    names = [task.name for task, _ in _locked() if type(task).__module__ in before]
+    if names:
+        more = f" and {len(names) - 1} more" if names[1:] else ""
+        yield checks.Warning(
+            f"The task {names[0]}{more} is imported by a process as this one, and so by a web "
+            "server, and the Celery app of the project is not: there the task belongs to Celery's "
+            "default app, whose broker is a RabbitMQ on this machine.",
+            hint=f"Write 'from .celery import app as celery_app' in {package}/__init__.py."
+            if package
+            else "Import the app of the project in the __init__.py of the package of its settings.",
+            id=W027,
+        )
 
 
 def log_checks(**_: Any) -> None:
@@ -73,14 +98,16 @@ def log_checks(**_: Any) -> None:
 celeryd_after_setup.connect(log_checks)
 
 
-def _import_app() -> None:
-    """Import the application from where Celery's documentation puts it."""
+def _import_app() -> str:
+    """Import the application from where Celery's documentation puts it; return its package."""
     package = (settings.SETTINGS_MODULE or "").partition(".")[0]
     module = None
     with suppress(ImportError, ValueError):  # a settings.py that is in no package
         module = find_spec(f"{package}.celery")
-    if module is not None:
-        import_module(module.name)
+    if module is None:
+        return ""
+    import_module(module.name)
+    return package
 
 
 def _not_imported(error: Exception) -> checks.CheckMessage:

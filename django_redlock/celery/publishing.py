@@ -52,9 +52,12 @@ HEADER: Final = "redlock"
 NUMBER: Final = "message"
 AWAITED: Final = ("link", "link_error", "chord", "group_id", "replaced_task_nesting")
 PLAIN: Final = frozenset({str, int, float, bool, type(None)})  # as they are, whatever serializes
+REFUSALS: Final = 10  # of which a warning is logged
+MOST_REFUSALS: Final = 1000  # messages whose refusals are counted
 OF_THE_CALLER: Final = ("producer", "publisher", "connection")  # perhaps gone after the COMMIT
 _same: ContextVar[bool] = ContextVar("redlock_same_message", default=False)
 _copy: ContextVar[bool] = ContextVar("redlock_copy", default=False)
+_refusals: Final[dict[str, int]] = {}  # by the id of the message that waits
 
 
 # -- the header -----------------------------------------------------------------------------------
@@ -262,7 +265,29 @@ def _publish(message: Message) -> Any:
         if marking is not None:
             marking.take_back()
         raise
-    return _duplicate(message, outcome.duplicate_of)
+    other = outcome.duplicate_of
+    is_marked = any(vote.owner for vote in outcome.votes if vote.holder == other)  # not begun
+    if is_marked and not {"countdown", "eta"} & message.options.keys():  # else it may not be due
+        _note_refusal(message.task, other)
+    return _duplicate(message, other)
+
+
+def _note_refusal(task: Task, other: str) -> None:
+    """Warn, once for each waiting message, when it has kept many others from being sent."""
+    if len(_refusals) >= MOST_REFUSALS:
+        _refusals.clear()  # a warning comes later, and memory does not grow
+    _refusals[other] = count = _refusals.get(other, 0) + 1
+    if count == REFUSALS:
+        logger.warning(
+            "%d messages of %s in a row were not sent, because %s waits. If no worker has it any "
+            "more (one that was killed may have fetched it), 'manage.py redlock_release --task %s' "
+            "lets the next one be sent. expires= or queue_ttl= below the period of a task of beat "
+            "ends such a wait.",
+            count,
+            task.name,
+            other,
+            other,
+        )
 
 
 def _marking(message: Message) -> marks.Marking | None:

@@ -26,8 +26,9 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias
 
 from celery import signals, states
@@ -328,12 +329,16 @@ class Delivery:
             return
         # A handler that raises after the result was stored wants its message back.
         is_done = self.is_stored and self.is_sound and sys.exc_info()[1] is None
+        leave: Callable[[], object] = lease.release
+        if is_done:
+            leave = partial(record, lease, visibility_timeout(self.task) + ROOM)
         try:
-            if not is_done:
-                lease.release()
-            elif not record(lease, visibility_timeout(self.task) + ROOM):
+            if leave() is False:
                 text = "%s[%s] is done, and would run again if delivered again"
                 logger.warning(text, self.task.name, self.task.request.id)
+        except BaseException:  # a time limit, perhaps: the result is stored, and twice does no harm
+            leave()
+            raise
         finally:
             lease.disown()  # also where that was interrupted: nobody else ends its renewal
             self.lease = None

@@ -7,9 +7,11 @@ import inspect
 import itertools
 import logging
 import pickle
+import re
 from collections.abc import Callable
 from contextvars import Context
 from datetime import UTC, datetime
+from io import StringIO
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ import pytest
 from celery import chain, chord, group, signals
 from celery.exceptions import Ignore
 from celery.worker.request import Request
+from django.core.management import call_command
 from django.db import transaction
 from django.test import TestCase
 from django.utils.connection import ConnectionDoesNotExist
@@ -713,6 +716,75 @@ def test_in_a_testcase_a_message_is_sent_at_once_and_on_commit_is_captured(desk,
     assert outcome is not None
     assert outcome.wasSuccessful(), outcome
     assert found == [False, None, False]
+
+
+# -- a message that no worker will begin -------------------------------------------------------
+
+
+def lost(desk: Desk, task: Any, times: int) -> tuple[str, list[bool]]:
+    """Send a message that a worker fetches and dies with, then more; its id, and what they were."""
+    first = task.delay(7)
+    desk.only()
+    return first.id, [task.delay(7).duplicate for _ in range(times)]
+
+
+def warnings_of(caplog: Any) -> list[str]:
+    """What the package has logged as a warning."""
+    told = [each for each in caplog.records if each.name == "django_redlock"]
+    return [each.getMessage() for each in told if each.levelno == logging.WARNING]
+
+
+@MODES
+def test_a_message_that_keeps_many_others_from_being_sent_is_told(desk, mode, caplog):
+    """Once, with what to do; when that is done, the next one is sent."""
+    task = sync(desk, lock={"mode": mode})
+    first, duplicates = lost(desk, task, publishing.REFUSALS - 1)
+    assert all(duplicates)
+    assert warnings_of(caplog) == []
+    for _ in range(publishing.REFUSALS + 1):
+        assert task.delay(7).duplicate
+    (said,) = warnings_of(caplog)
+    assert said.startswith(
+        f"10 messages of desk.sync in a row were not sent, because {first} waits"
+    )
+    command = re.search(r"'manage\.py (.*?)'", said)
+    assert command
+    call_command(*command[1].split(), "--yes", stdout=StringIO())
+    assert not task.delay(7).duplicate
+    assert len(desk.messages()) == 1
+
+
+def test_a_run_that_keeps_many_others_from_being_sent_is_not_told(desk, caplog):
+    """That is what ``until_finished`` is for."""
+    duplicates: list[bool] = []
+
+    def body(task: Any) -> None:
+        results = [Context().run(task.delay, 7) for _ in range(publishing.REFUSALS + 1)]
+        duplicates.extend(each.duplicate for each in results)
+
+    task = sync(desk, body)
+    task.delay(7)
+    desk.execute(desk.only())
+    assert duplicates == [True] * (publishing.REFUSALS + 1)
+    assert warnings_of(caplog) == []
+
+
+def test_messages_that_are_to_wait_are_not_told(desk, caplog):
+    """Of many that are sent for later one is enough; that is no fault."""
+    task = sync(desk)
+    sent = [task.apply_async((7,), countdown=60) for _ in range(publishing.REFUSALS + 2)]
+    assert [each.duplicate for each in sent[1:]] == [True] * (publishing.REFUSALS + 1)
+    assert warnings_of(caplog) == []
+
+
+def test_refusals_are_counted_for_few_messages(desk, monkeypatch):
+    """A process that lives for years keeps no note of each message."""
+    monkeypatch.setattr(publishing, "MOST_REFUSALS", 3)
+    task = sync(desk)
+    for account in range(9):
+        task.delay(account)
+        task.delay(account)
+        assert len(publishing._refusals) <= 3
 
 
 # -- where it is not set up --------------------------------------------------------------------

@@ -21,6 +21,7 @@ from django_redlock.celery import LockedTask, Skipped, locked_task, redelivery
 from django_redlock.celery import task as task_module
 from django_redlock.celery.publishing import HEADER
 from django_redlock.celery.redelivery import record
+from django_redlock.leases.lease import Lease
 from django_redlock.testing import stale
 from tests.support.listening import Told, told
 
@@ -778,3 +779,22 @@ def test_a_revoke_that_some_nodes_have_not_heard_is_told(desk, caplog):
     work = Work(desk, revoke)
     work.run()
     assert "has left a record on 1 nodes that were not told: it was revoked (" in caplog.text
+
+
+def test_an_interruption_at_the_end_is_made_up_for(desk, monkeypatch):
+    """A time limit between the storage and the record: the record is written all the same."""
+    times: list[Lease] = []
+
+    def interrupted(lease: Lease, life: float) -> bool:
+        times.append(lease)
+        if len(times) == 1:
+            raise SoftTimeLimitExceeded
+        return record(lease, life)
+
+    monkeypatch.setattr(redelivery, "record", interrupted)
+    work = Work(desk)
+    with suppress(SoftTimeLimitExceeded):
+        work.run()
+    assert [lease.ended for lease in times] == [True, True]
+    assert is_ignored(work.copy())
+    assert work.begun == 1

@@ -64,13 +64,14 @@ def written(page: Path) -> list[Block]:
     return [block for block in blocks(page, nested=True) if block.language == "python"]
 
 
-def follow(someone: Reader, settings: str) -> None:
+def follow(someone: Reader, settings: str, *, without: str = "") -> None:
     """Make the project of the page: its commands, its files, and the addresses of one's own."""
     ours = "django-admin", "python manage.py"
     someone.begin(*(command for command in commands() if command.startswith(ours)))
     for block in written(PAGE):
         assert block.file, "an example without a file would run nowhere"
-        someone.write(block)
+        if block.file != without:
+            someone.write(block)
     someone.write(Block("python", "mysite/settings.py", settings))
 
 
@@ -263,6 +264,19 @@ def test_check_finds_what_is_wrong_with_tasks_that_nobody_has_imported(someone):
     assert re.search(r"E003\) The single_flight of reports\.views, line \d+ answers", said)
 
 
+def test_check_finds_tasks_without_the_app_of_the_project(someone):
+    """The import in ``mysite/__init__.py`` is forgotten: a web server has them in Celery's own."""
+    follow(someone, IN_MEMORY, without=IMPORT)
+    (someone.home / "reports/tasks.py").write_text(SHARED)
+    (someone.home / IMPORT).write_text("")
+    said = " ".join(checked(someone, code=0).split())
+    assert "W027) The task reports.tasks.build_report and 1 more is imported by" in said
+    assert "Write 'from .celery import app as celery_app' in mysite/__init__.py." in said
+    (given,) = [block for block in written(PAGE) if block.file == IMPORT]
+    someone.write(given)
+    assert "no issues" in someone.run("python manage.py check")
+
+
 def test_check_finds_a_base_that_was_exchanged_alone(someone):
     """Of the two edits that make a task of celery-once ours, one is forgotten."""
     follow(someone, IN_MEMORY)
@@ -450,22 +464,26 @@ CELERY_BEAT_SCHEDULE = {
 
 
 @pytest.mark.slow
-def test_a_beat_whose_messages_nobody_begins_is_told(someone, addresses):
-    """A check names the entry before, and the command of the page lets one message go."""
+def test_a_beat_whose_messages_nobody_begins_says_so(someone, addresses):
+    """A check names the entry before, beat logs it, and the command that it names lets one go."""
     follow(someone, addresses + TICK)
     said = " ".join(checked(someone, code=0).split())
     assert "W028) The task reports.tasks.sync_account is sent by beat every 0.2 s" in said
     assert "Give the entry 'tick' 'options': {'expires': …} of less than 0.2 s" in said
+    told = (
+        r"10 messages of reports\.tasks\.sync_account .*'manage\.py (redlock_release --task (.*?))'"
+    )
     log = someone.home / "beat.log"
 
     def waiting() -> str:
         """The message for which the last one was not sent."""
-        found: list[str] = re.findall(r"is not sent: (\S+) waits", log.read_text())
-        return found[-1] if found else ""
+        found: str = re.findall(r"is not sent: (\S+) waits", log.read_text())[-1]
+        return found
 
     with beat(someone):
-        first = eventually(waiting, within=LONG)
-        someone.run(f"python manage.py redlock_release --task {first} --yes")
+        ((command, first),) = eventually(lambda: re.findall(told, log.read_text()), within=LONG)
+        assert waiting() == first
+        someone.run(f"python manage.py {command} --yes")
         eventually(lambda: waiting() != first, within=LONG)
 
 
