@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 import math
 import sys
-import traceback
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
@@ -53,8 +52,8 @@ def check_tasks() -> list[checks.CheckMessage]:
     """Import the modules with tasks that a worker imports, and report what is wrong with them.
 
     E002 is for a task that has marks and cannot set them, E003 for one whose lock nobody can have,
-    E005 for a module that cannot be imported or a task that cannot be made, W006 to W009, W027 and
-    W028 for what works but is risky.
+    E005 for tasks that cannot be imported or made, W006 to W009, W027 and W028 for what works but
+    is risky.
     """
     before = frozenset() if _knows_an_app() else frozenset(sys.modules)
     try:
@@ -103,48 +102,21 @@ def _import_app() -> str:
     """Import the application from where Celery's documentation puts it; return its package."""
     package = (settings.SETTINGS_MODULE or "").partition(".")[0]
     module = None
-    with suppress(ValueError):  # of a module without a spec
-        found = find_spec(package) if package else None
-        # A settings.py without a package around it has no module beside it that is the project's.
-        if found and found.submodule_search_locations:
-            module = find_spec(f"{package}.celery")
-    if not module:
+    with suppress(ImportError, ValueError):  # a settings.py that is in no package
+        module = find_spec(f"{package}.celery")
+    if module is None:
         return ""
     import_module(module.name)
     return package
 
 
 def _not_imported(error: Exception) -> checks.CheckMessage:
-    """Name what failed, where, and how to see the rest; not the way through Celery to it."""
-    ran = [
-        (frame.f_globals.get("__name__", "?"), number)
-        for frame, number in traceback.walk_tb(error.__traceback__)
-        if frame.f_code.co_name == "<module>"
-    ]
-    # The first one is a module that Celery imported: ``manage.py`` and ours have run before.
-    ran = [each for each in ran if each[0].partition(".")[0] not in {"__main__", "django_redlock"}]
-    where = f" in {ran[-1][0]}, line {ran[-1][1]}" if ran else ""
-    module = ran[0][0] if ran else getattr(error, "name", None)
-    done = "imported" if module else "made"
     return checks.Error(
-        f"The tasks of the project cannot be {done}, so no worker starts: "
-        f"{type(error).__name__}{where}: {error}",
-        hint=f"To see the whole traceback, import {module} in 'manage.py shell'."
-        if module
-        else "Correct the task that it names.",
+        "The tasks of the project cannot be imported or made, so no worker starts: "
+        f"{type(error).__name__}: {error}",
+        hint="Correct what it names. A worker that starts shows the whole traceback.",
         id=E005,
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Let Celery's signals log no traceback of what they raise all the same."""
-    log = logging.getLogger("celery.utils.dispatch.signal")
-    before, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = before
 
 
 def _import_tasks() -> None:
@@ -160,8 +132,7 @@ def _import_tasks() -> None:
             if len(import_modules.receivers) < before:
                 removed.append((receiver, sender))
     try:
-        with _quiet():
-            loader.import_default_modules()
+        loader.import_default_modules()
     finally:
         for receiver, sender in removed:
             import_modules.connect(receiver, sender=sender)

@@ -1,8 +1,9 @@
 """The mark of a message, on its way: in a header from the publisher to the run that removes it.
 
 The header says which mark it is, so that a run removes its own and no other: that of a message that
-was sent meanwhile has another nonce. From the start of the run the lock is the mark. A message that
-never runs, because it expired or was revoked, loses its mark in the main process of the worker.
+was sent meanwhile has another nonce. A run removes its mark when it has the lock, and from then on
+the lock is the mark. A message that never runs, because it expired or was revoked, loses its mark
+in the main process of the worker.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from celery import Task
@@ -23,15 +23,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django_redlock import conf
 from django_redlock.core import completion as core
 from django_redlock.core.protocol import NONCE, Answer
-from django_redlock.interruption import Latch
-from django_redlock.nodes.background import WorkerThreads, reset_in_child
-
-from .plan import UNTIL_FINISHED
+from django_redlock.nodes.background import WorkerThreads
 
 logger = logging.getLogger("django_redlock")
 HEADER: Final = "redlock_mark"
 MOST: Final = 4  # threads that remove marks
-LONGEST_WAIT: Final = 5.0  # seconds for a removal in the background; it takes a node timeout
 ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch
 NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,80}").fullmatch
 
@@ -163,45 +159,23 @@ class Carried:
             message again, with the old nonce; and nobody else knows of the new mark.
     """
 
-    def __init__(self, mark: Mark | None, mode: str, *, copy_of: str = "") -> None:
+    def __init__(self, mark: Mark | None, *, copy_of: str = "") -> None:
         self._mark = mark
-        self._mode = mode
         self._copy_of = copy_of
 
-    @contextmanager
-    def replaced_by_lock(self) -> Iterator[None]:
-        """Remove the mark while the body runs under the lock, and before the lock is released.
-
-        With ``until_finished`` that is in the background, for until then the lock keeps other
-        messages out as well. With ``until_started`` the body begins afterwards: a message for what
-        changes from now on must be sent.
-        """
-        mark, self._mark = self._mark, None
-        if mark is None or self._mode != UNTIL_FINISHED:
-            if mark is not None:
-                mark.remove(task_id=self._copy_of)
-            yield
-            return
-        removed = Latch()
-        _background.threads.do("marks", partial(_remove, mark, self._copy_of, removed), most=MOST)
-        try:
-            yield
-        finally:
-            removed.wait(LONGEST_WAIT)
-
     def drop(self, *, only_own: bool = False) -> None:
-        """Remove the mark, of a message that ends without the lock.
+        """Remove the mark, of a message whose body begins, or that ends without the lock.
 
         Args:
             only_own: whether the mark of another nonce stays, also where this message is a copy.
         """
-        mark, self._mark = self._mark, None
-        if mark is not None:
-            mark.remove(task_id="" if only_own else self._copy_of)
+        if self._mark is not None:
+            self._mark.remove(task_id="" if only_own else self._copy_of)
+            self._mark = None  # afterwards: at the end it is removed again if this was interrupted
 
 
 @contextmanager
-def carried(task: Task | None, mode: str, *, is_copy: bool) -> Iterator[Carried]:
+def carried(task: Task | None, *, is_copy: bool) -> Iterator[Carried]:
     """Bring the mark of the message that a task is running; remove it at the end at the latest.
 
     A message that was sent again for later, or goes back to the broker, keeps it.
@@ -213,7 +187,7 @@ def carried(task: Task | None, mode: str, *, is_copy: bool) -> Iterator[Carried]
     mark, copy_of = None, ""
     if task is not None:
         mark, copy_of = mark_in(task.request.headers), task.request.id if is_copy else ""
-    brought = Carried(mark, mode, copy_of=copy_of)
+    brought = Carried(mark, copy_of=copy_of)
     try:
         yield brought
     except Retry:
@@ -231,26 +205,7 @@ def carried(task: Task | None, mode: str, *, is_copy: bool) -> Iterator[Carried]
     brought.drop()
 
 
-class _Background:
-    """Threads that remove marks; a forked child has its own."""
-
-    def __init__(self) -> None:
-        self.reset()
-        reset_in_child(self)
-
-    def reset(self) -> None:
-        """Forget the threads of the parent process."""
-        self.threads = WorkerThreads()
-
-
-_background: Final = _Background()
-
-
-def _remove(mark: Mark, task_id: str, removed: Latch) -> None:
-    try:
-        mark.remove(task_id=task_id)
-    finally:
-        removed.set()
+_threads: Final = WorkerThreads()  # of the main process of a worker: its children never use them
 
 
 def _on_revoked(request: Any = None, **_: Any) -> None:
@@ -261,7 +216,7 @@ def _on_revoked(request: Any = None, **_: Any) -> None:
     """
     mark = mark_in(getattr(request, "headers", None))
     if mark is not None:
-        _background.threads.do("marks", mark.remove, most=MOST)
+        _threads.do("marks", mark.remove, most=MOST)
 
 
 task_revoked.connect(_on_revoked)

@@ -8,7 +8,7 @@ has finished, and a message that was left out for it would then be lost.
 
 Each message carries a header of this package:
 
-    {"message": number, "deferred": times, "again": bool, "waited": seconds}
+    {"message": number, "deferred": times, "again": bool}
 
 The number stays the same when the message comes back; ``redelivery`` writes the rest. ``again``
 says that an earlier run of the message was met.
@@ -94,7 +94,7 @@ def _with_number(options: dict[str, Any]) -> dict[str, Any]:
     found = headers.get(HEADER)
     own = dict(found) if isinstance(found, Mapping) else {}
     if not (_same.get() and own.get(NUMBER)):
-        own = {key: own[key] for key in own if key not in ("deferred", "waited")}
+        own.pop("deferred", None)
         own[NUMBER] = secrets.token_hex(16)
     return {**options, "headers": headers | {HEADER: own}}
 
@@ -130,10 +130,10 @@ class Message(NamedTuple):
     """A message that is to be sent.
 
     Attributes:
-        send: sends it; called with the options.
-        lock: the lock of its run.
-        options: those of ``apply_async``, without ``task_id``.
-        again: whether it was sent before.
+        send: the function that sends the message, called with the options.
+        lock: the lock of the message's run.
+        options: the options of ``apply_async``, without ``task_id``.
+        again: whether the message was sent before.
     """
 
     task: Task
@@ -229,7 +229,7 @@ def _as_delivered(
 
 
 def _publish_after_commit(message: Message) -> Any:
-    """Publish when the transaction is committed; return the result of a reserved id."""
+    """Return the result of a reserved id; the message is published after the COMMIT."""
     result = _result(message.task.AsyncResult(message.task_id), duplicate=None)
     options = {key: each for key, each in message.options.items() if key not in OF_THE_CALLER}
     later = functools.partial(_on_commit, message._replace(options=options), result)

@@ -26,11 +26,12 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias
 
-from celery import Task, signals, states
+from celery import signals, states
 from celery.exceptions import Ignore, OperationalError, Reject, Retry, SoftTimeLimitExceeded
 
 from django_redlock import conf
@@ -77,11 +78,11 @@ class Delivery:
     """A call of a locked function, and the message whose run it is, if it is one.
 
     Attributes:
-        task: the task whose body it is; None: the function was called directly.
-        has_message: False for a direct and for an eager call.
+        task: the task whose body the call is; None: the function was called directly.
+        has_message: whether the call is the run of a message, neither direct nor eager.
         is_copy: whether the broker delivered the message before, or an earlier run of it was met.
-        lease: of the run name; None: it is not held. A message without a number, or one that is
-            acknowledged before its run, has no run name.
+        lease: the lease of the run name; None: the run name is not held. A message without a
+            number, or one that is acknowledged before its run, has no run name.
         has_begun: whether the body has begun.
         is_stored: whether Celery has stored the result, so that no copy needs to run.
         is_sound: whether the lease of the key was good when the body ended.
@@ -101,7 +102,6 @@ class Delivery:
             self._run = self._find_run()
 
     def _find_run(self) -> dict[str, str] | None:
-        """Return what the run name is made of, or None."""
         task = self.task
         if not (getattr(task, "numbers_messages", False) and task.acks_late):
             return None
@@ -133,14 +133,13 @@ class Delivery:
 
     # -- a message that is refused ----------------------------------------------------------------
 
-    def refuse(self, refusal: Refusal, lock: Lock, waited: float) -> Skipped:
+    def refuse(self, refusal: Refusal, lock: Lock) -> Skipped:
         """Skip the message, or send it again for later, or raise the refusal.
 
         Without a majority ``on_unavailable`` says what to do, and nothing is ever skipped.
 
         Args:
-            lock: what this run asked for.
-            waited: seconds for which this run has waited for the lock.
+            lock: the one that was refused.
 
         Raises:
             Ignore: the message has finished in an earlier run, or it is a copy that was sent again.
@@ -156,13 +155,11 @@ class Delivery:
             wanted = plan.on_conflict if isinstance(refusal, LockTaken) else plan.on_unavailable
             if own or wanted == "retry" or (wanted == "skip" and again):
                 silently = self._run is not None and (own or self.is_copy)
-                self._defer(refusal, lock, waited, again=again, silently=silently)
+                self._defer(refusal, lock, again=again, silently=silently)
         if isinstance(refusal, LockTaken) and plan.on_conflict == "skip":
             self._notify(TaskOutcome.SKIPPED, lock, refusal.name, error=refusal)
             left = refusal.retry_after
             return Skipped("the key is held", None if left is None else round(left, 3))
-        if isinstance(refusal, LockTaken) and self.task is not None:
-            _expect(self.task, refusal)
         raise refusal
 
     def _meets_itself(self, refusal: Refusal) -> bool:
@@ -176,9 +173,7 @@ class Delivery:
             vote.holder.rsplit(":", 2)[2:] == [own] for vote in refusal.votes
         )
 
-    def _defer(
-        self, refusal: Refusal, lock: Lock, waited: float, *, again: bool, silently: bool
-    ) -> NoReturn:
+    def _defer(self, refusal: Refusal, lock: Lock, *, again: bool, silently: bool) -> NoReturn:
         """Send this message again for later, with all it carries, its count of retries too.
 
         Not by ``Task.retry``: that counts, and its ``max_retries`` argument stays behind in the
@@ -195,10 +190,9 @@ class Delivery:
         """
         task, request = self.task, self.task.request
         before = history(request)
-        times, earlier = (_number(before.get(each)) for each in ("deferred", "waited"))
-        waited += earlier
-        seconds = pause(task, refusal, int(times), waited)
-        more = {"deferred": int(times) + 1, "again": again, "waited": round(waited + seconds, 3)}
+        times = _count(before.get("deferred"))
+        seconds = pause(task, times)
+        more = {"deferred": times + 1, "again": again}
         # Without those of RabbitMQ, which silently drops a message that says it has been delayed on
         # the same queue before.
         headers = request.as_execution_options()["headers"] or {}
@@ -335,18 +329,15 @@ class Delivery:
             return
         # A handler that raises after the result was stored wants its message back.
         is_done = self.is_stored and self.is_sound and sys.exc_info()[1] is None
-        life = visibility_timeout(self.task) + ROOM if is_done else 0.0
+        leave: Callable[[], object] = lease.release
+        if is_done:
+            leave = partial(record, lease, visibility_timeout(self.task) + ROOM)
         try:
-            if not is_done:
-                lease.release()
-            elif not record(lease, life):
+            if leave() is False:
                 text = "%s[%s] is done, and would run again if delivered again"
                 logger.warning(text, self.task.name, self.task.request.id)
         except BaseException:  # a time limit, perhaps: the result is stored, and twice does no harm
-            if is_done:
-                record(lease, life)
-            else:
-                lease.release()
+            leave()
             raise
         finally:
             lease.disown()  # also where that was interrupted: nobody else ends its renewal
@@ -383,31 +374,9 @@ def _is_holder(refusal: Refusal) -> bool:
     return any(names.intersection(lease.names) for lease in context.leases())
 
 
-def _number(value: object) -> float:
-    """Return a number of a header, or 0; JSON has whole numbers that no float can hold."""
-    return value if isinstance(value, int | float) and 0 <= value <= LONGEST else 0.0
-
-
-class _OfTheKey(type):
-    def __instancecheck__(cls, error: object) -> bool:
-        return isinstance(error, LockTaken) and "conflict" in vars(error)
-
-
-class Conflict(metaclass=_OfTheKey):
-    """What ``isinstance`` finds in a refusal of the key of a task."""
-
-
-def _expect(task: Task, refusal: LockTaken) -> None:
-    """Let Celery log an ordinary conflict as one line, without a traceback.
-
-    Celery does so for the errors in ``Task.throws``. ``LockTaken`` itself cannot be there: one that
-    the body of the task raises, of another lock, is a fault like any other.
-    """
-    vars(refusal)["conflict"] = True
-    throws: Any = task.throws
-    expected = throws if isinstance(throws, tuple) else (throws,)
-    if Conflict not in expected:
-        task.throws = (*expected, Conflict)
+def _count(value: object) -> int:
+    """Return a count of a header, which anybody may have written; what is no count is 0."""
+    return value if type(value) is int and 0 <= value <= LONGEST else 0
 
 
 # -- what the tracer tells ------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Never, TypeVar, overload
+from typing import Any, Final, Never, TypeVar, overload
 
 from celery import Task
 from celery._state import get_current_task
@@ -28,11 +28,10 @@ from celery.local import Proxy
 
 from django_redlock import redlock
 from django_redlock.core.errors import LockTaken, NodesUnavailable
-from django_redlock.locks.options import refuse_keywords, without_unknown
+from django_redlock.locks.options import unknown_keywords
 from django_redlock.locks.template import LockTemplate
 
 from . import publishing
-from .backoff import RunWait, WaitBudget
 from .marks import carried
 from .plan import ATTRIBUTE, OnDuplicate, Plan, plan_of
 from .redelivery import Delivery, take_over_started
@@ -62,7 +61,6 @@ def locked_task(
     queue_ttl: float | None = None,
     using: str | None = None,
 ) -> Callable[[F], F]: ...
-@without_unknown
 def locked_task(
     key: Any = None,
     *,
@@ -86,8 +84,7 @@ def locked_task(
         key: the lock's name, with fields that are filled from the arguments; None: the name of
             the task and a digest of all its arguments.
         ttl: seconds after which the nodes forget a worker that died. None: the alias's TTL.
-        wait: seconds for which a run waits for the lock, occupying its worker process. None: 0;
-            with on_conflict="retry" up to a second, less where that has been in vain.
+        wait: seconds for which a run waits for the lock, occupying its worker process. None: 0.
         renew: whether a watchdog renews the lease while the body runs. None: the alias's RENEW.
         on_conflict: what to do with a message whose key is held: "skip" ends it as a success
             whose result is a ``Skipped``; "retry" sends it again for later, which does not
@@ -117,14 +114,13 @@ def locked_task(
         ValueError: an option makes no sense; the text says which.
     """
     if unknown:
-        refuse_keywords("locked_task", unknown, inspect.signature(locked_task).parameters)
+        raise unknown_keywords("locked_task", unknown, OPTIONS)
     template = redlock.using(
         alias, ttl=ttl, wait=wait or 0, renew=renew, min_hold=min_hold, max_hold=max_hold
     )
     decorate = functools.partial(
         _decorate,
         template=template,
-        waits=wait is None and on_conflict == "retry",
         mode=mode,
         on_conflict=on_conflict,
         on_unavailable=on_unavailable,
@@ -138,55 +134,51 @@ def locked_task(
     return decorate(key, key=None)
 
 
+OPTIONS: Final = tuple(inspect.signature(locked_task).parameters)[:-1]  # without ``unknown``
+
+
 def _decorate(
     function: F,
     *,
     key: str | Sequence[str] | None,
     template: LockTemplate,
-    waits: bool,
     **options: Any,
 ) -> F:
     _check_function(function)
     plan = Plan(function, key, template, **options)
-    budget = WaitBudget() if waits else None
 
     @functools.wraps(function)
     def locked(*args: Any, **kwargs: Any) -> Any:
         task = _task_of(function, args)
         _check_base(task, plan)
         delivery = Delivery(task, plan)
-        wait = RunWait(budget if delivery.has_message else None)
         sent = task if delivery.has_message else None
-        with carried(sent, plan.mode, is_copy=delivery.is_copy) as mark:
-            own = template.using(
-                label=delivery.label,
-                wait=wait.seconds,
-            )
+        with carried(sent, is_copy=delivery.is_copy) as mark:
+            own = template.using(label=delivery.label)
             lock = plan.lock_of_call(task, args, kwargs, own)
             entered = False
             try:
                 with delivery.run(own, lock), lock as lease:
                     entered = True
-                    with mark.replaced_by_lock():
-                        if delivery.has_succeeded(lock, lease.name):
-                            raise Ignore("an earlier run of this message has succeeded")
-                        body: Callable[..., Any] = function
-                        if plan.marks and delivery.has_message:
-                            body = _with_retries_inside(task, function)
-                        with wait, delivery.body(lease):
-                            return body(*args, **kwargs)
+                    mark.drop()  # the lock is the mark from here on
+                    if delivery.has_succeeded(lock, lease.name):
+                        raise Ignore("an earlier run of this message has succeeded")
+                    body: Callable[..., Any] = function
+                    if plan.marks and delivery.has_message:
+                        body = _with_retries_inside(task, function)
+                    with delivery.body(lease):
+                        return body(*args, **kwargs)
             except (LockTaken, NodesUnavailable) as error:
                 if entered:  # the body's own
                     raise
                 refusal = error
             # Outside of ``except``: what is raised or logged from here has no refusal as its cause.
-            waited = wait.refuse()
             if isinstance(refusal, NodesUnavailable) and plan.on_unavailable == "run":
                 logger.warning("%r is not locked: %s", lock, refusal)
                 mark.drop()
                 with delivery.body(None):
                     return function(*args, **kwargs)
-            return delivery.refuse(refusal, lock, waited)
+            return delivery.refuse(refusal, lock)
 
     # Celery checks the arguments of ``delay`` against this.
     locked.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
@@ -195,7 +187,6 @@ def _decorate(
 
 
 def _check_function(function: Any) -> None:
-    """Raise TypeError if this is a task already, or not a plain function."""
     kind = type(function)
     if issubclass(kind, Proxy | Task):
         msg = (
@@ -271,10 +262,10 @@ class _Inside:
 
 def _check_attributes(cls: type[Task]) -> None:
     """Raise TypeError for an option that Celery would keep as an attribute, for nobody to read."""
-    own, known = vars(cls), inspect.signature(locked_task).parameters
+    own = vars(cls)
     if foreign := [each for each in FOREIGN if each in own]:
-        refuse_keywords("LockedTask", foreign, known)
-    misplaced = [each for each in known if each in own and "_decorated" in own]
+        raise unknown_keywords("LockedTask", foreign, OPTIONS)
+    misplaced = [each for each in OPTIONS if each in own and "_decorated" in own]
     if misplaced:
         msg = (
             f"{cls.name}: {misplaced[0]}= is an option of @locked_task, and Celery uses it for "

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias
 
 from django_redlock.core.acquire import WaitsFor
 from django_redlock.core.policy import check_seconds
@@ -116,15 +116,3 @@ def unknown_keywords(what: str, unknown: Iterable[str], known: Iterable[str]) ->
     """
     names, taken = ", ".join(map(repr, unknown)), ", ".join(known)
     return TypeError(f"{what} has no keyword {names}; it takes {taken}. {MIGRATE}")
-
-
-
-
-def refuse_keywords(what: str, given: Iterable[str], known: Iterable[str]) -> NoReturn:
-    """Raise it."""
-    raise unknown_keywords(what, given, known)
-
-
-def without_unknown(function: F) -> F:
-    """Return the function."""
-    return function

@@ -149,7 +149,7 @@ class Work:
         self.desk = desk
         self.says = list(says)
         self.begun = 0
-        locking = {"on_conflict": "retry", "wait": 0} | options.pop("lock", {})
+        locking = {"on_conflict": "retry"} | options.pop("lock", {})
 
         def work(_: Any) -> Any:
             self.begun += 1

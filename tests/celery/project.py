@@ -12,7 +12,6 @@ beside the results, with times of the monotonic clock, which all processes of a 
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import time
@@ -30,7 +29,7 @@ from celery.signals import task_postrun, task_prerun, task_success, worker_init,
 from django.conf import settings
 
 from django_redlock import current_lease, redlock
-from django_redlock.celery import LockedTask, backoff, locked_task
+from django_redlock.celery import LockedTask, locked_task
 from django_redlock.leases import lease as leases
 from tests.support.waiting import eventually
 
@@ -45,18 +44,6 @@ if "TEST_LOCKS" in os.environ:
     )
     vars(leases)["RENEWALS"] = 20  # a worker that stands still for less than the ttl loses none
 
-
-def doubling(waited: float, most: float) -> float:
-    """Pauses as if no release were near."""
-    return backoff.pause_in_outage(int(math.log2(1 + waited)), most)
-
-
-if "TEST_IMPATIENT" in os.environ:  # a broken variant: no wait in the worker, pauses that double
-    vars(backoff).update(MOST=0.0, LEAST=0.0)
-    vars(backoff).update(pause_after=doubling)
-
-if "TEST_PATIENT" in os.environ:  # a stall of this machine uses up nobody's second in the worker
-    vars(backoff).update(MOST=30.0)
 
 app = Celery("tests.celery.project", set_as_current=False)
 app.conf.update(
@@ -236,7 +223,7 @@ def recorded_task(*, fails: bool, track_started: bool) -> Any:
         track_started=track_started,
         name=f"recorded-{fails}-{track_started}",
     )
-    @locked_task("work:{key}", on_conflict="retry", wait=0)
+    @locked_task("work:{key}", on_conflict="retry")
     def recorded(self: Task, key: str) -> str:
         done = until_told(self, key)
         if fails:

@@ -68,7 +68,7 @@ def task_of(
 ) -> Any:
     """A task that leaves records and whose messages have marks."""
 
-    @locked_task("account:{account}", on_conflict=on_conflict, mode=mode, wait=0)
+    @locked_task("account:{account}", on_conflict=on_conflict, mode=mode)
     def sync(account):
         return "done"
 

@@ -8,8 +8,7 @@ import itertools
 import logging
 import pickle
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import Context
 from datetime import UTC, datetime
 from io import StringIO
@@ -26,10 +25,7 @@ from django.test import TestCase
 from django.utils.connection import ConnectionDoesNotExist
 from kombu.exceptions import OperationalError
 
-from django_redlock import (
-    LockTaken,
-    errors,
-)
+from django_redlock import LockTaken, current_lease, errors
 from django_redlock.celery import (
     DuplicateTask,
     LockedTask,
@@ -42,7 +38,6 @@ from django_redlock.celery import task as task_module
 from django_redlock.celery.marks import HEADER, Carried, Mark, Marking, mark_in
 from django_redlock.celery.publishing import AWAITED
 from django_redlock.core.reasons import ReasonCode
-from django_redlock.interruption import Latch
 from tests.faults.injected import Injector, Interruption
 from tests.support.databases import connected
 from tests.support.waiting import eventually
@@ -89,16 +84,14 @@ def test_while_a_run_holds_the_lock_the_mode_decides(desk, mode):
     seen: list[Any] = []
 
     def body(self):
-        if mode == "until_finished":
-            eventually(lambda: marked() == set())  # in the background
         seen.extend([marked(), self.delay(7)])
 
     task = sync(desk, body, lock={"mode": mode})
     first = task.delay(7)
     desk.execute(desk.only())
     there, second = seen
+    assert there == set()  # removed before the body began
     if mode == "until_started":
-        assert there == set()  # removed before the body began
         assert second.duplicate is False
         assert len(desk.messages()) == 1
     else:
@@ -107,24 +100,20 @@ def test_while_a_run_holds_the_lock_the_mode_decides(desk, mode):
         assert marked() == set()
 
 
-def test_the_mark_is_gone_before_the_lock_is(desk, monkeypatch):
-    """Removing it takes long: a message that is sent after the run is not left out for the run."""
-    task, remove, free = sync(desk, lambda self: "done"), Mark.remove, [1]
-    monkeypatch.setattr(
-        Mark, "remove", lambda mark, **_: eventually(lambda: not free) and remove(mark)
-    )
+@MODES
+def test_the_mark_is_gone_before_the_lock_is(desk, monkeypatch, mode):
+    """It is removed under the lock: a message that is sent after the run is not left out for it."""
+    task, remove, free = sync(desk, lambda self: "done", lock={"mode": mode}), Mark.remove, []
+
+    def removed(mark: Mark, **more: Any) -> None:
+        free.append(is_free("account:7"))
+        remove(mark, **more)
+
     task.delay(7)
     message = desk.only()
-    release = Latch.wait
-
-    def waited(latch: Any, seconds: float) -> bool:
-        assert not is_free("account:7")
-        free.clear()
-        return release(latch, seconds)
-
-    monkeypatch.setattr(Latch, "wait", waited)
+    monkeypatch.setattr(Mark, "remove", removed)
     assert desk.execute(message).retval == "done"
-    assert marked() == set()
+    assert (free, marked()) == ([False], set())
 
 
 def test_another_task_and_another_key_are_no_duplicates(desk):
@@ -770,7 +759,6 @@ def test_a_run_that_keeps_many_others_from_being_sent_is_not_told(desk, caplog):
     duplicates: list[bool] = []
 
     def body(task: Any) -> None:
-        eventually(lambda: not marked())  # it is removed in the background
         results = [Context().run(task.delay, 7) for _ in range(publishing.REFUSALS + 1)]
         duplicates.extend(each.duplicate for each in results)
 
@@ -835,15 +823,10 @@ def test_a_class_with_its_options_in_lock_has_marks(desk):
 # -- rules that are needed ---------------------------------------------------------------------
 
 
-def too_late(carried: Carried) -> Any:
-    """Broken: the body runs before the mark is removed."""
-
-    @contextmanager
-    def replaced() -> Iterator[None]:
-        yield
-        carried.drop()
-
-    return replaced()
+def too_late(carried: Carried, *, drop: Callable[..., None] = Carried.drop, **more: bool) -> None:
+    """Broken: the mark is removed when the body has ended, and not before it begins."""
+    if current_lease() is None:
+        drop(carried, **more)
 
 
 # What is replaced, by what, and a test that fails then.
@@ -887,7 +870,7 @@ RULES: dict[str, tuple[tuple[Any, str, object], Callable[..., object]]] = {
         lambda desk: test_a_second_message_is_not_sent_while_one_waits(desk, "until_started"),
     ),
     "a body begins before the mark is gone": (
-        (Carried, "replaced_by_lock", too_late),
+        (Carried, "drop", too_late),
         lambda desk: test_while_a_run_holds_the_lock_the_mode_decides(desk, "until_started"),
     ),
     "what is skipped keeps its mark": (

@@ -108,6 +108,14 @@ def test_an_option_that_makes_no_sense_is_refused_when_decorating(arguments, why
         locked_task(**arguments)(build)
 
 
+def test_a_keyword_that_there_is_not_is_named():
+    """With those that there are, and the page of other clients' keywords."""
+    wrong: dict[str, Any] = {"timeout": 60}
+    text = r"locked_task has no keyword 'timeout'; it takes key, ttl, .*, using\. .*/migrate"
+    with pytest.raises(TypeError, match=text):
+        locked_task("name", **wrong)
+
+
 def test_a_field_of_the_task_is_refused_whatever_it_is_called(desk):
     """bind=True is known at the call: the task under another name than self is no field either."""
 
@@ -197,9 +205,9 @@ class Walks:
 SAYS = r"desk\.sync has the base LockedTask, and nothing says what it locks: write @locked_task\("
 UNSAID: dict[str, tuple[dict[str, Any], str]] = {
     "nothing at all": ({}, SAYS),
-    "celery-once": ({"once": {"keys": ["account"]}}, "has no option 'once': write a name with"),
-    "celery-singleton": ({"unique_on": ["account"]}, "has no option 'unique_on': write a name"),
-    "when it is a duplicate": ({"raise_on_duplicate": True}, "write on_duplicate='raise'"),
+    "celery-once": ({"once": {"keys": ["account"]}}, "LockedTask has no keyword 'once'; it takes"),
+    "celery-singleton": ({"unique_on": ["account"]}, "no keyword 'unique_on'; .*/migrate"),
+    "when it is a duplicate": ({"raise_on_duplicate": True}, "no keyword 'raise_on_duplicate'"),
     "an option of the decorator": (
         {"mode": "until_finished"},
         r"mode= is an option of @locked_task, and Celery uses it for nothing: write it there",
@@ -229,7 +237,7 @@ def test_a_class_whose_run_is_not_its_own_is_refused_as_well(desk):
     """It would run without a lock; with ``lock`` it has one. Its subclass inherits that."""
     with pytest.raises(TypeError, match="Sync has the base LockedTask, and nothing says"):
         type("Sync", (Walks, LockedTask), {})
-    with pytest.raises(TypeError, match="has no option 'once'"):
+    with pytest.raises(TypeError, match="has no keyword 'once'"):
         type("Sync", (LockedTask,), {"run": Walks.run, "once": {}, "lock": {"key": "x"}})
     base: Any = type("Sync", (Walks, LockedTask), {"lock": {"key": "sync:{account}"}})
     child = type("Sync", (base,), {"name": "desk.sync"})

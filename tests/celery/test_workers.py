@@ -39,42 +39,6 @@ from .site import (
 pytestmark = pytest.mark.slow
 
 
-def wasted(site: Site, count: int, seconds: float, **env: Any) -> tuple[float, int]:
-    """Send messages for one key; seconds beyond the work itself, and messages sent again."""
-    key, queue = new_key(), new_key()
-    with site.worker(CHILDREN, queue, **env):  # no child has learned from other tests
-        begun = time.monotonic()
-        send = project.patient.apply_async
-        results = [send((key, seconds), queue=queue) for _ in range(count)]
-        assert [result.get(timeout=GET) for result in results] == ["done"] * count
-        took = time.monotonic() - begun
-    assert overlaps(intervals(site, [key])[key]) == 0
-    return took - count * seconds, sum(came_back(site, result.id) for result in results)
-
-
-@pytest.mark.nightly
-def test_short_tasks_of_one_key_follow_each_other(site):
-    """40 tasks of 0.1 s take little more than 4 s, and next to no message is sent twice."""
-    lost, again = wasted(site, 40, 0.1, TEST_PATIENT="1")
-    assert lost < 4  # where messages came back after doubling pauses: 8 s and more
-    assert again < 20  # and 67 of them
-
-
-@pytest.mark.nightly
-def test_long_tasks_of_one_key_follow_each_other(site):
-    """Tasks that take longer than a run waits begin soon after the one before."""
-    lost, again = wasted(site, 6, 1.5)
-    assert lost < 6
-    assert again < 60
-
-
-@pytest.mark.nightly
-def test_without_a_wait_messages_come_back_too_late_and_too_often(site):
-    """Pauses that double, and no wait in the worker: the bounds above can fail."""
-    lost, again = wasted(site, 40, 0.1, TEST_IMPATIENT="1")
-    assert lost >= 4 or again >= 20
-
-
 def test_raise_fails_without_harm_to_the_worker(site):
     """LockTaken crosses from child to parent to backend, and the worker works on."""
     key = new_key()

@@ -99,7 +99,7 @@ def raising(self: Task, key: str, error: str) -> None:
 
 
 @app.task(bind=True, base=LockedTask, acks_late=True, reject_on_worker_lost=True)
-@locked_task("work:{key}", on_conflict="retry", wait=0)
+@locked_task("work:{key}", on_conflict="retry")
 def kept(self: Task, key: str) -> str:
     """Work whose message goes back to the broker with its process or its worker."""
     return until_told(self, key)
