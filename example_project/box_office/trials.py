@@ -41,9 +41,9 @@ def tasks(request: HttpRequest, show_id: int) -> HttpResponse:
 @require_POST
 def copies(request: HttpRequest, show_id: int) -> HttpResponse:
     show = get_object_or_404(Show, pk=show_id)
-    told = request.session[f"copies:{show.pk}"] = send_copies(show)
+    sent = request.session[f"copies:{show.pk}"] = send_copies(show)
     messages.success(
-        request, f"Called {CALLS} times: {told['sent']} sent, {told['duplicates']} duplicates."
+        request, f"Called {CALLS} times: {sent['sent']} sent, {sent['duplicates']} duplicates."
     )
     return redirect("tasks", show_id)
 
@@ -60,8 +60,8 @@ def send_copies(show: Show) -> dict[str, Any]:
 def start(request: HttpRequest, show_id: int) -> HttpResponse:
     """Send a rehearsal. While one is under way, none is sent."""
     result = rehearse.delay(get_object_or_404(Show, pk=show_id).pk)
-    told = "A rehearsal is under way already." if result.duplicate else "A rehearsal was sent."
-    messages.success(request, told)
+    news = "A rehearsal is under way already." if result.duplicate else "A rehearsal was sent."
+    messages.success(request, news)
     return redirect("tasks", show_id)
 
 

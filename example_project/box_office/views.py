@@ -45,12 +45,12 @@ def visitor_of(request: HttpRequest) -> str:
 # -- orders ---------------------------------------------------------------------------------------
 
 
-@never_cache  # a form that a browser has kept is not a new one
 @require_safe
 def index(request: HttpRequest) -> HttpResponse:
     return first_page(request)
 
 
+@never_cache  # a form that a browser has kept is not a new one
 def first_page(
     request: HttpRequest, wrong: OrderForm | None = None, *, locked: bool = True, status: int = 200
 ) -> HttpResponse:
@@ -140,12 +140,12 @@ def sell(request: HttpRequest, *, locked: bool) -> HttpResponse:
 # -- a show ---------------------------------------------------------------------------------------
 
 
-@never_cache
 @require_safe
 def show(request: HttpRequest, show_id: int) -> HttpResponse:
     return show_page(request, get_object_or_404(Show, pk=show_id))
 
 
+@never_cache
 def show_page(
     request: HttpRequest, show: Show, form: NameForm | None = None, *, status: int = 200
 ) -> HttpResponse:

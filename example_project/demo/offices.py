@@ -115,12 +115,14 @@ class Offices:
             if due and time.monotonic() >= began + due[0][0]:
                 due.pop(0)[1]()
             if woken < len(freezes) == len(act.frozen):
-                office, since = act.frozen[woken]
+                number, since = act.frozen[woken]
                 count = act.sales_after(since)
                 if count and time.monotonic() > since + FROZEN_SECONDS:
                     woken += 1
-                    tell(f"office {office + 1} goes on: {count} seats were sold since")
-                    os.kill(self._processes[office].pid or 0, signal.SIGCONT)
+                    tell(f"office {number + 1} goes on: {count} seats were sold since")
+                    pid = self._processes[number].pid
+                    assert pid
+                    os.kill(pid, signal.SIGCONT)
             self._listen(act)
             if time.monotonic() > began + act.seconds + LATE_SECONDS:
                 raise TimeoutError(f"the offices do not come to an end: {act.title}")

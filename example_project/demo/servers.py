@@ -73,11 +73,11 @@ class Servers:
 
     def logs(self) -> str:
         """Return the last lines of each server's log."""
-        told = []
+        lines = []
         for name in self._processes:
             last = self._log(name).splitlines()[-LINES:] or ["(nothing)"]
-            told += [f"The log of the {name} server ends with:", *last]
-        return "\n".join(told)
+            lines += [f"The log of the {name} server ends with:", *last]
+        return "\n".join(lines)
 
     def end(self) -> None:
         """Ask both servers to end; kill those that do not."""

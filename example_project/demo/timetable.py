@@ -99,11 +99,11 @@ class Timetable:
         """Do what a visitor's button wants, and return what to tell; or tell what comes next."""
         with self._commands:
             if wanted in BUTTONS:
-                told = BUTTONS[wanted](self._nodes)
+                reply = BUTTONS[wanted](self._nodes)
                 self._visited = True
                 self._due = time.monotonic() + (LEFT if self._ailing() else REST)
-                tell(f"A visitor presses a button. {told}")
-                return told
+                tell(f"A visitor presses a button. {reply}")
+                return reply
             left = f"{max(1, math.ceil(self._due - time.monotonic()))} s"
             if self._visited:
                 return (
