@@ -125,7 +125,7 @@ def order(page: Page, site: str) -> None:
 
 
 def photograph(page: Page, scheme: str, site: str) -> None:
-    """The locks, the start page, and a show."""
+    """The locks, and the start page."""
     page.goto(f"{site}{stage.LOCKS_PAGE}")
     page.get_by_label("Username").fill(stage.USER)
     page.get_by_label("Password").fill(stage.PASSWORD)
@@ -138,8 +138,6 @@ def photograph(page: Page, scheme: str, site: str) -> None:
     page.goto(site)
     take(page, f"site-{scheme}")
     take(page, f"orders-{scheme}", until=".columns")
-    page.goto(f"{site}shows/1/")
-    take(page, f"show-{scheme}")
 
 
 def take(page: Page, name: str, until: str = "") -> None:

@@ -24,17 +24,18 @@ from .tasks import build_report
 
 LAST = 6  # orders and reports that are shown
 IDS = {True: "with_%s", False: "without_%s"}  # of the form with the lock, and of the other one
-TAKEN = (
-    "Your order is already being taken, or was taken a moment ago. It is not taken twice (409): "
-    "see below."
-)
-EXPORTED = (
-    "The orders are being exported already, perhaps for somebody else. Nothing was sent (409)."
-)
 UNKNOWN = (
     "Nothing has happened. Too few of the nodes that keep this site's locks answer. Without a "
     "majority nobody can tell whether the same is being done already (503)."
 )
+ORDER_REFUSED = {  # by the status
+    409: "Your order is being taken, or was taken a moment ago. It is not taken twice (409).",
+    503: UNKNOWN,
+}
+EXPORT_REFUSED = {
+    409: "The orders are being exported, perhaps for somebody else. Nothing was sent (409).",
+    503: UNKNOWN,
+}
 
 
 def visitor_of(request: HttpRequest) -> str:
@@ -94,7 +95,7 @@ def refuse_order(request: HttpRequest, refusal: Refused | None = None) -> HttpRe
     """Count a click that is refused, and say why; the page shows the order of the first click."""
     status = refusal.status if refusal else 409
     Refusal.objects.create(status=status, visitor=visitor_of(request))
-    messages.error(request, UNKNOWN if status == 503 else TAKEN)  # noqa: PLR2004
+    messages.error(request, ORDER_REFUSED[status])
     return first_page(request, status=status)
 
 
@@ -174,7 +175,7 @@ def report(request: HttpRequest, show_id: int) -> HttpResponse:
 
 
 def refuse_export(request: HttpRequest, refusal: Refused) -> HttpResponse:
-    messages.error(request, UNKNOWN if refusal.status == 503 else EXPORTED)  # noqa: PLR2004
+    messages.error(request, EXPORT_REFUSED[refusal.status])
     assert request.resolver_match is not None
     found = get_object_or_404(Show, pk=request.resolver_match.kwargs["show_id"])
     return show_page(request, found, status=refusal.status)

@@ -168,7 +168,7 @@ def test_a_visitor_is_told_of_no_others_orders(show):
     assert "Ada" not in grace.get("/").text
     assert grace.post("/order/", filled_in(show, name="Grace")).status_code == 302
     page = ada.post("/order/", filled_in(show)).text
-    assert "Your order is already being taken" in page
+    assert "Your order is being taken" in page
     assert "Grace" not in page
     assert "2 orders, <strong>0 too many</strong>" in page
 

@@ -102,9 +102,10 @@ def test_the_first_page(look, nodes, request, state):
         return
     show = request.getfixturevalue("seat").show
     Show.objects.create(title=HOSTILE[0])
-    nodes.down = {0, 1, 2} if state == "nobody can tell" else set()
+    refused = state == "nobody can tell"
+    nodes.down = {0, 1, 2} if refused else set()
     with held(show) if state == "busy" else nullcontext():
-        assert look("/", act=order) == []
+        assert look("/", act=order, status=503 if refused else 200) == []
 
 
 @pytest.mark.parametrize("state", ["free", "busy", "nobody can tell"])
