@@ -6,12 +6,10 @@ REDLOCK_NODES    the nodes' URLs, separated by commas; default: five servers on 
 REDLOCK_OPTIONS  more keys of REDLOCK["default"], as JSON, e.g. {"TTL": 10}
 BROKER_URL       Celery's broker, also for its results; default: redis://127.0.0.1:6384/0
 DEMO_SWITCH      the demo sets this: a Unix socket by which its buttons kill nodes; default: none
-DEMO_TIMETABLE   and this: a file that says what the demo does to its nodes next; default: none
 """
 
 import json
 import os
-from http import HTTPStatus
 from pathlib import Path
 
 LOCAL_NODES = ",".join(f"redis://127.0.0.1:{port}/0" for port in range(6379, 6384))
@@ -42,12 +40,10 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "example_project.middleware.admin_writes_first",
 ]
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [Path(__file__).with_name("templates")],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -62,10 +58,11 @@ DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": os.environ.get("EXAMPLE_DB") or Path(__file__).with_name("example.sqlite3"),
-        "ATOMIC_REQUESTS": True,
         "OPTIONS": {
-            # Readers do not wait for a writer, and writers wait for each other.
+            # Readers do not wait for a writer. Writers wait for each other, and before they read:
+            # SQLite refuses the write of a transaction that has read what another has changed.
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+            "transaction_mode": "IMMEDIATE",
             "timeout": 10,  # seconds
         },
     },
@@ -77,31 +74,15 @@ REDLOCK = {
     },
 }
 DEMO_SWITCH = os.environ.get("DEMO_SWITCH") or ""
-DEMO_TIMETABLE = os.environ.get("DEMO_TIMETABLE") or ""
 CELERY_BROKER_URL = os.environ.get("BROKER_URL") or "redis://127.0.0.1:6384/0"
 CELERY_RESULT_BACKEND = CELERY_BROKER_URL
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_IMPORTS = ["example_project.box_office.control"]  # read by workers
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1  # a child takes a message when it can begin with it
 # Without DEBUG Django logs nothing to stderr: no person would see an error.
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {
-        "line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"},
-    },
-    "filters": {
-        "no_refusals": {
-            "()": "django.utils.log.CallbackFilter",
-            "callback": lambda record: getattr(record, "status_code", None) != HTTPStatus.CONFLICT,
-        },
-    },
-    "handlers": {
-        "stderr": {
-            "class": "logging.StreamHandler",
-            "formatter": "line",
-            "filters": ["no_refusals"],  # a refused second click is no fault
-        },
-    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler"}},
     "root": {"handlers": ["stderr"], "level": "WARNING"},
+    "loggers": {"django.request": {"level": "ERROR"}},  # a refused second click is no fault
 }

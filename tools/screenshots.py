@@ -2,19 +2,17 @@
 
 They are made from the running demo: pages by a real browser (Debian's `chromium`), terminals by
 rich, as SVG. What is locked, by whom, and which nodes are ill is arranged here, so that a new
-picture differs from the old one in seconds, ports and the running crowd only.
+picture differs from the old one in seconds and ports only.
 """
 
 import io
 import os
 import re
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,23 +21,18 @@ from rich.console import Console, RenderableType
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from django_redlock import conf, redlock
-from django_redlock.inspection.survey import Report, survey
-from example_project.demo import pictures, stage
-from example_project.demo.crowd import Crowd, audit
-from example_project.demo.facts import Traffic
+from django_redlock import redlock
+from example_project.demo import stage
 from example_project.demo.stage import Stage
-from example_project.demo.timetable import Timetable
+from example_project.demo.timetable import Timetable, served
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs/_static"
 OPTIONS = stage.OPTIONS | {"TTL": 15, "MAX_TTL": 15}
 GUARDED_SECONDS = 1.5  # how old the new node is in the pictures
-CROWD_SECONDS = 14.0
-KILL_AT = 8.0
 WIDTH, HEIGHT = 1100, 420
 BELOW = 24  # pixels below the last element of a picture that shows a part of a page
-TERMINAL, TERMINAL_HEIGHT = 120, 40
+TERMINAL = 120
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Leslie", "Nancy", "Tony", "Frances")
 
@@ -49,21 +42,17 @@ def main() -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "example_project.settings"
     PICTURES.mkdir(exist_ok=True)
     with ExitStack() as stack:
-        built = stage.build(stack, OPTIONS, buttons=True)  # for the picture: nobody serves them
+        built = stage.build(stack, OPTIONS, buttons=True)
         stage.add_login()
         shows = stage.add_shows(*stage.SHOWS)
         add_orders(shows)
         built.open()
-        began = time.monotonic()
-        built.publish(Timetable(built.nodes, Traffic(), began).outlook(began))
+        stack.enter_context(served(built.switch, Timetable(built.nodes).answer))
         for scheme in SCHEMES:
             with held(built), browser(scheme) as page:
                 photograph(page, scheme, built.servers.url)
         with held(built):
             draw("status", "python manage.py redlock_status", [status()], TERMINAL)
-        built.nodes.restart(1)
-        built.let_vote()
-        crowd(built, shows)
 
 
 def add_orders(shows: Sequence[int]) -> None:
@@ -136,7 +125,7 @@ def order(page: Page, site: str) -> None:
 
 
 def photograph(page: Page, scheme: str, site: str) -> None:
-    """The locks, the start page, and a show."""
+    """The locks, and the start page."""
     page.goto(f"{site}{stage.LOCKS_PAGE}")
     page.get_by_label("Username").fill(stage.USER)
     page.get_by_label("Password").fill(stage.PASSWORD)
@@ -149,8 +138,6 @@ def photograph(page: Page, scheme: str, site: str) -> None:
     page.goto(site)
     take(page, f"site-{scheme}")
     take(page, f"orders-{scheme}", until=".columns")
-    page.goto(f"{site}shows/1/")
-    take(page, f"show-{scheme}")
 
 
 def take(page: Page, name: str, until: str = "") -> None:
@@ -175,27 +162,6 @@ def status() -> Text:
     with suppress(SystemExit):  # 3: a node does not vote
         call_command("redlock_status", stdout=printed, force_color=True)
     return Text.from_ansi(printed.getvalue().rstrip())
-
-
-def crowd(built: Stage, shows: Sequence[int]) -> None:
-    """The picture of `make demo`, some seconds after its beginning."""
-    traffic = Traffic()
-    with Crowd(built.servers.url, shows, traffic, customers=2, pause=1.0):
-        time.sleep(KILL_AT)
-        built.nodes.kill(1)
-        traffic.lose_node(stage.KILLED)
-        time.sleep(CROWD_SECONDS - KILL_AT)
-        audit(traffic)
-        found = anonymous(survey(conf.backend("default")))
-        frame = pictures.open_house(built.addresses(), traffic, found, height=TERMINAL_HEIGHT)
-    draw("demo", "make demo", [frame], 100)
-
-
-def anonymous(found: Report) -> Report:
-    """The same, without the name of the machine on which the pictures are made."""
-    host = socket.gethostname()
-    locks = (lock._replace(holder=lock.holder.replace(host, "shop")) for lock in found.locks)
-    return replace(found, locks=tuple(locks))
 
 
 def draw(name: str, title: str, content: Sequence[RenderableType], width: int) -> None:

@@ -19,12 +19,9 @@ SEATS_IN_A_ROW = 8
 
 
 class ShowQuerySet(models.QuerySet["Show"]):
-    def sold(self, pk: int) -> int:
-        return self.values_list("sold", flat=True).get(pk=pk)
-
-    def sell(self, pk: int, seats: int) -> bool:
-        """Count seats in one statement, which needs no lock; return False without such a show."""
-        return self.filter(pk=pk).update(sold=F("sold") + seats) == 1
+    def sell(self, pk: int, seats: int) -> None:
+        """Count seats in one statement, which needs no lock."""
+        self.filter(pk=pk).update(sold=F("sold") + seats)
 
 
 class Show(models.Model):
@@ -33,6 +30,9 @@ class Show(models.Model):
     fence = FenceField()
 
     objects = ShowQuerySet.as_manager()
+
+    class Meta:
+        ordering = ("pk",)
 
     def __str__(self) -> str:
         return self.title
@@ -72,8 +72,8 @@ class Seat(models.Model):
 
     Attributes:
         taken_by: the name of the customer; "" while the seat is free.
-        visitor: which visitor of the site bought it; only that visitor is told so.
-        fence: of the last holder of `lock` that claimed the row.
+        visitor: the visitor of the site who bought it; only that visitor is told so.
+        fence: the fence of the last holder of `lock` that claimed the row.
     """
 
     show = models.ForeignKey(Show, models.CASCADE, related_name="seats")
@@ -86,18 +86,13 @@ class Seat(models.Model):
 
     class Meta:
         ordering = ("row", "number")
-        constraints = (
-            models.UniqueConstraint(
-                fields=("show", "row", "number"), name="a_number_is_one_seat_of_a_show"
-            ),
-        )
 
     def __str__(self) -> str:
         return f"{self.row}{self.number}"
 
     @property
     def lock(self) -> str:
-        """The name that `seat_views.take` locks."""
+        """The name that `seats.sell` locks."""
         return f"seat:{self.pk}"
 
 
@@ -105,9 +100,9 @@ class Order(models.Model):
     """An order.
 
     Attributes:
-        locked: whether it was taken under the lock.
+        locked: True if it was taken under the lock.
         click: the token of the form that it came by; a double click sends one form twice.
-        visitor: which visitor of the site sent the form; only that visitor is told of it.
+        visitor: the visitor of the site who sent the form; only that visitor is told of it.
     """
 
     show = models.ForeignKey(Show, models.CASCADE, related_name="orders")
@@ -130,17 +125,14 @@ class Refusal(models.Model):
 
     Attributes:
         status: 409, an equal order was being taken or was taken already; 503, no majority.
-        click: the token of the form.
-        visitor: which visitor of the site clicked; only that visitor is told of it.
+        visitor: the visitor of the site who clicked; only that visitor is told of it.
     """
 
     status = models.PositiveSmallIntegerField()
-    click = models.UUIDField(db_index=True)
-    visitor = models.CharField(max_length=32, blank=True, db_index=True)
-    at = models.DateTimeField(default=timezone.now)
+    visitor = models.CharField(max_length=32, db_index=True)
 
     def __str__(self) -> str:
-        return f"{self.status} at {self.at:%H:%M:%S}"
+        return str(self.status)
 
 
 class Report(models.Model):
@@ -160,38 +152,17 @@ class Report(models.Model):
         return f"{self.show}: {self.orders} orders, {self.seats} seats"
 
 
-class Sending(models.Model):
-    """A press of a button that sends a task, and what came of its calls.
+class Run(models.Model):
+    """One time that the body of a task began, in a child process of a Celery worker.
 
     Attributes:
         task: the name of the task.
-        calls: how often the task was called.
-        sent: how many messages went to the broker.
-        duplicates: how many calls were told of a message that was there already.
-        task_ids: of the messages that the calls were told of, each once.
+        killed: when somebody asked for the death of the process; None: nobody has.
     """
 
-    show = models.ForeignKey(Show, models.CASCADE, related_name="sendings")
-    task = models.CharField(max_length=100)
-    at = models.DateTimeField(default=timezone.now)
-    calls = models.PositiveIntegerField(default=0)
-    sent = models.PositiveIntegerField(default=0)
-    duplicates = models.PositiveIntegerField(default=0)
-    task_ids = models.JSONField(default=list)
-
-    class Meta:
-        ordering = ("-pk",)
-
-    def __str__(self) -> str:
-        return f"{self.task}: {self.calls} calls, {self.sent} sent"
-
-
-class Run(models.Model):
-    """One time that the body of a task began, in a child process of a Celery worker."""
-
     show = models.ForeignKey(Show, models.CASCADE, related_name="runs")
+    task = models.CharField(max_length=100)
     task_id = models.CharField(max_length=64, db_index=True)
-    worker = models.CharField(max_length=200)
     pid = models.PositiveIntegerField()
     fence = models.BigIntegerField()
     began = models.DateTimeField(default=timezone.now)
@@ -203,3 +174,9 @@ class Run(models.Model):
 
     def __str__(self) -> str:
         return f"process {self.pid} with fence {self.fence}"
+
+    def late(self) -> float | None:
+        """Return the seconds since the kill of the run that this one relieves; None: of none."""
+        killed = Run.objects.filter(task_id=self.task_id, pk__lt=self.pk, killed__isnull=False)
+        before = killed.last()
+        return (self.began - before.killed).total_seconds() if before and before.killed else None

@@ -1,4 +1,4 @@
-"""Simulate what takes time: a bank, a big query, a slow client, a printer, actors."""
+"""Simulate what takes time: a bank, a big query, a slow client, a printer."""
 
 import time
 
@@ -18,10 +18,6 @@ def compute() -> None:
 
 def print_posters() -> None:
     time.sleep(POSTERS)
-
-
-def rehearse(seconds: float) -> None:
-    time.sleep(seconds)
 
 
 def transmit(share: float) -> None:

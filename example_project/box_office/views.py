@@ -1,144 +1,188 @@
-"""The views of a show. But for `order`, each runs in a transaction (ATOMIC_REQUESTS).
-
-The order of decorators matters: `single_flight` sees the request before the view does, and takes
-its lock around the transaction, so that the next request sees what this one has committed.
-"""
+"""The pages of the site, its orders, and the reports and exports of a show."""
 
 import csv
 import io
+import uuid
 from collections.abc import Iterator
-from functools import partial
-from http import HTTPStatus
 from typing import Any
 
 from django.contrib import messages
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.db.models import Count, Max, Q
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from django_redlock.views.decorator import single_flight
+from django_redlock.views import Refusal as Refused
+from django_redlock.views import single_flight
 
-from . import first_page, outside, reports
-from .forms import NameForm, OrderForm, TokenField, name_form, order_form
-from .models import Order, Show
-from .refusals import with_a_page
+from . import nodes, outside
+from .forms import NameForm, OrderForm
+from .models import Order, Refusal, Show
 from .tasks import build_report
-from .visitors import visitor_of
 
-LAST = 6  # orders that are shown
+LAST = 6  # orders and reports that are shown
+IDS = {True: "with_%s", False: "without_%s"}  # of the form with the lock, and of the other one
+UNKNOWN = (
+    "Nothing has happened. Too few of the nodes that keep this site's locks answer. Without a "
+    "majority nobody can tell whether the same is being done already (503)."
+)
+ORDER_REFUSED = {  # by the status
+    409: "Your order is being taken, or was taken a moment ago. It is not taken twice (409).",
+    503: UNKNOWN,
+}
+EXPORT_REFUSED = {
+    409: "The orders are being exported, perhaps for somebody else. Nothing was sent (409).",
+    503: UNKNOWN,
+}
+
+
+def visitor_of(request: HttpRequest) -> str:
+    """Return by what the site knows a visitor again; the session begins with it."""
+    return str(request.session.setdefault("visitor", uuid.uuid4().hex[:12]))
+
+
+# -- orders ---------------------------------------------------------------------------------------
+
+
+@require_safe
+def index(request: HttpRequest) -> HttpResponse:
+    return first_page(request)
 
 
 @never_cache  # a form that a browser has kept is not a new one
+def first_page(
+    request: HttpRequest, wrong: OrderForm | None = None, *, locked: bool = True, status: int = 200
+) -> HttpResponse:
+    """Render an order form with the lock and one without, side by side, and the nodes.
+
+    Args:
+        wrong: a form that somebody has filled in wrongly.
+        locked: which of the two that is.
+        status: of the response.
+    """
+    name = {"name": request.POST.get("name") or request.session.get("name", "")}
+    forms = {key: OrderForm(initial=name, auto_id=ids) for key, ids in IDS.items()}
+    if wrong is not None:
+        forms[locked] = wrong
+    sides = [side(visitor_of(request), forms[key], locked=key) for key in (True, False)]
+    context = {"sides": sides, "shows": Show.objects.all(), **nodes.strip()}
+    return render(request, "box_office/index.html", context, status=status)
+
+
+def side(visitor: str, form: OrderForm, *, locked: bool) -> dict[str, Any]:
+    """Return the form with the lock, or that without, and what came of it, of whomever."""
+    orders = Order.objects.filter(locked=locked, click__isnull=False)
+    mine = orders.filter(visitor=visitor).values("click", "name", "seats", "show__title")
+    count = orders.aggregate(forms=Count("click", distinct=True), orders=Count("pk"))
+    refused = Refusal.objects.aggregate(
+        equal=Count("pk", filter=Q(status=409)),
+        unknown=Count("pk", filter=Q(status=503)),
+        mine=Count("pk", filter=Q(visitor=visitor)),
+    )
+    return {
+        "locked": locked,
+        "form": form,
+        "mine": mine.annotate(orders=Count("pk"), at=Max("at")).order_by("-at")[:LAST],
+        "count": count,
+        "too_many": count["orders"] - count["forms"],
+        "refused": refused if locked else None,
+    }
+
+
+def refuse_order(request: HttpRequest, refusal: Refused | None = None) -> HttpResponse:
+    """Count a click that is refused, and say why; the page shows the order of the first click."""
+    status = refusal.status if refusal else 409
+    Refusal.objects.create(status=status, visitor=visitor_of(request))
+    messages.error(request, ORDER_REFUSED[status])
+    return first_page(request, status=status)
+
+
+@require_POST
+@single_flight("order:{client}", wait=0.1, min_hold=2, on_refused=refuse_order)
+def order(request: HttpRequest) -> HttpResponse:
+    """Sell. Of a double click one request runs; the other one gets a 409.
+
+    `min_hold` is for a second click that comes when the first has already finished, `wait` for
+    two that come at the same moment, so that neither gets a majority at the first try.
+
+    The lock keeps two equal requests apart. That a form is sent again later, as by a reload, is
+    told by its token, which is looked up under the lock: between the look and the write nobody
+    else looks.
+    """
+    return sell(request, locked=True)
+
+
+@require_POST
+def order_unlocked(request: HttpRequest) -> HttpResponse:
+    """Sell. A double click runs this twice at once, and both runs sell."""
+    return sell(request, locked=False)
+
+
+def sell(request: HttpRequest, *, locked: bool) -> HttpResponse:
+    form, visitor = OrderForm(request.POST, auto_id=IDS[locked]), visitor_of(request)
+    if not form.is_valid():
+        return first_page(request, form, locked=locked, status=422)
+    click = form.cleaned_data["click"]
+    if locked and Order.objects.filter(click=click, visitor=visitor).exists():
+        return refuse_order(request)
+    outside.authorise_card()
+    with transaction.atomic():  # only now: nobody else can write meanwhile
+        sold = Order.objects.create(**form.cleaned_data, locked=locked, visitor=visitor)
+        Show.objects.sell(sold.show_id, sold.seats)
+    request.session["name"] = sold.name
+    messages.success(
+        request, f"Ordered for {sold.name}: {sold.seats} seat{'s' * (sold.seats > 1)}."
+    )
+    return redirect("index")
+
+
+# -- a show ---------------------------------------------------------------------------------------
+
+
 @require_safe
 def show(request: HttpRequest, show_id: int) -> HttpResponse:
-    visitor_of(request)  # the lock of an order has it in its name
     return show_page(request, get_object_or_404(Show, pk=show_id))
 
 
 @never_cache
-@require_safe
-def now(request: HttpRequest, show_id: int) -> HttpResponse:
-    """Return the parts of the page of a show that change by themselves."""
-    show = get_object_or_404(Show, pk=show_id)
-    return render(request, "box_office/_show_now.html", _now(request, show))
-
-
-@require_POST
-def order_unlocked(request: HttpRequest, show_id: int) -> HttpResponse:
-    """Sell. A double click runs this twice at once, and both runs sell."""
-    return sell(request, show_id, locked=False)
-
-
-def of_the_visitor(request: HttpRequest, show_id: int) -> str:
-    """Return the name of the lock of an order: a visitor without a session is a new one."""
-    return f"order:{show_id}:{request.session.get('visitor', 'new')}"
-
-
-@require_POST
-@with_a_page(
-    taken="Your order is already being taken, or was taken a moment ago. It is not taken twice.",
-    more="to order more",
-)
-@single_flight(
-    key=of_the_visitor,
-    wait=0.1,
-    min_hold=2,
-    retry_after=lambda taken: taken.retry_after,
-)
-@transaction.non_atomic_requests
-def order(request: HttpRequest, show_id: int) -> HttpResponse:
-    """Sell. Of a double click one request runs; the other one gets a 409.
-
-    `min_hold` is for a second click that comes when the first has already finished, `wait` for
-    two that come at the same moment, so that neither gets a majority at the first try. The refusal
-    says how long the door is shut.
-
-    The lock keeps two equal requests apart. That a form is sent again later, as by a reload, is
-    told by its token, which is looked up under the lock: between the look and the write nobody
-    else looks. Between them a bank is asked, so this view runs in no transaction, and writes in
-    one of its own.
-    """
-    if is_ordered(request):
-        return HttpResponse(status=HTTPStatus.CONFLICT)
-    return sell(request, show_id, locked=True)
-
-
-def is_ordered(request: HttpRequest) -> bool:
-    click = TokenField(required=False).clean(request.POST.get("click"))
-    mine = Order.objects.filter(click=click, visitor=visitor_of(request))
-    return click is not None and mine.exists()
-
-
-def sell(request: HttpRequest, show_id: int, *, locked: bool) -> HttpResponse:
-    on_first_page = request.POST.get("back") == first_page.NAME
-    ids = first_page.IDS[locked] if on_first_page else "id_%s"
-    form = OrderForm(request.POST, auto_id=ids, label_suffix="")
-    if not form.is_valid():
-        found = get_object_or_404(Show, pk=show_id)
-        if on_first_page:
-            page = first_page.first_page(request, form, locked=locked)
-        else:
-            page = show_page(request, found, order=form)
-        page.status_code = HTTPStatus.UNPROCESSABLE_ENTITY
-        return page
-    # Before the first write: SQLite lets one transaction write at a time, and the others should
-    # not wait for a bank.
-    outside.authorise_card()
-    name, seats = form.cleaned_data["name"], form.cleaned_data["seats"]
-    with transaction.atomic():
-        if not Show.objects.sell(show_id, seats):
-            raise Http404
-        Order.objects.create(
-            show_id=show_id,
-            name=name,
-            seats=seats,
-            locked=locked,
-            click=form.cleaned_data["click"],
-            visitor=visitor_of(request),
-        )
-    request.session["name"] = name
-    messages.success(request, f"Ordered for {name}: {seats} seat{'s' * (seats > 1)}.")
-    return redirect("index") if on_first_page else redirect("show", show_id)
+def show_page(
+    request: HttpRequest, show: Show, form: NameForm | None = None, *, status: int = 200
+) -> HttpResponse:
+    """Render the page of a show; with a form that somebody has filled in wrongly."""
+    reports = request.session.get("reports", [])
+    context = {
+        "show": show,
+        "form": form or NameForm(initial={"name": request.session.get("name", "")}),
+        "seats": show.seats.all(),
+        "taken": show.seats.exclude(taken_by="").count(),
+        "visitor": visitor_of(request),
+        "orders": show.orders.all()[:LAST],
+        "reports": [build_report.AsyncResult(task) for pk, task in reports if pk == show.pk],
+    }
+    return render(request, "box_office/show.html", context, status=status)
 
 
 @require_POST
 def report(request: HttpRequest, show_id: int) -> HttpResponse:
     """Ask for a report. While one is being built, the worker skips the second."""
     found = get_object_or_404(Show, pk=show_id)
-    asked = reports.note(request, found)
-    transaction.on_commit(partial(build_report.apply_async, (found.pk,), task_id=asked))
+    asked = [found.pk, build_report.delay(found.pk).id]
+    request.session["reports"] = [asked, *request.session.get("reports", [])][:LAST]
     messages.success(request, "A report was asked for.")
     return redirect(found)
 
 
+def refuse_export(request: HttpRequest, refusal: Refused) -> HttpResponse:
+    messages.error(request, EXPORT_REFUSED[refusal.status])
+    assert request.resolver_match is not None
+    found = get_object_or_404(Show, pk=request.resolver_match.kwargs["show_id"])
+    return show_page(request, found, status=refusal.status)
+
+
 @require_safe
-@with_a_page(
-    taken="The orders are being exported already, perhaps for somebody else. Nothing was sent.",
-    more="them",
-)
-@single_flight("export:{show_id}", methods=["GET"])
+@single_flight("export:{show_id}", methods=["GET"], on_refused=refuse_export)
 def export(_request: HttpRequest, show_id: int) -> StreamingHttpResponse:
     """Send all orders; hold the lock until the last line is sent, or the client has gone."""
     found = get_object_or_404(Show, pk=show_id)
@@ -150,43 +194,9 @@ def export(_request: HttpRequest, show_id: int) -> StreamingHttpResponse:
 
 
 def lines_of(show: Show) -> Iterator[str]:
-    lines = [
-        _line("order", "name", "seats", "at"),
-        *(
-            _line(each.pk, each.name, each.seats, each.at.isoformat(timespec="seconds"))
-            for each in show.orders.order_by("pk")
-        ),
-    ]
-    for line in lines:
-        yield line
-        outside.transmit(1 / len(lines))
-
-
-def _line(*values: object) -> str:
-    text = io.StringIO()
-    csv.writer(text).writerow(values)
-    return text.getvalue()
-
-
-def show_page(
-    request: HttpRequest,
-    show: Show,
-    *,
-    order: OrderForm | None = None,
-    seat: NameForm | None = None,
-) -> HttpResponse:
-    """Render the page of a show; with a form that somebody has filled in wrongly."""
-    name = request.session.get("name", "")
-    forms = {"form": order or order_form(name), "seat_form": seat or name_form(name)}
-    return render(request, "box_office/show.html", _now(request, show) | forms)
-
-
-def _now(request: HttpRequest, show: Show) -> dict[str, Any]:
-    return {
-        "show": show,
-        "seats": show.seats.all(),
-        "taken": show.seats.exclude(taken_by="").count(),
-        "visitor": request.session.get("visitor"),
-        "orders": show.orders.all()[:LAST],
-        "reports": reports.asked_for(request, show),
-    }
+    rows = [("order", "name", "seats", "at"), *show.orders.values_list("pk", "name", "seats", "at")]
+    for row in rows:
+        line = io.StringIO()
+        csv.writer(line).writerow(row)
+        yield line.getvalue()
+        outside.transmit(1 / len(rows))

@@ -1,68 +1,44 @@
-"""End the demo on Ctrl-C and the like: once, and never while something is being started."""
+"""End the demo on Ctrl-C and the like, and tell what happens until then.
 
-import os
+A signal only sets a flag, so that nothing is left half-started. All that waits does so here.
+"""
+
 import signal
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+import threading
+import time
 from types import FrameType
 
-_endings = [signal.SIGINT, signal.SIGTERM]
-_starting: list[bool] = []
 _asked: list[int] = []
+_ending = threading.Event()
+_began = time.monotonic()
+
+
+class Ending(Exception):  # noqa: N818 - it is no error
+    """Somebody asked for the end."""
+
+    @property
+    def status(self) -> int:
+        return 128 + _asked[0]
 
 
 def install() -> None:
-    """Let each of these signals raise SystemExit."""
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
-        _endings.append(signal.SIGHUP)
-    for each in _endings:
-        signal.signal(each, _leave)
+    """Let these signals end the next `wait`."""
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(each) is not signal.SIG_IGN:  # as SIGHUP is under nohup
+            signal.signal(each, _ask)
 
 
-@contextmanager
-def foreground() -> Iterator[None]:
-    """Let Ctrl-C in a terminal be for this process alone.
-
-    `make`, which started it, would take the same Ctrl-C for a failure. A process that has left the
-    group of `make` would not go on after a Ctrl-Z, so it ignores that.
-    """
-    with ExitStack() as stack:
-        with suppress(OSError):  # there is no terminal
-            terminal = os.open("/dev/tty", os.O_RDWR)
-            stack.callback(os.close, terminal)
-            group = os.getpgrp()
-            if group != os.getpid() and group == os.tcgetpgrp(terminal):
-                for each in (signal.SIGTSTP, signal.SIGTTOU):  # sent at the give-back
-                    signal.signal(each, signal.SIG_IGN)
-                os.setpgid(0, 0)
-                os.tcsetpgrp(terminal, os.getpid())
-                stack.callback(_give, terminal, group)
-        yield
-
-
-@contextmanager
-def after_this() -> Iterator[None]:
-    """Defer the end until the block is over: a half-started process could not be ended."""
-    _starting.append(True)
-    try:
-        yield
-    finally:
-        _starting.pop()
-    _raise()
-
-
-def _give(terminal: int, group: int) -> None:
-    with suppress(OSError):  # the process that started the demo has ended
-        os.tcsetpgrp(terminal, group)
-
-
-def _leave(number: int, _frame: FrameType | None) -> None:
-    for each in _endings:  # a second Ctrl-C must not interrupt the clean-up
-        signal.signal(each, signal.SIG_IGN)
+def _ask(number: int, _frame: FrameType | None) -> None:
     _asked.append(number)
-    _raise()
+    _ending.set()
 
 
-def _raise() -> None:
-    if _asked and not _starting:
-        raise SystemExit(128 + _asked.pop())
+def wait(seconds: float) -> None:
+    """Wait; raise `Ending` if the end was asked for."""
+    if _ending.wait(seconds):
+        raise Ending
+
+
+def tell(text: str) -> None:
+    """Write a line, with the seconds since the demo began."""
+    print(f"{time.monotonic() - _began:6.1f} s  {text}", flush=True)

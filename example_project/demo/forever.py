@@ -1,76 +1,57 @@
 """Keep the site open until Ctrl-C: customers come, nodes die and come back."""
 
-import signal
 import time
 from contextlib import ExitStack
 
-from django_redlock import conf
-from django_redlock.inspection.survey import Health, survey
+from . import endings, stage, timetable
+from .crowd import Crowd, Traffic
+from .endings import tell
 
-from . import stage
-from .crowd import Crowd, audit
-from .facts import Traffic
-from .screen import Screen
-from .servers import ServerError
-from .tasks import News
-from .timetable import Timetable
+EVERY = 20.0  # seconds between two lines of figures
+WELCOME = """
+django-redlock: a box office on five nodes
 
-FRAME_SECONDS = 0.5
-WELCOME = """\
 A Django site of four processes, and a Celery worker of six. Customers order
 by double click, clerks ask for each report three times, and every now and
 then the demo kills a node or lets one hang. Open the site: its first page has
 an order form with the lock and one without, buttons that kill nodes, let them
 hang and bring them back, and the code behind each button. The page of each
-show leads to two trials with tasks: one is sent 20 times, the process of one
-killed."""
+show has numbered seats, and leads to two trials with tasks: one is sent 20
+times, the process of one is killed.
+"""
 
 
 def main() -> int:
-    screen = Screen()
-    screen.welcome(WELCOME)
-    try:
-        with ExitStack() as stack:
-            with screen.busy(stage.STARTING) as tell:
-                built = stage.build(stack, buttons=True, tell=tell)
-                stage.add_login()
-                shows = stage.add_shows(*stage.SHOWS)
-                built.open()
-            run(built, shows, screen)
-    except SystemExit as ending:
-        screen.line("Stopped. Nothing is left running.")
-        if ending.code == 128 + signal.SIGINT:  # the usual end
-            return 0
-        raise
-    except ImportError as error:
-        screen.missing(error)
-    except ServerError as error:
-        screen.failed(error)
-    return 1
-
-
-def run(built: stage.Stage, shows: list[int], screen: Screen) -> None:
-    assert built.switch is not None
-    traffic, news = Traffic(), News()
-    timetable = Timetable(built.nodes, traffic, traffic.began)
-    crowd = Crowd(built.servers.url, shows, traffic, customers=2, pause=1.0)
-    try:
-        with crowd, screen.open_house(traffic, built.addresses()) as draw:
+    print(WELCOME)
+    with ExitStack() as stack:
+        built = stage.build(stack, buttons=True)
+        stage.add_login()
+        shows = stage.add_shows(*stage.SHOWS)
+        built.open()
+        url = built.servers.url
+        print(
+            f"\n  Site    {url}   Ctrl-C ends everything.\n"
+            f"  Locks   {url}{stage.LOCKS_PAGE}\n"
+            f"  Log in  {stage.USER} / {stage.PASSWORD}\n",
+            flush=True,
+        )
+        troubles, traffic = timetable.Timetable(built.nodes), Traffic()
+        stack.enter_context(timetable.served(built.switch, troubles.answer))
+        crowd = stack.enter_context(Crowd(url, shows, traffic, customers=2, pause=1.0))
+        due = time.monotonic() + EVERY
+        try:
             while True:
-                now = time.monotonic()
-                timetable.look(now)
-                built.publish(timetable.outlook(now))
+                endings.wait(0.5)
+                troubles.look()
                 built.servers.check()
-                audit(traffic)
-                for text in news.read():
-                    traffic.note(text)
-                traffic.errors = built.servers.errors()
-                found = survey(conf.backend("default"))
-                if timetable.rests(now) and found.health is Health.NO_MAJORITY:
-                    traffic.lack_majority()
-                draw(found)
-                built.switch.serve(FRAME_SECONDS, timetable.carry_out)
-    except SystemExit:
-        if traffic.errors or traffic.complaints:
-            screen.line(built.servers.logs())
-        raise
+                if time.monotonic() > due:
+                    due += EVERY
+                    traffic.audit()
+                    tell(url)
+                    for line in traffic.figures():
+                        tell(line)
+        finally:
+            print("Closing ...", flush=True)
+            if built.servers.errors() or traffic.complaints:
+                print("\n".join(traffic.complaints), built.servers.logs(), sep="\n")
+            crowd.leave()

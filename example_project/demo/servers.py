@@ -4,40 +4,31 @@ Each has a process group of its own, so that Ctrl-C in the terminal is for the d
 writes into a log file, which the demo shows if the server ends by itself.
 """
 
-import importlib.util
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Self
 
 from . import endings
 from .browser import Browser
 
 HOST = "127.0.0.1"
-CHILDREN = 4  # of the web server
-WORKERS = 6  # of the Celery worker: reports may take four of them
-THREADS = 8
 START_SECONDS = 180.0
 END_SECONDS = 8.0
-LINES = 20  # of a log that are shown
+LINES = 40  # of a log that are shown
 ERROR = "Internal Server Error"  # what Django writes for each 500
-FAILURE = re.compile(rf"^.*{ERROR}.*\n(?:(?!\d{{4}}-).*\n)*", re.MULTILINE)  # and its traceback
-
-WORKER = f"""
-    celery -A example_project.celery worker --pool prefork --concurrency {WORKERS}
+# Six children of the worker: reports may take four of them.
+WORKER = """
+    celery -A example_project.celery worker --pool prefork --concurrency 6
     --loglevel WARNING --without-gossip --without-mingle --without-heartbeat
 """
-GUNICORN = f"""
-    gunicorn example_project.wsgi --workers {CHILDREN} --threads {THREADS}
-    --no-control-socket --graceful-timeout 3 --log-level warning
+WEB = """
+    gunicorn example_project.wsgi --workers 4 --threads 8
+    --no-control-socket --graceful-timeout 3 --log-level warning --bind fd://{}
 """
 
 
@@ -46,34 +37,18 @@ class ServerError(Exception):
 
 
 class Servers:
-    """Both, from `with` to its end; `url` is where the site is."""
+    """Both; `url` is where the site is."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.url = ""
-        self.web = "gunicorn" if importlib.util.find_spec("gunicorn") else "runserver"
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.callback(self._end)
-            listener = stack.enter_context(socket.create_server((HOST, 0), backlog=64))
-            port = listener.getsockname()[1]
-            self.url = f"http://{HOST}:{port}/"
-            self._start("worker", ["-m", *WORKER.split()])
-            if self.web == "gunicorn":
-                fd = listener.fileno()
-                self._start("web", ["-m", *GUNICORN.split(), "--bind", f"fd://{fd}"], (fd,))
-                listener.close()
-            else:
-                listener.close()
-                command = "-m django runserver --noreload --insecure --nostatic"
-                self._start("web", [*command.split(), f"{HOST}:{port}"])
-            stack.pop_all()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._end()
+    def start(self) -> None:
+        with socket.create_server((HOST, 0), backlog=64) as listener:
+            self.url = f"http://{HOST}:{listener.getsockname()[1]}/"
+            self._start("worker", WORKER)
+            self._start("web", WEB.format(listener.fileno()), listener.fileno())
 
     def await_ready(self) -> None:
         """Wait until the site responds and the worker takes messages."""
@@ -83,10 +58,8 @@ class Servers:
         while not (self._responds() and app.control.ping(timeout=0.3)):
             self.check()
             if time.monotonic() > deadline:
-                raise ServerError(
-                    f"the servers have not started in {START_SECONDS:g} s\n{self.logs()}"
-                )
-            time.sleep(0.1)
+                raise ServerError(f"no start in {START_SECONDS:g} s\n{self.logs()}")
+            endings.wait(0.1)
 
     def check(self) -> None:
         """Check that both servers run."""
@@ -96,14 +69,27 @@ class Servers:
 
     def errors(self) -> int:
         """Count the requests that failed in the web server (500)."""
-        return self._read("web").count(ERROR)
+        return self._log("web").count(ERROR)
 
     def logs(self) -> str:
-        """Return the last lines of each server's log, and the first request that failed."""
-        told = [_last_lines(name, self._read(name)) for name in self._processes]
-        if failure := FAILURE.search(self._read("web")):
-            told.append(f"The first request that failed:\n{failure[0]}")
-        return "\n".join(told)
+        """Return the last lines of each server's log."""
+        lines = []
+        for name in self._processes:
+            last = self._log(name).splitlines()[-LINES:] or ["(nothing)"]
+            lines += [f"The log of the {name} server ends with:", *last]
+        return "\n".join(lines)
+
+    def end(self) -> None:
+        """Ask both servers to end; kill those that do not."""
+        for process in self._processes.values():
+            process.terminate()
+        deadline = time.monotonic() + END_SECONDS
+        for process in self._processes.values():
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # not reaped yet, so the group is ours
+                process.wait()
 
     def _responds(self) -> bool:
         try:
@@ -111,40 +97,16 @@ class Servers:
         except OSError:
             return False
 
-    def _log(self, name: str) -> Path:
-        return self._home / f"{name}.log"
+    def _log(self, name: str) -> str:
+        return (self._home / f"{name}.log").read_text(encoding="utf-8", errors="replace")
 
-    def _read(self, name: str) -> str:
-        return self._log(name).read_text(encoding="utf-8", errors="replace")
-
-    def _start(self, name: str, command: Sequence[str], fds: Sequence[int] = ()) -> None:
-        with self._log(name).open("wb") as log, endings.after_this():
+    def _start(self, name: str, command: str, *fds: int) -> None:
+        with (self._home / f"{name}.log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, *command],
+                [sys.executable, "-m", *command.split()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 pass_fds=fds,
                 process_group=0,
             )
-
-    def _end(self) -> None:
-        """Ask both servers to end; kill those that do not."""
-        for process in self._processes.values():
-            process.terminate()
-        deadline = time.monotonic() + END_SECONDS
-        for process in self._processes.values():
-            _wait(process, deadline)
-
-
-def _last_lines(name: str, log: str) -> str:
-    last = log.splitlines()[-LINES:] or ["(nothing)"]
-    return "\n".join([f"The log of the {name} server ends with:", *last])
-
-
-def _wait(process: subprocess.Popen[Any], deadline: float) -> None:
-    try:
-        process.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # it is not reaped yet, so the group is still ours
-        process.wait()

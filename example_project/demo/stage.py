@@ -3,41 +3,32 @@
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import django
 from django.core.management import call_command
 
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
 
-from .facts import Addresses
+from . import endings
 from .servers import Servers
-from .switch import Switch
 
 # A new node has no vote until it is older than MAX_TTL: a short one lets everything begin soon.
 OPTIONS = {"TTL": 3, "MAX_TTL": 3, "CLOCK_SKEW": 0.1, "NODE_TIMEOUT": 0.5}
 USER, PASSWORD = "admin", "demo"
 LOCKS_PAGE = "admin/django_redlock/lockkey/"
 SHOWS = ("The Cherry Orchard", "Waiting for Godot", "The Seagull")
-TIMETABLE = "timetable"  # the file
-KILLED = "node 2 is killed (SIGKILL): four are left, three are a majority"
-STARTING = "Starting five nodes and a broker"
-
-Tell: TypeAlias = Callable[[str], None]  # what is waited for
 
 
 @dataclass
 class Stage:
     nodes: EmbeddedNodes
     servers: Servers
-    home: Path
     options: Mapping[str, float]
-    switch: Switch | None  # on which the site asks for a node to be killed
-    tell: Tell
+    switch: Path  # the socket on which the site asks for a node to be killed
 
     def open(self) -> None:
         """Wait until the nodes vote, the site responds and the worker takes messages.
@@ -45,21 +36,10 @@ class Stage:
         In this order: a process that meets a node before that votes gets its vote later than
         others do.
         """
-        self.tell("Waiting until the nodes are old enough to vote: four seconds after their start")
+        endings.tell("Waiting until the nodes are old enough to vote: four seconds")
         self.let_vote()
-        self.tell("Waiting for the web server and the Celery worker")
+        endings.tell("Waiting for the web server and the Celery worker")
         self.servers.await_ready()
-
-    def addresses(self) -> Addresses:
-        """Return where people find the site, and how they log in."""
-        url = self.servers.url
-        return Addresses(url, f"{url}{LOCKS_PAGE}", USER, PASSWORD)
-
-    def publish(self, outlook: Iterable[str]) -> None:
-        """Let the site tell what happens to the nodes next: a sentence in each line."""
-        new = self.home / "timetable.new"
-        new.write_text("\n".join(outlook), encoding="utf-8")
-        new.replace(self.home / TIMETABLE)  # nobody reads half of it
 
     def let_vote(self) -> None:
         """Wait until every node that runs is old enough to vote."""
@@ -67,37 +47,31 @@ class Stage:
 
 
 def build(
-    stack: ExitStack,
-    options: Mapping[str, float] = OPTIONS,
-    *,
-    buttons: bool = False,
-    tell: Tell = lambda _: None,
+    stack: ExitStack, options: Mapping[str, float] = OPTIONS, *, buttons: bool = False
 ) -> Stage:
     """Start everything and make the database; all of it ends with the stack.
 
     Args:
         options: of the locks.
-        buttons: whether visitors of the site may kill nodes; the `switch` must be served then.
-        tell: is called with what is waited for.
+        buttons: whether visitors of the site may kill nodes; inside of `timetable.served` then.
     """
+    endings.tell("Starting five nodes, a broker, a web server and a Celery worker")
     home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redlock-demo-")))
     nodes = stack.enter_context(EmbeddedNodes(5))
     broker = stack.enter_context(closing(EmbeddedNode({"save": ""})))
     broker.start()
+    switch = home / "switch"
     os.environ["EXAMPLE_DB"] = str(home / "box_office.sqlite3")
     os.environ["REDLOCK_NODES"] = ",".join(nodes.urls)
     os.environ["REDLOCK_OPTIONS"] = json.dumps(options)
     os.environ["BROKER_URL"] = broker.url
-    os.environ["DEMO_TIMETABLE"] = str(home / TIMETABLE)
-    path = home / "switch"
-    switch = stack.enter_context(Switch(path)) if buttons else None
-    os.environ["DEMO_SWITCH"] = str(path) if buttons else ""
-    tell("Making the database")
+    os.environ["DEMO_SWITCH"] = str(switch) if buttons else ""
     django.setup()
     call_command("migrate", verbosity=0)
-    tell("Starting a web server and a Celery worker")
-    servers = stack.enter_context(Servers(home))
-    return Stage(nodes, servers, home, options, switch, tell)
+    servers = Servers(home)
+    stack.callback(servers.end)
+    servers.start()
+    return Stage(nodes, servers, options, switch)
 
 
 def add_login() -> None:

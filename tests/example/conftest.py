@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from celery.backends.cache import CacheBackend
-from django.db import connections
 from django.test import override_settings
 from kombu.simple import SimpleQueue
 
@@ -88,7 +87,6 @@ def staff(come: Callable[[], Person], people: list[Person]) -> Iterator[Person]:
 @pytest.fixture
 def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryNodes]:
     """The example's own settings with fresh nodes in memory; nothing takes its time."""
-    monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", True)
     for name in ("BANK", "REPORT", "EXPORT", "POSTERS"):
         monkeypatch.setattr(outside, name, 0)
     names = [f"memory://example-{next(NUMBERS)}" for _ in range(5)]

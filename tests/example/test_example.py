@@ -1,12 +1,14 @@
-"""The example project: its pages, its orders, its export and its report, on nodes in memory."""
+"""The example project: its orders, its export, its report and its tasks, on nodes in memory."""
 
 from __future__ import annotations
 
-import math
+import html
 import re
 import socket
 import threading
 from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -16,17 +18,23 @@ from django.test import Client
 
 from django_redlock import conf, redlock
 from example_project.box_office import outside, tasks
-from example_project.box_office.models import Order, Report, Show
+from example_project.box_office.models import Order, Refusal, Report, Run, Show
 from tests.support.looked_at import stop_clocks
 from tests.support.waiting import eventually
 
+from .running_demo import ROOT
+from .test_seats import let_leases_expire
 from .visitors import BROWSER, visitor
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("nodes")]
-FORM = {"name": "Ada", "seats": "2"}
 LONG = 20.0  # seconds that nothing takes
 # Three tests judge each change; all that else tests the example, and no line of the package, is
 # nightly.
+
+
+def filled_in(show: Show, **fields: object) -> dict[str, Any]:
+    """A form of the first page with a token of its own."""
+    return {"name": "Ada", "seats": "2", "show": show.pk, "click": str(uuid4()), **fields}
 
 
 class Gate:
@@ -80,8 +88,8 @@ def as_told(show: Show) -> tuple[int, int]:
 def test_an_order(show):
     """An order is written down, counted, and told of; the name is kept for the next one."""
     client = visitor()
-    response = client.post(f"/shows/{show.pk}/order/", FORM, follow=True)
-    assert response.redirect_chain == [(show.get_absolute_url(), 302)]
+    response = client.post("/order/", filled_in(show), follow=True)
+    assert response.redirect_chain == [("/", 302)]
     assert "Ordered for Ada: 2 seats." in response.text
     assert 'value="Ada"' in response.text
     assert as_told(show) == (1, 2)
@@ -96,13 +104,13 @@ def test_a_double_click(show, monkeypatch, path, statuses, orders):
     """Of two clicks at once one orders and one is told so; without the lock both order."""
     gate = Gate()
     monkeypatch.setattr(outside, "authorise_card", gate)
-    client, seen = visitor(), []
+    client, seen, form = visitor(), [], filled_in(show)
     cookies = client.cookies
 
     def click() -> None:
         mine = Client(headers={"accept": BROWSER})
         mine.cookies = cookies
-        seen.append(mine.post(f"/shows/{show.pk}/{path}/", FORM))
+        seen.append(mine.post(f"/{path}/", form))
 
     threads = in_threads(click, click)
     eventually(lambda: gate.inside + len(seen) == 2, within=LONG)
@@ -117,66 +125,77 @@ def test_a_double_click(show, monkeypatch, path, statuses, orders):
 
 
 def test_a_second_click_just_after_the_first(show, nodes):
-    """`min_hold`: it is refused as well, in words for people and in JSON for programs."""
+    """`min_hold`: it is refused as well, and the page that says so shows the order."""
     client = visitor()
-    path = f"/shows/{show.pk}/order/"
     stop_clocks(nodes)
-    assert client.post(path, FORM).status_code == 302
-    (left,) = {due - node.clock() for node in nodes.nodes for _, due in node.keys.values() if due}
-    assert 0 < left <= 2000
-    page = client.post(path, FORM)
-    assert (page.status_code, page["Retry-After"]) == (409, str(math.ceil(left / 1000)))
-    assert page["Cache-Control"] == "no-store"
+    form = filled_in(show)
+    assert client.post("/order/", form).status_code == 302
+    page = client.post("/order/", form | {"click": str(uuid4())})
+    assert (page.status_code, "no-store" in page["Cache-Control"]) == (409, True)
     assert "not taken twice" in page.text
-    problem = client.post(path, FORM, headers={"accept": "application/json"})
-    assert (problem.status_code, problem["Content-Type"]) == (409, "application/problem+json")
+    assert "2 seats for Ada" in page.text
     assert as_told(show) == (1, 2)
 
 
 @pytest.mark.nightly
-def test_other_visitors_are_not_held_up(show):
-    """The lock is a visitor's own: somebody else orders at the same time."""
-    visitors = [visitor(), visitor()]
-    path = f"/shows/{show.pk}/order/"
-    assert [each.post(path, FORM).status_code for each in visitors] == [302, 302]
+def test_a_form_that_is_sent_again_later_orders_nothing(show, nodes):
+    """As by a reload, when the lock is long free: the token tells it; that of others does not."""
+    ada, grace, form = visitor(), visitor(), filled_in(show)
+    assert ada.post("/order/", form).status_code == 302
+    let_leases_expire(nodes)
+    assert ada.post("/order/", form).status_code == 409
+    assert as_told(show) == (1, 2)
+    assert grace.post("/order/", form).status_code == 302
+    assert as_told(show) == (2, 4)
 
 
 @pytest.mark.nightly
-def test_the_refusal_of_an_order_speaks_of_this_visitor_only(show):
-    """Who clicks twice is told of an order of their own; another visitor meanwhile orders."""
+@pytest.mark.parametrize("path", ["/order/", "/order-unlocked/"])
+@pytest.mark.parametrize("token", ["", "x", "<script>alert(1)</script>", "' OR 1=1 --", "\0"])
+def test_a_hostile_token_orders_nothing(show, path, token):
+    """Whatever is sent instead of a token is no error, and no markup."""
+    page = visitor().post(path, filled_in(show, click=token))
+    assert page.status_code == 422
+    assert "<script>alert" not in page.text
+    assert as_told(show) == (0, 0)
+
+
+@pytest.mark.nightly
+def test_a_visitor_is_told_of_no_others_orders(show):
+    """They order at the same time; others' orders are in the numbers, and nowhere else."""
     ada, grace = visitor(), visitor()
-    path = f"/shows/{show.pk}/order/"
-    assert ada.post(path, FORM).status_code == 302
-    assert grace.post(path, FORM | {"name": "Grace"}, follow=True).status_code == 200
-    assert "Your order is already being taken" in ada.post(path, FORM).text
-    for client, mine, other in [(ada, "Ada", "Grace"), (grace, "Grace", "Ada")]:
-        page = client.get(show.get_absolute_url()).text
-        assert f'value="{mine}"' in page
-        assert f'value="{other}"' not in page
-        assert f"Ordered for {other}" not in page
+    assert ada.post("/order/", filled_in(show)).status_code == 302
+    assert "Ada" not in grace.get("/").text
+    assert grace.post("/order/", filled_in(show, name="Grace")).status_code == 302
+    page = ada.post("/order/", filled_in(show)).text
+    assert "Your order is being taken" in page
+    assert "Grace" not in page
+    assert "2 orders, <strong>0 too many</strong>" in page
 
 
 @pytest.mark.nightly
 def test_without_a_majority_nothing_is_sold(show, nodes):
-    """Nobody can tell whether the same order is being taken: 503, and no order."""
+    """Nobody can tell whether the same order is being taken: 503, and no order with the lock."""
     client = visitor()
     nodes.down = {0, 1, 2}
-    page = client.post(f"/shows/{show.pk}/order/", FORM)
+    page = client.post("/order/", filled_in(show))
     assert page.status_code == 503
     assert "Nothing has happened" in page.text
     assert as_told(show) == (0, 0)
+    assert [each.status for each in Refusal.objects.all()] == [503]
+    assert client.post("/order-unlocked/", filled_in(show)).status_code == 302
 
 
 @pytest.mark.nightly
 def test_an_order_needs_the_form_of_the_site(show):
     """A POST without the CSRF token is refused, and so is a GET."""
     strict = Client(enforce_csrf_checks=True)
-    assert strict.post(f"/shows/{show.pk}/order/", FORM).status_code == 403
-    assert strict.get(f"/shows/{show.pk}/order/").status_code == 405
+    assert strict.post("/order/", filled_in(show)).status_code == 403
+    assert strict.get("/order/").status_code == 405
     assert as_told(show) == (0, 0)
 
 
-# -- export ---------------------------------------------------------------------------------------
+# -- a show ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.nightly
@@ -184,16 +203,14 @@ def test_the_export_runs_once_at_a_time(show):
     """As long as one is being sent, a second is refused, and pages say so."""
     client, path = visitor(), f"/shows/{show.pk}/orders.csv"
     sending = client.get(path)
-    assert visitor().get(path).status_code == 409
-    assert "The orders are being exported" in client.get("/").text
+    refused = visitor().get(path)
+    assert (refused.status_code, "perhaps for somebody else" in refused.text) == (409, True)
+    assert "The orders are being exported" in client.get(show.get_absolute_url()).text
     sending.close()
-    assert "Nobody exports the orders" in client.get("/").text
+    assert "Nobody exports the orders" in client.get(show.get_absolute_url()).text
     again = visitor().get(path)
     assert again.status_code == 200
     again.close()
-
-
-# -- report ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.nightly
@@ -208,17 +225,6 @@ def test_a_report_counts_what_was_sold(show):
 
 
 @pytest.mark.nightly
-def test_a_report_that_is_being_built(show):
-    """The page says so; a second run is skipped."""
-    with redlock(show.report_lock):
-        page = visitor().get(show.get_absolute_url()).text
-        skipped = tasks.build_report(show.pk)
-    assert "The report is being built" in page
-    assert skipped["skipped"] is True
-    assert not Report.objects.exists()
-
-
-@pytest.mark.nightly
 def test_who_holds_a_lock_is_for_staff(show):
     """A holder's label names hosts and processes: staff sees it, no customer does."""
     customer, member, staff = visitor(), visitor(), visitor()
@@ -226,12 +232,11 @@ def test_who_holds_a_lock_is_for_staff(show):
     staff.force_login(User.objects.create_user("staff", is_staff=True))
     label = conf.backend("default").label()
     with redlock(show.report_lock), redlock(show.export_lock):
-        for path in ("/", show.get_absolute_url()):
-            for client, times in [(customer, 0), (member, 0), (staff, 2)]:
-                page = client.get(path).text
-                assert "The report is being built" in page
-                assert "The orders are being exported" in page
-                assert page.count(label) == times
+        for client, times in [(customer, 0), (member, 0), (staff, 2)]:
+            page = client.get(show.get_absolute_url()).text
+            assert "The report is being built" in page
+            assert "The orders are being exported" in page
+            assert page.count(label) == times
         refused = customer.get(f"/shows/{show.pk}/orders.csv")
         assert refused.status_code == 409
         assert socket.gethostname() not in refused.text
@@ -239,25 +244,21 @@ def test_who_holds_a_lock_is_for_staff(show):
 
 @pytest.mark.nightly
 def test_who_asked_for_a_report_is_told_what_became_of_it(show, queue, results):
-    """Also that it was skipped, and by the part of the page that changes; nobody else is."""
+    """Also that it was skipped; nobody else is."""
     ada, path = visitor(), show.get_absolute_url()
-    ids = []
     for _ in range(4):
         ada.post(f"{path}report/")
-        ids.append(ada.session["reports"][-1][1])
-    assert as_asked(ada, path) == 3 * ["not built yet"]
-    report = Report.objects.create(show=show, fence=1, orders=1, seats=2)
+    ids = [task_id for _, task_id in ada.session["reports"]]
+    assert as_asked(ada, path) == 4 * ["not built yet"]
     with redlock(show.report_lock):
         skipped = tasks.build_report(show.pk)
-    for task_id, result, state in zip(
-        ids[1:],
-        (report.pk, skipped, ValueError("no")),
-        ("SUCCESS", "SUCCESS", "FAILURE"),
-        strict=True,
-    ):
+    assert skipped["skipped"] is True
+    assert not Report.objects.exists()
+    states = [("SUCCESS", 7), ("SUCCESS", skipped), ("FAILURE", ValueError("no"))]
+    for task_id, (state, result) in zip(ids, states, strict=False):
         results.store_result(task_id, result, state)
-    told = ["failed", "skipped: another one was being built", "built: it counts 1 order"]
-    assert as_asked(ada, path) == as_asked(ada, f"{path}now/") == told
+    told = ["built", "skipped: another one was being built", "failed", "not built yet"]
+    assert as_asked(ada, path) == told
     other = Show.objects.create(title="Another").get_absolute_url()
     assert as_asked(visitor(), path) == as_asked(ada, other) == []
 
@@ -265,10 +266,7 @@ def test_who_asked_for_a_report_is_told_what_became_of_it(show, queue, results):
 def as_asked(client: Client, path: str) -> list[str]:
     """What the page says of the reports that this visitor has asked for, the newest first."""
     page = client.get(path).text
-    return re.findall(r"Your report of <time>[^<]*</time></span> <strong>(.*?)</strong>", page)
-
-
-# -- pages ----------------------------------------------------------------------------------------
+    return re.findall(r"Your report \d+</span> <strong>(.*?)</strong>", page)
 
 
 @pytest.mark.nightly
@@ -276,3 +274,54 @@ def test_names_are_text(show):
     """What somebody calls himself is no markup."""
     Order.objects.create(show=show, name="<b>Ada</b>")
     assert "&lt;b&gt;Ada&lt;/b&gt;" in visitor().get(show.get_absolute_url()).text
+
+
+# -- tasks ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("results")
+@pytest.mark.parametrize(("down", "sent"), [(set(), 1), ({0, 1, 2}, 20)])
+def test_of_20_calls_one_message_is_sent(show, queue, nodes, down, sent):
+    """Without a majority nobody can tell which ones are duplicates, and all 20 are sent."""
+    client = visitor()
+    nodes.down = down
+    page = client.post(f"/shows/{show.pk}/tasks/copies/", follow=True).text
+    assert f"Called 20 times: {sent} sent, {20 - sent} duplicates." in page
+    assert queue.qsize() == sent
+    assert queue.get(timeout=1).headers["id"] in page
+
+
+@pytest.mark.nightly
+def test_only_a_run_that_is_at_work_is_killed(show, results):
+    """The button marks it, and the process that runs it obeys; one that has ended is no aim."""
+    client, path = visitor(), f"/shows/{show.pk}/tasks/kill/"
+    assert "Nothing was killed." in client.post(path, follow=True).text
+    common = {"show": show, "task": tasks.rehearse.name, "task_id": "one"}
+    first = Run.objects.create(pid=11, fence=3, **common)
+    assert "Process 11 is killed." in client.post(path, follow=True).text
+    first.refresh_from_db()
+    assert first.killed
+    second = Run.objects.create(pid=12, fence=4, ended=first.killed, **common)
+    assert "Nothing was killed." in client.post(path, follow=True).text
+    assert second.late() == (second.began - first.killed).total_seconds()
+
+
+# -- the code behind the buttons ------------------------------------------------------------------
+
+
+@pytest.mark.nightly
+def test_the_pages_show_the_code_of_the_files(show, queue, results, settings, tmp_path):
+    """Line by line, from the line that is named: of an order the lock, of a button what it does."""
+    settings.DEMO_SWITCH = str(tmp_path / "switch")
+    paths = ("/", show.get_absolute_url(), f"/shows/{show.pk}/tasks/")
+    pages = "".join(visitor().get(path).text for path in paths)
+    block = r'<p class="hint">([\w/.]+), line (\d+)</p>\s*<pre><code>(.*?)</code></pre>'
+    found = re.findall(block, pages, re.DOTALL)
+    for file, line, text in found:
+        lines = (ROOT / file).read_text().splitlines()[int(line) - 1 :]
+        here = html.unescape(text).splitlines()
+        assert here == lines[: len(here)]
+    shown = html.unescape("".join(text for *_, text in found))
+    for words in ("@single_flight(", "@locked_task(", "with redlock(", "nodes.kill(", "SIGKILL"):
+        assert words in shown

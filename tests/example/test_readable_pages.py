@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,14 @@ import pytest
 from django.contrib.auth.models import User
 
 from django_redlock import redlock
-from example_project.box_office.models import Order, Report, Seat, Show
+from example_project.box_office.models import Order, Report, Run, Seat, Show
+from example_project.box_office.tasks import rehearse
 from tests.django.test_readable_pages import cookies_of
 from tests.support.hostile import HOSTILE
 from tests.support.pages.faults import Fault
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 pytestmark = [
     pytest.mark.nightly,
@@ -55,26 +56,34 @@ def seat(show: Show) -> Seat:
 
 
 def stand_still(page: Page) -> None:
-    """Let the page of a show refresh no more.
+    """Let the page look again no more.
 
     All threads of the live server have one connection to a database in memory: what the page looks
     at in a transaction would be in the transaction of a request beside it, or it in that.
     """
     as_it_is = page.content()
-    page.unroute("**/now/")
-    with page.expect_response("**/now/"):
-        page.route("**/now/", lambda route: route.fulfill(body=as_it_is, content_type="text/html"))
+
+    def look(route: Route) -> None:
+        if "x-look" in route.request.headers:
+            route.fulfill(body=as_it_is, content_type="text/html")
+        else:
+            route.fallback()
+
+    page.unroute("**/*")
+    with page.expect_response(lambda response: "x-look" in response.request.headers):
+        page.route("**/*", look)
 
 
-def press(page: Page, name: str, *, field: str = "#id_name", text: str = "Ada") -> None:
+def press(page: Page, name: str, *, field: str = "#id_name") -> None:
     """Fill in a name, and press a button."""
     stand_still(page)
-    page.fill(field, text)
+    page.fill(field, "Ada")
     with page.expect_navigation():
         page.get_by_role("button", name=name).first.click()
 
 
-pick = partial(press, name="Row B, seat 3,", field="#seat_name")
+pick = partial(press, name="Row B, seat 3,")
+order = partial(press, name="Order with the lock", field="#with_name")
 
 
 def held(show: Show) -> AbstractContextManager[Any]:
@@ -93,9 +102,10 @@ def test_the_first_page(look, nodes, request, state):
         return
     show = request.getfixturevalue("seat").show
     Show.objects.create(title=HOSTILE[0])
-    nodes.down = {0, 1, 2} if state == "nobody can tell" else set()
+    refused = state == "nobody can tell"
+    nodes.down = {0, 1, 2} if refused else set()
     with held(show) if state == "busy" else nullcontext():
-        assert look("/") == []
+        assert look("/", act=order, status=503 if refused else 200) == []
 
 
 @pytest.mark.parametrize("state", ["free", "busy", "nobody can tell"])
@@ -109,4 +119,12 @@ def test_the_page_of_a_show(look, nodes, seat, state):
         assert look(path, cookies=cookies, **act) == []
 
 
-# -- refusals -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("state", ["begun", "over"])
+def test_the_page_with_tasks(look, seat, state):
+    """With a process that was killed, and another one that took over."""
+    path, at = f"{seat.show.get_absolute_url()}tasks/", NOON
+    common = {"show": seat.show, "task": rehearse.name, "task_id": "one", "fence": 7}
+    Run.objects.create(pid=11, began=at, killed=at, **common)
+    if state == "over":
+        Run.objects.create(pid=12, began=at + timedelta(seconds=3), ended=at, **common)
+    assert look(path) == []

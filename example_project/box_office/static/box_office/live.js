@@ -1,115 +1,72 @@
 // Shows what changes without loading the page anew: what is half-typed and the focus stay, and a
 // screen reader tells the new lines only. Without this script the page works as well.
 //
-// Of the page that it fetches it takes the elements with `data-live`, by their ids. `#pace` says
-// after how many milliseconds it looks again, and where.
+// Each second it fetches the page that `data-at` names, and takes the elements with `data-live`.
 
+const EVERY = 1000; // milliseconds
+let latest = 0; // the number of the last request: what an older one finds is out of date
 let timer = 0;
-let sending = false;
-let requests = 0; // what an older one finds is out of date
 
-function links(part) {
-  return Array.from(part.querySelectorAll("a, button"));
-}
-
-// Replace only the children that differ; a link that has the focus keeps it, or one near to it gets it.
-function update(id, page) {
-  const old = document.getElementById(id);
-  const found = page.getElementById(id);
-  if (!old || !found) {
-    return;
-  }
-  const now = Array.from(found.children);
-  now.forEach((child, index) => {
+// Replace only the children that differ; of a child with the focus its successor gets it.
+function update(old, found) {
+  const fresh = Array.from(found?.children ?? []);
+  fresh.forEach((child, index) => {
     const before = old.children[index];
     if (!before) {
       old.append(child);
     } else if (!before.isEqualNode(child)) {
-      const focused = links(before).indexOf(document.activeElement);
+      const at = Array.from(before.querySelectorAll("a, button")).indexOf(document.activeElement);
       before.replaceWith(child);
-      if (focused >= 0) {
+      if (at >= 0) {
+        const links = Array.from(child.querySelectorAll("a, button"));
         const usable = (link) => !link.disabled; // a seat may just have been sold
-        const now = links(child);
-        (now.slice(focused).find(usable) ?? now.findLast(usable))?.focus({ preventScroll: true });
+        (links.slice(at).find(usable) ?? links.findLast(usable))?.focus({ preventScroll: true });
       }
     }
   });
-  while (old.children.length > now.length) {
+  while (old.children.length > fresh.length) {
     old.lastElementChild.remove();
   }
 }
 
-function parts() {
-  return Array.from(document.querySelectorAll("[data-live]"), (part) => part.id);
+async function show(url, options, parts) {
+  clearTimeout(timer);
+  latest += 1;
+  const mine = latest;
+  try {
+    const response = await fetch(url, options);
+    if (response.status === 404) {
+      location.reload(); // what the page shows was deleted
+    }
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    if (response.ok && mine === latest) {
+      document.querySelectorAll(parts).forEach((old) => update(old, page.getElementById(old.id)));
+    }
+  } catch {
+    // The site is closed or busy: look again.
+  }
+  if (mine === latest) {
+    later();
+  }
 }
 
-async function show(request, ids) {
-  requests += 1;
-  const mine = requests;
-  const response = await request;
-  if (response.status === 404) {
-    location.reload(); // what the page shows was deleted
+function look() {
+  if (!document.hidden) {
+    show(document.body.dataset.at, { headers: { "X-Look": "1" } }, "[data-live]");
   }
-  if (!response.ok) {
-    throw new Error(`status ${response.status}`);
-  }
-  const page = new DOMParser().parseFromString(await response.text(), "text/html");
-  if (mine === requests) {
-    ids.forEach((id) => update(id, page));
-  }
-}
-
-function pace() {
-  return document.querySelector("#pace > *")?.dataset ?? {};
 }
 
 function later() {
   clearTimeout(timer);
-  if (pace().every && !document.hidden) {
-    timer = setTimeout(look, Number(pace().every));
-  }
-}
-
-async function look() {
-  if (sending) {
-    return;
-  }
-  try {
-    await show(fetch(pace().at ?? location.href), parts());
-  } catch {
-    // The site is closed or busy: look again.
-  }
-  if (!sending) {
-    later();
-  }
-}
-
-async function send(event) {
-  event.preventDefault();
-  if (sending) {
-    return;
-  }
-  sending = true;
-  clearTimeout(timer);
-  const form = event.target;
-  const action = event.submitter?.getAttribute("formaction") || form.action;
-  try {
-    await show(fetch(action, { method: "POST", body: new FormData(form) }), [...parts(), "messages"]);
-  } catch {
-    location.reload();
-  } finally {
-    sending = false;
-    later();
-  }
+  timer = setTimeout(look, EVERY);
 }
 
 document.querySelectorAll("form[data-here]").forEach((form) => {
-  form.addEventListener("submit", send);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const action = event.submitter?.getAttribute("formaction") ?? form.action;
+    show(action, { method: "POST", body: new FormData(form) }, "[data-live], #messages");
+  });
 });
-document.addEventListener("visibilitychange", () => {
-  clearTimeout(timer);
-  if (!document.hidden && pace().every) {
-    look();
-  }
-});
+document.addEventListener("visibilitychange", look);
 later();
