@@ -87,11 +87,8 @@ class Recipe(Protocol):
     ``store`` with a row of its own: the table ``counter`` of ``Setup.database``.
     """
 
-    def acquire(self, wait: float) -> Hold | None:
-        """Take the lock."""
-
-    def release(self) -> None:
-        """Give it back."""
+    def acquire(self, wait: float) -> Hold | None: ...
+    def release(self) -> None: ...
 
 
 def client_of(setup: Setup, index: int = 0) -> redis.Redis:

@@ -7,7 +7,6 @@ until the client released the lock, learned of a loss, hung, or was killed.
 from __future__ import annotations
 
 import enum
-from bisect import bisect, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -167,14 +166,14 @@ def _lost(events: Sequence[Event]) -> int:
 
 
 def _passed(events: Sequence[Event]) -> int:
-    asked: dict[str, int] = {}  # of each client that waits, the number of the event
-    served: list[int] = []  # the same numbers of those that have got the lock, in order
+    asked: dict[str, int] = {}  # of each client, the number of the event in which it asked last
+    served: list[int] = []  # the same numbers of those that got the lock
     most = 0
     for number, event in enumerate(events):
         if event.kind == history.ASKS:
             asked[event.client] = number
-        elif event.kind == history.HOLDS and event.client in asked:
-            insort(served, asked.pop(event.client))
-        elif event.kind == history.REFUSED and event.client in asked:
-            most = max(most, len(served) - bisect(served, asked.pop(event.client)))
+        elif event.kind == history.HOLDS:
+            served.append(asked[event.client])
+        elif event.kind == history.REFUSED:
+            most = max(most, sum(each > asked[event.client] for each in served))
     return most

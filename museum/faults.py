@@ -172,6 +172,8 @@ def late_release(stage: Stage) -> None:
     second.release()
 
 
+USUAL = turns, crowd, killed
+
 # -- replies and requests that come late, or not at all --------------------------------------------
 
 

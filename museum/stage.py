@@ -183,7 +183,6 @@ class Stage:
         return sum(stats.get(f"cmdstat_{each}", {"calls": 0})["calls"] for each in LOCKING)
 
     def set_clock_right(self, client: Client) -> None:
-        """Set the clock of a client that was ahead."""
         self._clocks.set(client.name, 0)
         self.note(f"the clock of {client.name} is set right", client.name)
 
@@ -194,7 +193,6 @@ class Stage:
         return self._stack.enter_context(closing(self.nodes[index].client()))
 
     def kill_node(self, index: int) -> None:
-        """Kill a server."""
         self.nodes[index].kill()
         self.note(f"server {index + 1} is killed")
 
@@ -303,7 +301,10 @@ def _node_modules(lock: Lock) -> str:
 
 
 class Client:
-    """A client's process: it does what a fault says, and is stopped and killed."""
+    """A client's process: it does what a fault says, and is stopped and killed.
+
+    It reads the number that the lock guards, and writes one more than it has read.
+    """
 
     def __init__(
         self, stage: Stage, name: str, command: Sequence[str], environment: Mapping[str, str]
@@ -360,21 +361,17 @@ class Client:
         return bool(self.ask("believe")["held"])
 
     def read(self) -> None:
-        """Have it read what the lock guards."""
         self.ask("read")
 
     def write(self) -> None:
-        """Have it write one more than it has read."""
         self.ask("write")
 
-    def release(self) -> None:
-        """Have it give the lock back."""
-        self.ask("release")
-
     def use(self) -> None:
-        """Have it read and write."""
         self.read()
         self.write()
+
+    def release(self) -> None:
+        self.ask("release")
 
     def take_a_turn(self, wait: float) -> bool:
         """Have it acquire, read, write and release; return whether it had the lock."""

@@ -14,14 +14,14 @@ from textwrap import wrap
 from typing import Final, NamedTuple
 
 from . import history
-from .checker import REPLIES, Break, Span
+from .checker import Break
 from .history import Event
 from .play import Played
 from .stage import MUSEUM
 
 WIDTH, EDGE, CLOCK = 390, 10, 42  # px: of the picture, of its margin, and where the times end
 LANE, BAR, LINE, GAP, CUT = 26, 14, 17, 7, 22  # px
-LETTER: Final = {"": 7.9, "bold": 8.6, "alarm": 8.6, "muted": 7.9}  # px of wide fonts, on average
+LETTER: Final = {"": 7.4, "bold": 8.2, "alarm": 8.2, "muted": 7.4}  # px in wide fonts, on average
 IDLE, LONG = 0.25, 110  # seconds without an event that are cut short; characters of an error
 OVER: Final = "is over"
 WORDS: Final = {
@@ -40,13 +40,7 @@ WORDS: Final = {
     history.CHANGED: "{words}",
     history.FINAL: "the number is {value}, after {writes} writes",
 }
-LEGEND: Final = {
-    "asks": "asks",
-    "hold": "believes to hold the lock",
-    "two": "two at once",
-    "stop": "stopped",
-    "cross": "killed",
-}
+LEGEND: Final = "blue: believes to hold the lock; red: two at once; hatched: stopped"
 STYLE: Final = """
 .museum{--ground:#ffffff;--ink:#1d2127;--muted:#565d68;--lane:#c6ccd5;--hold:#3d78d8;--red:#b3261e;
 --hatch:#3a3f47;--edge:#d5d9e0}
@@ -57,11 +51,9 @@ STYLE: Final = """
 .museum .bold{font-weight:600}.museum .end{text-anchor:end}.museum .middle{text-anchor:middle}
 .museum .ground{fill:var(--ground);stroke:var(--edge)}.museum .lane{stroke:var(--lane)}
 .museum .hold{fill:var(--hold)}.museum .two{fill:var(--red)}
-.museum .asks{stroke:var(--hold);stroke-width:2;stroke-dasharray:2 4}
 .museum .hatch,.museum .stop{stroke:var(--hatch)}.museum .stop{fill:url(#hatch)}
 .museum .dot{fill:var(--ink);stroke:var(--ground)}
 .museum .wrong{fill:var(--ground);stroke:var(--red);stroke-width:3}
-.museum .cross{stroke:var(--ink);stroke-width:3;stroke-linecap:round}
 .museum .cut{stroke:var(--edge);stroke-width:7}
 """
 SVG: Final = """\
@@ -176,7 +168,6 @@ class _Picture:
         self.y = float(EDGE)
         self.under: list[str] = []
         self.over: list[str] = []
-        self.signs: set[str] = set()  # those that the legend explains
         names = sorted({row.lane for row in self.rows} - {"", MUSEUM})
         names += [MUSEUM] * any(row.lane == MUSEUM for row in self.rows)
         self.lanes = {name: CLOCK + 17.0 + LANE * number for number, name in enumerate(names)}
@@ -197,7 +188,8 @@ class _Picture:
         self._rows(start)
         for x in self.lanes.values():
             self.under.insert(0, _line("lane", x, top, x, self.y - GAP))
-        self._legend()
+        self.paragraph(LEGEND, "muted")
+        self.y += 6
         self.paragraph(cell.why)
         height = round(self.y + EDGE)
         told = [f"{row.at - start:.2f} s: {row.words}. {row.alarm}".strip() for row in self.rows]
@@ -235,72 +227,30 @@ class _Picture:
             middles.append((row.at, y))
             if row.lane:
                 self.text(CLOCK, y + 4, f"{row.at - start:.2f}", "muted end")
-                self._sign(row, self.lanes[row.lane], y)
+                kind = "dot wrong" if row.alarm else "dot"
+                self.over.append(_box(kind, self.lanes[row.lane] - 4, y - 4, 8, 8))
             self.paragraph(row.words, left=self.left)
             self.paragraph(row.alarm, "alarm", self.left)
             self.y += GAP
-        for kind, client, span in self._spans():
-            ends = [max(y for at, y in middles if at <= end) for end in span]
-            if ends[0] < ends[1]:
-                self.under.append(_bar(kind, self.lanes[client], *ends))
-                self.signs.add(kind)
+        for kind, client, start_at, end_at in self._spans():
+            top, bottom = (max(y for at, y in middles if at <= end) for end in (start_at, end_at))
+            if top < bottom:
+                left = self.lanes[client] - BAR / 2
+                self.under.append(_box(kind, left, top, BAR, bottom - top))
 
-    def _sign(self, row: Row, x: float, y: float) -> None:
-        """Mark an event in its lane."""
-        if row.kind == history.KILLED:
-            self.over += _cross(x, y)
-            self.signs.add("cross")
-        elif row.lane == MUSEUM:
-            self.over.append(_box("dot", x - 5, y - 5, 10, 10))
-        else:
-            kind = "dot wrong" if row.alarm else "dot"
-            self.over.append(f'<circle class="{kind}" cx="{x:g}" cy="{y:g}" r="4"/>')
-
-    def _spans(self) -> Iterator[tuple[str, str, Span]]:
-        """What clients do for some time: ask, hold the lock, two of them at once, stand still."""
-        events, findings = self.played.events, self.played.findings
-        since: dict[tuple[str, str], float] = {}
-        for event in [
-            *events,
-            *(Event(events[-1].at, name, history.KILLED) for name in self.lanes),
-        ]:
-            asks, stop = ("asks", event.client), ("stop", event.client)
-            if event.kind == history.ASKS:
-                since.setdefault(asks, event.at)
-            elif event.kind == history.STOPPED:
-                since.setdefault(stop, event.at)
-            if event.kind in REPLIES and asks in since:
-                yield *asks, Span(since.pop(asks), event.at)
-            if event.kind in {history.GOES_ON, history.KILLED} and stop in since:
-                yield *stop, Span(since.pop(stop), event.at)
-        for hold in findings.holds:
-            yield "hold", hold.client, Span(hold.start, min(hold.end, events[-1].at))
-        for two in findings.overlaps:
-            for client in (two.first, two.second):
-                yield "two", client, Span(two.start, min(two.end, events[-1].at))
-
-    def _legend(self) -> None:
-        """Say what the signs mean that are there."""
-        x, self.y = float(EDGE), self.y + 4
-        for sign, words in LEGEND.items():
-            if sign not in self.signs:
-                continue
-            room = BAR + 14 + len(words) * LETTER[""]
-            if x > EDGE and x + room > WIDTH:
-                x, self.y = float(EDGE), self.y + LINE + 3
-            middle, y = x + BAR / 2, self.y + LINE / 2
-            self.over += (
-                _cross(middle, y) if sign == "cross" else [_bar(sign, middle, y - 6, y + 6)]
-            )
-            self.text(x + BAR + 6, self.y + 13, words)
-            x += room
-        self.y += LINE + 6
-
-
-def _bar(kind: str, x: float, top: float, bottom: float) -> str:
-    if kind == "asks":
-        return _line(kind, x, top, x, bottom)
-    return _box(kind, x - BAR / 2, top, BAR, bottom - top)
+    def _spans(self) -> Iterator[tuple[str, str, float, float]]:
+        """What clients do for some time: hold the lock, two of them at once, stand still."""
+        for client, start, end, _ in self.played.findings.holds:
+            yield "hold", client, start, end
+        for first, second, start, end in self.played.findings.overlaps:
+            yield "two", first, start, end
+            yield "two", second, start, end
+        since: dict[str, float] = {}
+        for event in self.played.events:
+            if event.kind == history.STOPPED:
+                since[event.client] = event.at
+            elif event.kind in {history.GOES_ON, history.KILLED} and event.client in since:
+                yield "stop", event.client, since.pop(event.client), event.at
 
 
 def _box(kind: str, x: float, y: float, width: float, height: float) -> str:
@@ -310,10 +260,6 @@ def _box(kind: str, x: float, y: float, width: float, height: float) -> str:
 
 def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line class="{kind}" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"/>'
-
-
-def _cross(x: float, y: float) -> list[str]:
-    return [_line("cross", x - 5, y - 5 * slope, x + 5, y + 5 * slope) for slope in (1, -1)]
 
 
 def _escaped(text: str) -> str:

@@ -106,7 +106,7 @@ BY_ITS_CLOCK = "By the clock of the one that asks the holder's time has passed."
 OFF = "The time that the dead client wrote is 30 s off by the clock of the others."
 OVERWRITES = "A client that does not get the lock has overwritten the holder's time with its own."
 CELLS = [
-    *GETSET.holds(faults.turns, faults.crowd, faults.killed, three_at_once),
+    *GETSET.holds(*faults.USUAL, three_at_once),
     GETSET.breaks(faults.paused, TWO, LOST, why=faults.NOT_TOLD),
     GETSET.breaks(faults.late_release, TWO, LOST, why=faults.ANOTHERS),
     GETSET.breaks(faults.clock_ahead, TWO, LOST, why=BY_ITS_CLOCK),

@@ -158,9 +158,7 @@ LATER_ONE = "Two believe to hold the lock, and the row takes the writes of the l
 CELLS = [
     *RENEWED.holds(faults.one_by_one, faults.hangs),
     *OURS.holds(
-        faults.turns,
-        faults.crowd,
-        faults.killed,
+        *faults.USUAL,
         faults.late_release,
         faults.minority,
         faults.restarted,
@@ -178,13 +176,7 @@ CELLS = [
     OURS.breaks(faults.writes_between, LOST, why=faults.LATE_WRITE),
     OURS.breaks(faults.server_clock, TWO, LOST, why=JUMPS),
     *FENCED.holds(
-        faults.turns,
-        faults.crowd,
-        faults.killed,
-        faults.paused,
-        faults.writes_between,
-        faults.minority,
-        faults.restarted,
+        *faults.USUAL, faults.paused, faults.writes_between, faults.minority, faults.restarted
     ),
     *FENCED.holds(faults.failover_lagging, faults.lost_reply, faults.clock_ahead),
     FENCED.breaks(faults.server_clock, TWO, why=LATER_ONE),

@@ -163,9 +163,7 @@ CELLS = [
     FOREVER.breaks(killed_waited_for, STUCK, why=NOT_PUBLISHED),
     FOREVER.breaks(early_release, STUCK, why=TOO_EARLY),
     FOREVER.breaks(killed_subscription, STUCK, why=CONNECTED_AGAIN),
-    *TTL.holds(
-        hand_over, faults.turns, faults.crowd, faults.killed, killed_waited_for, early_release
-    ),
+    *TTL.holds(hand_over, *faults.USUAL, killed_waited_for, early_release),
     TTL.breaks(faults.paused, TWO, LOST, why=faults.NOT_TOLD),
     TTL.breaks(killed_subscription, STUCK, why=SLEEPS_ON),
 ]

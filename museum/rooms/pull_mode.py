@@ -120,7 +120,7 @@ NO_REFUSAL = "The client takes the timeout for a refusal, and waits for the end 
 NO_QUEUE = "Nobody keeps the lock for a client that sleeps between two tries: who comes gets it."
 COUNTED_LATE = "The server counts the ttl from the SET, and the client from when it found its key."
 CELLS = [
-    *PULL.holds(faults.turns, faults.crowd, faults.killed),
+    *PULL.holds(*faults.USUAL),
     PULL.breaks(faults.paused, TWO, LOST, why=faults.NOT_TOLD),
     PULL.breaks(faults.lost_reply, STUCK, why=NO_REFUSAL),
     PULL.breaks(overtaken, STARVED, why=NO_QUEUE),

@@ -187,24 +187,18 @@ STOOD_STILL = "The watchdog stood still with its process, and the client goes on
 SILENT = "The watchdog ends silently on each server where its key is gone; nobody is told."
 RENEWS = "The watchdog renews as long as the process lives, whatever its work does."
 CELLS = [
-    *MULTI.holds(faults.turns, faults.crowd, faults.killed, faults.restarted_one),
+    *MULTI.holds(*faults.USUAL, faults.restarted_one),
     MULTI.breaks(faults.paused, TWO, LOST, why=NO_END),
     MULTI.breaks(faults.minority, STUCK, why=ALL),
     *RED.holds(
-        faults.turns,
-        faults.crowd,
-        faults.killed,
-        faults.minority,
-        faults.lost_reply,
-        faults.restarted_one,
-        faults.split,
+        *faults.USUAL, faults.minority, faults.lost_reply, faults.restarted_one, faults.split
     ),
     RED.breaks(faults.paused, TWO, LOST, why=NO_END),
     RED.breaks(faults.stopped_acquiring, TWO, LOST, why=NO_TIME),
     RED.breaks(faults.release_on_its_way, TWO, LOST, why=ONE_OWNER),
     RED.breaks(faults.restarted, TWO, LOST, why=FORGOTTEN),
     RED.breaks(faults.failover_lagging, TWO, LOST, why=PROMOTED),
-    *WATCHED.holds(faults.turns, faults.crowd, faults.killed),
+    *WATCHED.holds(*faults.USUAL),
     WATCHED.breaks(faults.paused, TWO, LOST, why=STOOD_STILL),
     WATCHED.breaks(faults.one_by_one, TWO, LOST, why=SILENT),
     WATCHED.breaks(faults.hangs, STUCK, why=RENEWS),

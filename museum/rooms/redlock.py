@@ -222,12 +222,7 @@ CELLS = [
     *FENCE.holds(faults.turns, faults.crowd, faults.paused),
     FENCE.breaks(faults.writes_between, LOST, why=TOO_LATE),
     *PLAIN.holds(
-        faults.turns,
-        faults.crowd,
-        faults.killed,
-        faults.stopped_acquiring,
-        faults.release_on_its_way,
-        faults.minority,
+        *faults.USUAL, faults.stopped_acquiring, faults.release_on_its_way, faults.minority
     ),
     *PLAIN.holds(
         faults.restarted_one, restarted_late, faults.split, faults.lost_reply, faults.clock_ahead

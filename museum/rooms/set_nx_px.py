@@ -71,12 +71,10 @@ COMPARE = Lock("set-compare", "SET NX PX, compare and delete", CompareAndDelete)
 NEVER_HEARD = "Replication is asynchronous: the new master has never heard of the key."
 UNKNOWN = "The key is there, and no client knows that it has the lock, until the ttl is over."
 CELLS = [
-    *DEL.holds(faults.turns, faults.crowd, faults.killed),
+    *DEL.holds(*faults.USUAL),
     DEL.breaks(faults.paused, TWO, LOST, why=faults.NOT_TOLD),
     DEL.breaks(faults.late_release, TWO, LOST, why=faults.ANOTHERS),
-    *COMPARE.holds(
-        faults.turns, faults.crowd, faults.killed, faults.late_release, faults.clock_ahead, failover
-    ),
+    *COMPARE.holds(*faults.USUAL, faults.late_release, faults.clock_ahead, failover),
     COMPARE.breaks(faults.paused, TWO, LOST, why=faults.NOT_TOLD),
     COMPARE.breaks(faults.restarted, TWO, LOST, why=faults.FORGOTTEN),
     COMPARE.breaks(faults.failover_lagging, TWO, LOST, why=NEVER_HEARD),

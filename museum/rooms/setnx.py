@@ -67,7 +67,7 @@ CELLS = [
     DEL.breaks(faults.killed, STUCK, why="Nobody deletes the key of a client that died."),
     DEL.breaks(faults.restarted, TWO, LOST, why=faults.FORGOTTEN),
     DEL.breaks(faults.lost_reply, STUCK, why=UNKNOWN),
-    *EXPIRE.holds(faults.turns, faults.crowd, faults.killed),
+    *EXPIRE.holds(*faults.USUAL),
     EXPIRE.breaks(
         killed_between, STUCK, why="The client died between two commands: its key has no ttl."
     ),
