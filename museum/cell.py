@@ -41,7 +41,7 @@ class Setup:
         ttl: the seconds for which the lock is asked.
         timeout: the seconds for which a client waits for a reply.
         store: the path of the file with the number that the lock guards.
-        node_modules: the folder with the packages of Node.js; "": none are needed.
+        node_modules: the folder with the packages of Node.js, where they are needed.
         point: a function that a recipe calls between two steps; a fault may stop the client there.
         lost: a function that a recipe calls when it learns that the lock is no longer its own.
     """

@@ -65,7 +65,7 @@ def play(cell: Cell, over: threading.Event | None = None) -> Played:
             events = stage.finish()
     except PeerUnavailable as error:
         return Played(cell, error=str(error), is_absent=True)
-    except Exception as error:  # noqa: BLE001 - it is told, and the cell fails
+    except Exception as error:  # noqa: BLE001 - it is reported, and the cell fails
         return Played(cell, error=f"{type(error).__name__}: {error}")
     return Played(cell, events, checker.judge(events))
 

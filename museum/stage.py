@@ -27,7 +27,7 @@ from tests.support.proxy import Fault as ProxyFault
 from tests.support.proxy import Proxy
 
 from . import history
-from .cell import Cell, ClientError, Lock
+from .cell import Cell, ClientError
 from .client import FileStore
 from .clocks import Clocks
 from .history import Event, History
@@ -42,7 +42,12 @@ LOCKING = "set", "eval", "evalsha"
 
 
 class Stage:
-    """The place of one play. What it starts ends with ``stack``.
+    """The servers, proxies, clients and the history of one play.
+
+    Args:
+        cell: the lock and the fault.
+        stack: the context that ends what the stage has started.
+        over: an event that is set when the play is interrupted.
 
     Attributes:
         nodes: the servers of the lock.
@@ -51,7 +56,6 @@ class Stage:
     """
 
     def __init__(self, cell: Cell, stack: ExitStack, over: threading.Event) -> None:
-        """Start the servers; ``over`` is set when the play is interrupted."""
         lock, fault = cell.lock, cell.fault
         self._lock, self._stack, self._over = lock, stack, over
         self.ttl = fault.ttl
@@ -129,6 +133,9 @@ class Stage:
             self.note(f"the clock of {name} is {ahead} s ahead", name)
             environment = self._clocks.environment(name)
         recipe: Any = self._lock.recipe
+        node_modules = node() if self._lock.needs_node else Path()
+        if node_modules is None:
+            raise PeerUnavailable("there is no node and npm")
         start = {
             "client": name,
             "history": self._path("history"),
@@ -140,7 +147,7 @@ class Stage:
                 "ttl": self.ttl,
                 "timeout": timeout,
                 "store": self._path("store"),
-                "node_modules": _node_modules(self._lock),
+                "node_modules": str(node_modules),
             },
         }
         interpreter = str(python(self._lock.peer)) if self._lock.peer else sys.executable
@@ -291,15 +298,6 @@ def _is_locked(server: Redis) -> bool:
     return any(server.pttl(key) > 0 and server.type(key) != b"list" for key in keys)
 
 
-def _node_modules(lock: Lock) -> str:
-    if not lock.needs_node:
-        return ""
-    home = node()
-    if home is None:
-        raise PeerUnavailable("there is no node and npm")
-    return str(home)
-
-
 class Client:
     """A client's process: it does what a fault says, and is stopped and killed.
 
@@ -350,7 +348,7 @@ class Client:
         if self._process.poll() is None:
             os.killpg(self._process.pid, number)
 
-    # -- what it is told --------------------------------------------------------------------------
+    # -- what it does -----------------------------------------------------------------------------
 
     def take(self, wait: float = 0.0) -> bool:
         """Have it ask for the lock; return whether it has it."""
@@ -387,7 +385,7 @@ class Client:
         return is_held
 
     def has_it(self) -> bool:
-        """Wait for the answer of one that was told to acquire; return whether it has the lock."""
+        """Wait for the answer to an "acquire"; return whether it has the lock."""
         return bool(self.answer()["held"])
 
     def ask(self, verb: str, **how: Any) -> dict[str, Any]:
@@ -449,7 +447,7 @@ class Client:
         self._signal(signal.SIGCONT)
 
     def hang(self) -> None:
-        """Let its work hang: it is told nothing more, while its other threads go on."""
+        """Let its work hang: it does nothing more, while its other threads go on."""
         self._stage.notes.note(history.HANGS, self.name)
 
     def kill(self) -> None:

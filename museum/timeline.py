@@ -38,7 +38,7 @@ WORDS: Final = {
     history.KILLED: "{client} is killed",
     history.HANGS: "{client} hangs: its work does not go on",
     history.CHANGED: "{words}",
-    history.FINAL: "the number is {value}, after {writes} writes",
+    history.FINAL: "writes that were done: {writes}; the number in the end: {value}",
 }
 LEGEND: Final = "blue: believes to hold the lock; red: two at once; hatched: stopped"
 STYLE: Final = """
@@ -109,7 +109,7 @@ def rows(played: Played) -> list[Row]:
 
 
 def _words(event: Event, before: Event | None, writes: int) -> str:
-    """Tell an event; "": it says no more than the event of the same client before it."""
+    """Return an event in words; "": it says no more than the client's event before it."""
     more = event.more
     if event.kind == history.LOST and before and before.kind == history.WRITES:
         return ""  # the refused write has said so
@@ -192,7 +192,7 @@ class _Picture:
         self.y += 6
         self.paragraph(cell.why)
         height = round(self.y + EDGE)
-        told = [f"{row.at - start:.2f} s: {row.words}. {row.alarm}".strip() for row in self.rows]
+        lines = [f"{row.at - start:.2f} s: {row.words}. {row.alarm}".strip() for row in self.rows]
         seen = ", ".join(sorted(self.played.seen)) or "nothing is broken"
         return SVG.format(
             width=WIDTH,
@@ -200,7 +200,7 @@ class _Picture:
             inner_width=WIDTH - 1,
             inner_height=height - 1,
             title=_escaped(f"{cell.lock.title}: {cell.fault.words}"),
-            desc=_escaped(" ".join([f"Seen: {seen}.", *told])),
+            desc=_escaped(" ".join([f"Seen: {seen}.", *lines])),
             style=STYLE,
             body="\n".join([*self.under, *self.over]),
         )
@@ -232,8 +232,8 @@ class _Picture:
             self.paragraph(row.words, left=self.left)
             self.paragraph(row.alarm, "alarm", self.left)
             self.y += GAP
-        for kind, client, start_at, end_at in self._spans():
-            top, bottom = (max(y for at, y in middles if at <= end) for end in (start_at, end_at))
+        for kind, client, *span in self._spans():
+            top, bottom = (max(y for at, y in middles if at <= edge) for edge in span)
             if top < bottom:
                 left = self.lanes[client] - BAR / 2
                 self.under.append(_box(kind, left, top, BAR, bottom - top))
