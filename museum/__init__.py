@@ -3,9 +3,10 @@
     make museum
     python -m museum --only setnx-del --runs 20
 
-A **recipe** is a lock as articles and libraries show it. A **run** is what happens to its clients
-and servers: a script of real processes, stops, kills and lost replies. A **cell** is a recipe in a
-run, with what must be seen there. Each client writes what it does into a **history**; a checker
-finds in it where two clients held the lock at once, updates that were lost, fences out of order,
-and for how long nobody could have the lock.
+A **room** (``rooms/``) is one file about one lock, to be read from top to bottom: the recipe, as
+articles and libraries show it; the faults that belong to this lock; and what is counted, one cell
+for each fault. ``faults`` has the faults that many rooms share: scripts for real clients and
+servers, which stop, die and lose replies on a **stage**. Each client writes what it does into a
+**history**. The **checker** finds in a history two holders at once, lost updates, fences out of
+order, and how long nobody could have the lock.
 """

@@ -8,77 +8,95 @@ failure.
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Final
 
-from django.core.management.base import OutputWrapper
+from .cell import Cell
+from .checker import Break, Findings
+from .play import Tally, play_all, tallies
+from .table import CELLS, SHORT
+from .timeline import draw
 
-from django_redlock.inspection.rows import Paragraph, Span, Table
-from django_redlock.management.printing import printed, write
-
-from . import report
-from .cells import CELLS, SHORT, Cell
-from .play import Played, play_all
-from .report import Tally, tallies
-
-INTERRUPTED = 130
+FIGURES: Final[dict[Break, tuple[str, Callable[[Findings], float]]]] = {
+    Break.TWO: ("Two holders at once", lambda found: len(found.overlaps)),
+    Break.STUCK: ("Stuck, s", lambda found: round(found.stuck, 1)),
+    Break.LOST: ("Lost updates", lambda found: found.lost),
+    Break.FENCES: ("Fences out of order", lambda found: found.fences),
+    Break.STARVED: ("Overtaken", lambda found: found.passed),
+}
+HEADS: Final = [*(head for head, _ in FIGURES.values()), "As expected"]
 
 
 def main(words: Sequence[str] | None = None, cells: Sequence[Cell] = CELLS) -> int:
     """Run the command."""
     options = read_options(words, cells)
+    played = []
     try:
-        played = list(_with_progress(options))
+        for each in play_all(options.cells, options.runs, options.seed):
+            played.append(each)
+            verdict = "as expected" if each.is_expected else "NOT as expected"
+            progress = f"[{len(played)}/{len(options.cells) * options.runs}] {each.cell.key}"
+            print(f"{progress}: {each}, {verdict}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         print("interrupted: all processes are ended", file=sys.stderr)
-        return INTERRUPTED
+        return 130
     found = tallies(options.cells, played)
-    _write(options, found)
-    return int(bool(report.complaints(found)))
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
-def _with_progress(options: argparse.Namespace) -> Iterator[Played]:
-    """Play, and say on stderr how far that is."""
-    total = len(options.cells) * options.runs
-    for count, played in enumerate(play_all(options.cells, options.runs, options.seed), start=1):
-        print(f"[{count}/{total}] {report.told(played)}", file=sys.stderr, flush=True)
-        yield played
-
-
-def _write(options: argparse.Namespace, found: Sequence[Tally]) -> None:
-    """Print it, and write it wherever that was asked for."""
-    output = OutputWrapper(sys.stdout)
-    if options.json:
-        document = report.document(found, seed=options.seed, runs=options.runs)
-        write(output, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    else:
-        _print(output, found)
+    wrong = [each.complaint for each in found if each.complaint]
+    absent = [f"{each.cell.key} was not played: {each.absent}" for each in found if each.absent]
+    print(printed(found), *absent, *wrong or ["Every lock did as expected."], sep="\n")
     if options.markdown:
         command = shlex.join(["python", "-m", "museum", *options.words])
-        options.markdown.write_text(report.markdown(found, command), encoding="utf-8")
+        options.markdown.write_text(markdown(found, command), encoding="utf-8")
     if options.pictures:
-        count = report.write_pictures(found, options.pictures)
-        print(f"{count} pictures are in {options.pictures}", file=sys.stderr)
+        draw_all(found, options.pictures)
+    return int(bool(wrong))
 
 
-def _print(output: OutputWrapper, found: Sequence[Tally]) -> None:
-    """Print the table, what was not played, and what was not as expected."""
-    wrong = report.complaints(found)
-    page: list[Paragraph | Table] = [report.table(found), (Span(report.MEANING, "quiet"),), ()]
-    page += [(Span(sentence, "quiet"),) for sentence in report.absences(found)]
-    page += [(Span(sentence, "bad"),) for sentence in wrong]
-    if not wrong:
-        page.append((Span("Every lock did as expected.", "good"),))
-    write(output, printed(page, output))
+# -- what is written ------------------------------------------------------------------------------
+
+
+def figures(tally: Tally) -> list[str]:
+    """How much of each break was seen, from the least to the most that a play showed."""
+    found = []
+    for kind, (_, count) in FIGURES.items():
+        counts = [count(each.findings) if kind in each.seen else 0 for each in tally.plays]
+        low, high = f"{min(counts, default=0):g}", f"{max(counts, default=0):g}"
+        found.append("-" if high == "0" else low if low == high else f"{low} to {high}")
+    plays = f"{tally.expected} of {len(tally.plays)}"
+    return [*found, "not played" if tally.absent else plays]
+
+
+def printed(found: Sequence[Tally]) -> str:
+    """Return the table for a terminal."""
+    table = [["cell", *HEADS], *([each.cell.key, *figures(each)] for each in found)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
+        for row in table
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def markdown(found: Sequence[Tally], command: str) -> str:
+    """Return the table as a page includes it, with the command that made it."""
+    table = [["Lock", "What happens", *HEADS], ["---", "---", *["---:"] * len(HEADS)]]
+    table += [[each.cell.lock.title, each.cell.fault.words, *figures(each)] for each in found]
+    lines = [f"| {' | '.join(row)} |" for row in table]
+    return "\n".join([f"<!-- Generated by `{command}`. -->", "", *lines, ""])
+
+
+def draw_all(found: Sequence[Tally], folder: Path) -> None:
+    """Draw one play of each cell: the first one that is as it must be, or the first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for tally in found:
+        plays = sorted(tally.plays, key=lambda each: not each.is_expected)
+        for played in [each for each in plays if each.events][:1]:
+            name = f"{tally.cell.key.replace('/', '.')}.svg"
+            (folder / name).write_text(draw(played), encoding="utf-8")
 
 
 # -- arguments ------------------------------------------------------------------------------------
@@ -92,61 +110,34 @@ def read_options(words: Sequence[str] | None, cells: Sequence[Cell]) -> argparse
     )
     parser.add_argument(
         "--only", nargs="+", metavar="KEY", default=[],
-        help="these recipes, faults and cells (setnx-del, paused, setnx-del/killed)",
+        help="these locks, faults and cells (setnx-del, paused, setnx-del/killed)",
     )  # fmt: skip
     parser.add_argument("--short", action="store_true", help="a few cells, in a minute")
-    parser.add_argument(
-        "--runs", type=_positive, default=1, metavar="N", help="play each cell so many times"
-    )
-    parser.add_argument(
-        "--breaking", action="store_true", help="only the cells in which a lock breaks"
-    )
+    parser.add_argument("--runs", type=int, default=1, metavar="N", help="play each so many times")
+    parser.add_argument("--breaking", action="store_true", help="only where a lock breaks")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="decides the order")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there, too")
     parser.add_argument(
         "--pictures", type=Path, metavar="FOLDER", help="draw what happened in each cell, as SVG"
     )
     options = parser.parse_args(words)
-    options.words = list(sys.argv[1:] if words is None else words)
-    if options.short and options.only:
-        parser.error("--short has cells of its own: leave out --only, or --short")
-    for what, path in (("--markdown", options.markdown), ("--pictures", options.pictures)):
-        if path and not path.resolve().parent.is_dir():
-            parser.error(f"{what} {path}: there is no folder {path.resolve().parent}")
-    keys = SHORT if options.short else options.only
-    for key in keys:
-        if not _chosen(cells, key):
-            parser.error(f"--only {key}: there is no such recipe, fault or cell.\n{_there(cells)}")
-    chosen = (cell for cell in cells if not keys or any(_chosen([cell], k) for k in keys))
-    options.cells = [cell for cell in chosen if cell.breaks or not options.breaking]
-    if not options.cells:
-        parser.error(f"--breaking: no lock breaks in {' '.join(keys)}")
+    options.words = sys.argv[1:] if words is None else words
+    keys = {*options.only, *(SHORT if options.short else [])}
+    names = [{cell.key, cell.lock.key, cell.fault.key} for cell in cells]
+    if unknown := keys.difference(*names):
+        parser.error(
+            f"--only {' '.join(sorted(unknown))}: these are {' '.join(sorted(set().union(*names)))}"
+        )
+    options.cells = [
+        cell
+        for cell, mine in zip(cells, names, strict=True)
+        if (not keys or keys & mine) and (cell.breaks or not options.breaking)
+    ]
+    if not options.cells or options.runs < 1:
+        parser.error("nothing is to be played")
     return options
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
-
-
-def _chosen(cells: Sequence[Cell], key: str) -> list[Cell]:
-    """The cells that a key means."""
-    return [cell for cell in cells if key in (cell.key, cell.exhibit.key, cell.run.fault)]
-
-
-def _there(cells: Sequence[Cell]) -> str:
-    """What there is."""
-    kinds = {
-        "recipes": [cell.exhibit.key for cell in cells],
-        "faults": [cell.run.fault for cell in cells],
-        "cells": [cell.key for cell in cells],
-    }
-    return "\n".join(f"{kind}: {', '.join(dict.fromkeys(keys))}" for kind, keys in kinds.items())
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -1,18 +1,23 @@
-"""What a history shows. Sorting its events takes O(n log n), and the rest is one pass over them."""
+"""What a history shows: who held the lock when, and what was broken.
+
+A client *holds* the lock from when its library said so, until the time that the library named, or
+until the client released the lock, learned of a loss, hung, or was killed.
+"""
 
 from __future__ import annotations
 
 import enum
-from bisect import bisect, insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from . import history
 from .history import Event
 
-ENDS = {history.RELEASES, history.KILLED, history.HANGS, history.LOST}
+ENDS: Final = {history.RELEASES, history.KILLED, history.HANGS, history.LOST}
+REPLIES: Final = {history.HOLDS, history.REFUSED, history.FAILS, history.KILLED}
+UNFAIR: Final = 3  # clients that came later: who is refused after so many has starved
 
 
 class Break(enum.StrEnum):
@@ -25,13 +30,10 @@ class Break(enum.StrEnum):
     STARVED = "starved"
 
 
-UNFAIR: Final = 3  # so many clients that came later: one that is refused after them has starved
-
-
 class Hold(NamedTuple):
     """From when until when a client held the lock, as far as it knew."""
 
-    who: str
+    client: str
     start: float
     end: float
     fence: int | None = None
@@ -61,16 +63,16 @@ class Findings:
     """What was seen.
 
     Attributes:
-        holds: in the order in which they began.
-        overlaps: times at which two clients held the lock.
-        idle: the longest time for which somebody asked and nobody held the lock.
-        lost: how many writes that the store took are not in its final value.
-        fences: how many holds have a fence that is not higher than the one before.
-        passed: how many got the lock who asked later than one who waited, and did not get it.
+        holds: all holds, in the order in which they began.
+        overlaps: the times at which two clients held the lock.
+        idle: the longest time for which a client asked and nobody held the lock.
+        lost: the number of writes that were done and are not in the final value.
+        fences: the number of holds whose fence is not higher than the one before.
+        passed: the most clients that got the lock and had asked later than one that was refused.
     """
 
-    holds: list[Hold] = field(default_factory=list)
-    overlaps: list[Overlap] = field(default_factory=list)
+    holds: Sequence[Hold] = ()
+    overlaps: Sequence[Overlap] = ()
     idle: Span = NO_TIME
     lost: int = 0
     fences: int = 0
@@ -78,7 +80,7 @@ class Findings:
 
     @property
     def stuck(self) -> float:
-        """For how many seconds somebody asked and nobody held the lock."""
+        """The seconds of ``idle``."""
         return self.idle.end - self.idle.start
 
     def breaks(self, patience: float) -> frozenset[Break]:
@@ -96,11 +98,12 @@ class Findings:
 def judge(events: Sequence[Event]) -> Findings:
     """Return what a history shows; its events are in order."""
     holds = sorted(_holds(events), key=lambda hold: (hold.start, hold.end))
+    lasting = [hold for hold in holds if hold.start < hold.end]  # not over when it was heard of
     fences = [hold.fence for hold in holds if hold.fence is not None]
     return Findings(
         holds=holds,
-        overlaps=list(_overlaps(holds)),
-        idle=_idle(events, holds),
+        overlaps=list(_overlaps(lasting)),
+        idle=max(_idle(events, lasting), key=lambda span: span.end - span.start),
         lost=_lost(events),
         fences=sum(later <= earlier for earlier, later in pairwise(fences)),
         passed=_passed(events),
@@ -108,88 +111,69 @@ def judge(events: Sequence[Event]) -> Findings:
 
 
 def _holds(events: Sequence[Event]) -> Iterator[Hold]:
-    """A hold ends when its client releases it, ends or hangs, learns of a loss, or by itself."""
     held: dict[str, Hold] = {}
-    last = events[-1].at if events else 0.0
     for event in events:
-        hold = held.get(event.who)
-        if event.what == history.HOLDS:
-            until = event.more.get("until")
-            end = last if until is None else max(event.at, until)
-            if hold is not None and hold.end >= event.at:  # it was prolonged
-                held[event.who] = hold._replace(end=end)
-                continue
+        hold = held.get(event.client)
+        if event.kind == history.HOLDS:
             if hold is not None:
                 yield hold
-            held[event.who] = Hold(event.who, event.at, end, event.more.get("fence"))
-        elif hold is not None and event.what in ENDS:
+            until = event.more.get("until")
+            end = events[-1].at if until is None else max(event.at, until)
+            held[event.client] = Hold(event.client, event.at, end, event.more.get("fence"))
+        elif hold is not None and event.kind in ENDS:
             yield hold._replace(end=min(hold.end, event.at))
-            del held[event.who]
+            del held[event.client]
     yield from held.values()
 
 
 def _overlaps(holds: Sequence[Hold]) -> Iterator[Overlap]:
-    """Each hold that begins before the longest of the earlier ones has ended.
-
-    A hold that was over when its client heard of it overlaps nothing.
-    """
-    longest: Hold | None = None
+    """Each hold that begins before the longest of the earlier ones has ended."""
+    longest = Hold("", 0.0, 0.0)
     for hold in holds:
-        if hold.start == hold.end:
-            continue
-        if longest is not None and hold.start < longest.end:
+        if hold.start < longest.end:
             end = min(hold.end, longest.end)
-            yield Overlap(longest.who, hold.who, hold.start, end)
-        if longest is None or hold.end > longest.end:
-            longest = hold
+            yield Overlap(longest.client, hold.client, hold.start, end)
+        longest = max(longest, hold, key=lambda each: each.end)
 
 
-def _idle(events: Sequence[Event], holds: Sequence[Hold]) -> Span:
-    """The longest time for which somebody asked while nobody held."""
-    lasting = [hold for hold in holds if hold.start < hold.end]
-    changes = [(hold.start, 1, 0) for hold in lasting]
-    changes += [(hold.end, -1, 0) for hold in lasting]
-    asking: set[str] = set()
+def _idle(events: Sequence[Event], holds: Sequence[Hold]) -> Iterator[Span]:
+    """The times for which a client asked while nobody held; an empty one at least."""
+    changes = [change for hold in holds for change in ((hold.start, 1, 0), (hold.end, -1, 0))]
+    waiting: set[str] = set()
     for event in events:
-        if event.what == history.ASKS and event.who not in asking:
-            asking.add(event.who)
+        if event.kind == history.ASKS and event.client not in waiting:
+            waiting.add(event.client)
             changes.append((event.at, 0, 1))
-        elif event.who in asking and event.what in (
-            history.HOLDS, history.REFUSED, history.FAILS, history.KILLED,
-        ):  # fmt: skip
-            asking.remove(event.who)
+        elif event.kind in REPLIES and event.client in waiting:
+            waiting.remove(event.client)
             changes.append((event.at, 0, -1))
-    if events:
-        changes += [(events[-1].at, 0, -1) for _ in asking]
-    longest, since, held, asks = NO_TIME, None, 0, 0
-    for at, more_held, more_asks in sorted(changes):
-        if since is not None and at - since > longest.end - longest.start:
-            longest = Span(since, at)
-        held, asks = held + more_held, asks + more_asks
-        if held or not asks:
-            since = None
-        elif since is None:
-            since = at
-    return longest
+    held = asking = 0
+    since = None
+    for at, more_held, more_asking in [*sorted(changes), (events[-1].at, 0, 0)]:
+        if since is not None:
+            yield Span(since, at)
+        held, asking = held + more_held, asking + more_asking
+        is_idle = asking > 0 and not held
+        since = (at if since is None else since) if is_idle else None
+    yield Span(events[-1].at, events[-1].at)
 
 
 def _lost(events: Sequence[Event]) -> int:
     """Each write adds one to what its client has read; what is missing in the end was lost."""
-    done = sum(event.what == history.WRITES and event.more["done"] for event in events)
-    final = [event.more["value"] for event in events if event.what == history.FINAL]
+    done = sum(event.kind == history.WRITES and event.more["done"] for event in events)
+    final = [event.more["value"] for event in events if event.kind == history.FINAL]
     return max(0, done - final[-1]) if final else 0
 
 
 def _passed(events: Sequence[Event]) -> int:
-    """The most clients that came later and got the lock, while one waited and was then refused."""
-    asked: dict[str, int] = {}  # the number of the event; of those who wait
-    served: list[int] = []  # the same of those who have got the lock, in order
+    asked: dict[str, int] = {}  # of each client, the number of the event in which it asked last
+    served: list[int] = []  # the same numbers of those that got the lock
     most = 0
     for number, event in enumerate(events):
-        if event.what == history.ASKS:
-            asked[event.who] = number
-        elif event.what == history.HOLDS and event.who in asked:
-            insort(served, asked.pop(event.who))
-        elif event.what == history.REFUSED and event.who in asked:
-            most = max(most, len(served) - bisect(served, asked.pop(event.who)))
+        if event.kind == history.ASKS:
+            asked[event.client] = number
+        elif event.kind == history.HOLDS:
+            served.append(asked[event.client])
+        elif event.kind == history.REFUSED:
+            most = max(most, sum(each > asked[event.client] for each in served))
     return most

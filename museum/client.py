@@ -1,180 +1,171 @@
-"""A client's process as a run commands it: told what to do, stopped, and killed."""
+"""A client of a lock, as a process: it does what lines of JSON say, and answers each.
+
+    python -m museum.client '{"recipe": "museum.rooms.setnx:SetnxDel", ...}'
+
+    {"do": "acquire", "wait": 2}    {"held": true}
+    {"do": "read"}                  {"value": 3}
+    {"do": "write"}                 {"done": true}; one more than it has read
+    {"do": "believe"}               {"held": true}; whether it has the lock by what it knows
+    {"do": "release"}               {}; it comes to the point "release" before it sends anything
+    {"do": "halt", "at": "..."}     {}; it stops itself (SIGSTOP) when it comes to this point
+    {"do": "work", "times": 20}     {"done": 20}; acquires, reads, writes, releases
+    {"do": "call", "what": "..."}   {}; a method that only this recipe has
+
+What the recipe raises is answered as {"error": "..."}. The environments of other libraries run this
+module: it imports nothing but the standard library, redis, and this folder.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
+import logging
 import os
-import select
 import signal
-import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
-
-from django_redlock.testing.server import DEAD, process_state, wait_for
+from typing import Any
 
 from . import history
+from .cell import Hold, Setup
 from .history import History
 
-ROOT = Path(__file__).resolve().parents[1]
-ANSWER_SECONDS = 60.0
+WORK_WAIT = 60.0  # seconds for which a client that works waits for its turn
 
 
-class ClientError(Exception):
-    """A client raised something, or ended; the text says what."""
+class FileStore:
+    """What locks guard: a number in a file, replaced as a whole by each write. It checks nothing.
 
+    A store of a recipe refuses a write by returning False.
+    """
 
-class Client:
-    """A running client; a context manager. ``notes`` is where its stops and its death are noted."""
-
-    def __init__(
-        self,
-        who: str,
-        command: Sequence[str],
-        told: dict[str, Any],
-        notes: History,
-        env: Mapping[str, str] | None = None,
-    ) -> None:
-        self.who = who
-        self._notes = notes
-        self._process = subprocess.Popen(
-            [*command, json.dumps(told | {"who": who})],
-            cwd=ROOT,
-            env={**os.environ, **(env or {})},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # A Ctrl-C is for the museum alone. When that is killed, the kernel ends the group also
-            # where it is stopped, because nobody is left who could let it go on.
-            process_group=0,
-        )
-
-    def __enter__(self) -> Self:
-        try:
-            self.answer()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    # -- what it is told ----------------------------------------------------------------------
-
-    def acquire(self, wait: float = 0.0) -> bool:
-        """Have it take the lock; return whether it has it."""
-        return bool(self.ask("acquire", wait=wait)["held"])
-
-    def extend(self) -> bool:
-        """Have it prolong its hold; return whether it could."""
-        return bool(self.ask("extend")["held"])
-
-    def believes(self) -> bool:
-        """Return whether it has the lock by what it knows."""
-        return bool(self.ask("believe")["held"])
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
 
     def read(self) -> int:
-        """Have it read what the lock guards."""
-        return int(self.ask("read")["value"])
+        """Return the number; 0 before the first write."""
+        return int(self._path.read_text(encoding="ascii")) if self._path.exists() else 0
 
-    def write(self) -> bool:
-        """Have it write one more than it has read; return whether the store took that."""
-        return bool(self.ask("write")["done"])
-
-    def release(self) -> None:
-        """Have it give the lock back."""
-        self.ask("release")
-
-    def use(self) -> None:
-        """Have it read and write."""
-        self.read()
-        self.write()
-
-    def take_a_turn(self, wait: float) -> bool:
-        """Have it acquire, read, write and release; return whether it had the lock."""
-        if not self.acquire(wait):
-            return False
-        self.use()
-        self.release()
+    def write(self, value: int) -> bool:
+        """Replace it."""
+        new = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        new.write_text(str(value), encoding="ascii")
+        new.replace(self._path)
         return True
 
-    def ask(self, verb: str, **how: Any) -> dict[str, Any]:
-        """Tell it something, and return its answer.
 
-        Raises:
-            ClientError: the recipe raised an exception.
-        """
-        self.tell(verb, **how)
-        return self.answer()
+class Program:
+    """The recipe of a client, what its lock guards, and what the client has read."""
 
-    def tell(self, verb: str, **how: Any) -> None:
-        """Tell it something, and do not wait for its answer."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": verb} | how).encode() + b"\n")
-        self._process.stdin.flush()
+    def __init__(self, start: dict[str, Any]) -> None:
+        self._notes = History(start["history"], start["client"])
+        self._halts: set[str] = set()
+        self._hold: Hold | None = None
+        self._seen = 0
+        setup = Setup(**start["setup"], point=self._point, lost=self._lose)
+        module, _, name = start["recipe"].partition(":")
+        self._recipe = getattr(importlib.import_module(module), name)(setup)
+        self._store = getattr(self._recipe, "store", None) or FileStore(setup.store)
 
-    def answer(self, within: float = ANSWER_SECONDS) -> dict[str, Any]:
-        """Return its next answer."""
-        pipe = self._process.stdout
-        assert pipe is not None
-        if not select.select([pipe], [], [], within)[0]:
-            raise ClientError(f"{self.who} said nothing for {within:g} s")
-        line = pipe.readline()
-        if not line:
-            raise ClientError(f"{self.who} ended with {self._process.wait()}")
-        said: dict[str, Any] = json.loads(line)
-        if "error" in said:
-            raise ClientError(said["error"])
-        return said
+    def do(self, verb: str, **how: Any) -> dict[str, Any]:
+        """Do what one line says."""
+        return getattr(self, f"_{verb}")(**how)  # type: ignore[no-any-return]
 
-    # -- what befalls it ----------------------------------------------------------------------
+    def warm_up(self) -> None:
+        """Take the lock once and give it back, unnoted: now all is imported and connected."""
+        with suppress(Exception):  # its servers may be out of reach, or the lock another's
+            if self._recipe.acquire(0) is not None:
+                self._recipe.release()
 
-    def stop(self) -> None:
-        """Stop the process (SIGSTOP); return when it is."""
-        self._process.send_signal(signal.SIGSTOP)
-        self.wait_until_stopped()
+    def _acquire(self, wait: float) -> dict[str, Any]:
+        self._notes.note(history.ASKS)
+        self._hold = hold = self._or_fails(lambda: self._recipe.acquire(wait))
+        if hold is None:
+            self._notes.note(history.REFUSED)
+        else:
+            self._notes.note(history.HOLDS, until=hold.until, fence=hold.fence)
+        return {"held": hold is not None}
 
-    def wait_until_stopped(self) -> None:
-        """Wait until it stands still: also one that stops itself at a point of its recipe."""
-        stopped_or_dead = DEAD | {"T"}
-        pid = self._process.pid
-        wait_for(lambda: process_state(pid) in stopped_or_dead, ANSWER_SECONDS, "a stop")
-        if process_state(pid) in DEAD:
-            raise ClientError(f"{self.who} ended instead of stopping")
-        self._notes.note(history.STOPPED, self.who)
+    def _lose(self) -> None:
+        self._hold = None
+        self._notes.note(history.LOST)
 
-    def go_on(self) -> None:
-        """Let it go on (SIGCONT)."""
-        self._notes.note(history.GOES_ON, self.who)
-        self._process.send_signal(signal.SIGCONT)
+    def _believe(self) -> dict[str, Any]:
+        hold = self._hold
+        is_over = hold is not None and hold.until is not None and hold.until <= time.monotonic()
+        return {"held": hold is not None and not is_over}
 
-    def hang(self) -> None:
-        """Let its work hang: it is told nothing more, while its other threads go on."""
-        self._notes.note(history.HANGS, self.who)
+    def _read(self) -> dict[str, Any]:
+        self._seen = self._or_fails(self._store.read)
+        self._notes.note(history.READS, value=self._seen)
+        return {"value": self._seen}
 
-    def kill(self) -> None:
-        """Kill it (SIGKILL); what it held it holds no more, though servers may not know."""
-        self._process.kill()
-        self._process.wait()
-        self._notes.note(history.KILLED, self.who)
+    def _write(self) -> dict[str, Any]:
+        value = self._seen + 1
+        done = self._or_fails(lambda: self._store.write(value))
+        self._notes.note(history.WRITES, value=value, done=done)
+        if not done:
+            self._lose()
+        return {"done": done}
 
-    def abandon(self) -> None:
-        """Kill it, whatever it does; a caller that waits for its answer gets a ClientError."""
-        self._process.kill()
+    def _release(self) -> dict[str, Any]:
+        self._notes.note(history.RELEASES)
+        self._point("release")
+        self._or_fails(self._recipe.release)
+        self._notes.note(history.RELEASED)
+        return {}
 
-    def close(self) -> None:
-        """End the process: its input ends, and if that does not help, by force."""
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with suppress(BrokenPipeError):
-            process.stdin.close()
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGCONT)
+    def _halt(self, at: str) -> dict[str, Any]:
+        self._halts.add(at)
+        return {}
+
+    def _work(self, times: int) -> dict[str, Any]:
+        done = 0
+        while done < times and self._acquire(WORK_WAIT)["held"]:
+            self._read()
+            time.sleep(0.002)
+            done += self._write()["done"]
+            self._release()
+        return {"done": done}
+
+    def _call(self, what: str) -> dict[str, Any]:
+        self._or_fails(getattr(self._recipe, what))
+        return {}
+
+    def _or_fails(self, act: Callable[[], Any]) -> Any:
         try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+            return act()
+        except Exception as error:
+            self._notes.note(history.FAILS, why=f"{type(error).__name__}: {error}")
+            raise
+
+    def _point(self, where: str) -> None:
+        if where in self._halts:
+            self._halts.remove(where)
+            self._notes.note(history.POINT, where=where)
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def main() -> int:
+    """Do as the lines say until the input ends."""
+    logging.disable()  # the history says what happens
+    start = json.loads(sys.argv[1])
+    program = Program(start)
+    if start["warm"]:
+        program.warm_up()
+    print("{}", flush=True)
+    for line in sys.stdin:
+        command = json.loads(line)
+        try:
+            answer = program.do(command.pop("do"), **command)
+        except Exception as error:  # noqa: BLE001 - it is answered, with its type
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

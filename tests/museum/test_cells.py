@@ -1,4 +1,4 @@
-"""What the cells of the museum must show: each lock breaks, or holds, as the page says."""
+"""Each lock of the museum breaks, or holds, as its cells and the page say."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.peers.environments import has_node
-from museum.cells import CELLS, EXHIBITS, Cell, others, ours, redlocks
-from museum.checker import Break
-from museum.exhibits import Exhibit
+from museum import faults
+from museum.cell import LOST, TWO, Cell, Lock
 from museum.play import play
-from museum.runs import holders, late, servers
+from museum.rooms import ours, redlock
+from museum.table import CELLS, LIBRARIES, LOCKS
+from tests.museum import wrong
 from tests.support.replays import note_broken
 
 pytestmark = pytest.mark.nightly
@@ -39,14 +40,14 @@ PLAYED = [
     "django-redlock-renewed/hangs",
 ]
 WRONG = [
-    redlocks.FROM_THE_END,
-    redlocks.ONE_VALUE,
-    redlocks.NO_GUARD,
-    redlocks.ANSWERS,
-    redlocks.STOPS,
-    redlocks.ON_WRITES,
+    redlock.END,
+    redlock.ONE_VALUE,
+    redlock.NO_GUARD,
+    redlock.ANSWERS,
+    redlock.STOPS,
+    redlock.FENCE,
 ]
-TURNS = [cell for cell in others.CELLS if cell.run is holders.TURNS]
+TURNS = [cell for room in LIBRARIES for cell in room.CELLS if cell.fault is faults.turns]
 TELLING = (  # beside it another library's, or the same one's, that does not break
     ("redlock-py/clock-set-right", "pottery/clock-set-right"),
     ("node-redlock-5/stopped-acquiring", "node-redlock-4/stopped-acquiring"),
@@ -58,25 +59,22 @@ TELLING = (  # beside it another library's, or the same one's, that does not bre
 )
 
 
-@pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.key)
-def test_each_lock_works_and_breaks(exhibit):
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.key)
+def test_each_lock_works_and_breaks(lock):
     """Each has a cell in which it holds, and each a cell in which it breaks, but for ours."""
-    cells = [each for each in CELLS if each.exhibit is exhibit]
+    cells = [each for each in CELLS if each.lock is lock]
     assert any(not each.breaks for each in cells)
-    assert any(each.breaks for each in cells) or exhibit.key.startswith("django-redlock")
+    assert any(each.breaks for each in cells) or lock.key.startswith("django-redlock")
 
 
-@pytest.mark.parametrize("exhibit", WRONG, ids=lambda exhibit: exhibit.key)
-def test_what_breaks_a_wrong_redlock_does_not_break_ours(exhibit):
-    """Each works in turns and in a crowd, and the run that breaks it is played against ours."""
-    cells = [cell for cell in redlocks.CELLS if cell.exhibit == exhibit]
-    works = {cell.run.key for cell in cells if not cell.breaks}
-    assert {"turns", "crowd"} <= works
-    broken = [cell.run for cell in cells if cell.breaks]
+@pytest.mark.parametrize("lock", WRONG, ids=lambda lock: lock.key)
+def test_what_breaks_a_wrong_redlock_does_not_break_ours(lock):
+    """Each works in turns and in a crowd, and the fault that breaks it is played against ours."""
+    cells = [cell for cell in redlock.CELLS if cell.lock is lock]
+    assert {faults.turns, faults.crowd} <= {cell.fault for cell in cells if not cell.breaks}
+    broken = {cell.fault for cell in cells if cell.breaks}
     assert broken
-    for run in broken:
-        held = [cell for cell in ours.CELLS if cell.run == run and not cell.breaks]
-        assert held, run.key
+    assert broken <= {cell.fault for cell in ours.CELLS if not cell.breaks}
 
 
 @pytest.mark.slow
@@ -92,18 +90,17 @@ def test_a_cell_shows_what_it_must(key):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("right", "recipe", "run", "seen"),
+    ("right", "recipe", "fault", "seen"),
     [
-        (ours.OURS, "Unguarded", servers.RESTARTED, {Break.TWO, Break.LOST}),
-        (ours.FENCED, "Unclaimed", late.WRITES_BETWEEN, {Break.LOST}),
+        (ours.OURS, wrong.Unguarded, faults.restarted, {TWO, LOST}),
+        (ours.FENCED, wrong.Unclaimed, faults.writes_between, {LOST}),
     ],
 )
-def test_ours_breaks_with_a_rule_switched_off(right, recipe, run, seen):
-    """The runs that ours survives can break it."""
-    note_broken(recipe)
-    wrong = replace(right, key=recipe.lower(), recipe=f"tests.museum.wrong:{recipe}")
-    assert f"{right.key}/{run.key}" in BY_KEY
-    played = play(Cell(wrong, run, frozenset(seen), "A rule is switched off."))
+def test_ours_breaks_with_a_rule_switched_off(right, recipe, fault, seen):
+    """The faults that ours survives can break it."""
+    note_broken(recipe.__name__)
+    assert not BY_KEY[f"{right.key}/{fault.key}"].breaks
+    played = play(Cell(replace(right, recipe=recipe), fault))
     assert not played.error
     assert played.seen == seen
 
@@ -111,9 +108,9 @@ def test_ours_breaks_with_a_rule_switched_off(right, recipe, run, seen):
 # -- other people's -------------------------------------------------------------------------------
 
 
-def absent(exhibit: Exhibit, why: str) -> None:
+def absent(lock: Lock, why: str) -> None:
     """Skip what cannot be installed here, but not where all must run."""
-    if os.environ.get("CI") and (not exhibit.package or has_node()):
+    if os.environ.get("CI") and (not lock.needs_node or has_node()):
         pytest.fail(why)
     pytest.skip(why)
 
@@ -122,8 +119,8 @@ def shows(cell: Cell) -> bool:
     """Whether a play shows what it must; a machine that stalls may make another one necessary."""
     for _ in range(3):
         played = play(cell)
-        if played.absent:
-            absent(cell.exhibit, played.error)
+        if played.is_absent:
+            absent(cell.lock, played.error)
         if played.is_expected:
             return True
     return False
@@ -131,7 +128,7 @@ def shows(cell: Cell) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("cell", TURNS, ids=lambda cell: cell.exhibit.key)
+@pytest.mark.parametrize("cell", TURNS, ids=lambda cell: cell.lock.key)
 def test_two_clients_take_turns(cell):
     """Where nothing happens each library keeps two clients apart, and loses no update."""
     assert shows(cell)

@@ -1,45 +1,35 @@
+"""A play that shows something else is seen: by the checker, in the tally, by the exit status."""
+
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from hypothesis import given
 
 from museum import history
+from museum.__main__ import main
+from museum.cell import TWO, Cell, fault
 from museum.checker import Break, judge
 from museum.history import Event
-
-from .histories import CLIENTS, believes, event, histories, moments
+from museum.play import Played, tallies
+from museum.rooms.setnx import DEL
+from museum.stage import Stage
 
 pytestmark = pytest.mark.nightly
 
-# -- against a slow and plain reading -------------------------------------------------------------
 
+def event(at: float, client: str, kind: str, **more: Any) -> Event:
+    """An event with all that its kind has."""
+    usual: dict[str, dict[str, Any]] = {
+        history.HOLDS: {"until": None, "fence": None},
+        history.WRITES: {"value": 1, "done": True},
+    }
+    return Event(at, client, kind, usual.get(kind, {}) | more)
 
-@given(histories())
-def test_holds_are_the_times_at_which_clients_believe(events):
-    """At each moment a client is in one of its holds if and only if it believes to hold."""
-    found = judge(events).holds
-    for at in moments(events):
-        held = [hold.who for hold in found if hold.start <= at < hold.end]
-        assert sorted(held) == [who for who in CLIENTS if believes(events, who, at)]
-
-
-@given(histories())
-def test_overlaps_are_the_times_with_two_holders(events):
-    """Each moment with two holders is in an overlap, and each overlap names two that hold."""
-    found = judge(events).overlaps
-    for at in moments(events):
-        holders = [who for who in CLIENTS if believes(events, who, at)]
-        here = [each for each in found if each.start <= at < each.end]
-        assert bool(here) == (len(holders) > 1)
-        assert all({each.first, each.second} <= set(holders) for each in here)
-    assert all(each.start < each.end for each in found)
-
-
-# -- each way to break ----------------------------------------------------------------------------
 
 TURN = [
     event(0, "A", history.ASKS), event(1, "A", history.HOLDS, fence=1),
-    event(2, "A", history.READS), event(3, "A", history.WRITES, value=1),
+    event(2, "A", history.READS, value=0), event(3, "A", history.WRITES, value=1),
     event(4, "A", history.RELEASES), event(5, "B", history.ASKS),
     event(6, "B", history.HOLDS, fence=2), event(7, "B", history.READS, value=1),
     event(8, "B", history.WRITES, value=2), event(9, "B", history.RELEASES),
@@ -47,11 +37,11 @@ TURN = [
 ]  # fmt: skip
 
 
-def with_event(place: int, what: str | None = None, **more: object) -> list[Event]:
+def with_event(index: int, kind: str | None = None, **more: object) -> list[Event]:
     """Two turns of which one event is another one, or has not been."""
-    old = TURN[place]
-    new = [] if what is None else [Event(old.at, old.who, what, old.more | more)]
-    return [*TURN[:place], *new, *TURN[place + 1 :]]
+    old = TURN[index]
+    new = [] if kind is None else [Event(old.at, old.client, kind, old.more | more)]
+    return [*TURN[:index], *new, *TURN[index + 1 :]]
 
 
 @pytest.mark.parametrize(
@@ -79,10 +69,54 @@ def test_each_break_is_seen_and_no_other(events, seen):
 
 def test_a_client_that_three_have_overtaken_is_starved():
     """Three came later and had the lock, and it was refused; of two nobody speaks."""
-    turns = [event(0, "A", history.HOLDS), event(1, "W", history.ASKS)]
+    turns = [event(0, "A", history.ASKS), event(1, "W", history.ASKS)]
     for at in (2, 5, 8):
         turns += [event(at, "B", history.ASKS), event(at + 1, "B", history.HOLDS)]
         turns += [event(at + 2, "B", history.RELEASES)]
-    assert judge([*turns, event(11, "W", history.REFUSED)]).breaks(9) == {Break.TWO, Break.STARVED}
-    assert judge([*turns[:-3], event(11, "W", history.REFUSED)]).breaks(9) == {Break.TWO}
-    assert judge([*turns, event(11, "W", history.HOLDS)]).breaks(9) == {Break.TWO}
+    refused = event(11, "W", history.REFUSED)
+    assert judge([*turns, refused]).breaks(9) == {Break.STARVED}
+    assert judge([*turns[:-3], refused]).breaks(9) == set()
+    assert judge([*turns, event(11, "W", history.HOLDS)]).breaks(9) == set()
+
+
+# -- the tally and the exit status ----------------------------------------------------------------
+
+
+@fault(ttl=9)
+def emptied(stage: Stage) -> None:
+    """The server restarts empty."""
+    first, second = stage.clients("AB")
+    assert first.take(10)
+    stage.restart_empty(0)
+    assert second.take(10)
+
+
+BREAKS = DEL.breaks(emptied, TWO, why="The key is gone.")
+(HOLDS,) = DEL.holds(emptied)  # which is wrong
+
+
+@pytest.mark.parametrize(("cell", "status"), [(BREAKS, 0), (HOLDS, 1)])
+def test_the_exit_status_says_whether_all_was_as_expected(capsys, tmp_path, cell, status):
+    """A wrong expectation is told, with what was seen; what was played is drawn."""
+    assert main(["--pictures", str(tmp_path)], [cell]) == status
+    is_told = "setnx-del/emptied: expected nothing" in capsys.readouterr().out
+    assert is_told == bool(status)
+    assert "Two holders at once: A and B." in (tmp_path / "setnx-del.emptied.svg").read_text()
+
+
+def is_well(cell: Cell, right: int, wrong: int) -> bool:
+    """Whether a tally of so many plays has no complaint."""
+    two_holders = with_event(4)
+    broken, whole = Played(cell, findings=judge(two_holders)), Played(cell, findings=judge(TURN))
+    good, bad = (broken, whole) if cell.breaks else (whole, broken)
+    (tally,) = tallies([cell], [good] * right + [bad] * wrong)
+    return not tally.complaint
+
+
+def test_a_break_is_seen_in_nineteen_of_twenty_plays():
+    """Eighteen are too few; a lock that holds does so in each."""
+    assert is_well(BREAKS, 19, 1)
+    assert not is_well(BREAKS, 18, 2)
+    assert not is_well(BREAKS, 9, 1)
+    assert is_well(HOLDS, 20, 0)
+    assert not is_well(HOLDS, 19, 1)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from museum.cells import CELLS
+from museum.table import CELLS
 from tests.docs.pages import ROOT
 
 pytestmark = pytest.mark.nightly

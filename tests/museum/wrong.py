@@ -1,12 +1,11 @@
-"""Ours with a rule switched off, as recipes of the museum: what its cells must show then."""
+"""Ours with a rule switched off, as recipes of the museum."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from museum.recipes.fenced import Fenced, FencedRow
-from museum.recipes.interface import Place
-from museum.recipes.redlock import Ours
+from museum.cell import Setup
+from museum.rooms.ours import Fenced, FencedRow, Ours
 
 
 class Unguarded(Ours):
@@ -20,8 +19,8 @@ class Unguarded(Ours):
 class Unclaimed(Fenced):
     """With a fence that is compared on writes only."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
         self.store = UnclaimedRow(self)
 
 
@@ -30,18 +29,15 @@ class UnclaimedRow(FencedRow):
 
     def read(self) -> int:
         """Only look."""
-        return self.look()
+        return int(self.rows.get().value)
 
     def write(self, value: int) -> bool:
         """Write it where no higher fence has; what was written since the read does not matter."""
         from django.db import connection
 
-        from museum.recipes.tables import Counter
-
         assert self.client.lease is not None
         fence = self.client.lease.fence
-        table = Counter._meta.db_table
-        sql = f"UPDATE {table} SET value = %s, fence = %s WHERE id = 1 AND fence <= %s"  # noqa: S608 - a constant
+        sql = "UPDATE counter SET value = %s, fence = %s WHERE id = 1 AND fence <= %s"
         with connection.cursor() as cursor:
             cursor.execute(sql, (value, fence, fence))
             return bool(cursor.rowcount)

@@ -1,0 +1,1 @@
+"""The rooms: one file for each lock, or for a few that differ in one step."""
