@@ -124,8 +124,7 @@ bench: $(VENV)/.has-dev ## What a lock costs, beside sockets and other clients
 	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-figures: $(VENV)/.has-dev ## The same, into the README and the page "Performance"
-	$(BIN)/python -m benchmarks --readme README.md \
-		--markdown docs/explanation/performance-figures.md $(ARGS)
+	$(BIN)/python -m benchmarks --figures . $(ARGS)
 
 # ARGS="--only setnx-del paused": these recipes, faults or cells. ARGS="--short": a minute.
 museum: $(VENV)/.has-dev ## The locks that people copy, each broken by a fault, and this one beside them
