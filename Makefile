@@ -110,7 +110,7 @@ messages: $(VENV)/.has-dev ## Bring the catalogues of translations up to date
 	$(BIN)/python -m tools.messages $(ARGS)
 
 # ARGS=--each: every function on the way.
-house: $(VENV)/.has-dev ## How large the package is, and how long the way of one lock through it
+house: $(VENV)/.has-dev ## How large each folder is, and how long the way of one lock through the package
 	$(BIN)/python -m tools.house $(ARGS)
 
 docs: $(VENV)/.has-docs ## Build the documentation; a warning is an error

@@ -8,7 +8,7 @@ A question is a file, with a function for each part of ``--only``: a stage in, a
     ill        what a node costs that hangs or is dead
     waiting    how long a waiter waits, beside others and with an ill node of the queue
     node       what a lock costs a node
-    renewal    what held leases cost; also a command of its own
+    renewal    what held leases cost
     message    what marks, locks and records add to a Celery message
 
     against    two revisions of ours beside each other: ``--against``

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 Values = list[float | None]
@@ -177,25 +177,16 @@ def ordered(items: Sequence[Item], turn: int) -> list[Item]:
     return list(reversed(items)) if turn % 2 else list(items)
 
 
-def calls(
-    ways: Mapping[str, Callable[[], Any]], turns: int, count: int, *, made: bool = False
-) -> dict[str, Values]:
-    """Microseconds of each call, the median of so many, by turns after one to warm up.
-
-    Within a turn, too, one comes after the other: a disk is slow for a while, and then fast.
-
-    Args:
-        made: whether each call makes ready, which takes no part in the time, and returns an act.
-    """
+def calls(ways: Mapping[str, Callable[[], object]], turns: int, count: int) -> dict[str, Values]:
+    """Microseconds of each call, the median of so many, by turns after one to warm up."""
     medians: dict[str, Values] = {way: [] for way in ways}
     for turn in range(turns + 1):
-        taken: dict[str, list[float]] = {way: [] for way in ways}
-        for number in range(count):
-            for way in ordered(list(ways), number):
-                act = ways[way]() if made else ways[way]
+        for way in ordered(list(ways), turn):
+            taken = []
+            for _ in range(count):
                 start = time.perf_counter()
-                act()
-                taken[way].append(time.perf_counter() - start)
-        for way, times in taken.items() if turn else ():
-            medians[way].append(statistics.median(times) * 1e6)
+                ways[way]()
+                taken.append(time.perf_counter() - start)
+            if turn:
+                medians[way].append(statistics.median(taken) * 1e6)
     return medians

@@ -115,19 +115,20 @@ def page(about: Mapping[str, str], results: Sequence[Result], *, wide: bool = Fa
 def table(rows: Rows, *, wide: bool = False) -> str:
     """A table in Markdown; numbers stand on the right."""
     lines = [
-        list(rows[0] if rows else ()),
+        list(rows[0]) if rows else [],
         *([text(cell) for cell in row.values()] for row in rows),
     ]
     columns = list(zip(*lines, strict=True))
     right = [all(re.match(r"[\d–-]", cell) for cell in column[1:]) for column in columns]
-    if wide:
-        widths = [max(map(len, column)) for column in columns]
-        lines = [
-            [each.rjust(width) if end else each.ljust(width) for each, width, end in cells]
-            for cells in (zip(line, widths, right, strict=True) for line in lines)
-        ]
-    lines.insert(1, ["---:" if end else "---" for end in right])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    widths = [max(map(len, column)) if wide else 0 for column in columns]
+    lines = [
+        [each.rjust(width) if end else each.ljust(width) for each, width, end in cells]
+        for cells in (zip(line, widths, right, strict=True) for line in lines)
+    ]
+    rule = [
+        ("-" * max(3, width - end)) + ":" * end for width, end in zip(widths, right, strict=True)
+    ]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
 
 
 def milliseconds(about: Mapping[str, str], results: Sequence[Result]) -> str:
