@@ -110,7 +110,7 @@ messages: $(VENV)/.has-dev ## Bring the catalogues of translations up to date
 	$(BIN)/python -m tools.messages $(ARGS)
 
 # ARGS=--each: every function on the way.
-house: $(VENV)/.has-dev ## How large the package is, and how long the way of one lock through it
+house: $(VENV)/.has-dev ## How large each folder is, and how long the way of one lock through the package
 	$(BIN)/python -m tools.house $(ARGS)
 
 docs: $(VENV)/.has-docs ## Build the documentation; a warning is an error
@@ -124,8 +124,7 @@ bench: $(VENV)/.has-dev ## What a lock costs, beside sockets and other clients
 	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-figures: $(VENV)/.has-dev ## The same, into the README and the page "Performance"
-	$(BIN)/python -m benchmarks --readme README.md \
-		--markdown docs/explanation/performance-figures.md $(ARGS)
+	$(BIN)/python -m benchmarks --figures . $(ARGS)
 
 # ARGS="--only setnx-del paused": these recipes, faults or cells. ARGS="--short": a minute.
 museum: $(VENV)/.has-dev ## The locks that people copy, each broken by a fault, and this one beside them

@@ -1,7 +1,7 @@
 """Measure, print the figures beside their goals, and say which were met.
 
 The exit code is 0 also when a goal was missed; the table says so. With ``--against`` it is 1 when
-the newer revision is slower, and 2 when there is no such revision, see ``revisions.verdict``.
+the newer revision is slower, and 2 when there is no such revision.
 """
 
 from __future__ import annotations
@@ -13,142 +13,103 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
-
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "benchmarks.settings")
+from typing import Any
 
 import django
-from rich.console import Console
+from django.conf import settings
 
 from django_redlock.testing import EmbeddedNodes
 
-from . import goals, report, store
-from .parts import (
-    before,
-    costs,
-    faults,
-    fencing,
-    handover,
-    healthy,
-    idempotency,
-    imports,
-    memory,
-    network,
-    publishing,
+from . import (
+    against,
+    ill,
+    lock,
+    message,
+    node,
+    one_node,
+    rate,
     renewal,
-    runs,
-    single,
-    tasks,
-    threads,
-    watching,
+    report,
+    waiting,
 )
-from .peers import PeerUnavailable
-from .result import Result
-from .revisions import checkout, compare
-from .revisions.checkout import Revision
+from .measure import Result
+from .peers import PeerError
 from .stage import FULL, NODES, PROCESSORS, QUICK, TINY, Stage
 
 PARTS: Mapping[str, Callable[[Stage], Result]] = {
-    "healthy": healthy.pinned,
-    "unpinned": healthy.unpinned,
-    "threads": threads.threads,
-    "tasks": tasks.tasks,
-    "burst": tasks.burst,
-    "settings": tasks.documented,
-    "one-node": single.one_node,
-    "delayed": network.delayed,
-    "hung": faults.hung,
-    "refused": faults.refused,
-    "decorators": healthy.decorators,
-    "held": costs.held,
-    "traffic": costs.traffic,
-    "garbage": memory.garbage,
-    "memory": memory.memory,
-    "import": imports.imports,
-    "handover": handover.hand_over,
-    "renewal": renewal.part,
-    "publishing": publishing.publishing,
-    "runs": runs.runs,
-    "fencing": fencing.fencing,
-    "idempotency": idempotency.idempotency,
-    "watching": watching.watching,
-    "before": before.before,
+    "healthy": lock.pinned,
+    "unpinned": lock.unpinned,
+    "threads": rate.threads,
+    "tasks": rate.tasks,
+    "burst": rate.burst,
+    "settings": rate.settings,
+    "one-node": one_node.one_node,
+    "delayed": lock.delayed,
+    "hung": ill.hung,
+    "refused": ill.refused,
+    "decorators": lock.decorators,
+    "held": node.held,
+    "traffic": node.traffic,
+    "handover": waiting.waiting,
+    "renewal": renewal.renewal,
+    "publishing": message.publishing,
+    "runs": message.runs,
 }
 EFFORTS = {"full": FULL, "quick": QUICK, "tiny": TINY}
+PROJECT: dict[str, Any] = {
+    "SECRET_KEY": "not a secret: the benchmark protects nothing",
+    "USE_TZ": True,
+    "INSTALLED_APPS": ["django.contrib.contenttypes", "django.contrib.auth", "django_redlock"],
+    "REDLOCK": {"default": {"NODES": [f"memory://default-{number}" for number in range(NODES)]}},
+}
 
 
 def main() -> int:
     """Run the benchmark."""
     options = _options()
+    settings.configure(**PROJECT)
     django.setup()
-    if not options.against:
-        with _stage(options) as stage:
-            _write(options, _about(stage, options.effort), _parts(stage, options))
-        return 0
+    effort = EFFORTS[options.effort]
     try:
-        return _compare(options)
-    except (checkout.NoSuchRevisionError, PeerUnavailable) as error:
+        with tempfile.TemporaryDirectory() as folder, EmbeddedNodes(NODES) as nodes:
+            stage = Stage(nodes, effort._replace(rounds=options.turns or effort.rounds))
+            about = _about(stage, options.effort)
+            results = _results(stage, options, Path(folder))
+    except (against.NoSuchRevisionError, PeerError) as error:
         print(error, file=sys.stderr)
         return 2
+    _write(options, about, results)
+    return int(bool(options.against) and against.is_bad(results["against"]))
 
 
-@contextmanager
-def _stage(options: argparse.Namespace) -> Iterator[Stage]:
-    effort = EFFORTS[options.effort]
-    with EmbeddedNodes(NODES) as nodes:
-        yield Stage(nodes, effort._replace(rounds=options.turns or effort.rounds))
-
-
-def _compare(options: argparse.Namespace) -> int:
-    """Measure two revisions; 1 when the newer one is slower or fails."""
-    with tempfile.TemporaryDirectory() as home:
-        revisions = _revisions(options, Path(home))
-        with _stage(options) as stage:
-            about = _about(stage, options.effort)
-            result = compare.compare(stage, *revisions)
-    _write(options, about, {"against": result})
-    return int(compare.is_bad(result))
-
-
-def _parts(stage: Stage, options: argparse.Namespace) -> dict[str, Result]:
-    console, results = Console(stderr=True), {}
+def _results(stage: Stage, options: argparse.Namespace, home: Path) -> dict[str, Result]:
+    if options.against:
+        old, new = against.checkout(options.against, home / "old"), home / "new"
+        newer = against.checkout(options.of, new) if options.of else against.working_tree(new)
+        return {"against": against.compare(stage, old, newer)}
+    results = {}
     for name in options.only or PARTS:
-        start = time.monotonic()
+        begun = time.monotonic()
         results[name] = PARTS[name](stage)
-        console.print(f"{name}: {time.monotonic() - start:.0f} s")
+        print(f"{name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     return results
 
 
-def _revisions(options: argparse.Namespace, home: Path) -> tuple[Revision, Revision]:
-    """The older one and the newer one."""
-    old = checkout.checkout(options.against, home / "old")
-    if options.of:
-        return old, checkout.checkout(options.of, home / "new")
-    return old, checkout.working_tree(home / "new")
-
-
 def _write(
-    options: argparse.Namespace,
-    about: dict[str, str],
-    results: Mapping[str, Result],
+    options: argparse.Namespace, about: dict[str, str], results: Mapping[str, Result]
 ) -> None:
     """Print it, and write it wherever that was asked for."""
     listed = list(results.values())
-    for result in listed:
-        about |= result.versions
-    verdicts = [] if options.against else goals.judge(listed)
-    report.show(listed, verdicts)
-    found = report.as_json(about, results, verdicts)
+    print(report.page(about, listed, wide=True))
     if options.json:
+        found = report.as_json(about, results)
         options.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
-    if options.markdown:
-        options.markdown.write_text(report.as_markdown(about, listed, verdicts))
-    if options.readme:
-        report.into_readme(options.readme, report.milliseconds(about, listed))
-    if options.store:
-        print(f"stored: {store.store(found).name}")
+    if options.figures:
+        (options.figures / report.PAGE).write_text(report.page(about, listed))
+        report.into_readme(options.figures / "README.md", report.milliseconds(about, listed))
 
 
 def _options() -> argparse.Namespace:
@@ -165,13 +126,13 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--of", metavar="REV", help="with --against: this, not the working tree")
     parser.add_argument("--turns", type=int, metavar="N", help="so many, whatever the effort")
-    parser.add_argument("--store", action="store_true", help="keep it in benchmarks/results")
     parser.add_argument("--json", type=Path, help="write everything there, too")
-    parser.add_argument("--markdown", type=Path, help="write the tables there, too")
-    parser.add_argument("--readme", type=Path, help="write the short table into this file")
+    parser.add_argument(
+        "--figures", type=Path, metavar="FOLDER", help="write its README and its figures' page, too"
+    )
     options = parser.parse_args()
-    if options.readme and (options.against or "unpinned" not in (options.only or PARTS)):
-        parser.error("--readme needs the part unpinned")
+    if options.figures and (options.against or "unpinned" not in (options.only or PARTS)):
+        parser.error("--figures needs the part unpinned")
     if options.against and options.only:
         parser.error("--against has parts of its own")
     if options.of and not options.against:

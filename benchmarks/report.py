@@ -1,4 +1,4 @@
-"""The same results three times: for a terminal, as JSON, as Markdown for the documentation."""
+"""The same results for a terminal and as Markdown, and as JSON."""
 
 from __future__ import annotations
 
@@ -8,21 +8,53 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, JustifyMethod
-from rich.table import Table
+from .measure import Cell, Result, Spread
 
-from .answers import answer
-from .goals import Verdict
-from .result import Cell, Result
-from .turns import Spread, number
+Rows = Sequence[Mapping[str, Cell]]
 
-WIDTH = 120  # of a file or a pipe
 LOAD = "load of the machine before"
 PINNED = """\
 Client and nodes are pinned to processors of their own, except for hand-over and for what says \
 *unpinned*."""
+WRITTEN = "% Written by `make bench-figures`; the text around it is in performance.md."
+PAGE = "docs/explanation/performance-figures.md"
 DETAILS = "% Below: what the answers come from."  # performance.md includes both halves
 BEGIN, END = "<!-- figures of make bench -->", "<!-- end of the figures -->"
+
+# What users ask, and the answer, with a figure's name where its median belongs.
+ANSWERS = {
+    "How long does a lock take?": """\
+To acquire and release a free name on five nodes: {unpinned: threads, ms} ms by a thread, \
+{unpinned: asyncio, ms} ms by a task, in the median. With 1 ms each way between client and nodes, \
+to acquire takes {1 ms away: threads, round trips to acquire} round trips.""",
+    "How many a second?": """\
+One process: {unpinned: 1 thread: locks per second} by one thread, \
+{unpinned: 8 threads: locks per second} by eight threads, \
+{unpinned: 1000 tasks, as it is: locks per second} by 1,000 tasks of one event loop, \
+{unpinned: 1000 tasks, all settings: locks per second} with the settings for thousands of locks.""",
+    "What does a hung node cost?": """\
+With one node of five hung a lock takes {one node hung ÷ all well, threads} times as long as with \
+all well by a thread, {one node hung ÷ all well, asyncio} times by a task. A process in that \
+node's queue waits at most {queue's node hung: longest wait, s more} s longer.""",
+    "How long does a waiter wait?": """\
+For its turn: of 8 processes that hold a name for 5 ms each, one waits {8 waiters: wait, p50, ms} \
+ms in the median, 35 of them for the seven others, and 99 of 100 waits take at most \
+{8 waiters: wait, p99, ms} ms. From a release to the next one's return it takes \
+{8 waiters: release to the next one's return, ms} ms.""",
+    "What does one node cost, beside redis-py's `Lock`?": """\
+{unpinned: one node: django-redlock, threads, ms} ms beside \
+{unpinned: one node: redis-py Lock, ms} ms, {unpinned: one node: threads ÷ redis-py Lock} times as \
+long, for a fence and a guard against a node that was emptied. `cache.lock` of django-redis, which \
+is redis-py's `Lock`, takes \
+{unpinned: one node: django-redis, cache.lock, ms} ms.""",
+}
+
+
+def number(value: float) -> str:
+    """Three digits that mean something."""
+    if value >= 100 or value == round(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def text(cell: Cell) -> str:
@@ -36,121 +68,67 @@ def text(cell: Cell) -> str:
     return cell if isinstance(cell, str) else number(cell)
 
 
-def goal_rows(verdicts: Sequence[Verdict]) -> list[dict[str, str]]:
-    """The table of goals."""
+def answers(results: Sequence[Result]) -> Rows:
+    """A row for each question of which some figure was measured; a dash for what was not."""
+    figures = {name: each.reached for result in results for name, each in result.figures.items()}
+
+    def found(name: re.Match[str]) -> str:
+        spread = figures.get(name[1])
+        return "–" if spread is None else number(spread.median)
+
     return [
-        {
-            "figure": verdict.goal.figure,
-            "reached": text(verdict.reached),
-            "goal": verdict.goal.text,
-            "verdict": verdict.text,
-        }
-        for verdict in verdicts
+        {"question": question, "answer": re.sub(r"\{(.+?)\}", found, answer)}
+        for question, answer in ANSWERS.items()
+        if any(figures.get(name) for name in re.findall(r"\{(.+?)\}", answer))
     ]
 
 
-# -- for a terminal -------------------------------------------------------------------------------
-
-
-def show(results: Sequence[Result], verdicts: Sequence[Verdict]) -> None:
-    """Print every table, then the answers, the goals last."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
-    for result in results:
-        rows = [{head: text(cell) for head, cell in row.items()} for row in result.rows]
-        console.print(_table(result.title, rows))
-        if result.note:
-            console.print(result.note)
-        for who, why in result.missing.items():
-            console.print(f"not measured: {who} ({why})")
-        console.print()
-    if verdicts:
-        for row in answer(results):
-            console.print(f"{row['question']} {row['answer']}", markup=False, highlight=False)
-        console.print(_table("Goals", goal_rows(verdicts)))
-
-
-def _table(title: str, rows: Sequence[Mapping[str, str]]) -> Table:
-    table = Table(title=title)
-    for head in rows[0] if rows else ():
-        justify: JustifyMethod = "right" if _numeric(rows, head) else "left"
-        table.add_column(head, justify=justify, overflow="fold")
-    for row in rows:
-        table.add_row(*row.values())
-    return table
-
-
-def _numeric(rows: Sequence[Mapping[str, str]], head: str) -> bool:
-    return all(re.match(r"[\d–]", row[head]) for row in rows)
-
-
-# -- as JSON --------------------------------------------------------------------------------------
-
-
-def as_json(
-    about: Mapping[str, str], results: Mapping[str, Result], verdicts: Sequence[Verdict]
-) -> dict[str, Any]:
-    """Everything, with the numbers as they were measured."""
-    return {
-        "about": dict(about),
-        "goals": [
-            {
-                "figure": verdict.goal.figure,
-                "reached": _plain(verdict.reached),
-                "goal": verdict.goal.text,
-                "verdict": verdict.text,
-            }
-            for verdict in verdicts
-        ],
-        "parts": {
-            name: asdict(result)
-            | {
-                "rows": [{k: _plain(v) for k, v in row.items()} for row in result.rows],
-                "figures": {k: _plain(v) for k, v in result.figures.items()},
-            }
-            for name, result in results.items()
-        },
-    }
-
-
-def _plain(cell: Cell) -> object:
-    return cell._asdict() if isinstance(cell, Spread) else cell
-
-
-# -- as Markdown ----------------------------------------------------------------------------------
-
-
-def as_markdown(
-    about: Mapping[str, str], results: Sequence[Result], verdicts: Sequence[Verdict]
-) -> str:
-    """The tables, for a page that includes them."""
-    short = any(result.milliseconds for result in results)
-    answers = answer(results)
-    parts = [
-        "% Written by `make bench-figures`; the text around it is in performance.md.",
-        *([_markdown(answers)] if answers else []),
-        DETAILS,
-        "Median over the turns, and the quartiles in brackets. " + _about(about),
-        *(["## A lock in milliseconds", milliseconds(about, results)] if short else []),
-        *(["## Goals", PINNED, _markdown(goal_rows(verdicts))] if verdicts else []),
+def goals(results: Sequence[Result]) -> Rows:
+    """The figures that have a goal."""
+    return [
+        {"figure": name, "reached": each.reached, "goal": each.goal, "verdict": each.verdict}
+        for result in results
+        for name, each in result.figures.items()
+        if each.most is not None or each.least is not None
     ]
+
+
+def page(about: Mapping[str, str], results: Sequence[Result], *, wide: bool = False) -> str:
+    """The answers, and the tables that they come from; ``wide``: in columns, for a terminal."""
+    versions = {name: each for result in results for name, each in result.versions.items()}
+    told = "; ".join(f"{what}: {value}" for what, value in {**about, **versions}.items())
+    parts = [] if wide else [WRITTEN]
+    parts += [table(rows, wide=wide)] if (rows := answers(results)) else []
+    parts += [] if wide else [DETAILS]
+    parts += [f"Median over the turns, and the quartiles in brackets. {told}."]
+    if any(result.short for result in results):
+        parts += ["## A lock in milliseconds", milliseconds(about, results)]
+    if rows := goals(results):
+        parts += ["## Goals", PINNED, table(rows, wide=wide)]
     for result in results:
-        rows = [{head: text(cell) for head, cell in row.items()} for row in result.rows]
-        parts += [f"## {result.title}", *([result.note] if result.note else []), _markdown(rows)]
+        parts += [f"## {result.title}", *([result.note] if result.note else [])]
+        parts += [table(result.rows, wide=wide)]
         parts += [f"Not measured: {who} ({why})." for who, why in result.missing.items()]
     return "\n\n".join(parts) + "\n"
 
 
-def _about(about: Mapping[str, str]) -> str:
-    return "; ".join(f"{what}: {value}" for what, value in about.items()) + "."
-
-
-def _markdown(rows: Sequence[Mapping[str, str]]) -> str:
-    heads = list(rows[0]) if rows else []
-    rule = ["---:" if _numeric(rows, head) else "---" for head in heads]
-    lines = [heads, rule, *([row[head] for head in heads] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def table(rows: Rows, *, wide: bool = False) -> str:
+    """A table in Markdown; numbers stand on the right."""
+    lines = [
+        list(rows[0]) if rows else [],
+        *([text(cell) for cell in row.values()] for row in rows),
+    ]
+    columns = list(zip(*lines, strict=True))
+    right = [all(re.match(r"[\d–-]", cell) for cell in column[1:]) for column in columns]
+    widths = [max(map(len, column)) if wide else 0 for column in columns]
+    lines = [
+        [each.rjust(width) if end else each.ljust(width) for each, width, end in cells]
+        for cells in (zip(line, widths, right, strict=True) for line in lines)
+    ]
+    rule = [
+        ("-" * max(3, width - end)) + ":" * end for width, end in zip(widths, right, strict=True)
+    ]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
 
 
 def milliseconds(about: Mapping[str, str], results: Sequence[Result]) -> str:
@@ -159,14 +137,11 @@ def milliseconds(about: Mapping[str, str], results: Sequence[Result]) -> str:
     Raises:
         ValueError: nothing of it was measured.
     """
-    rows = [row for result in results for row in result.milliseconds]
+    rows = [row for result in results for row in result.short]
     if not rows:
         raise ValueError("the short table needs the part `unpinned`")
-    return (
-        f"{_markdown(rows)}\n\n"
-        f"Acquire and release, {about['nodes']} and the client on one machine, by "
-        "`make bench-figures`."
-    )
+    where = f"Acquire and release, {about['nodes']} and the client on one machine"
+    return f"{table(rows)}\n\n{where}, by `make bench-figures`."
 
 
 def into_readme(readme: Path, short: str) -> None:
@@ -174,3 +149,12 @@ def into_readme(readme: Path, short: str) -> None:
     before, rest = readme.read_text().split(BEGIN)
     after = rest.split(END)[1]
     readme.write_text(f"{before}{BEGIN}\n{short}\n{END}{after}")
+
+
+def as_json(about: Mapping[str, str], results: Mapping[str, Result]) -> dict[str, Any]:
+    """Everything, with the numbers as they were measured; a spread is a list of three."""
+    return {
+        "about": dict(about),
+        "goals": goals(list(results.values())),
+        "parts": {name: asdict(result) for name, result in results.items()},
+    }

@@ -22,66 +22,35 @@ class Effort(NamedTuple):
     Attributes:
         rounds: turns of each client, after one to warm up; at least 30 for figures to be quoted.
         pairs: acquire + release in a turn.
-        tasks: how many at once, where that is what is measured.
+        tasks: how many tasks at once, where that is what is measured.
         patience: seconds that one client may spend on turns with an ill node.
         node_timeout: our NODE_TIMEOUT.
         waiters: processes that want one name, few and many.
-        crowds: how often each such crowd gathers, and
-        duels: how often those whose ratio is a figure do so besides.
-        turns: seconds for which it begins new turns.
-        hang: seconds for which a node hangs under one.
-        leases: how many are held at one time, with
-        ttl: of so many seconds, and
-        renewing: the seconds for which their renewal is measured.
-        foreign: keys of others on each node, where somebody looks at that many leases.
+        crowds: how often each such crowd gathers.
+        turns: seconds for which a crowd begins new turns.
+        hang: seconds for which a node hangs under a crowd.
+        leases: how many leases are held at one time.
+        ttl: seconds of their ttl.
+        renewing: seconds for which their renewal is measured.
     """
 
-    rounds: int
-    pairs: int
-    tasks: tuple[int, ...]
-    patience: float
+    rounds: int = 30
+    pairs: int = 50
+    tasks: tuple[int, ...] = (1, 100, 1000)
+    patience: float = 3.0
     node_timeout: float = 0.05
     waiters: tuple[int, int] = (8, 50)
-    crowds: int = 2
-    duels: int = 4
+    crowds: int = 4
     turns: float = 5.0
     hang: float = 2.0
     leases: int = 10_000
     ttl: float = 30.0
     renewing: float = 10.0
-    foreign: int = 1_000_000
 
 
-FULL = Effort(rounds=30, pairs=50, tasks=(1, 100, 1000), patience=3.0)
-QUICK = Effort(
-    rounds=6,
-    pairs=20,
-    tasks=(1, 100, 1000),
-    patience=1.5,
-    crowds=1,
-    duels=1,
-    turns=3.0,
-    leases=2000,
-    ttl=6.0,
-    renewing=4.0,
-    foreign=50_000,
-)
-TINY = Effort(  # tries it out
-    rounds=2,
-    pairs=4,
-    tasks=(1, 5),
-    patience=0.5,
-    node_timeout=2.0,
-    waiters=(3, 6),
-    crowds=1,
-    duels=1,
-    turns=0.5,
-    hang=0.5,
-    leases=100,
-    ttl=3.0,
-    renewing=0.5,
-    foreign=1000,
-)
+FULL = Effort()
+QUICK = Effort(6, 20, patience=1.5, crowds=1, turns=3, leases=2000, ttl=6, renewing=4)
+TINY = Effort(2, 4, (1, 5), 0.5, 2.0, (3, 6), 1, 0.5, 0.5, 100, 3.0, 0.5)  # tries it out
 
 
 class Stage:
@@ -107,8 +76,8 @@ class Stage:
             ]
 
             def seconds() -> float:
-                read = [client.info("cpu") for client in clients]
-                return float(sum(each["used_cpu_user"] + each["used_cpu_sys"] for each in read))
+                found = [client.info("cpu") for client in clients]
+                return float(sum(each["used_cpu_user"] + each["used_cpu_sys"] for each in found))
 
             # A reading is work, too: each of the earlier ones is taken off.
             first = [seconds() for _ in range(READINGS)]

@@ -17,13 +17,11 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
-from xml.etree import ElementTree as ET
 
 from . import pythons
 
@@ -63,12 +61,11 @@ class Pair(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a pair ended: a word, versions, counts and seconds of the run."""
+    """How a pair ended: a word, the last line of its log, and versions."""
 
     word: str
+    last: str = ""
     versions: str = ""
-    counts: str = ""
-    seconds: float = 0.0
 
 
 def pairs(minors: Sequence[tuple[int, int]]) -> Iterator[Pair]:
@@ -186,8 +183,6 @@ def _run(command: Sequence[str | Path]) -> str:
 
 def run(pair: Pair, python: tuple[pythons.Version, Path], arguments: Sequence[str]) -> Outcome:
     """Run the tests in a pair."""
-    report = CACHE / f"{pair.name}.xml"
-    report.unlink(missing_ok=True)
     try:
         inside = environment(pair, python[1])
         server = programs(pair, inside)
@@ -198,17 +193,17 @@ def run(pair: Pair, python: tuple[pythons.Version, Path], arguments: Sequence[st
     surroundings = {key: value for key, value in os.environ.items() if key != SERVER_VARIABLE}
     if server:
         surroundings[SERVER_VARIABLE] = server
-    start = time.monotonic()
-    with (CACHE / f"{pair.name}.log").open("w") as log:
+    log = CACHE / f"{pair.name}.log"
+    with log.open("w") as file:
         code = subprocess.call(
-            [inside, "-m", "pytest", *SUITE, f"--junitxml={report}", *arguments],
+            [inside, "-m", "pytest", *SUITE, *arguments],
             cwd=ROOT,
             env=surroundings,
-            stdout=log,
+            stdout=file,
             stderr=subprocess.STDOUT,
         )
     word = "passed" if code == 0 else f"FAILED ({code})"
-    return Outcome(word, versions, _counts(report), time.monotonic() - start)
+    return Outcome(word, log.read_text().strip().rpartition("\n")[2], versions)
 
 
 def _versions(inside: Path, python: pythons.Version) -> str:
@@ -216,18 +211,6 @@ def _versions(inside: Path, python: pythons.Version) -> str:
     told = _run([inside, "-c", asked]).split()
     named = [f"{name} {version}" for name, version in zip(SHOWN, told, strict=True)]
     return ", ".join(["Python " + ".".join(map(str, python)), *named])
-
-
-def _counts(report: Path) -> str:
-    """How many tests passed, failed and were skipped; nothing if the run did not get that far."""
-    if not report.exists():
-        return "no report"
-    suite = ET.parse(report).find("testsuite")  # noqa: S314 - pytest wrote it
-    assert suite is not None
-    total, failed, broken, skipped = (
-        int(suite.attrib[key]) for key in ("tests", "failures", "errors", "skipped")
-    )
-    return f"{total - failed - broken - skipped} / {failed + broken} / {skipped}"
 
 
 def main() -> None:
@@ -253,15 +236,11 @@ def main() -> None:
     for pair in wanted:
         print(f"{pair.name} …", flush=True)
         outcomes[pair] = run(pair, known[pair.minor], chosen.pytest)
-        print(f"{pair.name}: {' '.join(map(str, outcomes[pair][::2]))}", flush=True)
-    _show(outcomes)
+        print(f"{pair.name}: {outcomes[pair].word}", flush=True)
+    print()
+    for pair, (word, last, versions) in outcomes.items():
+        print(f"{pair.name:24} {word:12} {last}\n{'':24} {versions}")
     sys.exit(any(outcome.word != "passed" for outcome in outcomes.values()))
-
-
-def _show(outcomes: dict[Pair, Outcome]) -> None:
-    print(f"\n{'pair':24} {'outcome':12} {'passed / failed / skipped':26} {'seconds':>7}  versions")
-    for pair, (word, versions, counts, seconds) in outcomes.items():
-        print(f"{pair.name:24} {word:12} {counts:26} {seconds:7.0f}  {versions}")
 
 
 if __name__ == "__main__":

@@ -117,10 +117,10 @@ def order(page: Page, site: str) -> None:
         found.scroll_into_view_if_needed()
         box = found.bounding_box()
         assert box is not None
-        place = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
         with page.expect_request(lambda request: request.method == "POST"):
-            page.mouse.click(*place)
-        page.mouse.click(*place)
+            page.mouse.click(*middle)
+        page.mouse.click(*middle)
         page.wait_for_selector(".message:not(.wait)")
 
 

@@ -1,7 +1,6 @@
 """Other lock clients, each in an environment of its own: for interoperation and for comparison.
 
-`python` and `node` give the environments, `Peer` a running client. Only the standard library is
-imported here, because the peers' own interpreters import it too.
+`python` and `node` give the environments, `Peer` a running client.
 """
 
 from .environments import PeerUnavailable, node, python

@@ -154,22 +154,13 @@ def _make(home: Path, wanted: str, proof: Path, install: Callable[[], None]) -> 
     with _alone(home.with_name(f"{home.name}.lock")):
         if stamp.is_file() and stamp.read_text() == wanted and proof.is_file():
             return
+        shutil.rmtree(home, ignore_errors=True)
         try:
-            _from_nothing(home, install)
-        except PeerUnavailable:  # what is fetched from elsewhere may fail once
-            if _over.is_set():
-                raise
-            try:
-                _from_nothing(home, install)
-            except PeerUnavailable as error:
-                _refused[home.name] = str(error)
-                raise
+            install()
+        except PeerUnavailable as error:
+            _refused[home.name] = str(error)
+            raise
         stamp.write_text(wanted)
-
-
-def _from_nothing(home: Path, install: Callable[[], None]) -> None:
-    shutil.rmtree(home, ignore_errors=True)
-    install()
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""The clients' own processes: one module for each library, all spoken to as in ``serve``."""
+"""A program for each client, and one of sockets by hand; all are spoken to as in `conversation`."""

@@ -8,26 +8,25 @@ from typing import Any
 import django
 from django.conf import settings as django_settings
 
-from .serve import Blocking, serve, settings
+from .conversation import serve, settings
+
+backend = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": settings()["urls"][0]}
+django_settings.configure(CACHES={"default": backend})
+django.setup()
 
 
-def main() -> None:
-    """Serve the one style there is."""
-    told = settings()
-    backend = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": told["urls"][0]}
-    django_settings.configure(CACHES={"default": backend})
-    django.setup()
-    from django.core.cache import cache
+class Client:
+    """One attempt."""
 
-    def acquire(name: str) -> Any:
-        lock = cache.lock(name, timeout=told["ttl"])  # type: ignore[attr-defined]
+    def acquire(self, key: str, ttl: float) -> Any:
+        from django.core.cache import cache
+
+        lock = cache.lock(key, timeout=ttl)  # type: ignore[attr-defined]
         return lock if lock.acquire(blocking=False) else None
 
-    serve(
-        f"{version('django-redis')}, redis-py {version('redis')}",
-        {"threads": Blocking(acquire, lambda lock: lock.release())},
-    )
+    def release(self, lock: Any) -> None:
+        lock.release()
 
 
-if __name__ == "__main__":
-    main()
+named = f"{version('django-redis')}, redis-py {version('redis')}"
+serve(named, {"threads": Client()})

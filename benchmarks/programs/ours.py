@@ -1,70 +1,99 @@
-"""django-redlock, and beside it in the same process the sockets that it is compared with."""
+"""django-redlock of any revision, through nothing but its public API.
+
+Told {"alias": its settings, "home": where the package must be, in a comparison of revisions,
+"uvloop" and "gc": whether they are in force}. PYTHONPATH begins with the folder of the revision;
+the benchmark is always that of the working tree. A style that the revision lacks is not offered.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable, Coroutine
-from typing import Any
-
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "benchmarks.settings")
+import gc
+import platform
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
 
 import django
+from django.conf import settings as django_settings
 from django.http import HttpRequest, HttpResponse
-from django.test import RequestFactory, override_settings
+from django.test import RequestFactory
 
 import django_redlock
 from django_redlock import redlock
 
-from . import waiting_sockets
-from .crowd import Crowd
-from .serve import Asyncio, Blocking, Call, Style, serve, settings
-from .sockets import PlainSockets, Sockets, ping
+from .conversation import Stamps, Style, call, serve, settings
+
+THRESHOLDS: Final = (20_000, 20, 20)  # of the collector, as the page about asyncio has them
+
+
+class Client:
+    """Its ttl is in the settings."""
+
+    def acquire(self, name: str, _: float) -> Any:
+        return redlock(name).acquire()
+
+    def wait(self, name: str, _: float, seconds: float) -> Any:
+        return redlock(name).acquire(wait=seconds)
+
+    def release(self, lease: Any) -> None:
+        lease.release()
+
+
+class AsyncClient:
+    """The same with coroutines."""
+
+    async def acquire(self, name: str, _: float) -> Any:
+        return await redlock(name).aacquire()
+
+    async def wait(self, name: str, _: float, seconds: float) -> Any:
+        return await redlock(name).aacquire(wait=seconds)
+
+    async def release(self, lease: Any) -> None:
+        await lease.arelease()
 
 
 def main() -> None:
-    """Serve all styles."""
+    """Serve all styles that there are."""
     told = settings()
-    django.setup()
-    sockets = Sockets(told["urls"], "bench:", told["ttl"])
-    plain = PlainSockets(told["urls"], told["ttl"])
-    styles: dict[str, Style] = {
-        "sockets": Blocking(sockets.acquire, sockets.release),
-        "plain sockets": Blocking(plain.acquire, plain.release),
-        "ping": Call(ping(told["urls"][0])),
-        "threads": Blocking(lambda name: redlock(name).acquire(), lambda lease: lease.release()),
-        "with": Call(_block),
-        "@single_flight": Call(_view()),
-        "@locked_task": Call(_task()),
-        "crowd": Crowd(
-            lambda name, seconds: redlock(name).acquire(wait=seconds), lambda lease: lease.release()
-        ),
-    }
-    styles["crowd by sockets"] = waiting_sockets.crowd(told["urls"], "bench:", told["ttl"])
-    if hasattr(redlock("bench"), "aacquire"):
-        styles["asyncio"], styles["crowd of tasks"] = by_tasks(), _crowd_of_tasks()
-    with override_settings(REDLOCK={"default": told["alias"] | {"NODES": told["urls"]}}):
-        serve(django_redlock.__version__, styles)
-
-
-def by_tasks() -> Asyncio:
-    """Acquire and release with coroutines."""
-    template: Any = redlock
-    return Asyncio(lambda name: template(name).aacquire(), lambda lease: lease.arelease())
-
-
-def _crowd_of_tasks() -> Crowd:
-    """Of each process one task at a time, in a loop of its own, which is made after the fork."""
-    template: Any = redlock
-    runner = asyncio.Runner()
-
-    def done(work: Coroutine[Any, Any, Any]) -> Any:
-        return runner.get_loop().run_until_complete(work)
-
-    return Crowd(
-        lambda name, seconds: done(template(name).aacquire(wait=seconds)),
-        lambda lease: done(lease.arelease()),
+    home = Path(django_redlock.__file__).resolve().parents[1]
+    if home != Path(told.get("home", home)).resolve():
+        raise ImportError("another revision was imported than was asked for")
+    django_settings.configure(
+        SECRET_KEY="not a secret",  # noqa: S106 - it protects nothing
+        USE_TZ=True,
+        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+        INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "django_redlock"],
+        REDLOCK={"default": told["alias"]},
     )
+    django.setup()
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    about = [django_redlock.__version__, f"Python {platform.python_version()}"]
+    if told.get("uvloop"):
+        import uvloop
+
+        factory = uvloop.new_event_loop
+        about.append(f"uvloop {version('uvloop')}")
+    if told.get("gc"):
+        gc.freeze()
+        gc.set_threshold(*THRESHOLDS)
+        about.append("gc")
+    more: dict[str, Style] = {
+        "with": call(_block),
+        "decorated": call(_decorated()),
+        "extend": _extending,
+    }
+    clients: dict[str, Any] = {"threads": Client()}
+    if hasattr(redlock("bench"), "aacquire"):
+        clients["asyncio"], more["async with"] = AsyncClient(), _async_block
+    with suppress(ImportError):
+        more["@single_flight"] = call(_view())
+    with suppress(ImportError):  # of Celery
+        more["@locked_task"] = call(_task())
+    serve(", ".join(about), clients, more, factory)
 
 
 def _block() -> None:
@@ -72,9 +101,33 @@ def _block() -> None:
         pass
 
 
+async def _async_block(name: str) -> Stamps:
+    began = time.perf_counter_ns()
+    async with redlock(name):
+        pass
+    ended = time.perf_counter_ns()
+    return began, ended, ended
+
+
+def _decorated() -> Callable[[], object]:
+    @redlock("bench:decorated")
+    def function() -> None:
+        pass
+
+    return function
+
+
+def _extending(name: str) -> Stamps:
+    with redlock(name) as lease:
+        began = time.perf_counter_ns()
+        lease.extend()
+        ended = time.perf_counter_ns()
+    return began, ended, ended
+
+
 def _view() -> Callable[[], object]:
     """A request to an empty view under the decorator."""
-    from django_redlock.views.decorator import single_flight
+    from django_redlock.views import single_flight
 
     @single_flight
     def view(_: HttpRequest) -> HttpResponse:

@@ -1,47 +1,88 @@
-"""pottery: a thread for each node and question, or all nodes at once by asyncio; by redis-py."""
+"""pottery: a thread for each node and question, or all nodes at once by asyncio; by redis-py.
+
+It writes `redlock:` before each key. The ttl belongs to its lock.
+"""
 
 from __future__ import annotations
 
 import logging
 from importlib.metadata import version
+from typing import Any
 
 import redis
 import redis.asyncio
-from pottery import AIORedlock, Redlock
+from pottery import AIORedlock, ExtendUnlockedLock, Redlock, ReleaseUnlockedLock
 
-from .crowd import Crowd
-from .serve import Asyncio, Blocking, serve, settings
+from .conversation import serve, settings
+
+PREFIX = "redlock:"
 
 
-def main() -> None:
-    """Serve all styles."""
-    told = settings()
-    logging.disable()  # it logs every error with a trace
-    timeouts = dict.fromkeys(("socket_timeout", "socket_connect_timeout"), told["timeout"])
-    masters = {redis.Redis.from_url(url, **timeouts) for url in told["urls"]}
-    amasters = {redis.asyncio.Redis.from_url(url, **timeouts) for url in told["urls"]}
+class Client:
+    """One attempt."""
 
-    def acquire(name: str) -> Redlock | None:
-        lock = Redlock(key=name, masters=masters, auto_release_time=told["ttl"])
+    def __init__(self, urls: list[str], timeouts: dict[str, Any]) -> None:
+        self._masters = {redis.Redis.from_url(url, **timeouts) for url in urls}
+
+    def _lock(self, key: str, ttl: float) -> Any:
+        name = key.removeprefix(PREFIX)
+        return Redlock(key=name, masters=self._masters, auto_release_time=ttl)
+
+    def acquire(self, key: str, ttl: float) -> Any:
+        lock = self._lock(key, ttl)
         return lock if lock.acquire(blocking=False) else None
 
-    async def aacquire(name: str) -> AIORedlock | None:
-        lock = AIORedlock(key=name, masters=amasters, auto_release_time=told["ttl"])
-        return lock if await lock.acquire(blocking=False) else None
-
-    def wait(name: str, seconds: float) -> Redlock | None:
-        lock = Redlock(key=name, masters=masters, auto_release_time=told["ttl"])
+    def wait(self, key: str, ttl: float, seconds: float) -> Any:
+        lock = self._lock(key, ttl)
         return lock if lock.acquire(timeout=seconds) else None
 
-    serve(
-        f"{version('pottery')}, redis-py {version('redis')}",
-        {
-            "threads": Blocking(acquire, lambda lock: lock.release()),
-            "asyncio": Asyncio(aacquire, lambda lock: lock.release()),
-            "crowd": Crowd(wait, lambda lock: lock.release()),
-        },
-    )
+    def extend(self, lock: Any, ttl: float) -> bool:
+        lock.auto_release_time = ttl
+        try:
+            lock.extend()
+        except ExtendUnlockedLock:
+            return False
+        return True
+
+    def release(self, lock: Any) -> bool:
+        try:
+            lock.release()
+        except ReleaseUnlockedLock:
+            return False
+        return True
 
 
-if __name__ == "__main__":
-    main()
+class AsyncClient:
+    """The same with coroutines."""
+
+    def __init__(self, urls: list[str], timeouts: dict[str, Any]) -> None:
+        self._masters = {redis.asyncio.Redis.from_url(url, **timeouts) for url in urls}
+
+    async def acquire(self, key: str, ttl: float) -> Any:
+        name = key.removeprefix(PREFIX)
+        lock = AIORedlock(key=name, masters=self._masters, auto_release_time=ttl)
+        return lock if await lock.acquire(blocking=False) else None
+
+    async def extend(self, lock: Any, ttl: float) -> bool:
+        lock.auto_release_time = ttl
+        try:
+            await lock.extend()
+        except ExtendUnlockedLock:
+            return False
+        return True
+
+    async def release(self, lock: Any) -> bool:
+        try:
+            await lock.release()
+        except ReleaseUnlockedLock:
+            return False
+        return True
+
+
+told = settings()
+logging.disable()  # it logs every error with a trace
+timeouts = dict.fromkeys(("socket_timeout", "socket_connect_timeout"), told.get("timeout"))
+serve(
+    f"{version('pottery')}, redis-py {version('redis')}",
+    {"threads": Client(told["urls"], timeouts), "asyncio": AsyncClient(told["urls"], timeouts)},
+)

@@ -1,4 +1,7 @@
-"""python-redis-lock, on one node: who waits is woken through a list (BLPOP)."""
+"""python-redis-lock, on one node: who waits is woken through a list (BLPOP).
+
+It writes `lock:` before each key. Its ttl is in whole seconds, at least one.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +9,42 @@ from importlib.metadata import version
 from typing import Any
 
 from redis import Redis
-from redis_lock import Lock
+from redis_lock import Lock, NotAcquired
 
-from .crowd import Crowd
-from .serve import Blocking, serve, settings
+from .conversation import serve, settings
 
 
-def main() -> None:
-    """Serve both styles."""
-    told = settings()
-    client = Redis.from_url(told["urls"][0])
+class Client:
+    """One attempt."""
 
-    def acquire(name: str) -> Any:
-        lock = Lock(client, name, expire=int(told["ttl"]))
+    def __init__(self, url: str) -> None:
+        self._redis = Redis.from_url(url)
+
+    def _lock(self, key: str, ttl: float) -> Any:
+        return Lock(self._redis, key.removeprefix("lock:"), expire=max(1, int(ttl)))
+
+    def acquire(self, key: str, ttl: float) -> Any:
+        lock = self._lock(key, ttl)
         return lock if lock.acquire(blocking=False) else None
 
-    def wait(name: str, seconds: float) -> Any:
-        lock = Lock(client, name, expire=int(told["ttl"]))
+    def wait(self, key: str, ttl: float, seconds: float) -> Any:
+        lock = self._lock(key, ttl)
         return lock if lock.acquire(timeout=int(seconds)) else None
 
-    serve(
-        f"{version('python-redis-lock')}, redis-py {version('redis')}",
-        {
-            "threads": Blocking(acquire, lambda lock: lock.release()),
-            "crowd": Crowd(wait, lambda lock: lock.release()),
-        },
-    )
+    def extend(self, lock: Any, ttl: float) -> bool:
+        try:
+            lock.extend(max(1, int(ttl)))
+        except NotAcquired:
+            return False
+        return True
+
+    def release(self, lock: Any) -> bool:
+        try:
+            lock.release()
+        except NotAcquired:
+            return False
+        return True
 
 
-if __name__ == "__main__":
-    main()
+named = f"{version('python-redis-lock')}, redis-py {version('redis')}"
+serve(named, {"threads": Client(settings()["urls"][0])})

@@ -1,4 +1,4 @@
-"""redis-py's own Lock, on one node: it waits by asking every 0.1 s."""
+"""redis-py's own Lock, on one node; who waits asks every 0.1 s."""
 
 from __future__ import annotations
 
@@ -6,32 +6,37 @@ from importlib.metadata import version
 from typing import Any
 
 from redis import Redis
+from redis.exceptions import LockError
 
-from .crowd import Crowd
-from .serve import Blocking, serve, settings
+from .conversation import serve, settings
 
 
-def main() -> None:
-    """Serve both styles."""
-    told = settings()
-    client = Redis.from_url(told["urls"][0])
+class Client:
+    """One attempt."""
 
-    def acquire(name: str) -> Any:
-        lock = client.lock(name, timeout=told["ttl"], blocking=False)
+    def __init__(self, url: str) -> None:
+        self._redis = Redis.from_url(url)
+
+    def acquire(self, key: str, ttl: float) -> Any:
+        lock = self._redis.lock(key, timeout=ttl, blocking=False)
         return lock if lock.acquire() else None
 
-    def wait(name: str, seconds: float) -> Any:
-        lock = client.lock(name, timeout=told["ttl"], blocking_timeout=seconds)
+    def wait(self, key: str, ttl: float, seconds: float) -> Any:
+        lock = self._redis.lock(key, timeout=ttl, blocking_timeout=seconds)
         return lock if lock.acquire() else None
 
-    serve(
-        version("redis"),
-        {
-            "threads": Blocking(acquire, lambda lock: lock.release()),
-            "crowd": Crowd(wait, lambda lock: lock.release()),
-        },
-    )
+    def extend(self, lock: Any, ttl: float) -> bool:
+        try:
+            return bool(lock.extend(ttl, replace_ttl=True))
+        except LockError:
+            return False
+
+    def release(self, lock: Any) -> bool:
+        try:
+            lock.release()
+        except LockError:  # not its own, or released before
+            return False
+        return True
 
 
-if __name__ == "__main__":
-    main()
+serve(version("redis"), {"threads": Client(settings()["urls"][0])})

@@ -1,7 +1,8 @@
-"""The yardsticks: blocking sockets, written by hand, in two forms; ``waiting_sockets`` is a third.
+"""The yardsticks: blocking sockets, written by hand.
 
     Sockets       our own scripts, by the same digests, with the same arguments, to every node
     PlainSockets  SET NX PX and a script that compares and deletes: Redlock without fences
+    ping          one small command to one node, the shortest that a question can take
 
 One command goes to every node, then one answer is read from each. No early decision, no timeouts,
 no guard, no thread safety: what is left is the price of the wire and of the work of the nodes.
@@ -22,18 +23,17 @@ import hiredis
 from django_redlock.core.protocol import Command
 from django_redlock.nodes import scripts
 
+from .conversation import call, serve, settings
+
 EPOCH = "bench"
-KEYS = ("fences", "held", "waits")
 RESERVED = 50  # milliseconds for which a name is kept for the client that is woken
-
-
 COMPARE_AND_DELETE = """\
 if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end
 return 0"""
 
 
 class Nodes:
-    """One blocking connection per node."""
+    """One blocking connection to each node."""
 
     def __init__(self, urls: list[str]) -> None:
         self.sockets = [connect(url) for url in urls]
@@ -60,86 +60,70 @@ class Nodes:
 class Sockets(Nodes):
     """Acquire and release as ours do."""
 
-    def __init__(self, urls: list[str], prefix: str, ttl: float) -> None:
+    def __init__(self, urls: list[str], prefix: str) -> None:
         super().__init__(urls)
-        self.fences, self.held, self.waits = (f"{prefix}{key}" for key in KEYS)
-        self.lock, self.queue, self.ttl = f"{prefix}lock:", f"{prefix}queue:", int(ttl * 1000)
+        self.fences, self.held, self.waits, self.lock, self.queue = (
+            f"{prefix}{key}" for key in ("fences", "held", "waits", "lock:", "queue:")
+        )
         self.ask("HSET", self.fences, "epoch", EPOCH)
         for command in (Command.GRANT, Command.RELEASE):
             self.ask("SCRIPT", "LOAD", scripts.TEXT[command])
 
-    def acquire(self, name: str) -> tuple[str, str]:
-        """Ask every node to grant ``name``."""
+    def acquire(self, name: str, ttl: float) -> tuple[str, str]:
         nonce = secrets.token_hex(16)
-        _see(self.ask(*self.grant_of(name, nonce)), b"GRANTED")
+        answers = self.ask(
+            "EVALSHA", scripts.DIGEST[Command.GRANT],
+            4, self.fences, self.held, self.waits, self.lock + name,
+            nonce, time.time_ns() // 1000, 5_000_000, int(ttl * 1000), "bench", "", "", 0,
+            zlib.crc32(name.encode()) % 1024, name, EPOCH,
+        )  # fmt: skip
+        _see([answer[1] for answer in answers], b"GRANTED")
         return name, nonce
 
     def release(self, lease: tuple[str, str]) -> None:
-        """Ask every node to forget it."""
-        _see(self.ask(*self.release_of(*lease)), b"FREED")
-
-    def grant_of(
-        self, name: str, nonce: str, wakeup: str = "", waits: int = 0
-    ) -> tuple[str | int, ...]:
-        """The command to grant; ``waits``: milliseconds for which a refused client will wait."""
-        opener = f"0:{wakeup}" if wakeup else ""
-        return (
-            "EVALSHA", scripts.DIGEST[Command.GRANT],
-            4, self.fences, self.held, self.waits, self.lock + name,
-            nonce, time.time_ns() // 1000, 5_000_000, self.ttl, "bench", "", opener, waits,
-            zlib.crc32(name.encode()) % 1024, name, EPOCH,
-        )  # fmt: skip
-
-    def release_of(self, name: str, nonce: str, wake: str = "1") -> tuple[str | int, ...]:
-        """The command to release; ``wake``: "1" for the first waiter, "0" for nobody."""
-        return (
+        name, nonce = lease
+        answers = self.ask(
             "EVALSHA", scripts.DIGEST[Command.RELEASE],
             4, self.held, self.waits, self.lock + name, self.queue + name,
-            nonce, RESERVED, wake, name,
+            nonce, RESERVED, "1", name,
         )  # fmt: skip
+        _see([answer[1] for answer in answers], b"FREED")
 
 
 class PlainSockets(Nodes):
     """Acquire and release as the page on Redlock has it."""
 
-    def __init__(self, urls: list[str], ttl: float) -> None:
+    def __init__(self, urls: list[str]) -> None:
         super().__init__(urls)
-        self.ttl = int(ttl * 1000)
         self.script = self.ask("SCRIPT", "LOAD", COMPARE_AND_DELETE)[0]
 
-    def acquire(self, name: str) -> tuple[str, str]:
-        """Ask every node to set ``name``."""
+    def acquire(self, name: str, ttl: float) -> tuple[str, str]:
         nonce = secrets.token_hex(16)
-        answers = self.ask("SET", f"plain:{name}", nonce, "NX", "PX", self.ttl)
-        if answers.count(b"OK") <= len(answers) // 2:
-            raise RuntimeError(answers)
+        _see(self.ask("SET", f"plain:{name}", nonce, "NX", "PX", int(ttl * 1000)), b"OK")
         return name, nonce
 
     def release(self, lease: tuple[str, str]) -> None:
-        """Ask every node to delete it."""
         name, nonce = lease
-        answers = self.ask("EVALSHA", self.script, 1, f"plain:{name}", nonce)
-        if answers.count(1) <= len(answers) // 2:
-            raise RuntimeError(answers)
+        _see(self.ask("EVALSHA", self.script, 1, f"plain:{name}", nonce), 1)
 
 
-def _see(answers: list[Any], status: bytes) -> None:
+def _see(answers: list[Any], wanted: object) -> None:
     """See that a majority said so."""
-    if sum(answer[1] == status for answer in answers) <= len(answers) // 2:
+    if answers.count(wanted) <= len(answers) // 2:
         raise RuntimeError(answers)
 
 
 def ping(url: str) -> Callable[[], object]:
-    """One small command to one node, the shortest that a question can take."""
+    """One small command to one node."""
     node = connect(url)
 
-    def call() -> None:
+    def one() -> None:
         node.sendall(b"PING\r\n")
         answer = node.recv(64)
         if answer != b"+PONG\r\n":
             raise RuntimeError(answer)
 
-    return call
+    return one
 
 
 def connect(url: str) -> socket.socket:
@@ -150,3 +134,14 @@ def connect(url: str) -> socket.socket:
     connected = socket.create_connection((address.hostname, address.port))
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connected
+
+
+def main() -> None:
+    """Serve all styles."""
+    urls = settings()["urls"]
+    clients = {"sockets": Sockets(urls, "bench:"), "plain sockets": PlainSockets(urls)}
+    serve("", clients, {"ping": call(ping(urls[0]))})
+
+
+if __name__ == "__main__":
+    main()

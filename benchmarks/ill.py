@@ -1,22 +1,20 @@
-"""One of five nodes hangs, or is dead."""
+"""What does a node cost that hangs, or is dead?"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from benchmarks.clients import LOCKS
-from benchmarks.processes import Block, Processes
-from benchmarks.result import Result
-from benchmarks.stage import Stage
-from benchmarks.turns import Blocks, failures, ordered, pair, ratio, read, spread
+from .clients import LOCKS, Client, Processes
+from .measure import Block, Result, failures, ordered, pair, ratio, read, spread
+from .stage import Stage
 
 SETTLE_PAIRS = 20
 
 
 def hung(stage: Stage) -> Result:
     """One of five nodes hangs, as by SIGSTOP."""
-    return _ill(stage, "hung", stage.hung, turns=stage.effort.rounds, repeats=1)
+    return _ill(stage, "hung", stage.hung, turns=stage.effort.rounds, repeats=1, most=1.05)
 
 
 def refused(stage: Stage) -> Result:
@@ -31,12 +29,14 @@ def _ill(
     *,
     turns: int,
     repeats: int,
+    **goal: float,
 ) -> Result:
     """Blocks of each client with all nodes well, then as many with one node ill."""
     pairs, patience = max(2, stage.effort.pairs // 2), stage.effort.patience
+    result = Result(f"One of five nodes {state}")
     with Processes(stage, LOCKS) as processes:
-        well: Blocks = {each: [] for each in processes.present}
-        bad: Blocks = {each: [] for each in processes.present}
+        well: dict[Client, list[Block]] = {each: [] for each in processes.present}
+        bad: dict[Client, list[Block]] = {each: [] for each in processes.present}
         for turn in range(turns):
             playing = [each for each in processes.present if _slow(bad[each]) < patience]
             blocks = [each for repeat in range(repeats) for each in ordered(playing, turn + repeat)]
@@ -47,22 +47,20 @@ def _ill(
                 for each in blocks:
                     if _slow(bad[each]) < patience:
                         bad[each].append(processes.block(each, pairs, seconds=patience / 3))
-    result = Result(
-        f"One of five nodes {state}", missing=processes.missing, versions=processes.versions
-    )
-    for each in processes.present:
-        times = ratio(read(bad[each], pair), read(well[each], pair))
+        processes.tell(result)
+    for each, taken in well.items():
+        times = ratio(read(bad[each], pair), read(taken, pair))
         result.rows.append(
             {
                 "": each.label,
-                "all well, µs": spread(read(well[each], pair)),
+                "all well, µs": spread(read(taken, pair)),
                 f"one {state}, µs": spread(read(bad[each], pair)),
                 "ratio": times,
                 "failed": failures(bad[each]),
             }
         )
         if each.program == "ours":
-            result.figures[f"one node {state} ÷ all well, {each.style}"] = times
+            result.figure(f"one node {state} ÷ all well, {each.style}", times, **goal)
     return result
 
 

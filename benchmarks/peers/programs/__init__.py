@@ -1,1 +1,0 @@
-"""A program for each client, all spoken to as in `conversation`."""
