@@ -149,7 +149,7 @@ def in_blocks() -> list[Lease]:
     loops = [watchdog._in_loops.of(loop).schedule] if loop else []
     schedules = [watchdog._own, watchdog._of_loops, *loops]
     chunks = [chunk for schedule in schedules for chunk in tuple(schedule._chunks.values())]
-    places = [place for chunk in chunks for place in tuple(chunk.places.values())]
+    entries = [place for chunk in chunks for place in tuple(chunk.places.values())]
     return list({kept for *_, kept in places if isinstance(kept, Lease) and kept.held})
 
 
