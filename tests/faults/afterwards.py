@@ -149,8 +149,8 @@ def in_blocks() -> list[Lease]:
     loops = [watchdog._in_loops.of(loop).schedule] if loop else []
     schedules = [watchdog._own, watchdog._of_loops, *loops]
     chunks = [chunk for schedule in schedules for chunk in tuple(schedule._chunks.values())]
-    entries = [place for chunk in chunks for place in tuple(chunk.places.values())]
-    return list({kept for *_, kept in places if isinstance(kept, Lease) and kept.held})
+    entries = [entry for chunk in chunks for entry in tuple(chunk.entries.values())]
+    return list({kept for *_, kept in entries if isinstance(kept, Lease) and kept.held})
 
 
 def watched(backend: Backend, told: list[Lease]) -> LockTemplate:
