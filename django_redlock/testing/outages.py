@@ -33,6 +33,7 @@ from django_redlock.core.protocol import (
 )
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.locks.callables import finished, is_async
+from django_redlock.nodes.background import call_in_child
 from django_redlock.nodes.node import NodeStatus
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,6 +43,14 @@ DOWN: Final = because(ReasonCode.DOWN)
 
 _changing = threading.RLock()
 _outages: Final[dict[int, Outage]] = {}  # by the identity of the group, which each keeps alive
+
+
+def _after_fork() -> None:
+    global _changing  # noqa: PLW0603 - the state of this module
+    _changing = threading.RLock()
+
+
+call_in_child(_after_fork)
 
 
 class Outage:
