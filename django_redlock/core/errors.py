@@ -19,8 +19,6 @@ from .reasons import (
     LOOK_FURTHER,
     Reason,
     ReasonCode,
-    Sentence,
-    Translate,
     because,
     by_node,
     code_of,
@@ -55,25 +53,16 @@ class RedlockError(Exception):
         if type(self) is RedlockError:
             msg = "RedlockError is only a base class: raise one of its subclasses"
             raise TypeError(msg)
-        sentence = reason if isinstance(reason, Sentence) else describe(reason)
-        super().__init__(sentence)
-        self.reason = sentence
+        self.reason = describe(reason)
+        super().__init__(self.reason)
         self.code = code_of(reason)
         self.data = reason.data if isinstance(reason, Reason) else {}
         self.name = name
         self.votes = tuple(votes)
 
     def __str__(self) -> str:
-        return self.sentence()
-
-    def sentence(self, translate: Translate = str) -> str:
-        """Return the error as its text has it, in the language of ``translate``."""
-        reason = self.reason
-        if translate is not str:
-            made_of = because(ReasonCode(self.code), **self.data) if self.code else reason
-            reason = describe(made_of, translate=translate)
         names = (self.name,) if isinstance(self.name, str) else self.name
-        return f"{', '.join(map(repr, names))}: {reason}" if self.name else str(reason)
+        return f"{', '.join(map(repr, names))}: {self.reason}" if self.name else self.reason
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.__dict__.copy())
@@ -114,10 +103,8 @@ class NodesUnavailable(RedlockError):  # noqa: N818 - the contract's name
     ``str()`` and ``votes`` give each node's reason: down, silent, under restart guard, …
     """
 
-    def sentence(self, translate: Translate = str) -> str:
-        """Return the error as its text has it, in the language of ``translate``."""
-        why = (describe(each, translate=translate) for each in why_not(self.votes))
-        return "; ".join([super().sentence(translate), *why])
+    def __str__(self) -> str:
+        return "; ".join([super().__str__(), *why_not(self.votes)])
 
 
 class DuplicateTask(RedlockError):  # noqa: N818 - a result, not a fault
@@ -147,7 +134,7 @@ for _error in (RedlockError, LockTaken, NodesUnavailable, DuplicateTask, LeaseLo
     _error.__module__ = "django_redlock.errors"  # task queues store it with an error
 
 
-def why_not(votes: Sequence[Vote]) -> list[Sentence]:
+def why_not(votes: Sequence[Vote]) -> list[str]:
     """Return why nodes did not agree, or were not heard, as sentences; equal reasons together.
 
     Where a node is not set up as the settings say, the last one says who tells more.

@@ -16,8 +16,6 @@ from collections.abc import Collection, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
-from .reasons import Sentence
-
 if TYPE_CHECKING:
     import inspect
     from collections.abc import Iterable, Sequence
@@ -51,9 +49,7 @@ def check_names(name: object) -> tuple[str, ...]:
             msg += ": a decorator has a name, as in @redlock('report:{year}')"
         raise TypeError(msg)
     if not 1 <= len(names) <= MOST:
-        raise ValueError(
-            Sentence("a lock needs 1 to {most} names, not {count}", most=MOST, count=len(names))
-        )
+        raise ValueError(f"a lock needs 1 to {MOST} names, not {len(names)}")
     checked = []
     for each in names:
         if not isinstance(each, str):
@@ -388,14 +384,14 @@ def _unfilled(template: str, arguments: Mapping[str, object]) -> str:
 def _objection(name: str) -> str:
     """Return why this can be no name; "" if it can."""
     if not name:
-        return Sentence("the lock name {begin!r} is empty", begin=name)
+        return f"the lock name {name!r} is empty"
     if len(name) <= LONGEST:  # else the text may have millions of characters
         if not (name.isprintable() or all(map(_printable, name))):
-            return Sentence("the lock name {begin!r} has control characters", begin=name[:READABLE])
+            return f"the lock name {name[:READABLE]!r} has control characters"
         if len(name.encode()) <= LONGEST:
             return ""
     text = name[:READABLE]
-    return Sentence("the lock name {begin!r} is longer than {most} bytes", begin=text, most=LONGEST)
+    return f"the lock name {text!r} is longer than {LONGEST} bytes"
 
 
 def _printable(character: str) -> bool:

@@ -1,14 +1,13 @@
 """Why a node gave no vote, or why there is no lock: codes with data, and their sentences.
 
 Votes and errors carry the codes, which are stable: programs may compare them. Pages, logs and the
-commands show the sentences, which are for people and may change. The table is English, and so are
-logs and errors; a face for people has ``describe`` translate what it shows, template by template.
+commands show the sentences, which are for people, are English and may change.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple, Self, TypeAlias
 
 DOCS: Final = "https://django-redlock.readthedocs.io/en/latest/"
@@ -254,12 +253,11 @@ MORE: Final = {
     "REDLOCK[{only_node_of!r}])",
     "single_node_of": " (if this single node is a service with failover, set 'FAILOVER': True in "
     "REDLOCK[{single_node_of!r}])",
-    "reentered": "; {by} holds {reentered!r} already, and a lock is not re-entrant: take it once, "
+    "reentered": "; this process holds {reentered!r} already, and a lock is not re-entrant: take it once, "
     "around all that needs it, and check it inside by assert_locked({reentered!r})",
 }
 IF_EMPTY: Final = {"holder": "somebody", "text": "no text"}
 
-Translate: TypeAlias = Callable[[str], str]  # from an English template to one for the reader
 Datum: TypeAlias = "str | float | Reason"
 
 
@@ -283,24 +281,7 @@ class Reason(NamedTuple):
         return dict(self.items)
 
 
-class Sentence(str):
-    """A sentence that keeps its template and data, so that ``describe`` can translate it.
-
-    As a text, in an error or a log, it is English.
-    """
-
-    __slots__ = ("data", "template")
-    template: str
-    data: Mapping[str, object]
-
-    def __new__(cls, template: str, /, **data: object) -> Self:
-        """Fill in the template."""
-        self = super().__new__(cls, template.format_map(data) if data else template)
-        self.template, self.data = template, data
-        return self
-
-
-LOOK_FURTHER: Final = Sentence("run manage.py redlock_check to see what each node needs")
+LOOK_FURTHER: Final = "run manage.py redlock_check to see what each node needs"
 
 
 def because(code: ReasonCode, **data: Datum) -> Reason:
@@ -313,35 +294,26 @@ def code_of(reason: Reason | str | None) -> str:
     return reason.code.value if isinstance(reason, Reason) else ""
 
 
-def describe(
-    reason: Reason | str | None, *, brief: bool = False, translate: Translate = str
-) -> str:
+def describe(reason: Reason | str | None, *, brief: bool = False) -> str:
     """Make the sentence of a reason; all sentences are made here.
 
     Args:
         reason: None or "" is no sentence. A text is itself: errors may be made of such.
         brief: without the data that a table shows beside it.
-        translate: what templates go through before their data is filled in.
     """
-    if isinstance(reason, Sentence):
-        template = translate(reason.template) if reason else ""
-        found = {name: _translated(datum, translate) for name, datum in reason.data.items()}
-        return template.format_map(found) if found else template
     if not isinstance(reason, Reason):
         return reason or ""
-    data = {name: _shown(name, datum, translate) for name, datum in reason.items}
+    data = {name: _shown(name, datum) for name, datum in reason.items}
     if brief and reason.code.brief:
-        sentence = translate(reason.code.brief)
+        sentence = reason.code.brief
     else:
-        sentence = translate(reason.code.sentence)
-        for name in MORE.keys() & data:
-            sentence += translate(MORE[name])
+        sentence = reason.code.sentence + "".join(MORE[name] for name in MORE.keys() & data)
     return sentence.format_map(data) if data else sentence
 
 
-def action(reason: Reason) -> Sentence:
+def action(reason: Reason) -> str:
     """Return what to do about a node with this reason; "" where its sentence says it."""
-    return Sentence(reason.code.action)
+    return reason.code.action
 
 
 def is_silent(reason: Reason | str | None) -> bool:
@@ -354,21 +326,13 @@ def is_of_set_up(reason: Reason | str | None) -> bool:
     return isinstance(reason, Reason) and bool(reason.code.kind & SET_UP)
 
 
-def _shown(name: str, datum: Datum, translate: Translate) -> object:
-    if isinstance(datum, str) and not isinstance(datum, Sentence):
-        empty = IF_EMPTY.get(name, "")
-        return printable(datum) or (translate(empty) if empty else "")
-    return _translated(datum, translate)
-
-
-def _translated(datum: object, translate: Translate) -> object:
-    """Return what is filled in; a reason or a sentence within another is translated like it."""
-    if isinstance(datum, Reason | Sentence):
-        return describe(datum, translate=translate)
+def _shown(name: str, datum: Datum) -> object:
+    if isinstance(datum, str):
+        return printable(datum) or IF_EMPTY.get(name, "")
     return datum
 
 
-def by_node(said: Iterable[tuple[str, Reason | str]], of: int) -> list[Sentence]:
+def by_node(said: Iterable[tuple[str, Reason | str]], of: int) -> list[str]:
     """Make a sentence of each reason of several nodes, with the nodes that have it.
 
     Reasons that differ only in their seconds are one, told with the most of these.
@@ -383,15 +347,9 @@ def by_node(said: Iterable[tuple[str, Reason | str]], of: int) -> list[Sentence]
         most, nodes = groups.setdefault(alike, (reason, []))
         groups[alike] = max(most, reason, key=_seconds), [*nodes, printable(node)]
     return [
-        Sentence(
-            "{count} of {of} nodes: {reason} ({nodes})",
-            count=len(nodes),
-            of=of,
-            reason=reason,
-            nodes=", ".join(nodes),
-        )
+        f"{len(nodes)} of {of} nodes: {reason} ({', '.join(nodes)})"
         if len(nodes) > 1
-        else Sentence("{node}: {reason}", node=nodes[0], reason=reason)
+        else f"{nodes[0]}: {reason}"
         for reason, nodes in groups.values()
     ]
 

@@ -49,7 +49,7 @@ def explain_reentry(taken: LockTaken) -> None:
         if lease.grant.owner in holders:
             for name in asked:
                 if name in lease.names:
-                    taken.explain(reentered=name, by="this process")
+                    taken.explain(reentered=name)
                     return
 
 
