@@ -1,7 +1,7 @@
 """System checks of ``REDLOCK``: what is wrong or risky, and what to do. They contact no node.
 
 ``manage.py check`` calls ``check_settings``, and ``check --deploy`` calls ``check_deployment`` as
-well. ``manage.py redlock_check`` asks the nodes; see ``inspection.examination``.
+well. ``manage.py redlock_check`` asks the nodes; see ``inspection.probe``.
 
 The ids stay, because projects silence checks by them. ``celery.checks`` has E002, E005, W006 to
 W009, W027 and W028, ``fencing`` has W010 and W011, ``views.checks`` has E004, W021 and W022, and

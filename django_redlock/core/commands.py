@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeGuard
@@ -36,8 +36,8 @@ MOST_NUMBER: Final = 2**53  # to which a node's counters are exact
 LONGEST_LEFT: Final = 10**14  # milliseconds, 3,000 years; longer is told as that
 OWNER: Final = re.compile(rb"(?:[0-9a-f]{16})?").fullmatch  # "": the name is reserved
 TASK_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}").fullmatch  # in a mark
-LOCK_ROW, TASK_ROW = 6, 5  # items that a survey, or a list of tasks, returns for a name
-TASK_KINDS: Final = frozenset({b"mark", b"lock", b"done"})
+ROW: Final = 7  # items that a survey returns for a name
+KINDS: Final = frozenset({b"lock", b"mark", b"done"})
 
 
 # -- the parts of a reply ---------------------------------------------------------------------
@@ -620,24 +620,12 @@ class Claim(Request):
 # -- reading, for people ----------------------------------------------------------------------
 
 
-class Found(NamedTuple):
-    """Held locks, as a node lists them.
-
-    Attributes:
-        rows: one for each name: the name, a digest of the owner, the pttl, the grant number or b"",
-            the label.
-        looked_at: the number of names at which the node has looked.
-    """
-
-    rows: list[Any]
-    looked_at: int
-
-
 class Page(NamedTuple):
-    """A page of an index.
+    """A page of an index, as a node lists it.
 
     Attributes:
-        rows: names; or for ``Tasks`` a name, the kind of the value, task, id and pttl each.
+        rows: one for each name: the name, the kind of its value, a digest of the owner, the pttl,
+            the grant number or b"", the label, and whether the name is waited for.
         after: the milliseconds at which the next page begins; 0: there is none.
     """
 
@@ -663,96 +651,43 @@ class MemoryLimit(NamedTuple):
 
 @message
 class Survey(Request):
-    """Describe held locks; the result is ``Found``.
+    """Describe held locks, marks or records; the result is a ``Page``.
 
     Attributes:
-        held, waits: the keys of the indexes.
-        prefix: the prefix of the keys of locks.
-        limit: the number of names in the index that are looked at, at most.
-        names: the names to look at in place of the index.
+        index, waits: the keys of the index of which a page is read, and of the index of waiters.
+        prefix: the prefix of the keys that the names belong to.
+        most: the number of names on a page, at most; 0: ``names`` are looked up instead.
+        each: the milliseconds at which each node's page begins, for pages.
         patience: seconds; see ``Request.patience``.
     """
 
     command = Command.SURVEY
     done = b"FOUND"
 
-    held: str
+    index: str
     waits: str
     prefix: str
-    limit: int
+    most: int = 0
     names: Sequence[str] = ()
     patience: float = 0.0
 
     def wire(self) -> Wire:
-        return (self.held, self.waits), (self.prefix, str(self.limit), *self.names)
-
-    @property
-    def count(self) -> int:
-        return len(self.names) or self.limit
-
-    def read(self, node: str, reply: list[Any]) -> Vote | None:
-        if (items := items_of(self, reply, 2)) is None:
-            return None
-        rows, looked_at = items
-        if not (is_count(looked_at, self.count) and _are_rows(rows, self.count, _is_lock)):
-            return None
-        return Vote(node, YES, result=Found(rows, looked_at))
-
-
-@message
-class Index(Request):
-    """List one page of the index of held names; the result is a ``Page``.
-
-    Attributes:
-        most: the number of names on a page, at most.
-        each: the milliseconds at which each node's page begins.
-    """
-
-    command = Command.INDEX
-    done = b"LISTED"
-
-    held: str
-    most: int
-
-    def wire(self) -> Wire:
-        return (self.held,), (str(self.most),)
-
-    @property
-    def count(self) -> int:
-        return self.most
-
-    def read(self, node: str, reply: list[Any]) -> Vote | None:
-        return _page(node, self, reply, is_bytes)
-
-
-@message
-class Tasks(Request):
-    """List tasks that wait, run or have finished; the result is a ``Page``.
-
-    Attributes:
-        index: the key of the index of which a page is read.
-        prefix: the prefix of the keys that the names in it belong to.
-        most: the number of names on a page, at most; 0: ``names`` are looked up instead.
-        each: the milliseconds at which each node's page begins, for pages.
-    """
-
-    command = Command.TASKS
-    done = b"TASKS"
-
-    index: str
-    prefix: str
-    most: int = 0
-    names: Sequence[str] = ()
-
-    def wire(self) -> Wire:
-        return (self.index,), (self.prefix, str(self.most), *self.names)
+        return (self.index, self.waits), (self.prefix, str(self.most), *self.names)
 
     @property
     def count(self) -> int:
         return len(self.names) or self.most
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
-        return _page(node, self, reply, _is_task)
+        if (items := items_of(self, reply, 2)) is None:
+            return None
+        rows, after = items
+        fits = isinstance(rows, list) and len(rows) <= self.count and all(map(_is_row, rows))
+        return (
+            Vote(node, YES, result=Page(rows, after))
+            if fits and is_count(after, MOST_NUMBER)
+            else None
+        )
 
 
 @message
@@ -760,21 +695,23 @@ class Memory(Request):
     """Tell what the node does when its memory is full; the result is a ``MemoryLimit``.
 
     Attributes:
-        held, waits: the keys of the indexes.
+        fences, waits: the keys of the counters, and of the index of waiters.
         most: the number up to which names with waiters are counted.
     """
 
     command = Command.MEMORY
     done = b"MEMORY"
 
-    held: str
+    fences: str
     waits: str
     most: int
 
     def wire(self) -> Wire:
-        return (self.held, self.waits), (str(self.most),)
+        return (self.fences, self.waits), (str(self.most),)
 
     def read(self, node: str, reply: list[Any]) -> Vote | None:
+        if emptied := _emptied(node, reply):
+            return emptied
         items = items_of(self, reply, 1)
         facts = items[0] if items else None
         if not (isinstance(facts, list) and len(facts) == 4):  # noqa: PLR2004 - as unpacked
@@ -786,40 +723,18 @@ class Memory(Request):
         return Vote(node, YES, result=MemoryLimit(limit, policy, evicted, waiting))
 
 
-def _page(
-    node: str, request: Request, reply: list[Any], fits: Callable[[object], bool]
-) -> Vote | None:
-    if (items := items_of(request, reply, 2)) is None:
-        return None
-    rows, after = items
-    if not (is_count(after, MOST_NUMBER) and _are_rows(rows, request.count, fits)):
-        return None
-    return Vote(node, YES, result=Page(rows, after))
-
-
-def _are_rows(rows: object, most: int, fits: Callable[[object], bool]) -> bool:
-    return isinstance(rows, list) and len(rows) <= most and all(map(fits, rows))
-
-
-def _is_lock(row: object) -> bool:
-    if not (isinstance(row, list) and len(row) == LOCK_ROW):
+def _is_row(row: object) -> bool:
+    if not (isinstance(row, list) and len(row) == ROW):
         return False
-    name, owner, left, number, label, waited = row
-    texts = is_bytes(name) and is_bytes(owner) and is_bytes(number) and is_bytes(label)
-    if not (texts and is_pttl(left) and is_count(waited, 1)):
+    name, kind, owner, left, number, label, waited = row
+    if not all(map(is_bytes, (name, kind, owner, number, label))):
+        return False
+    if not (kind in KINDS and is_pttl(left) and is_count(waited, 1)):
         return False
     return OWNER(owner) is not None and (number == b"" or number.isdigit())
 
 
-def _is_task(row: object) -> bool:
-    if not (isinstance(row, list) and len(row) == TASK_ROW):
-        return False
-    name, kind, task, task_id, left = row
-    texts = all(isinstance(each, bytes) for each in (name, kind, task, task_id))
-    return texts and TASK_ID(task_id) is not None and kind in TASK_KINDS and is_pttl(left)
-
-
 COMMANDS: Final[Sequence[type[Request]]] = (
     *(Acquire, Raise, Extend, Heal, Release, Rest, Return, Revoke, Complete),
-    *(Mark, Unmark, Look, Claim, Survey, Index, Tasks, Memory),
+    *(Mark, Unmark, Look, Claim, Survey, Memory),
 )

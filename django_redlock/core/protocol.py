@@ -97,8 +97,6 @@ class Command(enum.StrEnum):
     LOOK = "look"
     CLAIM = "claim"  # a wake-up that no waiter took
     SURVEY = "survey"
-    INDEX = "index"
-    TASKS = "tasks"  # those that wait, run or have finished
     MEMORY = "memory"
     BLOCK = "block"  # BLPOP
     UNBLOCK = "unblock"  # CLIENT UNBLOCK
@@ -111,7 +109,7 @@ UNDO: Final = frozenset(
 # An undo must not overtake these.
 TAKING: Final = frozenset({Command.GRANT, Command.HEAL, Command.MARK})
 # Their last argument is the node's epoch, as it was when the connection was opened.
-WITH_EPOCH: Final = frozenset({Command.GRANT, Command.HEAL})
+WITH_EPOCH: Final = frozenset({Command.GRANT, Command.HEAL, Command.MEMORY})
 
 
 Wire: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]

@@ -231,10 +231,8 @@ class ReasonCode(enum.StrEnum):
         "({timeout:g} s); raise NODE_TIMEOUT to {enough:g} or more, or bring the node nearer")
     TOO_SLOW = ("too_slow", "a round trip takes {milliseconds:.1f} ms, more than NODE_TIMEOUT "
         "({timeout:g} s), so its replies come too late; raise NODE_TIMEOUT to {enough:g} or more")
-    RIGHTS_MISSING = ("rights_missing",
-        f"the user may not run {{commands}}; give it the rights of the ACL line in {RIGHTS}")
-    KEYS_DENIED = ("keys_denied",
-        "the user may not use the keys under KEY_PREFIX; give it the rule ~{prefix}*")
+    RIGHTS_MISSING = ("rights_missing", "NOPERM: {text}; give the user the rights and the keys of "
+        f"the ACL line in {RIGHTS}")
     EVERYBODY = ("everybody", "asks for no password, so all who reach it can take and delete "
         "locks; set an ACL user, or let nobody else reach it")
     MAY_FORGET = ("may_forget", "forgets locks that are held when it restarts, and RESTART_GUARD "
@@ -253,8 +251,8 @@ MORE: Final = {
     "REDLOCK[{only_node_of!r}])",
     "single_node_of": " (if this single node is a service with failover, set 'FAILOVER': True in "
     "REDLOCK[{single_node_of!r}])",
-    "reentered": "; this process holds {reentered!r} already, and a lock is not re-entrant: take it once, "
-    "around all that needs it, and check it inside by assert_locked({reentered!r})",
+    "reentered": "; this process holds {reentered!r} already, and a lock is not re-entrant: take it "
+    "once, around all that needs it, and check it inside by assert_locked({reentered!r})",
 }
 IF_EMPTY: Final = {"holder": "somebody", "text": "no text"}
 

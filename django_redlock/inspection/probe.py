@@ -2,9 +2,9 @@
 
 ``NodeReport`` is the record of a node for every face. ``survey`` fills it by the connections that
 locks use. ``probe`` fills it by a connection of its own, for ``redlock_check``: it asks what no
-lock needs to know, and of nodes too that locks cannot use.
-
-A probe writes nothing to the node but an entry of a wait queue that nobody uses, deleted at once.
+lock needs to know, and carries out the scripts of the locks on a name of its own. What is wrong,
+the node says: a right that the user lacks, memory that is full, a disk that takes no writes.
+``examine`` probes all nodes of a deployment and compares what they say.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import enum
 import math
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -21,15 +23,28 @@ from hiredis import ReplyError
 from redis.connection import Connection as RedisConnection
 from redis.connection import UnixDomainSocketConnection
 
-from django_redlock.core.policy import boottime, microseconds
-from django_redlock.core.protocol import Command
+from django_redlock.core import completion
+from django_redlock.core.commands import (
+    Acquire,
+    Claim,
+    Extend,
+    Extension,
+    Heal,
+    Look,
+    Mark,
+    Memory,
+    Release,
+    Survey,
+)
+from django_redlock.core.policy import Policy, boottime, microseconds
+from django_redlock.core.protocol import WITH_EPOCH, Request
+from django_redlock.core.quorum import all_heard
 from django_redlock.core.reasons import Reason, ReasonCode, because, code_of, describe
-from django_redlock.nodes import admission
+from django_redlock.nodes import admission, scripts
 from django_redlock.nodes.address import Address
-from django_redlock.nodes.faults import Refused, complaint, why_unreached
+from django_redlock.nodes.faults import LONGEST, Refused, complaint, why_unreached
 from django_redlock.nodes.handshake import Admission, NodeReplies, log_in, send
 from django_redlock.nodes.replies import ANOTHER
-from django_redlock.nodes.scripts import TEXT
 
 # -- the record -----------------------------------------------------------------------------------
 
@@ -40,6 +55,20 @@ class NodeState(enum.StrEnum):
     UP = "up"
     NO_VOTE = "no vote"  # it replies, but may not vote
     DOWN = "down"
+
+
+class Health(enum.StrEnum):
+    """Whether locks can be taken; from good to bad."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    NOT_YET = "not_yet"  # only time is missing; a survey says no_majority
+    NO_MAJORITY = "no_majority"
+
+    @classmethod
+    def worst(cls, found: Iterable[Health]) -> Health:
+        """Return the worst of these."""
+        return max(found, key=list(cls).index)
 
 
 class Level(enum.StrEnum):
@@ -213,9 +242,8 @@ class Replies(NamedTuple):
             count them; None: it could not be asked, or there is no guard.
         info: the rows of its INFO, by name.
         config: what it told of its configuration; empty where the user may not ask.
-        denied: commands that the user may not run.
-        keys_denied: whether the user may not use keys under the prefix.
-        complaints: what else was wrong with the commands, such as a key of somebody else's.
+        complaints: the errors with which it replied to the scripts, each once.
+        tried: whether the scripts were carried out.
     """
 
     refusal: Reason | None = None
@@ -225,9 +253,8 @@ class Replies(NamedTuple):
     guard_left: float | None = None
     info: Mapping[str, str] = {}
     config: Mapping[str, str] = {}
-    denied: tuple[str, ...] = ()
-    keys_denied: bool = False
     complaints: tuple[Reason, ...] = ()
+    tried: bool = False
 
 
 LATE: Final = Replies(refusal=because(ReasonCode.CONNECT_TIMEOUT))
@@ -243,7 +270,7 @@ def probe(address: Address, expected: Expected, timeout: float) -> NodeReport:
     try:
         connection = address.connection(timeout)
         heard = log_in(connection)
-        replies = _Conversation(connection, heard).replies(address, expected)
+        replies = _Conversation(connection, heard).replies(expected)
     except Exception as error:  # noqa: BLE001 - a provider of credentials may raise anything
         replies = Replies(refusal=why_unreached(error, tls=address.tls))
     finally:
@@ -255,47 +282,10 @@ def probe(address: Address, expected: Expected, timeout: float) -> NodeReport:
 ROUND_TRIPS: Final = 5  # of which the quickest counts: this process may be busy
 SECTIONS: Final = ("server", "replication", "memory", "stats", "persistence")  # of INFO
 CONFIG: Final = ("save", "appendfsync", "repl-backlog-ttl")
-
-# The commands that the user must be allowed, by their names in an ACL, in the order of the
-# documentation. The scripts call most of them, with the rights of the user. Each is sent in a form
-# that changes nothing: for a key that does not exist, or with arguments that the server refuses
-# after it has looked at the rights.
-KEY: Final = "{prefix}lock:{name}"
-HELD: Final = "{prefix}held"
-FENCES: Final = "{prefix}fences"
-QUEUE: Final = "{prefix}queue:{name}"
-TRIES: Final[dict[str, tuple[str, ...]]] = {
-    "eval": ("EVAL", "return 1", "0"),
-    "evalsha": ("EVALSHA", "0" * 40, "0"),
-    "script|load": ("SCRIPT", "LOAD", TEXT[Command.LOOK]),
-    "get": ("GET", KEY),
-    "set": ("SET", KEY, "1", "XX", "PX", "1"),
-    "del": ("DEL", KEY),
-    "pexpire": ("PEXPIRE", KEY, "1"),
-    "pttl": ("PTTL", KEY),
-    "time": ("TIME",),
-    "hget": ("HGET", FENCES, "0"),
-    "hmget": ("HMGET", FENCES, "0"),
-    "hset": ("HSET", KEY, "a", "1", "b"),  # a value is missing
-    "zadd": ("ZADD", KEY, "XX", "0", "a"),
-    "zrem": ("ZREM", KEY, "a"),
-    "zscore": ("ZSCORE", HELD, "a"),
-    "zrangebyscore": ("ZRANGEBYSCORE", HELD, "0", "0"),
-    "zremrangebyscore": ("ZREMRANGEBYSCORE", KEY, "0", "0"),
-    "zremrangebyrank": ("ZREMRANGEBYRANK", KEY, "0", "0"),
-    "rpush": ("RPUSH", QUEUE, "1"),  # the one that writes: see UNDO
-    "lpop": ("LPOP", QUEUE),
-    "blpop": ("BLPOP", QUEUE, "0.01"),  # Redis 6.2 rounds 0.001 down to 0, which is for ever
-    "info": ("INFO", "server"),
-    "select": ("SELECT", "{db}"),
-    "client|id": ("CLIENT", "ID"),
-    "client|unblock": ("CLIENT", "UNBLOCK", "0"),
-}
-WRITES: Final = "rpush"
-UNDO: Final = ("DEL", QUEUE)
-# redis-py needs them for OPTIONS['client_name'], where logging in tells, and works without.
-UNTRIED: Final = frozenset({"client|setname", "client|setinfo"})
-NAMES: Final = frozenset({KEY, HELD, FENCES, QUEUE, "{db}"})
+MOMENT: Final = 1000  # milliseconds for which what a probe writes lasts, if it cannot delete it
+FIRST: Final = {0: 0}  # a page of an index, from its beginning
+MISSING: Final = re.compile(r"no permissions to .+?(?= script: |$)", re.IGNORECASE)
+BRIEFLY: Final = "0.01"  # seconds; Redis 6.2 rounds 0.001 down to 0, which is for ever
 
 
 class _Conversation:
@@ -305,11 +295,8 @@ class _Conversation:
         self, connection: RedisConnection | UnixDomainSocketConnection, heard: NodeReplies
     ) -> None:
         self._connection, self._heard = connection, heard
-        self._denied: list[str] = []
-        self._keys_denied = False
-        self._complaints: list[Reason] = []
 
-    def replies(self, address: Address, expected: Expected) -> Replies:
+    def replies(self, expected: Expected) -> Replies:
         """Ask everything."""
         sections = self._ask(bytes, *(("INFO", each) for each in SECTIONS))
         info = b"\n".join(each for each in sections if isinstance(each, bytes))
@@ -327,16 +314,22 @@ class _Conversation:
             found = found._replace(round_trip=_took(best), ahead=ahead)
             if facts is not None:
                 facts = admission.seen(facts, best, None, expected.skew)
+        found = found._replace(facts=facts)
+        if facts is not None and expected.objection(facts):
+            return found  # of a replica, the reply to a script says no more
+        complaints: list[Reason] = []
         if facts is not None:
-            found = found._replace(facts=facts)
-            if expected.guard and not (facts.off or expected.objection(facts)):
-                found = found._replace(guard_left=self._guard_left(facts, expected))
-        self._try_rights(expected.prefix, int(address.options.get("db") or 0))
-        return found._replace(
-            denied=tuple(self._denied),
-            keys_denied=self._keys_denied,
-            complaints=tuple(self._complaints),
-        )
+            age = admission.age(facts, boottime())
+            question = Admission(f"{expected.prefix}fences", expected.guard, age, facts, epoch="")
+            (reply,) = self._ask(
+                None, question.command
+            )  # as a connection for locks, without a mark
+            if isinstance(reply, ReplyError):
+                complaints.append(_said_of(reply))
+            elif expected.guard and not facts.off:
+                found = found._replace(guard_left=question.read(reply)[0])
+        complaints += self._try_scripts(expected.prefix, facts)
+        return found._replace(complaints=tuple(dict.fromkeys(complaints)), tried=True)
 
     def _looks(self) -> list[admission.Look]:
         """Ask for its time, again and again; none: the user may not ask."""
@@ -350,51 +343,53 @@ class _Conversation:
             looks.append(admission.Look(clock, sent / 1e6, microseconds() / 1e6, asked, boottime()))
         return looks
 
-    def _guard_left(self, facts: admission.ServerInfo, expected: Expected) -> float | None:
-        """Ask as a connection for locks does, but leave no mark."""
-        age = admission.age(facts, boottime())
-        question = Admission(f"{expected.prefix}fences", expected.guard, age, facts, epoch="")
-        (reply,) = self._ask(None, question.command)
-        if isinstance(reply, ReplyError):  # for which trying the rights finds the words
-            return None
-        return question.read(reply)[0]
+    def _try_scripts(self, prefix: str, facts: admission.ServerInfo | None) -> list[Reason]:
+        """Carry out what a lock, a waiter and a task do; return the errors.
 
-    def _try_rights(self, prefix: str, db: int) -> None:
-        """Try the commands that the scripts and connections need."""
-        name = f"redlock_check-{secrets.token_hex(8)}"
-
-        def filled(command: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(
-                part.format(prefix=prefix, name=name, db=db) if part in NAMES else part
-                for part in command
-            )
-
-        harmless = [each for each in TRIES if each != WRITES]
-        replies = self._ask(None, *(filled(TRIES[each]) for each in harmless))
-        for each, reply in zip(harmless, replies, strict=True):
-            self._note(each, reply)
-        if "del" not in self._denied and not self._keys_denied:
-            reply, _ = self._ask(None, filled(TRIES[WRITES]), filled(UNDO))
-            self._note(WRITES, reply)
-
-    def _note(self, command: str, reply: object) -> None:
-        """Note what the reply to a try says of the rights, if it is an error."""
-        if not isinstance(reply, ReplyError):
-            return
-        reason, text = complaint(reply), str(reply)
-        if reason.code is ReasonCode.ERROR:
-            # Refused for its arguments, as was meant; or the server does not know it.
-            if "unknown command" in text.lower():
-                self._denied.append(command)
-        elif reason.code is ReasonCode.READ_ONLY:
-            pass  # a replica, as its INFO tells
-        elif reason.code is not ReasonCode.NO_PERMISSION:
-            if reason not in self._complaints:
-                self._complaints.append(reason)
-        elif " key" in text and "access" in text:
-            self._keys_denied = True
-        else:
-            self._denied.append(command)
+        All keys begin with a name of their own, also those of the counters and the indexes, and
+        are deleted in the end. So nothing that is held, counted or waited for changes.
+        """
+        own = f"{prefix}check-{secrets.token_hex(8)}:"
+        policy, label, holder, waiter = Policy(size=1, prefix=own), "check", "a" * 32, "b" * 32
+        target, decided = policy.target([label]), all_heard
+        indexes, queue = (target.held, target.waits), target.queues[0]
+        mark = completion.mark_key(policy, label, [label])
+        calls: list[Request] = [
+            Survey(
+                holder, decided, f"{prefix}held", f"{prefix}waits", f"{prefix}lock:", 1, each=FIRST
+            ),
+            Look(waiter, decided, target, 0, MOMENT),
+            Acquire(holder, decided, target, 1, 0, MOMENT, label),
+            Extend(holder, decided, [Extension(holder, target, MOMENT)]),
+            Heal(holder, decided, target, 1, MOMENT, label),
+            Survey(holder, decided, *indexes, f"{own}lock:", 1, each=FIRST),
+            Memory(holder, decided, target.fences, target.waits, 1),
+            Release(holder, decided, target, MOMENT),
+            Claim(waiter, decided, queue),
+            Acquire(waiter, decided, target, 1, 0, MOMENT, label, opener=holder),
+            Release(waiter, decided, target),
+            Mark(holder, decided, policy.marks, mark, target.keys, MOMENT, label, label),
+            completion.unmark(policy, mark, holder),
+        ]
+        written = (target.fences, *indexes, policy.marks, queue)
+        # What scripts try and do without, and what a connection and a waiter need.
+        others: list[tuple[str | int, ...]] = [
+            ("ZSCORE", target.waits, label),
+            ("ZREMRANGEBYRANK", f"{own}records", 0, -1),
+            ("RPUSH", queue, holder),
+            ("BLPOP", queue, BRIEFLY),
+            ("CLIENT", "ID"),
+            ("CLIENT", "UNBLOCK", 0),
+            *(("PEXPIRE", key, MOMENT) for key in written),
+            ("DEL", *written),
+        ]
+        replies = self._ask(None, *(("SCRIPT", "LOAD", text) for text in scripts.TEXT.values()))
+        if not any(isinstance(each, ReplyError) for each in replies):
+            history = facts.history if facts else ""
+            admit = ("EVAL", scripts.ADMIT, 1, target.fences, holder, 0, 0, label, history)
+            packed = (_packed(each, label + history) for each in calls)
+            replies = self._ask(None, admit, *packed, *others)
+        return [_said_of(each) for each in replies if isinstance(each, ReplyError)]
 
     def _ask(self, kind: type | None, *commands: tuple[str | int, ...]) -> list[object]:
         """Send commands at once; return their replies, among them refusals of single commands.
@@ -416,6 +411,23 @@ class _Conversation:
         if reason.code is not ReasonCode.NO_PERMISSION:
             raise Refused(reason)
         return replies
+
+
+def _packed(request: Request, epoch: str) -> tuple[str | int, ...]:
+    """Return the command that carries out a request."""
+    keys, arguments = request.wire()
+    last = (epoch,) if request.command in WITH_EPOCH else ("0",) if request.each else ()
+    digest = scripts.DIGEST[request.command]
+    return ("EVALSHA", digest, len(keys), *keys, request.nonce, *arguments, *last)
+
+
+def _said_of(error: ReplyError) -> Reason:
+    """Return the reason in an error reply; of a right that is missing, in the node's words."""
+    reason, found = complaint(error), MISSING.search(str(error))
+    if found is None and reason.code is not ReasonCode.NO_PERMISSION:
+        return reason
+    text = found[0] if found else str(error)[:LONGEST]  # without the user's name
+    return because(ReasonCode.RIGHTS_MISSING, text=text)
 
 
 def _took(look: admission.Look) -> float:
@@ -449,7 +461,7 @@ def judge(address: Address, replies: Replies, expected: Expected) -> NodeReport:
         clock_ahead=replies.ahead,
         append_only=None if "aof_enabled" not in info else info["aof_enabled"] == "1",
         snapshots=_snapshots(replies),
-        rights=None if replies.refusal else not (replies.denied or replies.keys_denied),
+        rights=_rights(replies),
         **_memory(info),
     )
     if facts is not None:
@@ -462,6 +474,12 @@ def judge(address: Address, replies: Replies, expected: Expected) -> NodeReport:
             run_id=facts.run_id,
         )
     return report.found(*_findings(address, replies, expected, report))
+
+
+def _rights(replies: Replies) -> bool | None:
+    if not replies.tried:
+        return None
+    return all(each.code is not ReasonCode.RIGHTS_MISSING for each in replies.complaints)
 
 
 def _memory(info: Mapping[str, str]) -> dict[str, Any]:
@@ -489,11 +507,6 @@ def _findings(
     if replies.refusal is not None:
         yield Finding(Level.ERROR, replies.refusal)
         return
-    if replies.denied:
-        commands = ", ".join(replies.denied)
-        yield Finding(Level.ERROR, because(ReasonCode.RIGHTS_MISSING, commands=commands))
-    if replies.keys_denied:
-        yield Finding(Level.ERROR, because(ReasonCode.KEYS_DENIED, prefix=expected.prefix))
     for reason in replies.complaints:
         yield Finding(Level.ERROR, reason)
     yield from _of_round_trip(replies.round_trip, expected.timeout)
@@ -569,3 +582,129 @@ def _of_persistence(replies: Replies, expected: Expected, report: NodeReport) ->
         yield Finding(level, because(ReasonCode.MAY_FORGET))
     if report.snapshots:
         yield Finding(Level.NOTE, because(ReasonCode.SNAPSHOTS))
+
+
+# -- all nodes of a deployment --------------------------------------------------------------------
+
+PATIENCE: Final = 2.0  # seconds for which a command or a page waits until nodes are connected
+MOST: Final = 10.0  # seconds for each step of a conversation, however large NODE_TIMEOUT is
+STEPS: Final = 3  # times that, for all: connecting, TLS, and silence
+SUMMARIES: Final = {
+    Health.OK: ReasonCode.READY,
+    Health.DEGRADED: ReasonCode.TO_DO,
+    Health.NO_MAJORITY: ReasonCode.NOT_READY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found of an alias.
+
+    Attributes:
+        alias: its name.
+        size, majority: how many nodes there are, and how many must vote.
+        guard: seconds of the restart guard.
+        nodes: the nodes, in the order of the settings; empty if they are in memory.
+        findings: about all of them together.
+    """
+
+    alias: str
+    size: int
+    majority: int
+    guard: float
+    nodes: tuple[NodeReport, ...]
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def usable(self) -> int:
+        """How many nodes can vote, now or when the restart guard is over."""
+        return self.size - sum(node.level is Level.ERROR for node in self.nodes)
+
+    @property
+    def voting(self) -> int:
+        """How many nodes vote now; nodes in memory do."""
+        return self.size - sum(not node.voting for node in self.nodes)
+
+    @property
+    def votes_in(self) -> float | None:
+        """Seconds until a majority votes by itself, 0: it does; infinite: nobody counts them yet.
+
+        None: it never will.
+        """
+        if self.voting >= self.majority:
+            return 0.0
+        left = sorted(
+            0.0 if node.voting else node.guard_left or 0.0
+            for node in self.nodes
+            if node.level is not Level.ERROR
+        )
+        return left[self.majority - 1] if len(left) >= self.majority else None
+
+    @property
+    def health(self) -> Health:
+        """Whether locks can be taken, and whether something is to be done."""
+        if self.usable < self.majority:
+            return Health.NO_MAJORITY
+        if self.voting < self.majority:
+            return Health.NOT_YET
+        levels = {each.level for each in self.findings} | {node.level for node in self.nodes}
+        return Health.DEGRADED if levels & {Level.WARNING, Level.ERROR} else Health.OK
+
+    @property
+    def summary(self) -> Reason:
+        """The health as a reason, with the nodes that vote."""
+        votes: dict[str, int] = {"votes": self.voting, "size": self.size, "needed": self.majority}
+        if self.health is not Health.NOT_YET:
+            return because(SUMMARIES[self.health], **votes)
+        left = self.votes_in
+        if left is None or left == math.inf:
+            return because(ReasonCode.NOT_COUNTED, **votes, seconds=self.guard)
+        return because(ReasonCode.NOT_YET, **votes, seconds=left)
+
+
+def examine(aliases: Sequence[Expected]) -> list[Examination]:
+    """Examine the nodes of these aliases, all at once, each in a thread.
+
+    It takes at most three times NODE_TIMEOUT, which counts as at least 2 s and at most 10 s here. A
+    socket has its timeout, and looking a name up has none: so nobody waits for a thread that is
+    late. It ends by itself, or with the process.
+    """
+    patience = min(MOST, max([PATIENCE, *(each.timeout for each in aliases)]))
+    until = time.monotonic() + STEPS * patience
+    found = [[judge(each, LATE, alias) for each in alias.addresses] for alias in aliases]
+
+    def ask(reports: list[NodeReport], alias: Expected, i: int) -> None:
+        reports[i] = probe(alias.addresses[i], alias, patience)
+
+    threads = [
+        threading.Thread(target=ask, args=(reports, alias, i), daemon=True)
+        for reports, alias in zip(found, aliases, strict=True)
+        for i in range(len(reports))
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(max(0.0, until - time.monotonic()))
+    return [compare(alias, list(nodes)) for alias, nodes in zip(aliases, found, strict=True)]
+
+
+def compare(expected: Expected, nodes: Sequence[NodeReport]) -> Examination:
+    """Add what only a comparison shows: which two addresses are those of one server."""
+    first: dict[str, str] = {}  # by run_id, as far as a connection for locks would come
+    compared = []
+    for node in nodes:
+        report = node
+        if node.run_id in first:
+            report = node.found(Finding(Level.ERROR, admission.duplicated(first[node.run_id])))
+        elif node.run_id and node.level is not Level.ERROR:
+            first[node.run_id] = node.label
+        compared.append(report)
+    in_memory = [Finding(Level.WARNING, because(ReasonCode.IN_MEMORY))] if not nodes else []
+    return Examination(
+        expected.alias,
+        expected.size,
+        expected.majority,
+        expected.guard,
+        tuple(compared),
+        tuple(in_memory),
+    )

@@ -12,7 +12,7 @@ from django_redlock.core import hold
 from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.names import check_names
 from django_redlock.core.protocol import Answer
-from django_redlock.core.reasons import Sentence, printable
+from django_redlock.core.reasons import printable
 
 from .survey import ONE_OWNERS, HeldLock, LockStatus, surveying, voting_or_raise
 
@@ -80,9 +80,8 @@ def why_of(by: str, reason: object) -> str:
         msg = f"reason must be a text, not {type(reason).__name__}"
         raise ValueError(msg)  # noqa: TRY004 - as for other arguments
     if len(reason) > LONGEST or not reason.isprintable():
-        raise ValueError(
-            Sentence("reason must be at most {most} characters of one line", most=LONGEST)
-        )
+        msg = f"reason must be at most {LONGEST} characters of one line"
+        raise ValueError(msg)
     return f"revoked by {printable(by)}" + (f": {reason}" if reason else "")
 
 
@@ -93,43 +92,30 @@ def refuse(lock: HeldLock, fence: int | None = None, *, now: bool = False) -> No
         LookupError: that is so.
         NodesUnavailable: the nodes that do not vote decide whether it is held.
     """
+    name, why = lock.name, ""
     if lock.kind is LockStatus.UNCLEAR:
-        unclear = Sentence(
-            "{on} of {of} nodes have it, and those that do not vote decide whether it is held: "
-            "bring them back, and try again",
-            on=lock.on,
-            of=lock.of,
+        unclear = (
+            f"{lock.on} of {lock.of} nodes have it, and those that do not vote decide whether it "
+            "is held: bring them back, and try again"
         )
         raise NodesUnavailable(unclear, name=lock.name)
     if lock.kind is LockStatus.FREE:
-        raise LookupError(Sentence("nobody holds {name!r}", name=lock.name))
-    if lock.kind not in ONE_OWNERS:
-        why = Sentence(
-            "nobody holds {name!r} for certain: its state is {state}, and keys that a failed "
-            "attempt has left end with their ttl",
-            name=lock.name,
-            state=Sentence(lock.kind.value),
+        why = f"nobody holds {name!r}"
+    elif lock.kind not in ONE_OWNERS:
+        why = (
+            f"nobody holds {name!r} for certain: its state is {lock.kind}, and keys that a failed "
+            "attempt has left end with their ttl"
         )
-        raise LookupError(why)
-    if lock.kind is LockStatus.HELD and lock.fence is None and not now:
-        why = Sentence(
-            "another client holds {name!r}, and cannot be told that it was taken away: with --now "
-            "(now=True) its key is deleted",
-            name=lock.name,
+    elif lock.kind is LockStatus.HELD and lock.fence is None and not now:
+        why = (
+            f"another client holds {name!r}, and cannot be told that it was taken away: with --now "
+            "(now=True) its key is deleted"
         )
-        raise LookupError(why)
-    if fence is not None and lock.fence is None:
-        why = Sentence(
-            "the holder of {name!r} has no fence, not {wanted}", name=lock.name, wanted=fence
-        )
-        raise LookupError(why)
-    if fence is not None and fence != lock.fence:
-        why = Sentence(
-            "the holder of {name!r} has the fence {fence}, not {wanted}",
-            name=lock.name,
-            fence=lock.fence,
-            wanted=fence,
-        )
+    elif fence is not None and lock.fence is None:
+        why = f"the holder of {name!r} has no fence, not {fence}"
+    elif fence is not None and fence != lock.fence:
+        why = f"the holder of {name!r} has the fence {lock.fence}, not {fence}"
+    if why:
         raise LookupError(why)
 
 
@@ -152,19 +138,11 @@ def taking(backend: Backend, lock: HeldLock, why: str, *, now: bool = False) -> 
     )
 
 
-def told(found: Revoked) -> Sentence:
+def told(found: Revoked) -> str:
     """Say what became of taking a lock away."""
-    about = {"name": printable(found.name), "on": found.on, "of": found.of}
+    text = f"{printable(found.name)}: taken away on {found.on} of {found.of} nodes, "
     if not found.done:
-        return Sentence("{name}: taken away on {on} of {of} nodes, not yet on a majority", **about)
-    if found.free_in:
-        return Sentence(
-            "{name}: taken away on {on} of {of} nodes, free in at most {seconds:.0f} s",
-            **about,
-            seconds=found.free_in,
-        )
-    if found.free_in == 0:
-        return Sentence("{name}: taken away on {on} of {of} nodes, free now", **about)
-    return Sentence(
-        "{name}: taken away on {on} of {of} nodes, free when its holder lets go", **about
-    )
+        return text + "not yet on a majority"
+    if found.free_in is None:
+        return text + "free when its holder lets go"
+    return text + (f"free in at most {found.free_in:.0f} s" if found.free_in else "free now")

@@ -4,9 +4,6 @@ A row is a dictionary of texts; each face shows the columns that it has room for
 that comes from a node, a client or the settings passes through ``printable``: a client that may
 name a lock chooses such a text.
 
-The texts of rows and blocks are in the language that is active; documents, and the gauges for
-Prometheus, are English.
-
 A new field of a node is an entry in ``node``, with its column in ``STATUS_COLUMNS`` or
 ``CHECK_COLUMNS``, and one in ``_node_values``, with its key in ``STATUS_KEYS`` or ``CHECK_KEYS``.
 """
@@ -16,42 +13,15 @@ from __future__ import annotations
 import math
 import string
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
-from django.utils.translation import gettext, ngettext, pgettext
+from django_redlock.core.reasons import action, code_of, describe, printable
 
-from django_redlock.core.errors import RedlockError
-from django_redlock.core.reasons import (
-    Reason,
-    Sentence,
-    Translate,
-    action,
-    code_of,
-    describe,
-    printable,
-)
-from django_redlock.events import EventKind
-
-from .examination import Examination
-from .probe import WORST_FIRST, Finding, Level, NodeReport, NodeState
-from .recent import Past
-from .survey import (
-    ONE_OWNERS,
-    UNSETTLED,
-    Cell,
-    Health,
-    HeldLock,
-    LockStatus,
-    Report,
-    Wanted,
-    oldest_first,
-)
-from .tasks import Task, TaskState
+from .probe import WORST_FIRST, Examination, Finding, Health, Level, NodeReport, NodeState
+from .survey import ONE_OWNERS, UNSETTLED, Cell, HeldLock, LockStatus, Report, Wanted, oldest_first
 
 EXIT: Final = {Health.OK: 0, Health.DEGRADED: 3, Health.NO_MAJORITY: 4, Health.NOT_YET: 5}
-NOTHING: Final = "-"
 WELL: Final = "well"  # in place of a level, where there is no finding
 LETTERS: Final = string.ascii_uppercase
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -71,68 +41,13 @@ MOODS: Final[Mapping[str | None, str]] = {
     LockStatus.SPLIT: "odd",
     LockStatus.UNCLEAR: "bad",
     LockStatus.FREE: "calm",
-    TaskState.RUNNING: "good",
-    TaskState.QUEUED: "calm",
-    TaskState.FINISHED: "calm",
-    EventKind.ACQUIRED: "good",
-    EventKind.REFUSED: "calm",
-    EventKind.UNAVAILABLE: "bad",
-    EventKind.UNKNOWN: "odd",
-    EventKind.RELEASED: "calm",
-    EventKind.GIVEN: "calm",
-    EventKind.LOST: "bad",
+    LockStatus.QUEUED: "calm",
+    LockStatus.FINISHED: "calm",
     None: "good",  # no finding
     Level.NOTE: "good",
     Level.WARNING: "odd",
     Level.ERROR: "bad",
 }
-
-
-class Span(NamedTuple):
-    """A text and how it looks: a mood, "strong", "quiet" or ""."""
-
-    text: str
-    mood: str = ""
-
-
-class Table(NamedTuple):
-    """Rows under their heads; the texts of the columns that are ``folded`` may be long."""
-
-    heads: tuple[str, ...]
-    rows: list[list[Span]]
-    folded: tuple[int, ...] = (0, 1)
-
-
-Paragraph: TypeAlias = tuple[Span, ...]  # an empty one separates
-Blocks: TypeAlias = Iterator[Paragraph | Table]
-
-
-def word(text: str) -> str:
-    """Translate a word, or a template of ``core.reasons``.
-
-    The context keeps short words such as "on" from those of the site's other apps.
-    """
-    return pgettext("redlock", text)
-
-
-def said(what: Reason | Exception | str | None, *, brief: bool = False) -> str:
-    """Say a reason, a sentence or why there was an error, in the language that is active."""
-    if isinstance(what, RedlockError):
-        return printable(what.sentence(word))
-    if isinstance(what, Exception):
-        text = what.args[0] if what.args else ""
-        what = text if isinstance(text, Sentence) else str(what)
-    return printable(describe(what, brief=brief, translate=word))
-
-
-def _table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
-    """Make a table of some columns of rows; the mood of a text is beside it."""
-    heads = tuple(word(column.replace("_", " ")) for column in columns)
-    cells = [
-        [Span(row[each] or NOTHING, row.get(f"{each}_mood", "")) for each in columns]
-        for row in rows
-    ]
-    return Table(heads, cells)
 
 
 def age(seconds: float) -> str:
@@ -148,7 +63,7 @@ def age(seconds: float) -> str:
 
 
 def seconds(left: float | None) -> str:
-    """Format seconds as the page's script does, in any language; "" for what never expires."""
+    """Format seconds as the page's script does; "" for what never expires."""
     return "" if left is None else f"{left:.1f}"
 
 
@@ -159,28 +74,24 @@ CHECK_COLUMNS: Final = (
     *("node", "is", "version", "role", "round_trip", "clock", "full_memory", "keeps", "rights"),
 )
 LOCK_COLUMNS: Final = ("lock", "holder", "held_for", "on", "seconds_left", "is")
-TASK_COLUMNS: Final = ("task", "locks", "id", "on", "seconds_left", "is")
+FINDING_COLUMNS: Final = ("node", "is", "what_to_do")
+Row: TypeAlias = "dict[str, Any]"
 
 
-def node(node: NodeReport) -> dict[str, str]:
+def node(node: NodeReport) -> Row:
     """Make the texts about a node; "" where it told nothing."""
-    state = node.state
     left = 0.0 if node.guard_left in (None, math.inf) else node.guard_left  # inf: not counted yet
-    why = said(node.reason or node.warning, brief=True)
-    limited = node.maxmemory_policy if node.maxmemory else word("no limit")
-    kept = [word("append-only file")] if node.append_only else []
-    kept += [word("snapshots")] if node.snapshots else []
-    keeps = ", ".join(kept) or word("nothing")
-    if node.append_only is node.snapshots is None:
-        keeps = ""
-    badge = word(state)
+    why = printable(describe(node.reason or node.warning, brief=True))
+    limited = node.maxmemory_policy if node.maxmemory else "no limit"
+    kept = ["append-only file"] * bool(node.append_only) + ["snapshots"] * bool(node.snapshots)
+    unknown = node.append_only is node.snapshots is None
     return {
         "node": printable(node.label),
-        "state": f"{badge}: {why}" if why else badge,
-        "state_mood": "odd" if node.voting and node.warning else MOODS[state],
-        "badge": badge,
+        "state": f"{node.state}: {why}" if why else node.state.value,
+        "state_mood": "odd" if node.voting and node.warning else MOODS[node.state],
+        "badge": node.state.value,
         "why": why,
-        "is": word(node.level or WELL),
+        "is": node.level or WELL,
         "is_mood": MOODS[node.level],
         "version": printable(node.software),
         "role": printable(node.role),
@@ -190,39 +101,47 @@ def node(node: NodeReport) -> dict[str, str]:
         "guard_seconds": seconds(left) if left else "",
         "clock": "" if node.clock_ahead is None else f"{node.clock_ahead:+.3f} s",
         "full_memory": "" if node.maxmemory is None else printable(limited or ""),
-        "keeps": keeps,
-        "rights": {True: word("all"), False: word("too few"), None: ""}[node.rights],
+        "keeps": "" if unknown else ", ".join(kept) or "nothing",
+        "rights": {True: "all", False: "too few", None: ""}[node.rights],
     }
 
 
-def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> dict[str, Any]:
+def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> Row:
     """Make the texts about a lock. If several owners have keys, letters tell the keys apart."""
     owners = lock.owners
     letters = dict(zip((each.owner for each in owners), LETTERS, strict=False))
     letters = letters if len(owners) > 1 else {}
-    labels = [printable(each.label) or word("another client") for each in owners]
+    labels = [printable(each.label) or "another client" for each in owners]
     if len(owners) > 1 and lock.kind not in ONE_OWNERS:
         # Nobody holds it: everybody who left a key, and on how many nodes.
-        holder = ", ".join(
-            gettext("%(holder)s on %(count)s") % {"holder": label, "count": each.on}
-            for label, each in zip(labels, owners, strict=True)
-        )
+        pairs = zip(labels, owners, strict=True)
+        holder = ", ".join(f"{label} on {each.on}" for label, each in pairs)
     else:
         holder = labels[0] if labels else ""
+    low, high = seconds(lock.lowest), seconds(lock.highest)
+    if not lock.on:
+        left = ""
+    elif not low:
+        left = "never expires"
+    else:
+        left = low if low == high else f"{low} to {high or 'never'}"
     return {
         "lock": printable(lock.name),
-        "key": lock.name,
+        "key": lock.name if lock.is_lock else "",
         "holder": holder,
         "owners": [
-            {"label": printable(each.label), "letter": letters.get(each.owner, ""), "on": each.on}
-            for each in owners
+            {"label": label, "letter": letters.get(each.owner, ""), "on": each.on}
+            for label, each in zip(labels, owners, strict=True)
         ],
         "fence": "" if lock.fence is None else str(lock.fence),
         "held_for": "" if (held := lock.age) is None else age(held),
         "since": lock.since,
-        "is": word(lock.kind),
+        "is": lock.kind.value,
         "is_mood": MOODS[lock.kind],
-        **_left(lock),
+        "on": f"{lock.on} of {lock.of}",
+        "seconds_left": left,
+        "low": low,
+        "high": high,
         "majority": lock.on >= majority,
         "waited": lock.waited,
         "cells": [
@@ -232,9 +151,7 @@ def lock(lock: HeldLock, nodes: Sequence[NodeReport], majority: int) -> dict[str
     }
 
 
-def _cell(
-    number: int, cell: Cell | None, node: NodeReport, letters: Mapping[str, str]
-) -> dict[str, Any]:
+def _cell(number: int, cell: Cell | None, node: NodeReport, letters: Mapping[str, str]) -> Row:
     return {
         "node": number,
         "heard": node.heard,
@@ -244,122 +161,61 @@ def _cell(
     }
 
 
-def event(past: Past) -> dict[str, Any]:
-    """Make the texts about something that happened to a lock; ``when`` is a time."""
-    waited = past.kind in (EventKind.ACQUIRED, EventKind.REFUSED, EventKind.UNAVAILABLE)
-    after = gettext("a wait of %(seconds)s s") if waited else gettext("a hold of %(seconds)s s")
-    return {
-        "when": datetime.fromtimestamp(past.when, UTC),
-        "what": word(past.kind),
-        "what_mood": MOODS[past.kind],
-        "after": after % {"seconds": f"{past.seconds:.3f}"},
-        "fence": "" if past.fence is None else str(past.fence),
-        "why": "" if past.error is None else said(past.error),
-    }
+def findings(found: Examination) -> list[Row]:
+    """Make the rows of findings, the worst first; what is said of all nodes is said once."""
+    nodes: dict[tuple[Level, str], list[str]] = {}
+    for each in found.nodes:
+        for finding in each.findings:
+            nodes.setdefault((finding.level, _sentence(finding)), []).append(each.label)
+    for finding in found.findings:
+        nodes[finding.level, _sentence(finding)] = ["all nodes"]
+    return [
+        {"node": printable(label), "what_to_do": text, "is": level, "is_mood": MOODS[level]}
+        for (level, text), labels in sorted(nodes.items(), key=lambda e: WORST_FIRST.index(e[0][0]))
+        for label in (["all nodes"] if len(labels) == found.size > 1 else labels)
+    ]
 
 
-def task(task: Task) -> dict[str, Any]:
-    """Make the texts about a task."""
-    names = [printable(name) for name in task.names]
-    return {
-        "task": printable(task.task),
-        "locks": ", ".join(names),
-        "names": names,
-        "id": printable(task.task_id),
-        "is": word(task.state),
-        "is_mood": MOODS[task.state],
-        **_left(task),
-        "majority": task.state not in {TaskState.PARTIAL, TaskState.UNCLEAR},
-    }
+def _sentence(finding: Finding) -> str:
+    """Say what it is, and what to do."""
+    do = action(finding.reason)
+    return printable(f"{finding.reason}; {do}" if do else str(finding.reason))
 
 
-def _left(what: HeldLock | Task) -> dict[str, str]:
-    """Make the texts that locks and tasks have alike: on how many nodes, and for how long."""
-    low, high = seconds(what.lowest), seconds(what.highest)
-    if not what.on:
-        left = ""
-    elif not low:
-        left = word("never expires")
-    elif not high:
-        left = gettext("%(low)s to never") % {"low": low}
-    else:
-        left = gettext("%(low)s to %(high)s") % {"low": low, "high": high} if low != high else low
-    on = gettext("%(on)s of %(of)s") % {"on": what.on, "of": what.of}
-    return {"on": on, "seconds_left": left, "low": low, "high": high}
+# -- what is said beside the tables ---------------------------------------------------------------
+
+TAKE: Final = "manage.py redlock_release NAME takes a lock away from its holder."
+CLEAR: Final = (
+    "A task that is queued and never runs: manage.py redlock_release --task ID removes its mark."
+)
 
 
-# -- redlock_status -------------------------------------------------------------------------------
+def headline(found: Report | Examination) -> str:
+    """Say how an alias is."""
+    return f"{printable(found.alias)}: {printable(str(found.summary))}"
 
 
-def status(found: Report, wanted: Wanted) -> Blocks:
-    """Yield the sentence, the nodes, the locks and the tasks of one alias."""
-    yield _headline(found)
-    yield ()
-    nodes = found.unwell if wanted.problems else found.nodes
-    if nodes:
-        yield _table(STATUS_COLUMNS, map(node, nodes))
-    for advice in found.advice:
-        yield (Span(said(advice), "quiet"),)
-    yield ()
-    if found.locks:
-        rows = [lock(each, found.nodes, found.majority) for each in found.locks]
-        yield _table(LOCK_COLUMNS, rows)
+def notes(found: Report, wanted: Wanted) -> Iterator[str]:
+    """Say what is missing below the table of locks, and what can be done about what is in it."""
     if found.complete:
-        for sentence in wanted.unmet(found):
-            yield (Span(said(sentence)),)
+        yield from wanted.unmet(found)
     elif not found.locks:
-        yield (Span(gettext("Too few nodes vote to know what is held.")),)
-    yield from _unread(found, wanted)
-    yield from _tasks(found, wanted)
-
-
-def _unread(found: Report, wanted: Wanted) -> Blocks:
-    """Say that there are more locks than were read, if there are."""
+        yield "Too few nodes vote to know what is held."
     if found.beyond:
-        more = ngettext(
-            "%(count)s more matches; --limit shows more.",
-            "%(count)s more match; --limit shows more.",
-            found.beyond,
-        )
-        yield (Span(more % {"count": found.beyond}, "odd"),)
-    elif found.truncated and wanted.filters and not wanted.patterns:
-        more = gettext("More locks are held than were looked at; --limit looks at more.")
-        yield (Span(more, "odd"),)
-    elif found.truncated and not wanted.patterns:
-        more = ngettext(
-            "More locks are held than this %(count)s; --limit shows more.",
-            "More locks are held than these %(count)s; --limit shows more.",
-            len(found.locks),
-        )
-        yield (Span(more % {"count": len(found.locks)}, "odd"),)
+        yield f"{found.beyond} more match{'' if found.beyond > 1 else 'es'}; --limit shows more."
+    elif found.truncated and wanted.filters:
+        yield "More locks are held than were looked at; --limit looks at more."
+    elif found.truncated and not wanted.texts:
+        yield f"There is more than these {len(found.locks)} rows; --limit shows more."
     if found.unsearched:
-        more = gettext("More names are held than were looked at: others may match, too.")
-        yield (Span(more, "odd"),)
+        yield "More names are held than were looked at: others may match, too."
+    if wanted.older_than is not None and found.locks:
+        yield TAKE
+    if any(not each.is_lock and each.kind is not LockStatus.FINISHED for each in found.locks):
+        yield CLEAR
 
 
-def _tasks(found: Report, wanted: Wanted) -> Blocks:
-    """Yield the tasks, if there are any; most deployments have none."""
-    tasks = found.tasks
-    if tasks.tasks:
-        yield ()
-        yield _table(TASK_COLUMNS, map(task, tasks.tasks))
-    elif wanted.finished and found.complete:
-        yield (Span(gettext("No such task is queued or running, or has finished.")),)
-    if tasks.beyond:
-        more = ngettext(
-            "%(count)s more task; --limit shows more.",
-            "%(count)s more tasks; --limit shows more.",
-            tasks.beyond,
-        )
-        yield (Span(more % {"count": tasks.beyond}, "odd"),)
-    if tasks.truncated:
-        more = gettext("More names are kept than were looked at: there may be more tasks.")
-        yield (Span(more, "odd"),)
-
-
-def _headline(found: Report | Examination) -> Paragraph:
-    head = Span(f"{printable(found.alias)}: ", "strong")
-    return head, Span(said(found.summary), MOODS[found.health])
+# -- --json ---------------------------------------------------------------------------------------
 
 
 def document(found: Sequence[Report | Examination]) -> dict[str, Any]:
@@ -426,17 +282,6 @@ def _status_values(found: Report) -> dict[str, Any]:
         "waiting": found.waiting,
         "nodes": [_only(STATUS_KEYS, _node_values(each)) for each in found.nodes],
         "locks": [_lock_values(each, found.nodes) for each in found.locks],
-        "tasks": [
-            {
-                "task": each.task,
-                "id": each.task_id,
-                "state": each.state.value,
-                "names": list(each.names),
-                **_left_values(each),
-            }
-            for each in found.tasks.tasks
-        ],
-        "tasks_truncated": found.tasks.truncated or found.tasks.beyond > 0,
     }
 
 
@@ -445,9 +290,14 @@ def _lock_values(lock: HeldLock, nodes: Sequence[NodeReport]) -> dict[str, Any]:
         "name": lock.name,
         "kind": lock.kind.value,
         "holder": lock.holder,
+        "task": lock.task,
+        "id": lock.task_id,
         "fence": lock.fence,
         "since": (since := lock.since) and since.isoformat(),
-        **_left_values(lock),
+        "on": lock.on,
+        "of": lock.of,
+        "lowest": _rounded(lock.lowest),
+        "highest": _rounded(lock.highest),
         "cells": [
             {
                 "node": node.label,
@@ -461,12 +311,23 @@ def _lock_values(lock: HeldLock, nodes: Sequence[NodeReport]) -> dict[str, Any]:
     }
 
 
-def _left_values(what: HeldLock | Task) -> dict[str, Any]:
+def _check_values(found: Examination) -> dict[str, Any]:
     return {
-        "on": what.on,
-        "of": what.of,
-        "lowest": _rounded(what.lowest),
-        "highest": _rounded(what.highest),
+        "health": found.health.value,
+        "majority": found.majority,
+        "usable": found.usable,
+        "voting": found.voting,
+        "votes_in": _rounded(found.votes_in),
+        "findings": list(map(_finding_values, found.findings)),
+        "nodes": [_only(CHECK_KEYS, _node_values(each)) for each in found.nodes],
+    }
+
+
+def _finding_values(finding: Finding) -> dict[str, str]:
+    return {
+        "level": finding.level.value,
+        "code": code_of(finding.reason),
+        "text": _sentence(finding),
     }
 
 
@@ -522,78 +383,14 @@ def _samples(found: Report) -> Iterator[Sample]:
             yield "redlock_node_round_trip_seconds", node.round_trip, which
     if not found.complete:
         return
-    tasks = found.tasks
-    kinds = Counter(each.kind for each in found.locks)
-    states = Counter(each.state for each in tasks.tasks)
+    kinds = Counter(each.kind for each in found.locks if each.is_lock)
     yield "redlock_names_held", kinds[LockStatus.HELD], {}
     if found.waiting is not None:
         yield "redlock_names_waited_for", found.waiting, {}
     yield "redlock_names_unsettled", sum(kinds[each] for each in UNSETTLED), {}
     for oldest in oldest_first(found.locks)[:1]:
         yield "redlock_names_oldest_hold_seconds", oldest.age or 0.0, {}
-    for state in (TaskState.QUEUED, TaskState.RUNNING):
-        yield "redlock_tasks", states[state], {"state": state.value}
-    yield "redlock_truncated", found.truncated or tasks.truncated or tasks.beyond > 0, {}
-
-
-# -- redlock_check --------------------------------------------------------------------------------
-
-
-def check(found: Examination) -> Blocks:
-    """Yield the sentence, the nodes and the findings of one alias."""
-    yield _headline(found)
-    yield ()
-    if found.nodes:
-        yield _table(CHECK_COLUMNS, map(node, found.nodes))
-        yield ()
-    rows = _finding_rows(found)
-    if rows:
-        yield Table((word("node"), word("what to do"), word("is")), rows)
-    else:
-        yield (Span(gettext("There is nothing to do.")),)
-
-
-def _finding_rows(found: Examination) -> list[list[Span]]:
-    """Make the rows of findings, the worst first; what is said of all nodes is said once."""
-    nodes: dict[tuple[Level, str], list[str]] = {}
-    for each in found.nodes:
-        for finding in each.findings:
-            nodes.setdefault((finding.level, _sentence(finding, word)), []).append(each.label)
-    for finding in found.findings:
-        nodes[finding.level, _sentence(finding, word)] = [word("all nodes")]
-    rows = []
-    for level, sentence in sorted(nodes, key=lambda key: WORST_FIRST.index(key[0])):
-        labels = nodes[level, sentence]
-        everywhere = [word("all nodes")] if len(labels) == found.size > 1 else labels
-        rows += [
-            [Span(printable(label)), Span(sentence), Span(word(level), MOODS[level])]
-            for label in everywhere
-        ]
-    return rows
-
-
-def _sentence(finding: Finding, translate: Translate) -> str:
-    """Say what it is, and what to do."""
-    what, do = finding.reason, action(finding.reason)
-    both = Sentence("{cause}; {action}", cause=what, action=do) if do else what
-    return printable(describe(both, translate=translate))
-
-
-def _check_values(found: Examination) -> dict[str, Any]:
-    return {
-        "health": found.health.value,
-        "majority": found.majority,
-        "usable": found.usable,
-        "voting": found.voting,
-        "votes_in": _rounded(found.votes_in),
-        "findings": list(map(_finding_values, found.findings)),
-        "nodes": [_only(CHECK_KEYS, _node_values(each)) for each in found.nodes],
-    }
-
-
-def _finding_values(finding: Finding) -> dict[str, str]:
-    return {
-        "level": finding.level.value,
-        "code": code_of(finding.reason),
-        "text": _sentence(finding, str),
-    }
+    for state, kind in {"queued": LockStatus.QUEUED, "running": LockStatus.HELD}.items():
+        ids = {(each.task, each.task_id) for each in found.locks if each.kind is kind}
+        yield "redlock_tasks", len(ids - {("", "")}), {"state": state}
+    yield "redlock_truncated", found.truncated, {}

@@ -1,9 +1,12 @@
 """Survey the nodes: what is held, by which holders, until when, and what is wrong with a node.
 
-The commands, the pages and ``Lock.state`` take these facts from here. A survey reads each node's
-index of held names (``{prefix}held``), so its cost grows with what is held, not with the database.
-A name that only some indexes list is looked up on all nodes: another client's key is in no index,
-and a lock may have been taken or released between the replies of two nodes.
+The commands, the pages and ``Lock.state`` take these facts from here. Each node keeps an index of
+the held locks, of the marks of queued tasks, and of the last completion records. A survey reads
+these page by page, so its cost grows with what is there, not with the database; between two pages
+a node serves other clients. A page has the names that are due first. A name that is held throughout
+is on one of them: its time only grows, so a renewal can move it to a later page and never to an
+earlier one. A name that only some nodes list is looked up on all of them: another client's key is
+in no index, and a lock may have been taken or released between the replies of two nodes.
 
 Decide nothing by a survey: it is out of date when it is read.
 """
@@ -11,15 +14,18 @@ Decide nothing by a survey: it is out of date when it is read.
 from __future__ import annotations
 
 import enum
+import fnmatch
 import hashlib
 import math
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn
 
 from django_redlock.backend import Backend
+from django_redlock.core import completion
 from django_redlock.core.commands import (
     DIGITS,
     LABEL,
@@ -31,30 +37,31 @@ from django_redlock.core.commands import (
     seconds_left,
 )
 from django_redlock.core.errors import NodesUnavailable
-from django_redlock.core.names import check_names
+from django_redlock.core.names import LONGEST, check_names
 from django_redlock.core.policy import check_seconds
 from django_redlock.core.protocol import Answer, Request, Steps, Vote, one_or_all
 from django_redlock.core.quorum import all_heard, majority_of
-from django_redlock.core.reasons import (
-    Reason,
-    ReasonCode,
-    Sentence,
-    action,
-    because,
-    is_silent,
-    printable,
-)
+from django_redlock.core.reasons import Reason, ReasonCode, action, because, is_silent, printable
 from django_redlock.nodes.node import NodeStatus
 
-from . import index
-from .index import BATCH, LIMIT, MOST, as_name, check_limit
-from .patterns import Parsed, parse
-from .probe import NodeReport, eviction
-from .tasks import Task, TaskList, TaskState, list_tasks
+from .probe import PATIENCE, Health, NodeReport, eviction
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-NO_TASKS: Final = TaskList()
-PATIENCE: Final = 2.0  # seconds for which a command or a page waits until nodes are connected
+LIMIT: Final = 1000  # names shown of an index, unless told otherwise …
+MOST: Final = 10_000  # … and at most
+PAGE: Final = 1000  # names read at once …
+LARGEST: Final = 10_000  # … and where more than that are due in the same millisecond
+PAGES: Final = 100  # read of each index at the most
+BATCH: Final = 64  # names in one request: of the longest ones, half of what a connection takes
+AGAIN: Final = 2  # times that nodes which were only too slow are asked again
+# By index: the kind of the values that it lists, and what their keys begin with.
+INDEXES: Final = {
+    "held": ("lock", "lock:"),
+    "marks": ("mark", "mark:"),
+    "records": ("done", "lock:"),
+}
+LISTED: Final = ("held", "marks")  # unless finished tasks are asked for, too
+TASK: Final = re.compile(r"\(([\w.-]+)\):([\w.-]+)\Z", re.ASCII)  # at the end of a run's label
 
 
 class LockStatus(enum.StrEnum):
@@ -67,25 +74,12 @@ class LockStatus(enum.StrEnum):
     SPLIT = "split"  # several owners, none on a majority: not held
     UNCLEAR = "unclear"  # held or not: nodes that did not reply, or do not vote, decide
     FREE = "free"  # on no node; only names that were asked for
+    QUEUED = "queued"  # the mark of a task whose message waits, or comes back later
+    FINISHED = "finished"  # the completion record of a task, on one node at least
 
 
 ONE_OWNERS: Final = (LockStatus.HELD, LockStatus.REVOKED, LockStatus.RESTING)
 UNSETTLED: Final = (LockStatus.PARTIAL, LockStatus.SPLIT, LockStatus.UNCLEAR)
-UNSETTLED_TASKS: Final = (TaskState.PARTIAL, TaskState.UNCLEAR)
-
-
-class Health(enum.StrEnum):
-    """Whether locks can be taken; from good to bad."""
-
-    OK = "ok"
-    DEGRADED = "degraded"
-    NOT_YET = "not_yet"  # only time is missing; a survey says no_majority
-    NO_MAJORITY = "no_majority"
-
-    @classmethod
-    def worst(cls, found: Iterable[Health]) -> Health:
-        """Return the worst of these."""
-        return max(found, key=list(cls).index)
 
 
 SUMMARIES: Final = {
@@ -99,12 +93,12 @@ SUMMARIES: Final = {
 
 
 class Cell(NamedTuple):
-    """A lock's key on one node.
+    """The key of a lock, a mark or a record on one node.
 
     Attributes:
         left: seconds until it expires there; None: never.
         owner: a digest of its value, the same on all nodes; the nonce is never read.
-        label: the owner's label; "" for other clients' values.
+        label: the owner's label, of a mark the task's id; "" for other clients' values.
         number: the node's grant number; 0 if the lock was revoked; None for other clients' values.
         waited: whether the node was told in the last 1.5 s that somebody waits for the name.
     """
@@ -133,6 +127,9 @@ class Owner(NamedTuple):
 class HeldLock(NamedTuple):
     r"""A name and what the nodes have of it. *The owner* is the one on most nodes.
 
+    It is a lock, the mark of a queued task, or a completion record. Of several names that a queued
+    task will lock, the mark has the first, the number of the others and a digest.
+
     Attributes:
         name: bytes that are no UTF-8 are written as ``\xff``.
         kind: its status.
@@ -145,6 +142,8 @@ class HeldLock(NamedTuple):
         cells: one for each node; None if there is no key, or no reply.
         owners: all clients that have keys of it, *the owner* first: by the number of nodes.
         own: the cells of the owner.
+        key: the key on the nodes, without the prefix of all keys.
+        task, task_id: the task that runs, waits or has finished; "" where none is known.
     """
 
     name: str
@@ -158,6 +157,19 @@ class HeldLock(NamedTuple):
     cells: tuple[Cell | None, ...]
     owners: tuple[Owner, ...]
     own: tuple[Cell, ...]
+    key: str = ""
+    task: str = ""
+    task_id: str = ""
+
+    @property
+    def is_lock(self) -> bool:
+        """Whether it is a lock, not a mark or a record."""
+        return self.kind is not LockStatus.FINISHED and not self.key.startswith("mark:")
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts by which it is found: its name, and its task's name and id."""
+        return tuple(filter(None, (self.name, self.task, self.task_id)))
 
     @property
     def remaining(self) -> float | None:
@@ -170,7 +182,7 @@ class HeldLock(NamedTuple):
     @property
     def waited(self) -> int:
         """How many nodes that have a key of it know of a waiter; of how many waiters, none does."""
-        return sum(cell.waited for cell in self.cells if cell is not None)
+        return sum([cell.waited for cell in self.cells if cell is not None])
 
     @property
     def since(self) -> datetime | None:
@@ -203,34 +215,45 @@ def oldest_first(locks: Iterable[HeldLock], older_than: float = 0.0) -> list[Hel
 
 
 def judge(
-    name: bytes, found: Sequence[Cell | None], nodes: Sequence[NodeReport], majority: int
+    entry: bytes,
+    found: Sequence[Cell | None],
+    nodes: Sequence[NodeReport],
+    majority: int,
+    kind: str = "lock",
 ) -> HeldLock:
-    """Classify a name by its keys.
+    """Classify an entry of an index by the keys of the nodes.
 
     A node that does not vote, by the restart guard for one, may have forgotten a key: that it has
     none says nothing.
+
+    Args:
+        kind: "lock", "mark" or "done".
     """
-    labels = {cell.owner: cell.label for cell in found if cell is not None}
-    counts = Counter(cell.owner for cell in found if cell is not None)
-    owners = tuple(Owner(owner, labels[owner], on) for owner, on in counts.most_common())
-    own = tuple(cell for cell in found if cell is not None and cell.owner == owners[0].owner)
+    before = f"{_about(kind, entry, '')[1]}, id " if kind == "mark" else ""
+    cells = [cell for cell in found if cell is not None]
+    labels = {cell.owner: before + cell.label for cell in cells}
+    counts = Counter([cell.owner for cell in cells]).most_common()
+    owners = tuple([Owner(owner, labels[owner], on) for owner, on in counts])
+    own = tuple([cell for cell in cells if cell.owner == owners[0].owner])
     left = [cell.left for cell in own if cell.left is not None]
-    unheard = sum(cell is None and not node.voting for cell, node in zip(found, nodes, strict=True))
-    if len(own) >= majority:
-        revoked = sum(cell.number == 0 for cell in own) >= majority
-        rests = LockStatus.RESTING if _rests(own[0]) else LockStatus.HELD
-        kind = LockStatus.REVOKED if revoked else rests
+    pairs = zip(found, nodes, strict=True)
+    unheard = len([1 for cell, node in pairs if cell is None and not node.voting])
+    if kind == "done" and own:  # one is enough
+        status = LockStatus.FINISHED
+    elif len(own) >= majority:
+        status = LockStatus.QUEUED if kind == "mark" else _taken(own, majority)
     elif len(own) + unheard >= majority:
-        kind = LockStatus.UNCLEAR
+        status = LockStatus.UNCLEAR
     elif len(owners) > 1:
-        kind = LockStatus.SPLIT
+        status = LockStatus.SPLIT
     else:
-        kind = LockStatus.PARTIAL if own else LockStatus.FREE
+        status = LockStatus.PARTIAL if own else LockStatus.FREE
+    name, task, task_id = _about(kind, entry, own[0].label if own else "")
     return HeldLock(
-        name=as_text(name),
-        kind=kind,
-        holder=own[0].label if own else "",
-        fence=max((cell.number for cell in own if cell.number), default=None),
+        name=name,
+        kind=status,
+        holder=owners[0].label if own else "",
+        fence=max([cell.number for cell in own if cell.number], default=None),
         on=len(own),
         of=len(found),
         lowest=min(left, default=None),
@@ -238,7 +261,27 @@ def judge(
         cells=tuple(found),
         owners=owners,
         own=own,
+        key=f"{'mark' if kind == 'mark' else 'lock'}:{as_text(entry)}",
+        task=task,
+        task_id=task_id,
     )
+
+
+def _about(kind: str, entry: bytes, label: str) -> tuple[str, str, str]:
+    """Return the name, the task and the task's id that an entry of an index is about."""
+    name = as_text(entry)
+    if kind == "mark":  # as ``completion.mark_key`` has written it
+        task, _, locked = name.partition(":")
+        return locked, task.replace("%3A", ":").replace("%25", "%"), label
+    found = TASK.search(label)
+    return (name, found[1], found[2]) if found else (name, "", "")
+
+
+def _taken(own: Sequence[Cell], majority: int) -> LockStatus:
+    """Return the status of a lock that one owner has on a majority."""
+    if [cell.number for cell in own].count(0) >= majority:
+        return LockStatus.REVOKED
+    return LockStatus.RESTING if _rests(own[0]) else LockStatus.HELD
 
 
 def _rests(cell: Cell) -> bool:
@@ -257,12 +300,11 @@ class Report:
     Attributes:
         alias: its name.
         nodes: the nodes, in the order of the settings.
-        locks: those that were asked for, or those that are held.
+        locks: those that were asked for, or those that are held; and marks and records.
         majority: how many nodes must vote for a lock.
         truncated: whether more is held than ``limit`` allowed to show.
         beyond: how many more names match than ``limit`` allowed to show.
-        unsearched: whether more names are held than were searched.
-        tasks: those that wait and run, if they were asked for.
+        unsearched: whether an index has more names than were searched.
         waiting: how many names somebody waits for, at most 10,000; None: that was not asked for,
             or no node told. A node believes in a waiter for 1.5 s after it was heard of.
     """
@@ -274,7 +316,6 @@ class Report:
     truncated: bool = False
     beyond: int = 0
     unsearched: bool = False
-    tasks: TaskList = NO_TASKS
     waiting: int | None = None
 
     @property
@@ -346,6 +387,7 @@ def survey(
     limit: int = LIMIT,
     matching: Callable[[str], bool] | None = None,
     memory: bool = False,
+    indexes: Sequence[str] = ("held",),
     patience: float = PATIENCE,
 ) -> Report:
     """Ask all nodes what is held.
@@ -356,56 +398,73 @@ def survey(
 
     Args:
         backend: that of the alias; see ``conf.backend``.
-        names: look up these and nothing else, whether they are in the index or not.
-        limit: the most names to read from the index.
-        matching: search the index for the names for which this is true, besides ``names``.
+        names: look up the locks of these names and nothing else, whether an index has them or not.
+        limit: the most names of each index.
+        matching: search the indexes for what has a text for which this is true, besides ``names``.
+        indexes: which of ``INDEXES`` are read, where no names are asked for: locks only, or the
+            marks and the last 10,000 completion records as well.
         memory: ask also what the nodes do when their memory is full, how many names have waiters,
-            and whether they were emptied under this process; two more requests.
+            and whether they were emptied under this process; one more request.
         patience: seconds for which nodes that are being connected are waited for, at least; 0 for
             who must not wait, such as a view: then healthy nodes may seem to be down.
 
     Raises:
         ValueError: a name that no lock can have, or a limit that is not from 1 to 10,000.
     """
-    check_limit(limit)
+    if not 1 <= limit <= MOST:
+        msg = f"limit must be from 1 to {MOST}, not {limit}"
+        raise ValueError(msg)
     wanted = tuple(dict.fromkeys(check_names(list(names)))) if names else ()
-    steps = surveying(backend, wanted, limit, matching, memory=memory, patience=patience)
-    return backend.run(steps)
+    reader = _Reader(backend, limit, matching, indexes, patience)
+    return backend.run(_surveying(backend, reader, wanted, memory=memory))
 
 
-def surveying(
-    backend: Backend,
-    names: tuple[str, ...],
-    limit: int = LIMIT,
-    matching: Callable[[str], bool] | None = None,
-    *,
-    memory: bool = False,
-    patience: float = 0.0,
+def surveying(backend: Backend, names: tuple[str, ...]) -> Steps[Report]:
+    """Ask for these names as ``survey`` does, in steps, and wait for no connection."""
+    return _surveying(backend, _Reader(backend), names)
+
+
+def _surveying(
+    backend: Backend, reader: _Reader, names: tuple[str, ...], *, memory: bool = False
 ) -> Steps[Report]:
-    """Ask as ``survey`` does, in steps for threads or tasks; the arguments are checked already."""
-    found = yield from _Lookup(backend, limit, patience).run(names, matching)
-    if memory and (yield from index.any_emptied(backend, index.heard(found.votes))):
-        # Connected anew, this process knows that they do not vote, and for how long.
-        found = yield from _Lookup(backend, limit, patience).run(names, matching)
-    told: Sequence[Vote | None] = [None] * len(found.votes)
+    yield from reader.run(names)
+    told: Sequence[Vote | None] = [None] * len(reader.votes)
     if memory:
-        policy, to = backend.policy, index.heard(found.votes)
-        keys = f"{policy.prefix}held", f"{policy.prefix}waits"
-        told = yield Memory(policy.nonce(), all_heard, *keys, MOST, to=to)
+        told = asked = yield from _ask_for_memory(backend, heard(reader.votes))
+        if any(vote.code == ReasonCode.EMPTIED for vote in asked):
+            # Connected anew, this process knows that they do not vote, and for how long.
+            yield from reader.run(names)
+            told = yield from _ask_for_memory(backend, heard(reader.votes))
     majority = backend.policy.majority
-    nodes = tuple(map(_report, backend.group.states(), found.votes, told))
-    locks = [judge(name, cells, nodes, majority) for name, cells in found.table.items()]
+    nodes = tuple(map(_report, backend.group.states(), reader.votes, told))
+    locks = [
+        judge(name, cells, nodes, majority, kind) for (kind, name), cells in reader.table.items()
+    ]
+    running = {lock.task_id for lock in locks if lock.kind is LockStatus.HELD}
     return Report(
         backend.alias,
         nodes,
-        # What the index had may have been released before it was looked up.
-        tuple(lock for lock in locks if lock.kind is not LockStatus.FREE or lock.name in names),
+        tuple(
+            lock
+            for lock in locks
+            # What an index had may have been released before it was looked up.
+            if (lock.kind is not LockStatus.FREE or lock.name in names)
+            # A task that runs is queued no more.
+            and not (lock.kind is LockStatus.QUEUED and lock.task_id in running)
+        ),
         majority,
-        truncated=found.more or found.beyond > 0 or found.unsearched,
-        beyond=found.beyond,
-        unsearched=found.unsearched,
+        truncated=reader.more or reader.beyond > 0 or reader.unsearched,
+        beyond=reader.beyond,
+        unsearched=reader.unsearched,
         waiting=max((vote.result.waiting for vote in told if vote and vote.result), default=None),
     )
+
+
+def _ask_for_memory(backend: Backend, to: frozenset[int]) -> Steps[Sequence[Vote]]:
+    policy = backend.policy
+    keys = f"{policy.prefix}fences", f"{policy.prefix}waits"
+    votes: Sequence[Vote] = yield Memory(policy.nonce(), all_heard, *keys, MOST, to=to)
+    return votes
 
 
 def _report(state: NodeStatus, vote: Vote, memory: Vote | None) -> NodeReport:
@@ -426,121 +485,210 @@ def _report(state: NodeStatus, vote: Vote, memory: Vote | None) -> NodeReport:
     return report
 
 
-Table: TypeAlias = dict[bytes, list[Cell | None]]  # by name; one cell for each node
+def heard(votes: Sequence[Vote]) -> frozenset[int]:
+    """Return the indices of the nodes that replied."""
+    return frozenset(i for i, vote in enumerate(votes) if vote.answer is Answer.YES)
 
 
-class _Lookup:
-    """Collect what the nodes have of some names, or of all that are held.
+def ask_all(backend: Backend, request: Request) -> Steps[list[Vote]]:
+    """Send a request to all nodes, and again to those that were only too slow."""
+    votes = list((yield request))
+    patient = True
+    for _ in range(AGAIN):
+        prompt, slow = _worth_another_try(votes, backend.group.states())
+        to = prompt or (slow if patient else frozenset())
+        if not to:
+            break
+        patient = patient and to is not slow  # waiting for connections once more is enough
+        again = yield replace(request, nonce=backend.policy.nonce(), to=to)
+        votes = [again[i] if i in to else vote for i, vote in enumerate(votes)]
+    return votes
+
+
+def _worth_another_try(
+    votes: Sequence[Vote], states: Sequence[NodeStatus]
+) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the nodes that were only too slow: those connected by now, and those connecting.
+
+    A process that has just started connects to all nodes within the time of the first request,
+    and one slow node may leave no time for the replies of the others. A node whose vote and state
+    have the same reason is known to be down, and is not asked again.
+    """
+    silent = frozenset(range(len(votes))) - heard(votes)
+    reached = frozenset(i for i in silent if states[i].uptime is not None)
+    prompt = frozenset(
+        i for i in reached if states[i].voting or states[i].guard_left > 0 or states[i].clock_off
+    )
+    slow = frozenset(i for i in silent - reached if states[i].reason != votes[i].reason)
+    return prompt, slow
+
+
+class _Reader:
+    """Collect what the nodes have of some names, or of all that their indexes list.
 
     Attributes:
         votes: the last vote of each node.
-        table: the cells by name.
+        table: the cells of the nodes, by kind and name.
         more: whether an index has more names than were read.
         beyond, unsearched: as in a report.
     """
 
-    def __init__(self, backend: Backend, limit: int, patience: float) -> None:
-        self._backend = backend
-        self._limit, self._patience = limit, patience
+    def __init__(
+        self,
+        backend: Backend,
+        limit: int = LIMIT,
+        matching: Callable[[str], bool] | None = None,
+        indexes: Sequence[str] = (),
+        patience: float = 0.0,
+    ) -> None:
+        self._backend, self._prefix = backend, backend.policy.prefix
+        self._limit, self._matching, self._patience = limit, matching, patience
+        self._indexes = indexes
+
+    def run(self, names: Sequence[str]) -> Steps[None]:
+        """Look up these names and what matches; without any, read what the indexes list."""
         self.votes: list[Vote] = []
-        self.table: Table = {}
+        self.table: dict[tuple[str, bytes], list[Cell | None]] = {}
         self.more = self.unsearched = False
         self.beyond = 0
+        size = self._backend.policy.size
+        self.table = {("lock", name.encode()): [None] * size for name in names}
+        yield from self._look_up("lock", names)
+        for each in self._indexes if self._matching or not names else ():
+            yield from self._read(each)
+        for i in self._backend.policy.everyone - heard(self.votes):  # what it has is unknown
+            for cells in self.table.values():
+                cells[i] = None
 
-    def run(self, names: tuple[str, ...], matching: Callable[[str], bool] | None) -> Steps[_Lookup]:
-        """Look up these names and those that match; without any, what the indexes list."""
-        yield from self._by_name(names, matching) if names or matching else self._at_the_index()
-        return self
-
-    def _at_the_index(self) -> Steps[None]:
-        """Enter the held names that the indexes list, the first due first."""
-        most = min(self._limit, index.PAGE)
-        self.votes = yield from index.ask_all(self._backend, self._request((), most=most))
-        self.more = any(vote.result and vote.result.looked_at > most for vote in self.votes)
-        self._enter(range(len(self.votes)))
-        if self.more and most < self._limit:
-            # One script for all would last longer than a node timeout, and keep others waiting.
-            beyond, complete = yield from self._search(bool, max(0, self._limit - len(self.table)))
-            self.more = beyond > 0 or not complete
-        self.table = dict(sorted(self.table.items())[: self._limit])
-        # Names that not every replying node lists. Those that others wrote are not looked up.
-        replied = len(index.heard(self.votes))
+    def _read(self, index: str) -> Steps[None]:
+        """Enter what an index lists: all that matches, or as many names as may be shown."""
+        kind, beginning = INDEXES[index]
+        known = list(self.table)
+        pages = PAGES if self._matching else math.ceil(self._limit / PAGE)
+        size = usual = PAGE if self._matching else min(self._limit, PAGE)
+        begin, complete = dict.fromkeys(self._backend.policy.everyone, 0), True
+        for _ in range(pages):
+            if not begin:
+                break
+            request = self._request(beginning, size, index=index, each=begin)
+            after = {}
+            for i in (yield from self._ask(request)):
+                page = self.votes[i].result
+                self._enter(i, page.rows, kind)
+                if page.after > begin[i] or (page.after and size < LARGEST):
+                    after[i] = page.after
+                elif page.after:
+                    complete = False
+            # A page that begins and ends in the same millisecond is read again as a larger one.
+            stuck = any(number == begin[i] for i, number in after.items())
+            begin, size = after, LARGEST if stuck else usual
+        complete = complete and not begin
+        new = sorted(self.table.keys() - set(known))
+        self.table = {key: self.table[key] for key in [*known, *new[: self._limit]]}
+        if self._matching:
+            self.beyond += len(new[self._limit :])
+            self.unsearched |= not complete
+        else:
+            self.more |= not complete or len(new) > self._limit
+        replied = len(heard(self.votes))
         some = [
-            as_name(name)
-            for name, cells in self.table.items()
-            if len(cells) - cells.count(None) < replied
+            _as_name(key[1])
+            for key in new[: self._limit]
+            if len(self.table[key]) - self.table[key].count(None) < replied
         ]
-        yield from self._look_up(list(filter(None, some)))
+        yield from self._look_up(kind, list(filter(None, some)))
 
-    def _by_name(
-        self, names: tuple[str, ...], matching: Callable[[str], bool] | None
-    ) -> Steps[None]:
-        """Enter the names, and those in the indexes that match."""
-        # Without names it finds out which nodes reply; each reply has one name or none.
-        first = self._request(names[:BATCH], most=self._limit if names else 0)
-        self.votes = yield from index.ask_all(self._backend, first)
-        self._add(names)
-        if names:
-            self._enter(range(len(self.votes)))
-        yield from self._look_up(names[BATCH:])
-        if matching:
-            self.beyond, complete = yield from self._search(matching, self._limit)
-            self.unsearched = not complete
-
-    def _search(self, matches: Callable[[str], bool], room: int) -> Steps[tuple[int, bool]]:
-        """Enter at most ``room`` more names that the indexes list and that match.
-
-        Returns:
-            How many more match, and whether the indexes were read to their ends.
-        """
-        found, reading = yield from index.search(self._backend, matches, index.heard(self.votes))
-        for i, vote in reading.silent.items():
-            self.votes[i] = vote
-        new = [name for name in found if name.encode() not in self.table]
-        self._add(new[:room])
-        yield from self._look_up(new[:room])
-        return max(0, len(new) - room), reading.complete
-
-    def _look_up(self, names: Sequence[str]) -> Steps[None]:
-        """Enter what the replying nodes have of these names; note which reply no more."""
+    def _look_up(self, kind: str, names: Sequence[str]) -> Steps[None]:
+        """Enter what the nodes have of these names."""
+        beginning = "mark:" if kind == "mark" else "lock:"
         for start in range(0, len(names), BATCH):
-            batch = tuple(names[start : start + BATCH])
-            to = index.heard(self.votes)
-            again = yield self._request(batch, to=to)
-            for i in to:
-                self.votes[i] = again[i]
-                if again[i].answer is Answer.YES:
-                    for name in batch:
-                        self.table[name.encode()][i] = None
-            self._enter(to)
+            batch = names[start : start + BATCH]
+            for i in (yield from self._ask(self._request(beginning, names=batch))):
+                for name in batch:
+                    if (kind, name.encode()) in self.table:
+                        self.table[kind, name.encode()][i] = None
+                self._enter(i, self.votes[i].result.rows, kind, searched=False)
 
     def _request(
-        self, names: tuple[str, ...], *, most: int | None = None, to: frozenset[int] | None = None
+        self,
+        beginning: str,
+        most: int = 0,
+        *,
+        names: Sequence[str] = (),
+        index: str = "held",
+        each: dict[int, int] | None = None,
     ) -> Request:
-        most = self._limit if most is None else most
-        # One more than the limit, so that a node with exactly so many is not called truncated.
-        policy = self._backend.policy
-        keys = f"{policy.prefix}held", f"{policy.prefix}waits", f"{policy.prefix}lock:"
-        return Survey(policy.nonce(), all_heard, *keys, most + 1, names, self._patience, to=to)
+        return Survey(
+            self._backend.policy.nonce(),
+            all_heard,
+            f"{self._prefix}{index}",
+            f"{self._prefix}waits",
+            f"{self._prefix}{beginning}",
+            most,
+            names,
+            0.0 if self.votes else self._patience,
+            to=None if each is None else frozenset(each),
+            each=each,
+        )
 
-    def _add(self, names: Sequence[str]) -> None:
-        self.table |= {name.encode(): [None] * len(self.votes) for name in names}
+    def _ask(self, request: Request) -> Steps[Collection[int]]:
+        """Ask the nodes that reply, the first time all; return those that have replied."""
+        if not self.votes:
+            self.votes = yield from ask_all(self._backend, request)
+            return heard(self.votes)
+        to = heard(self.votes)
+        to = to if request.to is None else to & request.to
+        again = (yield replace(request, to=to)) if to else ()
+        for i in to:
+            self.votes[i] = again[i]
+        return to & heard(self.votes)
 
-    def _enter(self, nodes: Iterable[int]) -> None:
-        """Enter the last votes of these nodes into the table."""
-        for i in nodes:
-            found = self.votes[i].result
-            row: Any
-            for row in found.rows if found else ():
-                name, owner, milliseconds, number, label, waited = row
-                cell = Cell(
-                    left=seconds_left(milliseconds),
-                    owner=as_text(owner),
-                    label=as_text(label)[:LABEL],
-                    number=int(number) if 0 < len(number) <= DIGITS else None,
-                    waited=waited == 1,
-                )
-                self.table.setdefault(name, [None] * len(self.votes))[i] = cell
+    def _enter(self, i: int, rows: Iterable[Any], kind: str, *, searched: bool = True) -> None:
+        """Enter rows of a node that are of this kind, and match if they were searched for."""
+        for name, of_kind, owner, milliseconds, number, label, waited in rows:
+            if of_kind.decode() != kind:
+                continue  # a lock that has become a record meanwhile, or the reverse
+            cell = Cell(
+                left=seconds_left(milliseconds),
+                owner=as_text(owner),
+                label=as_text(label)[:LABEL],
+                number=int(number) if 0 < len(number) <= DIGITS else None,
+                waited=waited == 1,
+            )
+            if searched and self._matching:
+                texts = filter(None, _about(kind, name, cell.label))
+                if not any(map(self._matching, texts)):
+                    continue
+            self.table.setdefault((kind, name), [None] * self._backend.policy.size)[i] = cell
+
+
+def _as_name(entry: bytes) -> str:
+    """Return an entry of an index as the name that it is; "" if this package writes no such."""
+    try:
+        return entry.decode() if len(entry) <= LONGEST else ""
+    except UnicodeDecodeError:
+        return ""
+
+
+def clear_task(backend: Backend, task_id: str) -> int:
+    """Remove the marks and the completion records of a task; what its run holds stays.
+
+    Then another message with its arguments is no duplicate, and a copy of its message runs again.
+    The indexes are read for this, whatever was shown before: somebody may have confirmed it minutes
+    after the look, and what has come since is removed as well. Before a node removes a key, it
+    compares the key with the id of the task once more.
+
+    Returns:
+        How many nodes have replied.
+    """
+    report = survey(backend, limit=MOST, matching=task_id.__eq__, indexes=("marks", "records"))
+    replied = len(report.heard)
+    for row in report.locks:
+        key = f"{backend.policy.prefix}{row.key}"
+        # The operator reads how many nodes have replied, so each has the whole node timeout.
+        votes = backend.run(completion.remove(backend.policy, key, task_id=task_id, hear_all=True))
+        replied = min(replied, sum(vote.answer is not Answer.UNKNOWN for vote in votes))
+    return replied
 
 
 # -- the state of one lock, for ``Lock.state`` and for templates: a look, never a promise ----------
@@ -648,25 +796,27 @@ def _tells_most(state: LockState) -> tuple[int, float]:
 
 
 class Wanted:
-    """What is asked for by names, and by patterns that names of held locks match.
+    """What is asked for by names, and by patterns as ``fnmatch`` has them.
 
     A pattern is looked up as a name, too, and shown if that is taken: the lock may be
-    another client's, which is in no index. A task is shown if its name, its id or a name that it
-    locks is asked for. Without any text, all is.
+    another client's, which is in no index. A row is shown if its name, or the name or the id of its
+    task, is asked for. Without any text, all is.
 
     Args:
-        finished: whether finished tasks are asked for as well.
+        part: whether a text may be a part of what is found, in capitals or not: a search.
+        finished: whether completion records are asked for as well.
         older_than: seconds; only locks that are held for so long, the oldest first. None: all.
-        problems: only locks and tasks that need attention.
+        problems: only what needs attention.
 
     Raises:
-        ValueError: a text is too long, or the seconds are negative.
+        ValueError: the seconds are negative.
     """
 
     def __init__(
         self,
         texts: Sequence[str] = (),
         *,
+        part: bool = False,
         finished: bool = False,
         older_than: float | None = None,
         problems: bool = False,
@@ -674,63 +824,78 @@ class Wanted:
         if older_than is not None:
             check_seconds("--older-than", older_than, zero=True)
         self.finished, self.older_than, self.problems = finished, older_than, problems
-        self.texts: list[Parsed] = [parse(text) for text in texts]
-        self.patterns = [each for each in self.texts if each.is_pattern]
+        self.texts, self.part = list(texts), part
         self.filters: Final = problems or older_than is not None  # what was read
+        self._patterns = {each: self._pattern(each) for each in texts}
+
+    def _pattern(self, text: str) -> re.Pattern[str]:
+        pattern = fnmatch.translate(text)  # it never backtracks over a "*"
+        if not self.part:
+            return re.compile(pattern)
+        return re.compile(f"(?s:.*{re.escape(text)}.*)|{pattern}", re.IGNORECASE)
 
     def survey(self, backend: Backend, limit: int = LIMIT) -> Report:
-        """Ask the nodes of an alias for locks, tasks, and all that a report of them has.
+        """Ask the nodes of an alias for what is wanted, and all that a report has.
 
         Raises:
             ValueError: what cannot be a lock's name, or a limit not from 1 to 10,000.
         """
-        names = [each.name for each in self.texts]
-        matching = self._matches if self.patterns else None
-        found = survey(backend, names, limit=limit, matching=matching, memory=True)
-        tasks = list_tasks(
+        found = survey(
             backend,
-            found.heard,
-            finished=self.finished,
+            self.names,
             limit=limit,
-            matching=self._matches_task if self.texts else None,
+            matching=self.matches if self.texts else None,
+            memory=True,
+            indexes=(*LISTED, "records") if self.finished else LISTED,
         )
-        shown_free = {each.name for each in self.texts if not each.is_pattern}
-        shown_free -= {text for task in tasks.tasks for text in (task.task, task.task_id)}
-        locks = [lock for lock in found.locks if lock.on or lock.name in shown_free]
+        met = {text for lock in found.locks if lock.on for text in lock.texts}
+        exact = {each for each in self.texts if not (self.part or is_pattern(each))} - met
+        locks = [lock for lock in found.locks if lock.on or lock.name in exact]
         if self.older_than is not None:
             locks = oldest_first(locks, self.older_than)
         if self.problems:
             locks = [lock for lock in locks if lock.kind in UNSETTLED]
-            odd = [task for task in tasks.tasks if task.state in UNSETTLED_TASKS]
-            tasks = replace(tasks, tasks=tuple(odd))
-        return replace(found, locks=tuple(locks), tasks=tasks)
+        return replace(found, locks=tuple(locks))
 
-    def unmet(self, found: Report) -> Iterator[Sentence]:
+    @property
+    def names(self) -> list[str]:
+        """The texts as names to be looked up; of a search, those that can be names."""
+        return [each for each in self.texts if not self.part or _can_be_a_name(each)]
+
+    def matches(self, text: str) -> bool:
+        """Return True if this text was asked for."""
+        shown = printable(text)
+        return any(
+            each.fullmatch(text) or each.fullmatch(shown) for each in self._patterns.values()
+        )
+
+    def unmet(self, found: Report) -> Iterator[str]:
         """Say what was asked for and is not held, as far as that is known.
 
         A name that is free has a row.
         """
         if self.problems:
-            tasks = found.tasks
-            unread = found.truncated or tasks.truncated or tasks.beyond
-            if not (found.locks or tasks.tasks or found.unwell or unread):
-                yield Sentence("Nothing needs attention.")
-            return
-        if self.older_than is not None:
+            if not (found.locks or found.unwell or found.truncated):
+                yield "Nothing needs attention."
+        elif self.older_than is not None:
             if not (found.locks or found.truncated):
-                yield Sentence(
-                    "No lock is held for {seconds:g} s or longer.", seconds=self.older_than
-                )
-            return
-        if not (self.texts or found.locks):
-            yield Sentence("No lock is held.")
-        names = [lock.name for lock in found.locks]
-        for each in self.patterns if not found.truncated else ():
-            if each.name not in names and not any(map(each.matches, names)):
-                yield Sentence("No held lock matches '{name}'.", name=each.name)
+                yield f"No lock is held for {self.older_than:g} s or longer."
+        elif not (self.texts or found.locks):
+            yield "No lock is held."
+        elif not found.truncated:
+            met = [text for lock in found.locks for text in lock.texts]
+            for text, pattern in self._patterns.items():
+                if is_pattern(text) and text not in met and not any(map(pattern.fullmatch, met)):
+                    yield f"Nothing matches '{printable(text)}'."
 
-    def _matches(self, name: str) -> bool:
-        return any(each.matches(name) for each in self.patterns)
 
-    def _matches_task(self, task: Task) -> bool:
-        return any(each.matches(text) for each in self.texts for text in task.texts)
+def is_pattern(text: str) -> bool:
+    """Tell whether a text has a wildcard."""
+    return not {"*", "?", "["}.isdisjoint(text)
+
+
+def _can_be_a_name(text: str) -> bool:
+    try:
+        return bool(check_names(text))
+    except ValueError:
+        return False

@@ -27,8 +27,6 @@ from io import FileIO
 from types import FrameType
 from typing import Final
 
-from django.utils.translation import gettext
-
 from django_redlock.leases.lease import Lease
 
 from . import LOST, NOT_ENDED, guardian
@@ -117,8 +115,7 @@ class Job:
         self._ordered: tuple[float, float] | None = None
         self._woken_before = -1
         self._lost_at = math.inf  # when the loss of the lease was noticed
-        why = gettext("%(name)r: the lease was lost, and the command was ended")
-        self.why = why % {"name": lease.name}
+        self.why = f"{lease.name!r}: the lease was lost, and the command was ended"
         # When the orders are closed, the guardian ends, wherever this process was interrupted.
         self._orders, self._say = _pipe()
         self._hear, self._told = _pipe()

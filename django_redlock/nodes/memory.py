@@ -36,7 +36,6 @@ VALUE = re.compile(r"([0-9a-fA-F]+):(\d+):(?P<label>.*)", re.DOTALL)
 NEXT = "next::"
 MARK = re.compile(r"([0-9a-fA-F]+):([A-Za-z0-9_.-]+)")
 RUN = re.compile(r"\(([^():]+)\):([A-Za-z0-9_.-]+)\Z")  # at the end of a label
-TASK = re.compile(r"\(([A-Za-z0-9_.-]+)\):([A-Za-z0-9_.-]+)\Z")  # as ``identity`` writes them
 RESTING = re.compile(r"rest::(?P<label>.*)", re.DOTALL)
 DONE = re.compile(r"done::(?P<label>.*)", re.DOTALL)
 RECORD = re.compile(r"done::.*\([^():]+\):([A-Za-z0-9_.-]+)", re.DOTALL)  # of a task
@@ -80,16 +79,18 @@ def _free_with(wakeup: str, value: str) -> bool:
     return bool(wakeup) and (value == NEXT or value.startswith(f"{wakeup}:"))
 
 
-def _task(kind: str, value: str) -> tuple[str, str, str] | None:
-    """Return the kind of a value, its task and its id; None: it is none."""
-    if kind == "mark":
-        match = MARK.fullmatch(value)
-        return (kind, "", match[2]) if match else None
+def _described(value: str | None, *, marks: bool) -> tuple[str, str, str, str] | None:
+    """Return the kind of a value, its owner, its number and its label; None: it is nobody's."""
+    if value is None or value == NEXT:
+        return None
+    if marks:
+        mark = MARK.fullmatch(value)
+        fits = mark is not None and len(mark[2]) <= LONGEST_ID
+        return ("mark", digest(mark[1]), "", mark[2]) if mark and fits else None
     match = VALUE.fullmatch(value)
-    done = None if match else DONE.fullmatch(value)
-    either = match or done
-    named = TASK.search(either["label"]) if either else None
-    return ("done" if done else "lock", named[1], named[2]) if named else None
+    number = match[2] if match else "0" if REVOKED.fullmatch(value) else ""
+    kind = "done" if DONE.fullmatch(value) else "lock"
+    return kind, owner_of(value), number, label_in(value)
 
 
 def latest(records: Mapping[str, float], now: int) -> dict[str, float]:
@@ -412,31 +413,9 @@ class MemoryNode:
 
     # -- reading, for the command and the pages ---------------------------------------------------
 
-    def _survey(self, request: commands.Survey) -> list[object]:
-        names = request.names
-        if not names:
-            due = sorted((due, name) for name, due in self.held.items() if due >= self.clock())
-            names = [name for _, name in due[: request.limit]]
-        found = []
-        for name in names:
-            value = self.get(f"{request.prefix}{name}")
-            if value is not None and value != NEXT and not DONE.fullmatch(value):
-                match = VALUE.fullmatch(value)
-                number = match[2] if match else "0" if REVOKED.fullmatch(value) else ""
-                label, owner = label_in(value), owner_of(value)
-                left = self.pttl(f"{request.prefix}{name}")
-                waited = int(self.waits.get(name, 0) > int(self.clock()))
-                texts = name.encode(), owner.encode(), number.encode(), label.encode()
-                found.append([*texts[:2], left, *texts[2:], waited])
-        return ["FOUND", found, len(names)]
-
-    def _index(self, request: commands.Index, start: int) -> list[object]:
-        names, after = self._page(self.held, request.most, start)
-        return ["LISTED", [name.encode() for name in names], after]
-
-    def _tasks(self, request: commands.Tasks, start: int = 0) -> list[object]:
+    def _survey(self, request: commands.Survey, start: int = 0) -> list[object]:
+        """Describe held locks, marks or records: a page of an index, or some names."""
         prefix, names, after = request.prefix, request.names, 0
-        kind = prefix.split(":")[-2][-4:]
         if request.most:
             by_key = {"held": self.held, "marks": self.marks, "records": self.records}
             entries = next(
@@ -445,13 +424,17 @@ class MemoryNode:
             names, after = self._page(entries, request.most, start)
         rows = []
         for name in names:
-            found = _task(kind, self.get(f"{prefix}{name}") or "")
-            if found and len(found[2]) <= LONGEST_ID:
-                texts = [each.encode() for each in (name, *found)]
-                rows.append([*texts, self.pttl(f"{prefix}{name}")])
-        return ["TASKS", rows, after]
+            described = _described(self.get(f"{prefix}{name}"), marks=prefix.endswith("mark:"))
+            if described:
+                kind, owner, number, label = (each.encode() for each in described)
+                waited = int(self.waits.get(name, 0) > int(self.clock()))
+                left = self.pttl(f"{prefix}{name}")
+                rows.append([name.encode(), kind, owner, left, number, label, waited])
+        return ["FOUND", rows, after]
 
-    def _memory(self, request: commands.Memory) -> list[object]:
+    def _memory(self, request: commands.Memory, epoch: object = "") -> list[object]:
+        if self._was_emptied(epoch):
+            return ["EMPTY"]
         waiting = sum(due > self.clock() for due in self.waits.values())
         return ["MEMORY", [0, b"noeviction", 0, min(waiting, request.most)]]
 

@@ -27,16 +27,16 @@ pytestmark = pytest.mark.slow
 
 
 def listed(key: str, *options: str) -> list[dict[str, Any]]:
-    """The tasks that lock this key, in JSON."""
+    """The rows with this name, or of the task with this id, in JSON."""
     out = io.StringIO()
     call_command("redlock_status", *options, "--json", stdout=out)
-    found = json.loads(out.getvalue())["aliases"]["default"]["tasks"]
-    return [task for task in found if key in (task["id"], *task["names"])]
+    found = json.loads(out.getvalue())["aliases"]["default"]["locks"]
+    return [row for row in found if key in (row["id"], row["name"])]
 
 
 def states(*keys: str) -> list[str]:
-    """The states of the tasks that lock these keys."""
-    return [task["state"] for key in keys for task in listed(key, "--finished")]
+    """What these are."""
+    return [row["kind"] for key in keys for row in listed(key, "--finished")]
 
 
 def test_a_queued_a_running_and_a_finished_task_are_listed(site: Site) -> None:
@@ -46,23 +46,23 @@ def test_a_queued_a_running_and_a_finished_task_are_listed(site: Site) -> None:
     running = project.recorded.delay(key)
     site.begun(key)
     (task,) = listed(f"marked:{other}")
-    assert (task["task"], task["id"], task["state"]) == (marked.once.name, waiting.id, "queued")
+    assert (task["task"], task["id"], task["kind"]) == (marked.once.name, waiting.id, "queued")
     assert (task["on"], task["of"]) == (5, 5)
     assert 3500 < task["lowest"] <= task["highest"] <= 3600
     (task,) = listed(f"work:{key}")
     assert (task["task"], task["id"]) == (project.recorded.name, running.id)
-    assert (task["state"], task["on"]) == ("running", 5)
+    assert (task["kind"], task["on"]) == ("held", 5)
     site.end_run(key)
     assert running.get(timeout=GET) == "done"
     eventually(lambda: states(running.id) == ["finished"], within=GET)
     assert listed(running.id) == []
     (task,) = listed(running.id, "--finished")
-    assert (task["task"], task["names"]) == (project.recorded.name, [])
+    assert task["task"] == project.recorded.name
     assert task["on"] >= 3
     assert 3600 < task["highest"] <= 3660
     with site.worker(1, queue):
         site.begun(other)
-        assert [task["state"] for task in listed(f"marked:{other}")] == ["running"]
+        assert [task["kind"] for task in listed(f"marked:{other}")] == ["held"]
         site.end_run(other)
         assert waiting.get(timeout=GET) == "done"
     assert states(f"marked:{other}", waiting.id) == []
@@ -80,8 +80,8 @@ def test_a_message_that_comes_back_later_is_queued(site: Site) -> None:
     site.begun(key)
     second = marked.anew.delay(key)
     eventually(lambda: second.state == "RETRY", within=GET)
-    found = {task["id"]: task["state"] for task in listed(f"marked:{key}")}
-    assert found == {first.id: "running", second.id: "queued"}
+    found = {task["id"]: task["kind"] for task in listed(f"marked:{key}")}
+    assert found == {first.id: "held", second.id: "queued"}
     site.end_run(key)
     site.begun(key, times=2)
     site.end_run(key)
@@ -136,7 +136,7 @@ def test_a_record_is_cleared_by_its_id_and_a_run_is_left_alone(site: Site) -> No
     site.begun(key)
     with pytest.raises(CommandError, match=f"runs and holds work:{key}: take that lock away"):
         cleared(running.id, "--yes")
-    assert states(f"work:{key}") == ["running"]
+    assert states(f"work:{key}") == ["held"]
     site.end_run(key)
     assert running.get(timeout=GET) == "done"
     eventually(lambda: states(running.id) == ["finished"], within=GET)

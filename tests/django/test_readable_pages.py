@@ -17,7 +17,6 @@ from django.test import Client, override_settings
 from django_redlock import LockTaken, redlock
 from django_redlock import admin as page_of_locks
 from django_redlock.admin import LockKeyAdmin
-from django_redlock.inspection import recent
 from tests.django.test_admin import PAGE
 from tests.support.hostile import HOSTILE
 from tests.support.looked_at import A, B, finish, group, in_memory, put, queue, stop_clocks
@@ -174,7 +173,6 @@ def test_everybody_can_read_the_page_of_one_lock(auditor, live_server):
     """
     viewer = User.objects.create(username="viewer", is_staff=True)
     viewer.user_permissions.add(Permission.objects.get(codename="view_lock"))
-    recent.record()
     cookies = cookies_of(User.objects.create_superuser("operator"))
 
     def submit(page: Page) -> None:
@@ -200,7 +198,7 @@ def test_everybody_can_read_that_the_session_has_ended(auditor, live_server, mon
 
     def log_out(page: Page) -> None:
         page.context.clear_cookies()
-        page.wait_for_selector("[data-redlock-told]:has-text('Your session has ended')")
+        page.wait_for_selector("#redlock-stale", state="visible")
 
     with in_memory("default"):
         address = f"{live_server.url}{PAGE}{busy()}"

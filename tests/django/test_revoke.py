@@ -8,6 +8,7 @@ import pickle
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -16,10 +17,9 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import override_settings
 
-from django_redlock import LeaseLost, LockTaken, NodesUnavailable, redlock
+from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
 from django_redlock.core.protocol import Command
 from django_redlock.inspection.revoke import Revoked
-from django_redlock.inspection.tasks import TaskList
 from django_redlock.management import UNKNOWN
 from django_redlock.management.commands import redlock_release
 from django_redlock.nodes import scripts
@@ -424,14 +424,17 @@ def test_how_many_nodes_know_of_no_task(memory):
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (TaskList(replied=2), "say 2 of 5 nodes"),
-        (TaskList(truncated=True, replied=5), "more names are kept than were looked at"),
+        ({"nodes": 2}, "say 2 of 5 nodes"),
+        ({"truncated": True}, "more names are kept than were looked at"),
     ],
     ids=["silent", "not read to the end"],
 )
-def test_who_falls_silent_after_the_first_look_says_nothing(memory, monkeypatch, found, said):
-    """A list that was not read to its end says nothing either."""
-    monkeypatch.setattr(redlock_release, "list_tasks", lambda *_, **__: found)
+def test_what_was_not_read_to_its_end_says_nothing(memory, monkeypatch, found, said):
+    """Nor does a minority of the nodes."""
+    whole = redlock_release.survey(conf.backend("default"))
+    nodes = [replace(each, heard=i < found.get("nodes", 5)) for i, each in enumerate(whole.nodes)]
+    found = replace(whole, nodes=tuple(nodes), truncated=found.get("truncated", False))
+    monkeypatch.setattr(redlock_release, "survey", lambda *_, **__: found)
     code, text = refused("--task", "x-7")
     assert code == UNKNOWN
     assert said in text

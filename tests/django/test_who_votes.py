@@ -211,6 +211,11 @@ def test_a_node_emptied_under_a_process_that_uses_it(redlock_nodes, new):
 
 def test_a_check_that_knows_only_the_age_of_a_node_is_noticed(redlock_nodes, new, monkeypatch):
     """What was wrong: an emptied node, old enough, was taken for one that votes."""
-    monkeypatch.setattr(probe._Conversation, "_guard_left", lambda *_: 0.0)
+
+    class OnlyByAge(probe.Admission):
+        def read(self, _: object) -> tuple[float, bytes]:
+            return 0.0, b""
+
+    monkeypatch.setattr(probe, "Admission", OnlyByAge)
     with pytest.raises(AssertionError):
         test_each_place_counts_the_same(redlock_nodes, new, "emptied", guard=True)

@@ -15,8 +15,7 @@ from redis.exceptions import ResponseError
 
 from django_redlock import LockTaken, conf, redlock
 from django_redlock.core import completion
-from django_redlock.inspection.survey import Health, survey
-from django_redlock.inspection.tasks import list_tasks
+from django_redlock.inspection.survey import Health, Wanted, survey
 from django_redlock.nodes import scripts
 from django_redlock.testing import EmbeddedNodes
 from tests.docs.pages import SETTINGS
@@ -106,12 +105,12 @@ def test_the_acl_line_suffices_for_tasks(confined):
                 if {"cmdstat_zremrangebyrank", "cmdstat_zremrangebyscore"} <= set(calls):
                     break
             assert calls["cmdstat_zremrangebyrank"].get("failed_calls", 0) == 0
-            (task,) = list_tasks(backend, frozenset({0, 1}), finished=True).tasks
-            assert (task.task, task.state) == ("sync", "queued")
+            found = {row.kind for row in Wanted(["sync"], finished=True).survey(backend).locks}
+            assert found == {"queued", "finished"}
             backend.run(completion.remove(backend.policy, key))
             assert admin.zcard("redlock:marks") == 0
-            (task,) = list_tasks(backend, frozenset({0, 1}), finished=True).tasks
-            assert (task.task, task.state) == ("sync", "finished")
+            found = {row.kind for row in Wanted(["sync"], finished=True).survey(backend).locks}
+            assert found == {"finished"}
     for node in confined:
         with closing(node.client()) as admin:
             assert admin.execute_command("ACL LOG") == []

@@ -250,7 +250,7 @@ def test_the_text_of_an_error_is_as_the_pages_show_it():
     error = NodesUnavailable(reason, name="invoice:42", votes=votes)
     held = because(ReasonCode.HELD, holder="web-1:4711", nodes=5, size=5)
     taken = LockTaken(held, name="invoice:42")
-    taken.explain(reentered="invoice:42", by="this process")
+    taken.explain(reentered="invoice:42")
     shown = {
         "docs/how-to/errors.md": [str(taken), str(error)],
         "docs/reference/reasons.md": [str(error)],

@@ -1,7 +1,8 @@
-"""Which tasks wait, run and have finished: what is listed, from nodes in memory and real ones."""
+"""Marks and completion records as rows of a survey, from nodes in memory and real ones."""
 
 from __future__ import annotations
 
+import importlib
 import math
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -14,13 +15,15 @@ from django_redlock.celery.redelivery import record
 from django_redlock.core import completion
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Command, Request
-from django_redlock.inspection import Task, TaskList, index, list_tasks, tasks
+from django_redlock.inspection import HeldLock, Report
+from django_redlock.inspection.survey import Wanted, clear_task
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from tests.support.loops import group_of
 from tests.support.proxy import Proxy
 
+SURVEYS = importlib.import_module("django_redlock.inspection.survey")  # its name is a function's
 NOW = 1_000_000_000  # milliseconds
 
 
@@ -61,28 +64,33 @@ class Place:
         assert record(run.own, life)
         run.key.release()
 
-    def list(self, *, heard: frozenset[int] | None = None, **options: Any) -> TaskList:
-        """List the tasks, of all nodes, and note how many requests that takes."""
+    def look(self, *texts: str, limit: int = 1000, finished: bool = False) -> Report:
+        """Survey, and note how many pages and looks that takes, besides the one at the memory."""
         self.asked = 0
         ask = self.backend.group.ask
 
         def counting(request: Request) -> Any:
-            assert request.command is Command.TASKS
-            self.asked += 1
+            self.asked += request.command is Command.SURVEY
             return ask(request)
 
         self.backend.group.ask = counting  # type: ignore[method-assign,assignment]
         try:
-            return list_tasks(self.backend, heard or self.backend.policy.everyone, **options)
+            return Wanted(texts, finished=finished).survey(self.backend, limit)
         finally:
             del self.backend.group.ask
 
-    def only(self, **options: Any) -> Task:
-        """The one task that there is."""
-        found = self.list(**options)
-        assert (found.truncated, found.beyond) == (False, 0)
-        (task,) = found.tasks
-        return task
+    def rows(self, *texts: str, finished: bool = False) -> list[tuple[str, str, str, str]]:
+        """The name, what it is, the task and its id, of each row that has a task."""
+        found = Wanted(texts, finished=finished).survey(self.backend)
+        assert not found.truncated
+        return [
+            (row.name, row.kind.value, row.task, row.task_id) for row in found.locks if row.task_id
+        ]
+
+    def only(self, *, finished: bool = False) -> HeldLock:
+        """The one row that there is."""
+        (row,) = self.look(finished=finished).locks
+        return row
 
 
 @pytest.fixture
@@ -99,64 +107,77 @@ def nodes_of(place: Place) -> tuple[MemoryNode, ...]:
 
 
 def test_a_task_from_the_queue_to_its_end(place):
-    """Queued, running beside its mark, running without its key, finished."""
+    """Queued; held, and queued no more; its run name, while the result is stored; finished."""
     nonce = place.publish("reports.sync", "account:7", "id-1")
     queued = place.only()
-    assert queued == ("reports.sync", "id-1", "queued", ("account:7",), 5, 5, 60, 60)
+    assert (queued.name, queued.kind, queued.on, queued.lowest) == ("account:7", "queued", 5, 60)
+    assert (queued.task, queued.task_id) == ("reports.sync", "id-1")
+    assert queued.holder == "reports.sync, id id-1"
     run = place.run("reports.sync", "account:7", "id-1", "n-1")
-    running = ("reports.sync", "id-1", "running", ("account:7",), 5, 5, 30, 30)
-    assert place.only() == running
+    held = [
+        (name, "held", "reports.sync", "id-1") for name in ("account:7", "run:reports.sync:n-1")
+    ]
+    assert place.rows() == held
     key = completion.mark_key(place.backend.policy, "reports.sync", ["account:7"])
     place.backend.run(completion.remove(place.backend.policy, key, nonce))
-    assert place.only() == running
+    assert place.rows() == held
     place.finish(run)
-    assert place.list().tasks == ()
-    assert place.only(finished=True) == ("reports.sync", "id-1", "finished", (), 5, 5, 90, 90)
-
-
-def test_a_run_that_stores_its_result_is_running(place):
-    """The key is free, and the run name is not yet a record."""
-    place.run("sync", "account:7", "id-1", "n-1").key.release()
-    assert place.only()[:4] == ("sync", "id-1", "running", ())
-
-
-def test_tasks_without_marks_and_without_records(place):
-    """A lock that a task left its name in is enough."""
-    place.run("sync", ["a", "b"], "id-1")
-    assert place.only()[:4] == ("sync", "id-1", "running", ("a", "b"))
+    assert place.rows() == []
+    record = place.only(finished=True)
+    assert (record.kind, record.on, record.lowest) == ("finished", 5, 90)
+    assert (record.task, record.task_id) == ("reports.sync", "id-1")
 
 
 def test_a_retry_that_waits_is_queued(place):
     """Its first try has left a record under the same id."""
     place.finish(place.run("sync", "account:7", "id-1", "n-1"))
     place.publish("sync", "account:7", "id-1")
-    assert place.only(finished=True).state == "queued"
+    assert [row[1] for row in place.rows(finished=True)] == ["queued", "finished"]
 
 
 def test_unusual_names_of_tasks_are_shown_as_they_are(place):
     """A mark has the whole name, with its colons; of several locks it has the first."""
     place.publish("a:b%3A", "account:7", "id-1")
-    assert place.only()[:4] == ("a:b%3A", "id-1", "queued", ("account:7",))
+    assert place.rows() == [("account:7", "queued", "a:b%3A", "id-1")]
     place.publish("sync", ["x", "y"], "id-2")
-    (task,) = place.list(matching=lambda task: task.task == "sync").tasks
-    assert task.names[0].startswith("x+1~")
+    ((name, *_),) = place.rows("sync")
+    assert name.startswith("x+1~")
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("account:7", ["queued", "held"]),
+        ("account:*", ["queued", "held"]),
+        ("id-1", ["queued"]),
+        ("sync", ["queued"]),
+        ("other.*", ["held"]),
+        ("account", []),
+    ],
+)
+def test_rows_are_found_by_name_task_and_id(place, asked, found):
+    """Whole, or by a pattern."""
+    place.publish("sync", "account:7", "id-1")
+    place.run("other.task", "account:7", "id-2")
+    assert sorted(row[1] for row in place.rows(asked)) == sorted(found)
 
 
 # -- nodes that lack something ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("on", "heard", "state"),
-    [(3, 5, "queued"), (2, 5, "partial"), (2, 4, "unclear"), (1, 4, "partial"), (3, 3, "queued")],
+    ("on", "down", "state"),
+    [(3, (), "queued"), (2, (), "partial"), (2, (4,), "unclear"), (1, (4,), "partial")],
 )
-def test_a_majority_decides(place, on, heard, state):
+def test_a_majority_decides(place, on, down, state):
     """A mark of fewer nodes counts for nothing, unless those that did not reply have it."""
     place.publish("sync", "account:7", "id-1")
     for node in nodes_of(place)[on:]:
         node.keys.clear()
         node.marks.clear()
-    task = place.only(heard=frozenset(range(heard)))
-    assert (task.state, task.on, task.of) == (state, on, 5)
+    place.backend.group.down = set(down)
+    row = place.only()
+    assert (row.kind, row.on, row.of) == (state, on, 5)
 
 
 def test_one_record_is_enough(place):
@@ -165,7 +186,8 @@ def test_one_record_is_enough(place):
     for node in nodes_of(place)[1:]:
         node.keys.clear()
         node.records.clear()
-    assert place.only(finished=True)[2:6] == ("finished", (), 1, 5)
+    row = place.only(finished=True)
+    assert (row.kind, row.on, row.of) == ("finished", 1, 5)
 
 
 @pytest.mark.parametrize(("count", "left"), [(1, (60, None)), (5, (None, None))])
@@ -174,8 +196,8 @@ def test_a_key_that_never_expires_somewhere_has_no_highest_time(place, count, le
     place.publish("sync", "account:7", "id-1")
     for node in nodes_of(place)[:count]:
         node.keys = {key: (value, None) for key, (value, _) in node.keys.items()}
-    task = place.only()
-    assert (task.lowest, task.highest) == left
+    row = place.only()
+    assert (row.lowest, row.highest) == left
 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["", "broken"])
@@ -187,10 +209,10 @@ def test_what_is_in_few_indexes_is_looked_up_on_all_nodes(place, broken, monkeyp
         node.marks.clear()
         node.held.clear()
     if broken:
-        monkeypatch.setattr(tasks._Reader, "_complete", lambda *_, **__: iter(()))
-    found = place.list().tasks
-    assert {task.on for task in found} == ({1} if broken else {5})
-    assert {task.state for task in found} == ({"partial"} if broken else {"queued", "running"})
+        monkeypatch.setattr(SURVEYS._Reader, "_look_up", lambda *_, **__: iter(()))
+    found = place.look().locks
+    assert {row.on for row in found} == ({1} if broken else {5})
+    assert {row.kind for row in found} == ({"partial"} if broken else {"queued", "held"})
 
 
 def test_what_is_gone_meanwhile_is_not_listed(place):
@@ -200,7 +222,7 @@ def test_what_is_gone_meanwhile_is_not_listed(place):
     for node in nodes_of(place):
         del node.keys["redlock:mark:sync:gone"]
         node.keys["redlock:mark:sync:foreign"] = ("foreign", None)
-    assert place.list().tasks == ()
+    assert place.look().locks == ()
 
 
 # -- many ---------------------------------------------------------------------------------------
@@ -216,31 +238,34 @@ def publish_many(place: Place, count: int) -> None:
 def test_the_number_of_requests_does_not_grow_with_tasks(place, count):
     """One request for each index, for up to a thousand names."""
     publish_many(place, count)
-    assert len(place.list().tasks) == count
+    assert len(place.look().locks) == count
     assert place.asked == 2
 
 
 def test_a_limit_is_told(place):
-    """How many more were read, and whether there may be more than that."""
+    """Whether there is more than that."""
     publish_many(place, 30)
-    found = place.list(limit=10)
-    assert (len(found.tasks), found.beyond, found.truncated) == (10, 20, False)
+    assert not place.look(limit=30).truncated
+    found = place.look(limit=10)
+    assert (len(found.locks), found.beyond, found.truncated) == (10, 0, True)
 
 
 def test_a_search_reads_all_pages(place, monkeypatch):
     """Without one, no more pages than the limit needs, and that is told."""
-    monkeypatch.setattr(index, "PAGE", 7)
+    monkeypatch.setattr(SURVEYS, "PAGE", 7)
     publish_many(place, 30)
-    found = place.list(limit=7)
-    assert (len(found.tasks), found.beyond, found.truncated) == (7, 0, True)
+    found = place.look(limit=7)
+    assert (len(found.locks), found.truncated) == (7, True)
     assert place.asked == 2
-    found = place.list(matching=lambda task: "id-0029" in task.texts)
-    assert [task.names for task in found.tasks] == [("account:0029",)]
+    found = place.look("id-0029")
+    assert [row.name for row in found.locks] == ["account:0029"]
     assert not found.truncated
-    assert place.asked == math.ceil(30 / 7) + 1
-    monkeypatch.setattr(index, "PAGES", 2)
-    found = place.list(matching=lambda task: "id-0029" in task.texts)
-    assert found == TaskList((), truncated=True, replied=5)
+    assert place.asked == 1 + 1 + math.ceil(30 / 7)  # the name, the locks, the marks
+    found = place.look("id-*", limit=10)
+    assert (len(found.locks), found.beyond) == (10, 20)
+    monkeypatch.setattr(SURVEYS, "PAGES", 2)
+    found = place.look("id-0029")
+    assert (found.unsearched, found.truncated, len(found.heard)) == (True, True, 5)
 
 
 # -- real nodes ---------------------------------------------------------------------------------
@@ -266,11 +291,11 @@ def test_real_nodes_tell_what_nodes_in_memory_tell(both, patient_nodes):
             lease.grant.nonce for lease in place.run("sync", "running", "id-2", "n-2") if lease
         ]
         place.finish(place.run("sync", "ended", "id-3", "n-3"))
-        listed = list_tasks(place.backend, place.backend.policy.everyone, finished=True)
-        found.append([task._replace(lowest=0, highest=0) for task in listed.tasks])
+        listed = Wanted(finished=True).survey(place.backend)
+        found.append(place.rows(finished=True))
         assert not any(nonce in repr(listed) for nonce in nonces)
     assert found[0] == found[1]
-    assert len(found[0]) == 73
+    assert len(found[0]) == 70 + 1 + 2 + 1
 
 
 def test_real_nodes_with_strange_keys(both, patient_nodes):
@@ -286,11 +311,11 @@ def test_real_nodes_with_strange_keys(both, patient_nodes):
             client.set(b"redlock:mark:\xff\x00", f"{'a' * 32}:id-2")
             names = {"list": due, "text": due, b"\xff\x00": due, "gone": due}
             client.zadd("redlock:marks", names)
-    listed = list_tasks(place.backend, place.backend.policy.everyone)
-    assert [(task.task, task.task_id) for task in listed.tasks] == [
-        ("\\xff\x00", "id-2"),
-        ("sync", "id-1"),
-    ]
+    rows = Wanted().survey(place.backend).locks
+    assert {(row.task_id, row.key) for row in rows} == {
+        ("id-1", "mark:sync:account:7"),
+        ("id-2", "mark:\\xff\x00"),
+    }
 
 
 @pytest.mark.slow
@@ -302,7 +327,7 @@ def test_who_clears_a_task_hears_of_a_node_that_is_late(patient_nodes):
         place = Place(Backend("default", group, Policy(size=5)))
         place.publish("sync", "account:7", "id-1")
         late.delay = 1.0
-        assert tasks.clear_task(place.backend, "id-1") == 5
+        assert clear_task(place.backend, "id-1") == 5
         late.delay = 0.0
-        assert place.list().tasks == ()
+        assert place.rows() == []
         group.close()

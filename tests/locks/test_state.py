@@ -203,8 +203,8 @@ def test_a_look_that_believes_such_a_node_is_noticed(guarded, look, monkeypatch)
     """The check can fail."""
     judge = SURVEYS.judge
 
-    def believing(name: bytes, cells: Any, nodes: list[NodeReport], majority: int) -> Any:
-        return judge(name, cells, [replace(each, voting=each.heard) for each in nodes], majority)
+    def believing(name: bytes, cells: Any, nodes: list[NodeReport], *more: Any) -> Any:
+        return judge(name, cells, [replace(each, voting=each.heard) for each in nodes], *more)
 
     monkeypatch.setattr(SURVEYS, "judge", believing)
     assert found_after_a_restart(guarded, look).kind == "partial"

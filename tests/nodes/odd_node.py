@@ -43,7 +43,8 @@ NONE = b"$-1\r\n"
 NO_ITEMS = b"*0\r\n"
 FAR = b":9223372036854775807\r\n"
 # One row of a survey, but for its last item.
-HELD_ROW = b"*1\r\n*6\r\n" + bulk(b"name") + bulk(b"0" * 16) + b":5\r\n" + bulk(b"5") + bulk(b"me")
+HELD_ROW = b"*1\r\n*7\r\n" + bulk(b"name") + bulk(b"lock") + bulk(b"0" * 16) + b":5\r\n"
+HELD_ROW += bulk(b"5") + bulk(b"me")
 
 # What is answered to whatever was asked.
 RAW: dict[str, bytes] = {
@@ -125,9 +126,9 @@ ECHOED: dict[str, tuple[bytes, ...]] = {
     "found nothing to speak of": (bulk(b"FOUND"),),
     "found a word": (bulk(b"FOUND"), bulk(b"x"), b":1\r\n"),
     "found a word as a row": (bulk(b"FOUND"), b"*1\r\n" + bulk(b"x"), b":1\r\n"),
-    "found a row of none": (bulk(b"FOUND"), b"*1\r\n*6\r\n" + NONE * 6, b":1\r\n"),
+    "found a row of none": (bulk(b"FOUND"), b"*1\r\n*7\r\n" + NONE * 7, b":1\r\n"),
     "found a lock that 2 wait for": (bulk(b"FOUND"), HELD_ROW + b":2\r\n", b":1\r\n"),
-    "found more than there is": (bulk(b"FOUND"), b"*0\r\n", FAR),
+    "found a page before the first": (bulk(b"FOUND"), b"*0\r\n", b":-1\r\n"),
 }
 
 

@@ -29,12 +29,10 @@ from django_redlock.core.commands import (
     Acquire,
     Extend,
     Extension,
-    Index,
     NamesRequest,
     Release,
     Return,
     Survey,
-    Tasks,
 )
 from django_redlock.core.hold import extend_many
 from django_redlock.core.policy import Policy
@@ -105,12 +103,10 @@ def _ask(command: Command) -> Request:
         Command.COMPLETE: (TARGET, 1),
         Command.REVOKE: (TARGET, "0123456789abcdef", "why"),
         Command.RETURN: (TARGET, NONCE),
-        Command.INDEX: (TARGET.held, 1),
-        Command.MEMORY: (TARGET.held, TARGET.waits, 9),
+        Command.MEMORY: (TARGET.fences, TARGET.waits, 9),
         Command.LOOK: (TARGET, 0, 1),
         Command.CLAIM: (TARGET.queues[0],),
-        Command.SURVEY: (TARGET.held, TARGET.waits, "redlock:lock:", 10, ("name",)),
-        Command.TASKS: (TARGET.held, "redlock:lock:", 0, ("name",)),
+        Command.SURVEY: (TARGET.held, TARGET.waits, "redlock:lock:", 0, ("name",)),
         Command.MARK: ("redlock:marks", "redlock:mark:t:name", TARGET.keys, 1, "t", "id"),
         Command.UNMARK: ("redlock:marks", "redlock:mark:t:name"),
     }
@@ -295,9 +291,9 @@ def of_many(command: Command, count: int) -> Request:
         return replace(request, leases=[*request.leases] * count)
     if isinstance(request, NamesRequest):
         return replace(request, target=Policy(size=3).target([f"name{i}" for i in range(count)]))
-    if isinstance(request, Survey | Tasks):
+    if isinstance(request, Survey):
         return replace(request, names=[f"name{i}" for i in range(count)])
-    return replace(request, most=count) if isinstance(request, Index) else request
+    return request
 
 
 def sound(command: Command, vote: Vote, asked: int) -> None:
@@ -323,9 +319,6 @@ def sound(command: Command, vote: Vote, asked: int) -> None:
     elif command is Command.RELEASE:
         assert 0 <= vote.woken <= asked
     elif command is Command.SURVEY:
-        assert 0 <= vote.result.looked_at <= asked
-        assert len(vote.result.rows) <= asked
-    elif command in {Command.INDEX, Command.TASKS}:
         assert len(vote.result.rows) <= asked
 
 

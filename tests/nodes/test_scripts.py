@@ -20,7 +20,6 @@ from django_redlock.core.commands import (
     Extend,
     Extension,
     Heal,
-    Index,
     Look,
     Mark,
     Memory,
@@ -30,7 +29,6 @@ from django_redlock.core.commands import (
     Return,
     Revoke,
     Survey,
-    Tasks,
     Unmark,
 )
 from django_redlock.core.protocol import Command, LockKeys, Request
@@ -215,16 +213,14 @@ class Pair:
         """Put the giver's nonce in its place again."""
         return self.ask(Return, nonce, target(names), old)
 
-    def survey(self, names: Sequence[str], limit: int = 100) -> list[Any]:
-        """Look."""
-        return self.ask(Survey, NONCES[0], HELD, WAITS, LOCK, limit, names)
-
-    def tasks(self, index: str, names: Sequence[str] = ()) -> list[Any]:
-        """Look at tasks: those of an index, or some names."""
+    def survey(
+        self, names: Sequence[str] = (), limit: int = 100, index: str = HELD, begin: int = 0
+    ) -> list[Any]:
+        """Look: at some names, or a page of an index."""
         prefix = MARK if index == MARKS else LOCK
         if names:
-            return self.ask(Tasks, NONCES[0], index, prefix, 0, names)
-        return self.ask(Tasks, NONCES[0], index, prefix, 100, last=0)
+            return self.ask(Survey, ECHO, index, WAITS, prefix, 0, names)
+        return self.ask(Survey, ECHO, index, WAITS, prefix, limit, last=begin)
 
     # -- what others do ---------------------------------------------------------------------
 
@@ -273,9 +269,7 @@ def blurred(answer: Any) -> list[Any]:
     if word == b"REVOKED":
         return [nonce, word, slot(rest[0])]
     if word == b"FOUND":
-        return [nonce, word, sorted([*x[:2], slot(x[2]), *x[3:]] for x in rest[0]), *rest[1:]]
-    if word == b"TASKS":
-        return [nonce, word, sorted([*x[:4], slot(x[4])] for x in rest[0]), *rest[1:]]
+        return [nonce, word, sorted([*x[:3], slot(x[3]), *x[4:]] for x in rest[0]), *rest[1:]]
     return [nonce, word, *rest]
 
 
@@ -323,10 +317,10 @@ class Walk:
             lambda: self.pair.complete(self.nonce, self.names, self.ttl): 9,
             self.revoke: 14,
             lambda: self.pair.give_back(self.nonce, self.names, rng.choice(NONCES)): 10,
-            lambda: self.pair.survey(rng.choice([[], self.names, ["nobody", *self.names]])): 8,
-            lambda: self.pair.tasks(
-                rng.choice([HELD, MARKS, RECORDS]), rng.choice([[], self.names, ["no", *NAMES]])
-            ): 20,
+            lambda: self.pair.survey(
+                rng.choice([[], self.names, ["no", *NAMES]]),
+                index=rng.choice([HELD, MARKS, RECORDS]),
+            ): 28,
             self.interfere: 6,
             self.empty: 1,
         }
@@ -469,10 +463,9 @@ EVERY_ANSWER = {
     ("return", b"RETURNED"),
     ("return", b"GONE"),
     ("survey", b"FOUND"),
-    ("tasks", b"TASKS"),
-    ("tasks", b"mark"),
-    ("tasks", b"lock"),
-    ("tasks", b"done"),
+    ("survey", b"mark"),
+    ("survey", b"lock"),
+    ("survey", b"done"),
 }
 
 
@@ -491,8 +484,8 @@ def test_the_random_questions_meet_every_answer(pair, monkeypatch):
         usual = {Extend: 4, Release: 3, Rest: 3, Complete: 2 if answer[1] == b"GONE" else 3}
         if len(answer) > usual.get(kind, len(answer)):
             met.add((kind.command.value, b"revoked"))
-        if kind is Tasks:
-            met.update(("tasks", row[1]) for row in answer[2])
+        if kind is Survey:
+            met.update(("survey", row[1]) for row in answer[2])
         return answer
 
     monkeypatch.setattr(Pair, "ask", noting)
@@ -773,7 +766,6 @@ def test_the_index_tells_the_first_due_and_no_more_than_asked_for(pair):
         pair.grant(NONCES[0], [name], ttl=ttl)
     found = [item[0].decode() for item in pair.survey([], limit=3)[2]]
     assert found == ["b", "rest::", "c"]
-    assert pair.survey([], limit=0)[2] == []
 
 
 @pytest.mark.slow
@@ -825,8 +817,8 @@ def test_an_index_that_cannot_be_written_stops_nothing(pair, index):
 
 
 @pytest.mark.parametrize("index", [HELD, MARKS, RECORDS])
-def test_pages_of_tasks(pair, index):
-    """As those of the index of held names; names without a task are passed over."""
+def test_what_each_index_lists(pair, index):
+    """The kind of each value, a label, and no nonce; what is no mark is no row."""
     now = int(time.time() * 1000)
     due = {"a": now + 30_000, "b": now + 20_000, "c": now + 30_000, "dead": now - 1}
     pair.client.zadd(index, due)
@@ -836,18 +828,16 @@ def test_pages_of_tasks(pair, index):
     for name in "ac":
         pair.put(name, value[index], 40_000, prefix)
     pair.put("b", "another:client", 40_000, prefix)
-    kind, task = {HELD: (b"lock", b"t"), MARKS: (b"mark", b""), RECORDS: (b"done", b"t")}[index]
-
-    def page(most: int, begin: int = 0) -> tuple[list[list[bytes]], int]:
-        answer = pair.ask(Tasks, NONCES[1], index, prefix, most, last=begin)
-        assert NONCES[0] not in repr(answer)
-        return [row[:4] for row in answer[2]], answer[3]
-
-    found = [[name, kind, task, b"me"] for name in (b"a", b"c")]
-    assert page(9) == (found, 0)
-    assert page(1) == ([], now + 30_000)
-    assert page(1, now + 30_000) == (found[:1], now + 30_000)
-    assert page(2, now + 30_000) == (found, 0)
+    kind, label = {
+        HELD: (b"lock", b"h:1(t):me"),
+        MARKS: (b"mark", b"me"),
+        RECORDS: (b"done", b"(t):me"),
+    }[index]
+    answer = pair.survey(index=index)
+    assert NONCES[0] not in repr(answer)
+    found = [[row[0], row[1], row[5]] for row in answer[2]]
+    theirs = [] if index == MARKS else [[b"b", b"lock", b""]]
+    assert found == [*theirs, [b"a", kind, label], [b"c", kind, label]]
 
 
 @pytest.mark.slow
@@ -872,10 +862,12 @@ def test_pages_of_the_index(pair):
     due |= {"dead": now - 1, "far": 2**53 - 1}
     pair.client.zadd(HELD, due)
     pair.memory.held = dict(due)
+    for name in due:
+        pair.put(name, "another:client", 40_000)
 
     def page(most: int, begin: int = 0) -> tuple[list[str], int]:
-        answer = pair.ask(Index, NONCES[0], HELD, most, last=begin)
-        return [name.decode() for name in answer[2]], answer[3]
+        answer = pair.survey(limit=most, begin=begin)
+        return [row[0].decode() for row in answer[2]], answer[3]
 
     assert page(9) == (["b", "a", "c", "d", "far"], 0)
     assert page(5) == (["b", "a", "c", "d", "far"], 0)
@@ -889,22 +881,30 @@ def test_pages_of_the_index(pair):
 def test_an_index_that_a_stranger_wrote_ends(pair):
     """A time that is no number of milliseconds is told as the last there can be."""
     pair.client.zadd(HELD, {"a": float("inf"), "b": float("inf")})
-    answer = pair.client.eval(scripts.TEXT[Command.INDEX], 1, HELD, NONCES[0], 1, 0)
-    assert answer[2:] == [[b"a"], 2**53]
+    answer = pair.client.eval(scripts.TEXT[Command.SURVEY], 2, HELD, WAITS, ECHO, LOCK, 1, 0)
+    assert answer[2:] == [[], 2**53]
 
 
 def test_a_node_tells_what_it_does_when_its_memory_is_full(pair):
     """The bytes that it may use, the policy, and how many keys it has evicted."""
-    nonce, word, told = pair.ask(Memory, NONCES[0], HELD, WAITS, 9)
+    nonce, word, told = pair.ask(Memory, NONCES[0], FENCES, WAITS, 9, last=0)
     assert (nonce, word, told) == (NONCES[0].encode(), b"MEMORY", [0, b"noeviction", 0, 0])
     try:
         pair.client.config_set("maxmemory-policy", "volatile-lru")
         pair.client.config_set("maxmemory", "100mb")
-        answer = pair.client.eval(scripts.TEXT[Command.MEMORY], 2, HELD, WAITS, NONCES[0], 9)
+        answer = pair.client.eval(scripts.TEXT[Command.MEMORY], 2, FENCES, WAITS, ECHO, 9, 0)
     finally:
         pair.client.config_set("maxmemory", "0")
         pair.client.config_set("maxmemory-policy", "noeviction")
     assert answer[2] == [100 * 1024 * 1024, b"volatile-lru", 0, 0]
+
+
+def test_an_emptied_node_says_so_before_a_lock_is_asked_for(pair):
+    """By the epoch of the connection, as a grant is refused; nothing is written for that."""
+    assert pair.ask(Memory, NONCES[0], FENCES, WAITS, 9, last=1)[1:] == [b"EMPTY"]
+    pair.client.delete(FENCES)
+    pair.memory.fences.clear()
+    assert pair.ask(Memory, NONCES[0], FENCES, WAITS, 9, last=0)[1:] == [b"EMPTY"]
 
 
 def test_a_node_tells_how_many_names_have_waiters(pair):
@@ -913,21 +913,21 @@ def test_a_node_tells_how_many_names_have_waiters(pair):
     for name, milliseconds in {"a": 60_000, "b": 60_000, "c": 1}.items():
         pair.look(name, milliseconds)
     pair.let_pass(3 * SHORT)
-    assert pair.ask(Memory, NONCES[0], HELD, WAITS, 9)[2][3] == 2
-    assert pair.ask(Memory, NONCES[0], HELD, WAITS, 1)[2][3] == 1
+    assert pair.ask(Memory, NONCES[0], FENCES, WAITS, 9, last=0)[2][3] == 2
+    assert pair.ask(Memory, NONCES[0], FENCES, WAITS, 1, last=0)[2][3] == 1
     pair.client.delete(WAITS)
     pair.client.set(WAITS, "a stranger's")
     text = scripts.TEXT[Command.MEMORY]
-    assert pair.client.eval(text, 2, HELD, WAITS, NONCES[0], 9)[2][3] == 0
+    assert pair.client.eval(text, 2, FENCES, WAITS, ECHO, 9, 0)[2][3] == 0
 
 
 def test_the_survey_shows_no_nonce(pair):
     """What the survey tells is not the power to release; equal owners have equal digests."""
     pair.grant(NONCES[0], ["a", "b"], label="me")
     pair.grant(NONCES[1], ["c"], label="you")
-    answer = pair.ask(Survey, "f" * 32, HELD, WAITS, LOCK, 9)
+    answer = pair.survey()
     assert not any(nonce in repr(answer) for nonce in NONCES)
-    digests = {item[0]: item[1] for item in answer[2]}
+    digests = {item[0]: item[2] for item in answer[2]}
     assert digests[b"a"] == digests[b"b"] != digests[b"c"]
 
 
@@ -935,7 +935,7 @@ def test_a_key_of_another_type_spoils_no_survey(pair):
     """A list under a lock's key is told as somebody's, without an error."""
     pair.client.lpush(f"{LOCK}a", "x")
     text = scripts.TEXT[Command.SURVEY]
-    answer = pair.client.eval(text, 2, HELD, WAITS, NONCES[0], LOCK, 9, "a", "b")
+    answer = pair.client.eval(text, 2, HELD, WAITS, ECHO, LOCK, 0, "a", "b")
     assert [item[0] for item in answer[2]] == [b"a"]
 
 
@@ -946,15 +946,15 @@ def test_the_survey_says_of_which_names_the_node_knows_a_waiter(pair):
     pair.look("b", waits=-1)
 
     def waited() -> dict[bytes, int]:
-        return {row[0]: row[5] for row in pair.survey(["a", "b", "c"])[2]}
+        return {row[0]: row[6] for row in pair.survey(["a", "b", "c"])[2]}
 
     assert waited() == {b"a": 1, b"b": 0}
-    assert {row[0]: row[5] for row in pair.survey([])[2]} == {b"a": 1, b"b": 0}
+    assert {row[0]: row[6] for row in pair.survey([])[2]} == {b"a": 1, b"b": 0}
     pair.client.delete(WAITS)
     pair.client.set(WAITS, "a stranger's")
     text = scripts.TEXT[Command.SURVEY]
-    answer = pair.client.eval(text, 2, HELD, WAITS, NONCES[0], LOCK, 9, "a")
-    assert [row[5] for row in answer[2]] == [0]
+    answer = pair.client.eval(text, 2, HELD, WAITS, ECHO, LOCK, 0, "a")
+    assert [row[6] for row in answer[2]] == [0]
 
 
 # -- a single name ----------------------------------------------------------------------------
@@ -1057,7 +1057,7 @@ def test_a_record_is_nobodys_and_no_held_name(pair):
         assert refused[1] == b"DONE"
         assert refused[3] == b"me"
     assert [row[0] for row in pair.survey([])[2]] == [b"b"]
-    assert pair.survey(["a"])[2] == []
+    assert [row[1] for row in pair.survey(["a"])[2]] == [b"done"]
 
 
 def test_a_reservation_is_nobodys(pair):

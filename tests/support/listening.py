@@ -11,7 +11,6 @@ from django.test import override_settings
 
 from django_redlock import conf, events, otel
 from django_redlock.events import Event, EventKind
-from django_redlock.inspection import recent
 from django_redlock.nodes.memory import MemoryNodes
 
 NUMBERS = itertools.count()
@@ -20,7 +19,6 @@ NUMBERS = itertools.count()
 @pytest.fixture(autouse=True)
 def memory() -> Iterator[MemoryNodes]:
     """Five nodes in memory that hold nothing, in every test of the module that imports this."""
-    recent.forget()  # another test may have loaded the admin's addresses
     urls = [f"memory://listening-{next(NUMBERS)}" for _ in range(5)]
     with override_settings(REDLOCK={"default": {"NODES": urls, "MAX_TTL": 30, "TTL": 30}}):
         group = conf.backend("default").group

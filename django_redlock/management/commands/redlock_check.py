@@ -7,9 +7,8 @@ from typing import Any
 from django_redlock import conf
 from django_redlock.backend import Backend
 from django_redlock.inspection import rows
-from django_redlock.inspection.examination import examine
-from django_redlock.inspection.probe import Expected
-from django_redlock.management.printing import NodesCommand
+from django_redlock.inspection.probe import Examination, Expected, examine
+from django_redlock.management.printing import Lines, NodesCommand
 from django_redlock.nodes.admission import skew_of
 
 
@@ -17,7 +16,8 @@ class Command(NodesCommand):
     """Print what an examination of the nodes finds, as tables or as JSON."""
 
     help = (
-        "Ask the nodes whether they are set up for locks, and say what to do. Exit status: 0 there "
+        "Ask the nodes whether they are set up for locks, and say what to do: it takes, keeps and "
+        "releases a lock of its own on each node. Exit status: 0 there "
         "is nothing to do, 3 locks work and something is to be done, 4 too few nodes can vote, so "
         "no lock can be taken, 5 a majority will vote by itself, and no lock can be taken yet."
     )
@@ -25,7 +25,14 @@ class Command(NodesCommand):
     def handle(self, *_: Any, **options: Any) -> None:
         """Examine the nodes, print what was found, and exit with the status of the worst alias."""
         found = examine([expected(each) for each in self.backends(options["aliases"])])
-        self.show(found, rows.check, options)
+        self.show(found, self._lines, options)
+
+    def _lines(self, found: Examination) -> Lines:
+        yield from self.table(rows.CHECK_COLUMNS, list(map(rows.node, found.nodes)))
+        findings = rows.findings(found)
+        yield from self.table(rows.FINDING_COLUMNS, findings)
+        if not findings:
+            yield "There is nothing to do."
 
 
 def expected(backend: Backend) -> Expected:

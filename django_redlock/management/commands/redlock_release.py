@@ -15,15 +15,22 @@ from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
-from django.utils.translation import gettext
 
 from django_redlock import conf
 from django_redlock.backend import Backend
 from django_redlock.core.errors import NodesUnavailable
+from django_redlock.core.reasons import printable
 from django_redlock.inspection import rows
 from django_redlock.inspection.revoke import refuse, taking, told, why_of
-from django_redlock.inspection.survey import HeldLock, LockStatus, survey, voting_or_raise
-from django_redlock.inspection.tasks import TaskList, TaskState, clear_task, list_tasks
+from django_redlock.inspection.survey import (
+    INDEXES,
+    HeldLock,
+    LockStatus,
+    Report,
+    clear_task,
+    survey,
+    voting_or_raise,
+)
 from django_redlock.management import UNKNOWN
 from django_redlock.management.printing import encodable
 
@@ -32,6 +39,8 @@ NO_PATTERN: Final = (
     "nobody holds {0!r}, and names are no patterns here: give the names that "
     "manage.py redlock_status {1} shows"
 )
+
+NOT_YET: Final = "not yet done on a majority of the nodes: run this command again"
 
 
 class Command(BaseCommand):
@@ -83,11 +92,9 @@ class Command(BaseCommand):
         """
         by_task, alike = options["task"], ("fence", "reason", "now")
         if bool(options["names"]) == bool(by_task):
-            why = gettext("give the names of locks, or --task with the id of a task")
-            raise CommandError(why)
+            raise CommandError("give the names of locks, or --task with the id of a task")
         if by_task and any(options[each] for each in alike):
-            why = gettext("--fence, --reason and --now are for locks and go without --task")
-            raise CommandError(why)
+            raise CommandError("--fence, --reason and --now are for locks and go without --task")
         try:
             backend = conf.backend(options["alias"])
             if by_task:
@@ -95,9 +102,9 @@ class Command(BaseCommand):
             else:
                 self._release(backend, options)
         except (ImproperlyConfigured, LookupError, ValueError) as error:
-            raise CommandError(rows.said(error)) from None
+            raise CommandError(str(error)) from None
         except NodesUnavailable as error:
-            raise CommandError(rows.said(error), returncode=UNKNOWN) from None
+            raise CommandError(str(error), returncode=UNKNOWN) from None
 
     def _release(self, backend: Backend, options: dict[str, Any]) -> None:
         """Show the holders, ask, and take the locks away.
@@ -121,8 +128,7 @@ class Command(BaseCommand):
             self._ask(now=options["now"])
         results = [self._take(backend, lock, why, now=options["now"]) for lock in report.locks]
         if not all(results):
-            why = gettext("not yet done on a majority of the nodes: run this command again")
-            raise CommandError(why, returncode=UNKNOWN)
+            raise CommandError(NOT_YET, returncode=UNKNOWN)
 
     def _clear(self, backend: Backend, task_id: str, *, dry: bool, sure: bool) -> None:
         """Show the tasks with this id, ask, and clear them.
@@ -131,30 +137,26 @@ class Command(BaseCommand):
             NodesUnavailable: no majority of the nodes votes, and the others know of none.
             CommandError: there is none, it runs, or as of ``handle``.
         """
-        report = survey(backend, limit=1)
-        found = list_tasks(
-            backend, report.heard, finished=True, matching=lambda each: each.task_id == task_id
-        )
-        if not found.tasks:
+        report = survey(backend, matching=task_id.__eq__, indexes=tuple(INDEXES))
+        found = [lock for lock in report.locks if lock.task_id == task_id]
+        if not found:
             voting_or_raise(report, task_id)
-            raise _no_task(task_id, found, backend)
-        for each in found.tasks:
-            row = rows.task(each)
-            on = gettext("on %(on)s nodes") % row
-            self._say(f"{row['task']} {row['id']}: {row['is']}, {on}")
-            if each.state is TaskState.RUNNING:
-                why = gettext("it runs and holds %(names)s: take that lock away instead")
-                raise CommandError(why % {"names": " ".join(row["names"])})
+            raise _no_task(task_id, report)
+        for each in found:
+            row = rows.lock(each, report.nodes, report.majority)
+            self._say(f"{printable(each.task)} {task_id}: {row['is']}, on {row['on']} nodes")
+        held = [lock.name for lock in found if lock.kind is LockStatus.HELD]
+        if held:
+            names = printable(" ".join(held))
+            raise CommandError(f"it runs and holds {names}: take that lock away instead")
         if dry:
             return
         if not sure:
             self._ask(now=False)
         replied, size = clear_task(backend, task_id), backend.policy.size
         if replied < backend.policy.majority:
-            why = gettext("not yet done on a majority of the nodes: run this command again")
-            raise CommandError(why, returncode=UNKNOWN)
-        done = gettext("cleared, %(replied)s of %(size)s nodes have replied")
-        self._say(done % {"replied": replied, "size": size})
+            raise CommandError(NOT_YET, returncode=UNKNOWN)
+        self._say(f"cleared, {replied} of {size} nodes have replied")
         if replied < size:
             self._say("The others may still know of it: run this again when they are back.")
 
@@ -165,23 +167,20 @@ class Command(BaseCommand):
             CommandError: nobody is there to ask, or the answer is no.
         """
         if not sys.stdin.isatty():
-            raise CommandError(gettext("there is no terminal to ask: add --yes"))
+            raise CommandError("there is no terminal to ask: add --yes")
         if now:
             self._say(
-                gettext(
-                    "With --now the name is free at once, and the old holder may work on until its "
-                    "deadline. Only rows that `fenced` guards are safe."
-                )
+                "With --now the name is free at once, and the old holder may work on until its "
+                "deadline. Only rows that `fenced` guards are safe."
             )
-        word = "now" if now else "yes"  # in every language, as Django's commands ask
-        question = gettext("Take it away? Type '%(word)s':") % {"word": word}
-        if input(f"{encodable(question, self.stdout)} ").strip().lower() != word:
-            raise CommandError(gettext("nothing was done"))
+        word = "now" if now else "yes"
+        if input(f"Take it away? Type '{word}': ").strip().lower() != word:
+            raise CommandError("nothing was done")
 
     def _take(self, backend: Backend, lock: HeldLock, why: str, *, now: bool) -> bool:
         """Take one lock away, and say what became of it."""
         found = backend.run(taking(backend, lock, why, now=now))
-        self._say(rows.said(told(found)))
+        self._say(told(found))
         return found.done
 
     def _say(self, text: str) -> None:
@@ -189,25 +188,25 @@ class Command(BaseCommand):
         self.stdout.write(encodable(text, self.stdout))
 
 
-def _no_task(task_id: str, found: TaskList, backend: Backend) -> CommandError:
+def _no_task(task_id: str, found: Report) -> CommandError:
     """Return the error: the nodes that replied know of no task with this id."""
     text = f"no task with the id {task_id!r} is queued, runs or has a completion record"
-    text += f", say {found.replied} of {backend.policy.size} nodes"
+    text += f", say {len(found.heard)} of {len(found.nodes)} nodes"
     if found.truncated:
         text += "; more names are kept than were looked at"
-    sure = found.replied >= backend.policy.majority and not found.truncated
+    sure = len(found.heard) >= found.majority and not found.truncated
     return CommandError(text, returncode=1 if sure else UNKNOWN)
 
 
 def shown(row: dict[str, Any]) -> str:
     """Say in one line what ``redlock_status`` has in a row."""
-    parts = [f"{row['lock']}: {row['is']}", gettext("by %(holder)s"), gettext("on %(on)s nodes")]
+    parts = [f"{row['lock']}: {row['is']}", f"by {row['holder']}", f"on {row['on']} nodes"]
     if row["fence"]:
-        parts.append(gettext("fence %(fence)s"))
+        parts.append(f"fence {row['fence']}")
     if row["held_for"]:
-        parts.append(gettext("for %(held_for)s"))
-    parts.append(gettext("%(seconds_left)s s left") if row["low"] else row["seconds_left"])
-    return ", ".join([parts[0], *(part % row for part in parts[1:])])
+        parts.append(f"for {row['held_for']}")
+    parts.append(f"{row['seconds_left']} s left" if row["low"] else row["seconds_left"])
+    return ", ".join(parts)
 
 
 def _user() -> str:

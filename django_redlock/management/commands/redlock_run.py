@@ -14,19 +14,17 @@ from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
-from django.utils.translation import gettext, gettext_noop
 
 from django_redlock import redlock
 from django_redlock.backend import LABEL_BYTES, process_label
 from django_redlock.core.errors import LockTaken, NodesUnavailable
-from django_redlock.inspection.rows import said
 from django_redlock.leases.lease import RENEWALS
 from django_redlock.management import TAKEN, UNKNOWN
 
 # A lease is renewed when a third of its ttl is over, so two thirds are left then.
 LEFT: Final = (RENEWALS - 1) / RENEWALS
 LONGEST_PROGRAM: Final = 40  # characters of its name in the owner label
-BEHIND: Final = gettext_noop("write the command to run behind --: redlock_run NAME -- COMMAND")
+BEHIND: Final = "write the command to run behind --: redlock_run NAME -- COMMAND"
 
 
 class Command(BaseCommand):
@@ -51,7 +49,7 @@ class Command(BaseCommand):
         else:
             parser = self.create_parser(argv[0], argv[1])
             if parser.parse_known_args(argv[2:])[1]:
-                parser.exit(2, f"{parser.format_usage()}{gettext(BEHIND)}\n")
+                parser.exit(2, f"{parser.format_usage()}{BEHIND}\n")
         try:
             super().run_from_argv(argv)
         except KeyboardInterrupt:
@@ -82,19 +80,17 @@ class Command(BaseCommand):
             SystemExit: with the status of the command, unless that is 0.
         """
         if not hasattr(os, "killpg"):
-            raise CommandError(
-                gettext("redlock_run needs process groups, which this system does not have")
-            )
+            raise CommandError("redlock_run needs process groups, which this system does not have")
         from django_redlock.management import child
 
         command = options.get("command") or self._command
         if isinstance(command, str):
-            raise CommandError(gettext("command must be a list: the program and its arguments"))
+            raise CommandError("command must be a list: the program and its arguments")
         if not command:
-            raise CommandError(gettext(BEHIND))
+            raise CommandError(BEHIND)
         if threading.current_thread() is not threading.main_thread():
             raise CommandError(
-                gettext("redlock_run must be called in the main thread, which receives signals")
+                "redlock_run must be called in the main thread, which receives signals"
             )
         with child.Signals().caught() as signals:
             try:
@@ -113,11 +109,11 @@ class Command(BaseCommand):
             except LockTaken as error:
                 if options["verbosity"] == 0:  # cron mails whatever is printed
                     raise SystemExit(TAKEN) from None
-                raise CommandError(said(error), returncode=TAKEN) from None
+                raise CommandError(str(error), returncode=TAKEN) from None
             except NodesUnavailable as error:
-                raise CommandError(said(error), returncode=UNKNOWN) from None
+                raise CommandError(str(error), returncode=UNKNOWN) from None
             except (ImproperlyConfigured, TypeError, ValueError) as error:
-                raise CommandError(said(error)) from None
+                raise CommandError(str(error)) from None
         if status:
             raise SystemExit(status)
 
@@ -133,9 +129,9 @@ def _grace(seconds: float | None, ttl: float) -> float:
     if seconds is None:
         return ttl / RENEWALS
     if not 0 <= seconds < ttl * LEFT:
-        why = gettext(
-            "--grace must be at least 0 and less than two thirds of the ttl of %(ttl)s s, for a "
+        msg = (
+            f"--grace must be at least 0 and less than two thirds of the ttl of {ttl:g} s, for a "
             "lease is renewed when a third of it is over"
         )
-        raise ValueError(why % {"ttl": f"{ttl:g}"})
+        raise ValueError(msg)
     return seconds

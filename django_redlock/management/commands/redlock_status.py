@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from django.core.management.base import CommandError
-from django.utils.translation import gettext
 
+from django_redlock.backend import Backend
 from django_redlock.core.policy import check_seconds
+from django_redlock.core.reasons import printable
 from django_redlock.inspection import LIMIT, rows
-from django_redlock.inspection.rows import Span
 from django_redlock.inspection.survey import Report, Wanted
-from django_redlock.management.printing import NodesCommand, screen
+from django_redlock.management.printing import Lines, NodesCommand, write
 
 EVERY: Final = 2.0  # seconds
+CLEAR: Final = "\x1b[H\x1b[2J"  # of a terminal
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 # What --prometheus goes without: it counts all that there is.
 ALONE: Final = {
@@ -44,7 +46,7 @@ class Command(NodesCommand):
     """Print what a survey finds, as tables, as JSON or for Prometheus."""
 
     help = (
-        "Show the nodes, every lock that is held, and the tasks that wait and run. Exit status: 0 "
+        "Show the nodes, every lock that is held, and the tasks that wait. Exit status: 0 "
         "all nodes vote, 3 some do not, 4 no majority does, so no lock can be taken."
     )
 
@@ -54,9 +56,8 @@ class Command(NodesCommand):
             "names",
             nargs="*",
             metavar="NAME",
-            help="show these locks only, held or free; of a pattern (* ? [a-z], in quotes; a "
-            "backslash before one of these means the character) the held ones that match; and "
-            "the tasks with this name, id or lock",
+            help="show these locks only, held or free; of a pattern (* ? [a-z], in quotes) the "
+            "held ones that match; and the tasks with this name or id",
         )
         super().add_arguments(parser)
         parser.add_argument(
@@ -64,8 +65,8 @@ class Command(NodesCommand):
             type=int,
             default=LIMIT,
             metavar="N",
-            help="show at most N locks and N tasks of each alias, besides locks that are named "
-            "(default: %(default)s)",
+            help="show at most N locks, N queued and N finished tasks of each alias, besides locks "
+            "that are named (default: %(default)s)",
         )
         parser.add_argument(
             "--older-than",
@@ -103,8 +104,7 @@ class Command(NodesCommand):
         if options["prometheus"]:
             for key, text in ALONE.items():
                 if options[key] not in ([], None) and options[key] is not False:  # 0 is given
-                    why = gettext("--prometheus counts everything: leave %(option)s out")
-                    raise CommandError(why % {"option": text})
+                    raise CommandError(f"--prometheus counts everything: leave {text} out")
         backends = self.backends(options["aliases"])
         try:
             wanted = Wanted(
@@ -113,41 +113,37 @@ class Command(NodesCommand):
                 older_than=options["older_than"],
                 problems=options["problems"],
             )
-
-            def look() -> list[Report]:
-                return [wanted.survey(backend, options["limit"]) for backend in backends]
-
             if options["watch"] is not None:
-                self._watch(look, wanted, options)
+                self._watch(backends, wanted, options)
                 return
-            found = look()
+            found = [wanted.survey(backend, options["limit"]) for backend in backends]
         except ValueError as error:
-            raise CommandError(rows.said(error)) from None
+            raise CommandError(str(error)) from None
         if options["prometheus"]:
             self.finish(found, rows.exposition(found))
         else:
-            self.show(found, lambda each: rows.status(each, wanted), options)
+            self.show(found, partial(self._lines, wanted), options)
 
-    def _watch(
-        self, look: Callable[[], list[Report]], wanted: Wanted, options: dict[str, Any]
-    ) -> None:
+    def _lines(self, wanted: Wanted, found: Report) -> Lines:
+        nodes = found.unwell if wanted.problems else found.nodes
+        yield from self.table(rows.STATUS_COLUMNS, list(map(rows.node, nodes)))
+        for advice in found.advice:
+            yield from (printable(str(advice)), "")
+        locks = [rows.lock(each, found.nodes, found.majority) for each in found.locks]
+        yield from self.table(rows.LOCK_COLUMNS, locks)
+        yield from rows.notes(found, wanted)
+
+    def _watch(self, backends: list[Backend], wanted: Wanted, options: dict[str, Any]) -> None:
         every = options["watch"]
         check_seconds("--watch", every)
         if options["json"]:
-            raise CommandError(gettext("--watch shows tables: leave --json out"))
+            raise CommandError("--watch shows tables: leave --json out")
         if not self.stdout.isatty():
-            raise CommandError(
-                gettext(
-                    "--watch needs a terminal; a program calls redlock_status --json now and then"
-                )
-            )
-        with screen(self.stdout) as show:
+            raise CommandError("--watch needs a terminal; a program calls redlock_status --json")
+        with suppress(KeyboardInterrupt):
             while True:
-                found = look()
+                found = [wanted.survey(backend, options["limit"]) for backend in backends]
                 now = f"{datetime.now():%H:%M:%S}"  # noqa: DTZ005 - for people
-                head = gettext("%(time)s, every %(seconds)s s; Ctrl-C ends.")
-                head %= {"time": now, "seconds": f"{every:g}"}
-                blocks = [(Span(head, "quiet"),), ()]
-                text = self.text(found, lambda each: rows.status(each, wanted), options, blocks)
-                show(text)
+                text = self.text(found, partial(self._lines, wanted))
+                write(self.stdout, f"{CLEAR}{now}, every {every:g} s; Ctrl-C ends.\n\n{text}")
                 time.sleep(every)

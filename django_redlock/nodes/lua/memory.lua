@@ -1,7 +1,13 @@
 -- Tell what the node does when its memory is full, and how many names have waiters.
--- KEYS held, waits                ARGV nonce, limit
--- Counts at most ``limit`` names, and none in ``waits`` that cannot be read.
+-- KEYS fences, waits              ARGV nonce, limit, epoch
+-- Counts at most ``limit`` names, and none in ``waits`` that cannot be read. ``epoch`` is compared as
+-- by the grant: a node that was emptied or promoted under a process says so before anybody asks for a
+-- lock.
 -- Returns nonce, MEMORY, [bytes that it may use (0: without a limit), policy, keys evicted, names]
+-- | nonce, EMPTY
+local epoch, told = redis.call('HGET', KEYS[1], 'epoch'), redis.call('INFO', 'replication')
+local history = string.find(told, 'second_repl_offset:%d') and string.match(told, 'master_replid:(%x+)')
+if not epoch or epoch .. (history or '') ~= ARGV[#ARGV] then return {ARGV[1], 'EMPTY'} end
 local t = redis.call('TIME')
 local now = string.format('(%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
 local waited = redis.pcall('ZRANGEBYSCORE', KEYS[2], now, '+inf', 'LIMIT', 0, ARGV[2])
