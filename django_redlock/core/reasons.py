@@ -251,8 +251,8 @@ MORE: Final = {
     "REDLOCK[{only_node_of!r}])",
     "single_node_of": " (if this single node is a service with failover, set 'FAILOVER': True in "
     "REDLOCK[{single_node_of!r}])",
-    "reentered": "; this process holds {reentered!r} already, and a lock is not re-entrant: take it "
-    "once, around all that needs it, and check it inside by assert_locked({reentered!r})",
+    "reentered": "; this process holds {reentered!r} already, and a lock is not re-entrant: take "
+    "it once, around all that needs it, and check it inside by assert_locked({reentered!r})",
 }
 IF_EMPTY: Final = {"holder": "somebody", "text": "no text"}
 
