@@ -543,7 +543,7 @@ class Mark(Request):
         return Vote(node, NO, holder=other.decode("ascii"), owner=owner.decode("ascii"))
 
 
-ANYBODYS: Final = "anybody's"  # no task id is written so
+ANY_TASK: Final = "anybody's"  # no task id is written so
 
 
 @message
@@ -552,7 +552,7 @@ class Unmark(Request):
 
     Attributes:
         mark: the key of the mark; or the key of a lock, of which only a record is removed.
-        whose: a task id, to remove its mark whatever the nonce; ANYBODYS: to remove any mark.
+        whose: a task id, to remove its mark whatever the nonce; ANY_TASK: to remove any mark.
     """
 
     command = Command.UNMARK

@@ -56,7 +56,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from .commands import ANYBODYS, Complete, Mark, Unmark
+from .commands import ANY_TASK, Complete, Mark, Unmark
 from .hold import ask_twice
 from .names import shortened
 from .policy import Policy, milliseconds
@@ -176,7 +176,7 @@ def unmark(
 
     Args:
         to: the nodes that may have it; None: all.
-        whose: a task id, to remove its mark whatever the nonce; ANYBODYS: to remove any mark.
+        whose: a task id, to remove its mark whatever the nonce; ANY_TASK: to remove any mark.
     """
     decided, lasts = counting(heard, policy.majority), policy.max_ttl
     return Unmark(nonce, decided, policy.marks, key, whose, to=to, lasts=lasts)
@@ -190,7 +190,7 @@ def remove(
     Args:
         hear_all: whether to wait for all nodes, instead of a majority and a moment more.
     """
-    whose = task_id or ("" if nonce else ANYBODYS)
+    whose = task_id or ("" if nonce else ANY_TASK)
     request = unmark(policy, key, nonce or policy.nonce(), whose=whose)
     if hear_all:
         request = replace(request, decided=all_heard, thorough=True)

@@ -15,7 +15,7 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from django_redlock.core.commands import ANYBODYS
+from django_redlock.core.commands import ANY_TASK
 from django_redlock.core.protocol import WITH_EPOCH, Answer, LockKeys, Request, Vote, Wakeup
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.interruption import Latch, drain
@@ -341,7 +341,7 @@ class MemoryNode:
         record = RECORD.fullmatch(value or "")
         owner, task_id = found.groups() if found else ("", record[1] if record else "")
         if value is None or not (
-            whose == ANYBODYS or (task_id == whose if whose else owner == request.nonce)
+            whose == ANY_TASK or (task_id == whose if whose else owner == request.nonce)
         ):
             return ["GONE"]
         self.keys.pop(mark, None)

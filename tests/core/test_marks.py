@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from django_redlock.core import completion
-from django_redlock.core.commands import ANYBODYS
+from django_redlock.core.commands import ANY_TASK
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Command, Request, Sleep, Vote, Votes
 from django_redlock.nodes import replies
@@ -150,7 +150,7 @@ def test_removing_is_heard_and_repeated_when_interrupted():
     table.talk(completion.remove(table.policy, "redlock:mark:x"))
     own, any_ = table.asked
     assert (own.nonce, own.whose) == ("f" * 32, "")
-    assert (any_.nonce != own.nonce, any_.whose) == (True, ANYBODYS)
+    assert (any_.nonce != own.nonce, any_.whose) == (True, ANY_TASK)
     steps = completion.remove(table.policy, "redlock:mark:x", "f" * 32)
     ask = next(steps)
     assert steps.throw(KeyboardInterrupt()) == ask

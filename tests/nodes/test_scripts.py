@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from django_redlock.core.commands import (
-    ANYBODYS,
+    ANY_TASK,
     Acquire,
     Claim,
     Complete,
@@ -309,7 +309,7 @@ class Walk:
             self.release: 14,
             self.mark: 12,
             lambda: self.pair.unmark(
-                self.nonce, self.names[0], rng.choice(["", "", ANYBODYS, *IDS])
+                self.nonce, self.names[0], rng.choice(["", "", ANY_TASK, *IDS])
             ): 6,
             lambda: self.pair.look(self.names[0], self.ttl): 12,
             lambda: self.pair.claim(self.names[0]): 6,
@@ -1201,8 +1201,8 @@ def test_a_mark_is_removed_by_its_nonce_its_id_or_by_an_operator(pair):
     assert pair.unmark(NONCES[0], "a", "me-2")[1] == b"GONE"
     assert pair.unmark(NONCES[1], "a", "me")[1] == b"UNMARKED"
     pair.mark(NONCES[0], "a", [], "me")
-    assert pair.unmark(NONCES[1], "a", ANYBODYS)[1] == b"UNMARKED"
-    assert pair.unmark(NONCES[1], "a", ANYBODYS)[1] == b"GONE"
+    assert pair.unmark(NONCES[1], "a", ANY_TASK)[1] == b"UNMARKED"
+    assert pair.unmark(NONCES[1], "a", ANY_TASK)[1] == b"GONE"
 
 
 def test_a_look_tells_how_long_and_notes(pair):
