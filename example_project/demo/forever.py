@@ -5,7 +5,7 @@ import time
 from contextlib import ExitStack
 
 from django_redlock import conf
-from django_redlock.inspection.survey import Health, survey
+from django_redlock.inspection import Health, survey
 
 from . import stage
 from .crowd import Crowd, audit
