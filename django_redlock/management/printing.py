@@ -86,7 +86,7 @@ class NodesCommand(BaseCommand):
         shown = []
         for each in found:
             head = self.styled(headline(each), MOODS[each.health])
-            shown.append("".join(f"{line}\n" for line in (head, "", *lines(each))))
+            shown.append("\n".join((head, "", *lines(each))).rstrip("\n") + "\n")
         return "\n".join(shown)
 
     def styled(self, text: str, mood: str) -> str:

@@ -19,6 +19,7 @@ from django.test import override_settings
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, redlock
 from django_redlock.core.protocol import Command
+from django_redlock.inspection import survey
 from django_redlock.inspection.revoke import Revoked
 from django_redlock.management import UNKNOWN
 from django_redlock.management.commands import redlock_release
@@ -431,7 +432,7 @@ def test_how_many_nodes_know_of_no_task(memory):
 )
 def test_what_was_not_read_to_its_end_says_nothing(memory, monkeypatch, found, said):
     """Nor does a minority of the nodes."""
-    whole = redlock_release.survey(conf.backend("default"))
+    whole = survey(conf.backend("default"))
     nodes = [replace(each, heard=i < found.get("nodes", 5)) for i, each in enumerate(whole.nodes)]
     found = replace(whole, nodes=tuple(nodes), truncated=found.get("truncated", False))
     monkeypatch.setattr(redlock_release, "survey", lambda *_, **__: found)

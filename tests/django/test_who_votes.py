@@ -14,6 +14,7 @@ from django.test import override_settings
 
 from django_redlock import redlock
 from django_redlock.inspection import probe
+from django_redlock.nodes.handshake import Admission
 from django_redlock.testing import EmbeddedNodes
 from tests.support.looked_at import check, counted_votes
 from tests.support.proxy import Proxy
@@ -212,7 +213,7 @@ def test_a_node_emptied_under_a_process_that_uses_it(redlock_nodes, new):
 def test_a_check_that_knows_only_the_age_of_a_node_is_noticed(redlock_nodes, new, monkeypatch):
     """What was wrong: an emptied node, old enough, was taken for one that votes."""
 
-    class OnlyByAge(probe.Admission):
+    class OnlyByAge(Admission):
         def read(self, _: object) -> tuple[float, bytes]:
             return 0.0, b""
 

@@ -15,7 +15,8 @@ from redis.exceptions import ResponseError
 
 from django_redlock import LockTaken, conf, redlock
 from django_redlock.core import completion
-from django_redlock.inspection.survey import Health, Wanted, survey
+from django_redlock.inspection import Health
+from django_redlock.inspection.survey import Wanted, survey
 from django_redlock.nodes import scripts
 from django_redlock.testing import EmbeddedNodes
 from tests.docs.pages import SETTINGS

@@ -28,7 +28,7 @@ def test_the_workflow_runs_what_there_is():
 
 def test_what_is_for_work_on_the_package_is_no_extra():
     """Users are shipped what they use; the rest are dependency groups, all of them used."""
-    extras = {"celery", "django-redis", "embedded", "otel", "rich"}
+    extras = {"celery", "django-redis", "embedded", "otel"}
     assert set(PROJECT["optional-dependencies"]) == extras
     named = re.findall(r"--group (\w+)", read(".readthedocs.yaml"))
     named += re.findall(r"\.has-(\w+):? ", MAKEFILE + read(".ci/run"))

@@ -27,8 +27,8 @@ from django_redlock.celery.plan import CHOICES, UNTIL_FINISHED, plan_of
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.events import Event, EventKind, TaskEvent
 from django_redlock.fencing import fenced
+from django_redlock.inspection import Health
 from django_redlock.inspection.rows import EXIT
-from django_redlock.inspection.survey import Health
 from django_redlock.leases.lease import Lease
 from django_redlock.locks.lock import Lock
 from django_redlock.signals import RobustSignal

@@ -18,7 +18,8 @@ from django.test import override_settings
 from django_redlock import LockTaken, conf, redlock
 from django_redlock.core import completion
 from django_redlock.core.policy import Policy
-from django_redlock.inspection.survey import INDEXES, Health, survey
+from django_redlock.inspection import Health
+from django_redlock.inspection.survey import INDEXES, survey
 from django_redlock.locks.lock import Lock
 from django_redlock.testing import EmbeddedNodes
 from tests.django.test_check import rules

@@ -11,7 +11,8 @@ from django_redlock.backend import Backend
 from django_redlock.core.policy import Policy
 from django_redlock.core.protocol import Answer, Command, Vote
 from django_redlock.core.reasons import ReasonCode, because, printable
-from django_redlock.inspection.survey import BATCH, Health, LockStatus, survey
+from django_redlock.inspection import Health
+from django_redlock.inspection.survey import BATCH, LockStatus, survey
 from django_redlock.locks.template import LockTemplate
 from django_redlock.nodes.memory import MemoryNode, MemoryNodes
 from tests.support.servers import software

@@ -18,8 +18,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from django_redlock import LeaseLost, LockTaken, NodesUnavailable, conf, events, redlock
 from django_redlock.events import EventKind
-from django_redlock.inspection import survey
-from django_redlock.inspection.survey import Health
+from django_redlock.inspection import Health, survey
 from django_redlock.testing import assert_free, taken, unavailable
 from django_redlock.testing.outages import Outage, _outages
 from tests.support.loops import open_files, threads
