@@ -414,7 +414,6 @@ class _Conversation:
 
 
 def _packed(request: Request, epoch: str) -> tuple[str | int, ...]:
-    """Return the command that carries out a request."""
     keys, arguments = request.wire()
     last = (epoch,) if request.command in WITH_EPOCH else ("0",) if request.each else ()
     digest = scripts.DIGEST[request.command]
@@ -435,7 +434,6 @@ def _took(look: admission.Look) -> float:
 
 
 def _pair(reply: object) -> tuple[str, str] | None:
-    """Read the reply to CONFIG GET of one name."""
     if not isinstance(reply, list) or [type(each) for each in reply] != [bytes, bytes]:
         return None
     name, value = (each.decode("utf-8", "replace") for each in reply)
@@ -494,7 +492,6 @@ def _memory(info: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _snapshots(replies: Replies) -> bool | None:
-    """Return whether it takes snapshots; of one that does not tell, by whether it has."""
     if "save" in replies.config:
         return bool(replies.config["save"].strip())
     taken = replies.info.get("rdb_last_bgsave_time_sec", "-1") not in {"-1", "0"}

@@ -177,7 +177,6 @@ def findings(found: Examination) -> list[Row]:
 
 
 def _sentence(finding: Finding) -> str:
-    """Say what it is, and what to do."""
     do = action(finding.reason)
     return printable(f"{finding.reason}; {do}" if do else str(finding.reason))
 
@@ -240,7 +239,6 @@ CHECK_KEYS: Final = (
 
 
 def _node_values(node: NodeReport) -> dict[str, Any]:
-    """Return all values of a node, by the keys of both documents."""
     return {
         "node": node.label,
         "answered": node.heard,

@@ -278,7 +278,6 @@ def _about(kind: str, entry: bytes, label: str) -> tuple[str, str, str]:
 
 
 def _taken(own: Sequence[Cell], majority: int) -> LockStatus:
-    """Return the status of a lock that one owner has on a majority."""
     if [cell.number for cell in own].count(0) >= majority:
         return LockStatus.REVOKED
     return LockStatus.RESTING if _rests(own[0]) else LockStatus.HELD
@@ -468,7 +467,6 @@ def _ask_for_memory(backend: Backend, to: frozenset[int]) -> Steps[Sequence[Vote
 
 
 def _report(state: NodeStatus, vote: Vote, memory: Vote | None) -> NodeReport:
-    """Make the report of a node of what its process knows of it, and of its replies."""
     heard = vote.answer is Answer.YES
     report = NodeReport(heard=heard, **state._asdict())
     if not heard:
@@ -548,11 +546,11 @@ class _Reader:
     def run(self, names: Sequence[str]) -> Steps[None]:
         """Look up these names and what matches; without any, read what the indexes list."""
         self.votes: list[Vote] = []
-        self.table: dict[tuple[str, bytes], list[Cell | None]] = {}
         self.more = self.unsearched = False
-        self.beyond = 0
-        size = self._backend.policy.size
-        self.table = {("lock", name.encode()): [None] * size for name in names}
+        self.beyond, size = 0, self._backend.policy.size
+        self.table: dict[tuple[str, bytes], list[Cell | None]] = {
+            ("lock", name.encode()): [None] * size for name in names
+        }
         yield from self._look_up("lock", names)
         for each in self._indexes if self._matching or not names else ():
             yield from self._read(each)
@@ -599,7 +597,6 @@ class _Reader:
         yield from self._look_up(kind, list(filter(None, some)))
 
     def _look_up(self, kind: str, names: Sequence[str]) -> Steps[None]:
-        """Enter what the nodes have of these names."""
         beginning = "mark:" if kind == "mark" else "lock:"
         for start in range(0, len(names), BATCH):
             batch = names[start : start + BATCH]

@@ -283,7 +283,6 @@ def _running(groups: Iterable[int]) -> list[int]:
 
 
 def _pipe() -> tuple[FileIO, FileIO]:
-    """Return the ends of a pipe; nobody waits at them."""
     ends = os.pipe()
     for each in ends:
         os.set_blocking(each, False)

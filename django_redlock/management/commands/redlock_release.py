@@ -178,13 +178,11 @@ class Command(BaseCommand):
             raise CommandError("nothing was done")
 
     def _take(self, backend: Backend, lock: HeldLock, why: str, *, now: bool) -> bool:
-        """Take one lock away, and say what became of it."""
         found = backend.run(taking(backend, lock, why, now=now))
         self._say(told(found))
         return found.done
 
     def _say(self, text: str) -> None:
-        """Print a line."""
         self.stdout.write(encodable(text, self.stdout))
 
 

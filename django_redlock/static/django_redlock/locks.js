@@ -30,7 +30,7 @@
   async function load() {
     const response = await fetch(location.href, {
       cache: "no-store",
-      redirect: "error", // to the login: the session has ended
+      redirect: "manual", // to the login, where a session has ended: that is no page of ours
       signal: AbortSignal.timeout(PATIENCE),
     });
     const arrived = performance.now();
