@@ -251,7 +251,12 @@ class Stage:
             self.wait_for(has_all, "a replica to be in sync")
 
     def lag(self) -> None:
-        """From now on the replica hears nothing of its master."""
+        """From now on the replica hears nothing of its master.
+
+        It catches up before. A key that it had, and whose DEL it did not hear of, would be in the
+        way of the next client for a ttl.
+        """
+        self._catch_up()
         self._stream.inflict(ProxyFault.SILENCE)
         self.note("the replica lags")
 
