@@ -434,8 +434,8 @@ def test_after_a_purge_the_command_of_the_page_removes_the_mark(someone, address
     someone.type(send)
     assert someone.seen == "False\nTrue\n"
     shown = json.loads(someone.run("python manage.py redlock_status --json"))
-    (task,) = shown["aliases"]["default"]["tasks"]
-    assert task["state"] == "queued"
+    (task,) = shown["aliases"]["default"]["locks"]
+    assert task["kind"] == "queued"
     someone.run(f"python manage.py redlock_release --task {task['id']} --yes")
     someone.type(send)
     assert someone.seen == "False\nTrue\nFalse\n"
