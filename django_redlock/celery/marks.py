@@ -23,7 +23,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django_redlock import conf
 from django_redlock.core import completion as core
 from django_redlock.core.protocol import NONCE, Answer
-from django_redlock.nodes.background import WorkerThreads
+from django_redlock.nodes.background import WorkerThreads, reset_in_child
 
 logger = logging.getLogger("django_redlock")
 HEADER: Final = "redlock_mark"
@@ -205,7 +205,19 @@ def carried(task: Task | None, *, is_copy: bool) -> Iterator[Carried]:
     brought.drop()
 
 
-_threads: Final = WorkerThreads()  # of the main process of a worker: its children never use them
+class _Background:
+    """Threads of the main process of a worker that remove marks; a forked child has its own."""
+
+    def __init__(self) -> None:
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget the threads of the parent process."""
+        self.threads = WorkerThreads()
+
+
+_background: Final = _Background()
 
 
 def _on_revoked(request: Any = None, **_: Any) -> None:
@@ -216,7 +228,7 @@ def _on_revoked(request: Any = None, **_: Any) -> None:
     """
     mark = mark_in(getattr(request, "headers", None))
     if mark is not None:
-        _threads.do("marks", mark.remove, most=MOST)
+        _background.threads.do("marks", mark.remove, most=MOST)
 
 
 task_revoked.connect(_on_revoked)

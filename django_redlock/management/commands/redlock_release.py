@@ -145,9 +145,10 @@ class Command(BaseCommand):
         for each in found:
             row = rows.lock(each, report.nodes, report.majority)
             self._say(f"{printable(each.task)} {task_id}: {row['is']}, on {row['on']} nodes")
-        held = [lock.name for lock in found if lock.kind is LockStatus.HELD]
-        if held:
-            names = printable(" ".join(held))
+        runs = [lock for lock in found if lock.kind is LockStatus.HELD]
+        if runs:  # it may hold the name of its message, besides
+            held = [each.name for each in runs if not each.name.startswith(f"run:{each.task}:")]
+            names = printable(" and ".join(held or [runs[0].name]))
             raise CommandError(f"it runs and holds {names}: take that lock away instead")
         if dry:
             return
