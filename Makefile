@@ -126,7 +126,7 @@ bench: $(VENV)/.has-dev ## What a lock costs, beside sockets and other clients
 bench-figures: $(VENV)/.has-dev ## The same, into the README and the page "Performance"
 	$(BIN)/python -m benchmarks --figures . $(ARGS)
 
-# ARGS="--only setnx-del paused": these recipes, faults or cells. ARGS="--short": a minute.
+# ARGS="--only setnx-del paused": these locks, faults or cells. ARGS="--short": a minute.
 museum: $(VENV)/.has-dev ## The locks that people copy, each broken by a fault, and this one beside them
 	$(BIN)/python -m museum $(ARGS)
 

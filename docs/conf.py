@@ -87,7 +87,7 @@ PAGES = {
         "explanation/design": "Why things are as they are: decisions with their reasons and prices.",
         "explanation/architecture": "The floors of the code, where to find what, and the way of one lock.",
         "explanation/performance": "What a lock costs, measured beside bare sockets and other clients.",
-        "explanation/museum": "Locks that people copy, each broken by a fault, with recorded runs.",
+        "explanation/museum": "Locks that people copy, each broken by a fault, with a table and pictures.",
     },
     "Reference": {
         "reference/api": "Every public class and function, with arguments, units and errors.",

@@ -202,7 +202,7 @@ def notes(found: Report, wanted: Wanted) -> Iterator[str]:
         yield "Too few nodes vote to know what is held."
     if found.beyond:
         yield f"{found.beyond} more match{'' if found.beyond > 1 else 'es'}; --limit shows more."
-    elif found.truncated and wanted.filters:
+    elif found.truncated and wanted.filters and not found.unsearched:
         yield "More locks are held than were looked at; --limit looks at more."
     elif found.truncated and not wanted.texts:
         yield f"There is more than these {len(found.locks)} rows; --limit shows more."

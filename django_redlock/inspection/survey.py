@@ -143,6 +143,7 @@ class HeldLock(NamedTuple):
         owners: all clients that have keys of it, *the owner* first: by the number of nodes.
         own: the cells of the owner.
         key: the key on the nodes, without the prefix of all keys.
+        value: the kind of value that the index lists: "lock", "mark" or "done".
         task, task_id: the task that runs, waits or has finished; "" where none is known.
     """
 
@@ -158,13 +159,14 @@ class HeldLock(NamedTuple):
     owners: tuple[Owner, ...]
     own: tuple[Cell, ...]
     key: str = ""
+    value: str = "lock"
     task: str = ""
     task_id: str = ""
 
     @property
     def is_lock(self) -> bool:
         """Whether it is a lock, not a mark or a record."""
-        return self.kind is not LockStatus.FINISHED and not self.key.startswith("mark:")
+        return self.value == "lock"
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -248,7 +250,8 @@ def judge(
         status = LockStatus.SPLIT
     else:
         status = LockStatus.PARTIAL if own else LockStatus.FREE
-    name, task, task_id = _about(kind, entry, own[0].label if own else "")
+    runs = own and status is not LockStatus.RESTING  # the run of a name that rests is over
+    name, task, task_id = _about(kind, entry, own[0].label if runs else "")
     return HeldLock(
         name=name,
         kind=status,
@@ -262,6 +265,7 @@ def judge(
         owners=owners,
         own=own,
         key=f"{'mark' if kind == 'mark' else 'lock'}:{as_text(entry)}",
+        value=kind,
         task=task,
         task_id=task_id,
     )
@@ -562,7 +566,8 @@ class _Reader:
         """Enter what an index lists: all that matches, or as many names as may be shown."""
         kind, beginning = INDEXES[index]
         known = list(self.table)
-        pages = PAGES if self._matching else math.ceil(self._limit / PAGE)
+        # Pages overlap where many names are due in the same millisecond.
+        pages = PAGES if self._matching or self._limit > PAGE else 1
         size = usual = PAGE if self._matching else min(self._limit, PAGE)
         begin, complete = dict.fromkeys(self._backend.policy.everyone, 0), True
         for _ in range(pages):
@@ -580,6 +585,8 @@ class _Reader:
             # A page that begins and ends in the same millisecond is read again as a larger one.
             stuck = any(number == begin[i] for i, number in after.items())
             begin, size = after, LARGEST if stuck else usual
+            if not self._matching and len(self.table) - len(known) > self._limit:
+                break
         complete = complete and not begin
         new = sorted(self.table.keys() - set(known))
         self.table = {key: self.table[key] for key in [*known, *new[: self._limit]]}
@@ -888,7 +895,7 @@ class Wanted:
 
 def is_pattern(text: str) -> bool:
     """Tell whether a text has a wildcard."""
-    return not {"*", "?", "["}.isdisjoint(text)
+    return "*" in text or "?" in text or "]" in text.partition("[")[2]
 
 
 def _can_be_a_name(text: str) -> bool:

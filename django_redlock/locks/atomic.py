@@ -186,8 +186,8 @@ ADOPTED: Final = (
 class LockInTransactionWarning(RuntimeWarning):
     """A lock was taken inside a transaction, and is free before its COMMIT.
 
-    Python shows it once for each line that takes such a lock. For a decorated function that is the
-    line of the function.
+    Python shows it once for each line that enters such a block. For a decorated function that is
+    the line of the function; where an ``ExitStack`` or a framework enters the block, theirs.
     """
 
 

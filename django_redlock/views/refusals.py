@@ -4,8 +4,9 @@
 answers for locks that a view takes itself. ``refusal_of`` decides the same and makes no response:
 an exception handler of another framework makes its own of a ``Refusal``.
 
-Only the outermost ``@single_flight`` refuses a request before its view begins, so only its answer
-has a ``Retry-After``. Of any other refusal nobody knows what the view has done before.
+Only the outermost ``@single_flight`` or ``@idempotent`` refuses a request before its view begins,
+so only its answer has a ``Retry-After``. Of any other refusal nobody knows what the view has done
+before.
 
 No text depends on the lock: it has no name, no holder, no node, no reason.
 """

@@ -471,6 +471,24 @@ def test_a_task_is_not_cleared_where_a_node_was_not_heard(memory):
     assert refused("--task", "id-7")[0] == 1
 
 
+def test_a_lock_that_rests_after_its_run_is_no_task(memory):
+    """Nothing can be cleared then, and nothing is said to be."""
+    template = redlock.using(label="host:1(app.pay):id-1", min_hold=60)
+    template("invoice:1").acquire().release()
+    assert redlock("invoice:1").state().kind == "resting"
+    assert refused("--task", "id-1")[0] == 1
+
+
+def test_who_runs_is_named_by_the_lock_of_the_task(memory):
+    """Not by the name of its message, even where the label has a digest for the task."""
+    label = f"{A}:5:host:1({'d' * 64}):id-2"
+    put(memory, "invoice:2", label, *range(5))
+    put(memory, "run:a.task.with.a.long.name:number", label, *range(5))
+    code, said = refused("--task", "id-2")
+    assert code == 1
+    assert said == "it runs and holds invoice:2: take that lock away instead"
+
+
 def test_a_pattern_is_no_name(memory):
     """It is said what to do; but a name with such a character is one like others."""
     put(memory, "report:1", f"{A}:5:a", *range(5))

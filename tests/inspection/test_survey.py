@@ -239,6 +239,23 @@ def test_more_than_a_page_is_listed_in_pages(nodes, monkeypatch, limit, truncate
     assert set(sizes) == {10}
 
 
+def test_pages_that_overlap_leave_no_row_out(nodes, monkeypatch):
+    """Where names are due in the same millisecond a page begins with the last ones of another."""
+    monkeypatch.setattr(SURVEYS, "PAGE", 10)
+    for i in range(40):
+        nodes.put(f"n{i:02}", f"{A}:5:a", *range(5), left=10 + i // 8)
+    found = nodes.survey(limit=40)
+    assert (len(found.locks), found.truncated) == (40, False)
+    few = nodes.survey(limit=15)
+    assert (len(few.locks), few.truncated) == (15, True)
+
+
+def test_a_lone_bracket_is_a_sign_of_a_name():
+    """Where nothing closes it, it begins no wildcard."""
+    texts = ["a*", "a?", "a[bc]", "[a]", "a[1", "a]", "a][", "a"]
+    assert list(filter(SURVEYS.is_pattern, texts)) == texts[:4]
+
+
 class SlowAtFirst(MemoryNodes):
     """Nodes of which some answer late, as told for each question, and some are not connected."""
 

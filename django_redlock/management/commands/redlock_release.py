@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import shlex
 import socket
 import sys
@@ -41,6 +42,7 @@ NO_PATTERN: Final = (
 )
 
 NOT_YET: Final = "not yet done on a majority of the nodes: run this command again"
+DIGEST: Final = re.compile(r"[0-9a-f]{64}").fullmatch  # in place of the name of a task
 
 
 class Command(BaseCommand):
@@ -138,7 +140,11 @@ class Command(BaseCommand):
             CommandError: there is none, it runs, or as of ``handle``.
         """
         report = survey(backend, matching=task_id.__eq__, indexes=tuple(INDEXES))
-        found = [lock for lock in report.locks if lock.task_id == task_id]
+        found = [
+            lock
+            for lock in report.locks
+            if lock.task_id == task_id and (not lock.is_lock or lock.kind is LockStatus.HELD)
+        ]
         if not found:
             voting_or_raise(report, task_id)
             raise _no_task(task_id, report)
@@ -147,7 +153,7 @@ class Command(BaseCommand):
             self._say(f"{printable(each.task)} {task_id}: {row['is']}, on {row['on']} nodes")
         runs = [lock for lock in found if lock.kind is LockStatus.HELD]
         if runs:  # it may hold the name of its message, besides
-            held = [each.name for each in runs if not each.name.startswith(f"run:{each.task}:")]
+            held = [each.name for each in runs if not _is_run_name(each.name, each.task)]
             names = printable(" and ".join(held or [runs[0].name]))
             raise CommandError(f"it runs and holds {names}: take that lock away instead")
         if dry:
@@ -185,6 +191,11 @@ class Command(BaseCommand):
 
     def _say(self, text: str) -> None:
         self.stdout.write(encodable(text, self.stdout))
+
+
+def _is_run_name(name: str, task: str) -> bool:
+    """Tell whether this is the name of a message of the task, whose label may have a digest."""
+    return name.startswith(f"run:{task}:") or (name.startswith("run:") and bool(DIGEST(task)))
 
 
 def _no_task(task_id: str, found: Report) -> CommandError:
