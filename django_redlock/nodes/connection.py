@@ -234,7 +234,8 @@ class Connection:
 
     Attributes:
         label, index: the node's ``host:port/db``, and its index in the group.
-        epoch: packed argument that a grant must find there: the node's epoch and its history.
+        epoch: packed argument that a grant must find there: the node's epoch and its history; ""
+            of a node that may not vote yet, which no grant finds.
         facts: the node's account of itself when the connection was opened.
         client: the node's number for this connection; 0 if the node does not tell it.
         opened, round_trip: ``time.monotonic`` at the opening, and the seconds of one command.
@@ -430,7 +431,7 @@ class Connection:
             except replies.UNREADABLE:
                 self.close(replies.NOT_REDIS)
                 return
-            if answer is False:
+            if answer is replies.MORE:
                 break
             self.incomplete = 0
             self.heard = self.answered = time.monotonic()

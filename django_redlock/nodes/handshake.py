@@ -46,7 +46,7 @@ class NodeReplies:
         """
         size = 0
         try:
-            while (answer := self._reader.gets()) is False:
+            while (answer := self._reader.gets()) is replies.MORE:
                 data = self._socket.recv(READ_SIZE)
                 size += len(data)
                 if not data:
@@ -127,7 +127,7 @@ def open_connection(
             facts,
             index=index,
             client=client,
-            epoch=admitted + facts.history.encode(),
+            epoch=admitted and admitted + facts.history.encode(),
             round_trip=round_trip,
             guard_left=guard_left,
         )

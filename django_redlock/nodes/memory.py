@@ -433,7 +433,7 @@ class MemoryNode:
         return ["FOUND", rows, after]
 
     def _memory(self, request: commands.Memory, epoch: object = "") -> list[object]:
-        if self._was_emptied(epoch):
+        if epoch != "" and self._was_emptied(epoch):
             return ["EMPTY"]
         waiting = sum(due > self.clock() for due in self.waits.values())
         return ["MEMORY", [0, b"noeviction", 0, min(waiting, request.most)]]

@@ -25,6 +25,8 @@ ROOM: Final = 1024  # … and for each name in its request
 # What hiredis raises: of bytes that are no reply, of too many items, of a map whose keys are lists.
 UNREADABLE: Final = (hiredis.HiredisError, MemoryError, TypeError)
 
+MORE: Final = object()  # what a parser has before a reply is whole; False is a reply, ``#f``
+
 NOT_REDIS: Final = because(ReasonCode.NOT_THE_PROTOCOL)
 TOO_LONG: Final = because(ReasonCode.TOO_LONG)
 UNASKED: Final = because(ReasonCode.UNASKED)
@@ -33,8 +35,12 @@ SENSELESS: Final = because(ReasonCode.SENSELESS)
 
 
 def reader() -> hiredis.Reader:
-    """Return a parser for one connection; an error reply is a ``hiredis.ReplyError``."""
-    return hiredis.Reader(errors="backslashreplace")  # of errors; strings are bytes
+    """Return a parser for one connection; an error reply is a ``hiredis.ReplyError``.
+
+    It returns ``MORE`` where a reply has not come as a whole.
+    """
+    # The errors are those of decoding error replies; strings are bytes.
+    return hiredis.Reader(errors="backslashreplace", notEnoughData=MORE)
 
 
 def most_bytes(count: int) -> int:

@@ -58,6 +58,7 @@ RAW: dict[str, bytes] = {
     "fifty lists in lists": b"*1\r\n" * 50 + b":1\r\n",
     "no number": b":five\r\n",
     "true": b"#t\r\n",
+    "false": b"#f\r\n",  # what hiredis returns of it, it also returns of half a reply
     "a map": b"%1\r\n+a\r\n+b\r\n",
     "a map by a list": b"%1\r\n*1\r\n:1\r\n:2\r\n",
     "somebody else's": b"*3\r\n" + bulk(b"0" * 32) + G + bulk(b"5"),

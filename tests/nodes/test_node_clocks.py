@@ -21,9 +21,11 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_redlock import LockTaken, NodesUnavailable, conf, redlock
+from django_redlock.core.reasons import ReasonCode
 from django_redlock.inspection.survey import survey
 from django_redlock.locks.template import LockTemplate
 from django_redlock.testing import EmbeddedNode, EmbeddedNodes
+from tests.support.looked_at import evicting
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 
@@ -129,6 +131,23 @@ def test_the_status_shows_a_wrong_clock():
         assert re.search(rf"no vote: clocks differ by {SECONDS}  ", row)
         assert row.split()[-1] == "-"  # no seconds of a guard
         assert any(line.startswith("clock: let NTP set the wrong one") for line in lines)
+
+
+def test_a_node_without_a_vote_tells_of_its_memory():
+    """Under the guard, or with a wrong clock: what it does when it is full, and who waits."""
+    with old_nodes(3) as (nodes, proxies, _), ExitStack() as stack:
+        guarded, *_ = [stack.enter_context(evicting(node, "volatile-lru")) for node in nodes]
+        guarded.delete("redlock:fences")
+        proxies[1].clock = 100
+        opened = []
+        for _ in range(2):
+            found = survey(conf.backend("default"), memory=True)
+            assert [node.voting for node in found.nodes] == [False, False, True]
+            assert [node.maxmemory for node in found.nodes] == [200 * 1024 * 1024] * 3
+            assert found.waiting == 0
+            assert ReasonCode.EVICTS in {each.code for each in found.advice}
+            opened.append(guarded.info("stats")["total_connections_received"])
+        assert opened[0] == opened[1]
 
 
 @pytest.mark.slow

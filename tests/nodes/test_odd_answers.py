@@ -462,6 +462,15 @@ def test_an_odd_answer_ends_a_handshake(oddity, step):
     shaken(oddity, step)
 
 
+@pytest.mark.parametrize("step", ["TIME", "INFO SERVER", "SCRIPT LOAD", "EVAL", "CLIENT ID"])
+def test_false_is_a_reply(step):
+    """It is not taken for a reply that goes on: the handshake ends at once, and is told why."""
+    with OddNode(next(each for each in UNECHOED if each.name == "false"), step) as node:
+        with pytest.raises(Refused):
+            opened(node.url)
+        eventually(lambda: node.open == 0)
+
+
 @pytest.mark.parametrize("said", [b"\x00\xff<html>\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
 def test_a_node_without_tls_ends_a_handshake(said):
     """What is no TLS is an error of the connection, or silence, which is not waited for long."""

@@ -911,6 +911,15 @@ def test_an_emptied_node_says_so_before_a_lock_is_asked_for(pair):
     assert pair.ask(Memory, NONCES[0], FENCES, WAITS, 9, last=0)[1:] == [b"EMPTY"]
 
 
+def test_who_knows_no_epoch_is_told_of_the_memory(pair):
+    """A connection under the restart guard has none: that a node has another is no news."""
+    assert pair.ask(Memory, NONCES[0], FENCES, WAITS, 9, last="")[1] == b"MEMORY"
+    pair.empty()
+    assert pair.ask(Memory, NONCES[0], FENCES, WAITS, 9, last="")[1] == b"MEMORY"
+    assert pair.grant(NONCES[0], ["a"], epoch="")[1] == b"EMPTY"
+    assert pair.heal(NONCES[0], ["a"], epoch="")[1] == b"EMPTY"
+
+
 def test_a_node_tells_how_many_names_have_waiters(pair):
     """Those that it believes in still, up to a limit; what a stranger wrote there is none."""
     pair.fleeting = True

@@ -2,12 +2,14 @@
 -- KEYS fences, waits              ARGV nonce, limit, epoch
 -- Counts at most ``limit`` names, and none in ``waits`` that cannot be read. ``epoch`` is compared as
 -- by the grant: a node that was emptied or promoted under a process says so before anybody asks for a
--- lock.
+-- lock. It is '' of a connection that was not admitted, under the restart guard for one: nothing is
+-- compared then.
 -- Returns nonce, MEMORY, [bytes that it may use (0: without a limit), policy, keys evicted, names]
 -- | nonce, EMPTY
+local known = ARGV[#ARGV]
 local epoch, told = redis.call('HGET', KEYS[1], 'epoch'), redis.call('INFO', 'replication')
 local history = string.find(told, 'second_repl_offset:%d') and string.match(told, 'master_replid:(%x+)')
-if not epoch or epoch .. (history or '') ~= ARGV[#ARGV] then return {ARGV[1], 'EMPTY'} end
+if known ~= '' and (not epoch or epoch .. (history or '') ~= known) then return {ARGV[1], 'EMPTY'} end
 local t = redis.call('TIME')
 local now = string.format('(%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
 local waited = redis.pcall('ZRANGEBYSCORE', KEYS[2], now, '+inf', 'LIMIT', 0, ARGV[2])
