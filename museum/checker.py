@@ -17,7 +17,7 @@ from .history import Event
 
 ENDS: Final = {history.RELEASES, history.KILLED, history.HANGS, history.LOST}
 REPLIES: Final = {history.HOLDS, history.REFUSED, history.FAILS, history.KILLED}
-UNFAIR: Final = 3  # clients that came later: who is refused after so many has starved
+UNFAIR: Final = 3  # clients that came later: a client that is refused after so many has starved
 
 
 class Break(enum.StrEnum):

@@ -1,4 +1,4 @@
-"""python-redis-lock, on one node: who waits is woken through a list (BLPOP).
+"""python-redis-lock, on one node: a waiter is woken through a list (BLPOP).
 
 It writes `lock:` before each key. Its ttl is in whole seconds, at least one.
 """

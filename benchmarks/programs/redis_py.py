@@ -1,4 +1,4 @@
-"""redis-py's own Lock, on one node; who waits asks every 0.1 s."""
+"""redis-py's own Lock, on one node; a waiter asks every 0.1 s."""
 
 from __future__ import annotations
 

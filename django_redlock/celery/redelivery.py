@@ -60,7 +60,6 @@ NUMBERS: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch  # of messages
 Refusal: TypeAlias = LockTaken | NodesUnavailable
 Name: TypeAlias = str | tuple[str, ...]  # of a lock
 ATTRIBUTE: Final = "redlock_run"  # of a request: its ``Delivery``, when that has a run name
-RUN_NAME: Final = "run:{task}:{number}"  # of the message, not of the task id
 ROOM: Final = 60.0  # seconds for which a record stays after the broker may deliver a copy
 
 
@@ -274,7 +273,7 @@ class Delivery:
             foreign=self._own,
         )
         try:
-            self._take_run_name(own.named(RUN_NAME, **self._run), lock)
+            self._take_run_name(own.named(completion.RUN_NAME, **self._run), lock)
             yield
         except BaseException as error:
             if not self.has_begun or isinstance(error, Ignore | Reject):

@@ -52,6 +52,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SPLITS: Final = 3  # retries after a split
+RUN_NAME: Final = "run:{task}:{number}"  # of the message, not of the task id
+DIGEST: Final = re.compile(r"[0-9a-f]{64}").fullmatch  # in a label, in place of a long task name
 
 
 # -- marks ------------------------------------------------------------------------------------
@@ -99,6 +102,12 @@ def mark_key(policy: Policy, task: str, names: Sequence[str]) -> str:
         name = f"{name}+{len(others)}~{digest}"
     task = task.replace("%", "%25").replace(":", "%3A")  # no task is the beginning of another
     return f"{policy.prefix}mark:{shortened(f'{task}:{name}')}"
+
+
+def of_mark(entry: str) -> tuple[str, str]:
+    """Return the task and the name of an entry in the index of marks; see ``mark_key``."""
+    task, _, name = entry.partition(":")
+    return task.replace("%3A", ":").replace("%25", "%"), name
 
 
 def publish(
@@ -230,6 +239,11 @@ def _is_split(votes: Sequence[Vote], majority: int) -> bool:
 
 
 # -- completion records -----------------------------------------------------------------------
+
+
+def is_run_name(name: str, task: str) -> bool:
+    """Tell whether this is the run name of a message of the task, as a label names the task."""
+    return name.startswith(f"run:{task}:") or (name.startswith("run:") and bool(DIGEST(task)))
 
 
 def complete(policy: Policy, grant: Grant, *, life: float) -> Steps[Sequence[Vote]]:

@@ -274,9 +274,9 @@ def judge(
 def _about(kind: str, entry: bytes, label: str) -> tuple[str, str, str]:
     """Return the name, the task and the task's id that an entry of an index is about."""
     name = as_text(entry)
-    if kind == "mark":  # as ``completion.mark_key`` has written it
-        task, _, locked = name.partition(":")
-        return locked, task.replace("%3A", ":").replace("%25", "%"), label
+    if kind == "mark":
+        task, locked = completion.of_mark(name)
+        return locked, task, label
     found = TASK.search(label)
     return (name, found[1], found[2]) if found else (name, "", "")
 

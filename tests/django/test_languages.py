@@ -88,7 +88,7 @@ def printed() -> list[str]:
 
 @pytest.mark.parametrize("code", LANGUAGES)
 def test_commands_are_english_in_every_language(code):
-    """Who is on call searches for their words, and a program reads some of them."""
+    """The people on call search for their words, and a program reads some of them."""
     before = printed()
     with language(code):
         assert printed() == before

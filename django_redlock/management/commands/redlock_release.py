@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import re
 import shlex
 import socket
 import sys
@@ -19,6 +18,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from django_redlock import conf
 from django_redlock.backend import Backend
+from django_redlock.core.completion import is_run_name
 from django_redlock.core.errors import NodesUnavailable
 from django_redlock.core.reasons import printable
 from django_redlock.inspection import rows
@@ -42,7 +42,6 @@ NO_PATTERN: Final = (
 )
 
 NOT_YET: Final = "not yet done on a majority of the nodes: run this command again"
-DIGEST: Final = re.compile(r"[0-9a-f]{64}").fullmatch  # in place of the name of a task
 
 
 class Command(BaseCommand):
@@ -153,7 +152,7 @@ class Command(BaseCommand):
             self._say(f"{printable(each.task)} {task_id}: {row['is']}, on {row['on']} nodes")
         runs = [lock for lock in found if lock.kind is LockStatus.HELD]
         if runs:  # it may hold the name of its message, besides
-            held = [each.name for each in runs if not _is_run_name(each.name, each.task)]
+            held = [each.name for each in runs if not is_run_name(each.name, each.task)]
             names = printable(" and ".join(held or [runs[0].name]))
             raise CommandError(f"it runs and holds {names}: take that lock away instead")
         if dry:
@@ -191,11 +190,6 @@ class Command(BaseCommand):
 
     def _say(self, text: str) -> None:
         self.stdout.write(encodable(text, self.stdout))
-
-
-def _is_run_name(name: str, task: str) -> bool:
-    """Tell whether this is the name of a message of the task, whose label may have a digest."""
-    return name.startswith(f"run:{task}:") or (name.startswith("run:") and bool(DIGEST(task)))
 
 
 def _no_task(task_id: str, found: Report) -> CommandError:
