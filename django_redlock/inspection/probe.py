@@ -16,6 +16,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from hiredis import ReplyError
@@ -39,10 +40,9 @@ from django_redlock.core.policy import Policy, boottime, microseconds
 from django_redlock.core.protocol import WITH_EPOCH, Request
 from django_redlock.core.quorum import all_heard
 from django_redlock.core.reasons import Reason, ReasonCode, because, code_of, describe
-from django_redlock.interruption import Latch
 from django_redlock.nodes import admission, scripts
 from django_redlock.nodes.address import Address
-from django_redlock.nodes.background import start_thread
+from django_redlock.nodes.background import WorkerThreads, end
 from django_redlock.nodes.faults import LONGEST, Refused, complaint, why_unreached
 from django_redlock.nodes.handshake import Admission, NodeReplies, log_in, send
 from django_redlock.nodes.replies import ANOTHER
@@ -671,19 +671,14 @@ def examine(aliases: Sequence[Expected]) -> list[Examination]:
     until = time.monotonic() + STEPS * patience
     found = [[judge(each, LATE, alias) for each in alias.addresses] for alias in aliases]
 
-    def ask(reports: list[NodeReport], alias: Expected, i: int, done: Latch) -> None:
-        try:
-            reports[i] = probe(alias.addresses[i], alias, patience)
-        finally:
-            done.set()
+    def ask(reports: list[NodeReport], alias: Expected, i: int) -> None:
+        reports[i] = probe(alias.addresses[i], alias, patience)
 
-    asked: list[Latch] = []
+    threads, count = WorkerThreads(), sum(map(len, found))
     for reports, alias in zip(found, aliases, strict=True):
         for i in range(len(reports)):
-            asked.append(Latch())
-            start_thread(ask, reports, alias, i, asked[-1])
-    for done in asked:
-        done.wait(until - time.monotonic())
+            threads.do("ask", partial(ask, reports, alias, i), most=count)
+    end([threads], until - time.monotonic())
     return [compare(alias, list(nodes)) for alias, nodes in zip(aliases, found, strict=True)]
 
 

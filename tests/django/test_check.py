@@ -10,12 +10,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.test import override_settings
 
 from django_redlock.inspection import probe
+from django_redlock.nodes import background
 from django_redlock.testing import EmbeddedNodes
 from tests.docs.test_acl import PASSWORD, acl_rules
 from tests.nodes.odd_node import UNECHOED, Oddity, OddNode
@@ -360,3 +362,16 @@ def test_a_name_service_that_hangs(redlock_nodes, monkeypatch):
     assert (looked_up, came_back) == (["nowhere.example.com"], [])
     ended.set()
     assert [node["reached"] for node in found["nodes"]] == [True, False]
+
+
+def test_where_no_thread_can_be_started(redlock_nodes, monkeypatch):
+    """The nodes are asked one after the other."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(background, "_thread", SimpleNamespace(start_new_thread=refuse))
+    with configured(redlock_nodes.urls):
+        code, out = check()
+    assert code == 0
+    assert "default: ready (5 of 5 nodes vote, 3 are needed)" in out
