@@ -18,7 +18,6 @@ import asyncio
 import contextvars
 import logging
 import math
-import os
 import threading
 import warnings
 import weakref
@@ -36,7 +35,7 @@ from django_redlock.core.policy import boottime
 from django_redlock.core.protocol import Grant, Request, Steps
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.interruption import ThreadWakeup, drain, first
-from django_redlock.nodes.background import PerLoop, WorkerThreads, running_loop
+from django_redlock.nodes.background import PerLoop, WorkerThreads, call_in_child, running_loop
 
 from .lease import Lease, Schedule
 
@@ -726,6 +725,4 @@ def _run(renewal: RenewalBatch | Healing) -> None:
 
 
 watchdog: Final = Watchdog()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=watchdog.reset)
+call_in_child(watchdog.reset)
