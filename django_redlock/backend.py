@@ -77,12 +77,13 @@ class Transaction(Protocol):
 
 def process_label() -> str:
     """Return the owner label of this process: host and process id."""
-    return f"{_host()}:{os.getpid()}"
+    return _label_of(os.getpid())
 
 
 @functools.cache
-def _host() -> str:
-    return socket.gethostname().encode()[: LABEL_BYTES - 20].decode(errors="ignore")
+def _label_of(process: int) -> str:
+    host = socket.gethostname().encode()[: LABEL_BYTES - 20].decode(errors="ignore")
+    return f"{host}:{process}"
 
 
 def refuse_event_loop() -> None:

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import logging
 import math
+import sys
 import threading
 import warnings
 import weakref
@@ -629,9 +631,13 @@ class Watchdog:
             if when < self._sleeps_until:
                 self._woken_for = min(when, self._woken_for)
                 self._wakeup.wake()
-        if not (self._running or self._workers.offer("watch", self._run, again=False)):
-            # the next lease tries again
-            logger.warning("no watchdog: leases end with their ttl, untold: no thread can start")
+        if not self._running:
+            _warn_of_uwsgi()
+            if not self._workers.offer("watch", self._run, again=False):
+                # the next lease tries again
+                logger.warning(
+                    "no watchdog: leases end with their ttl, untold: no thread can start"
+                )
 
     def held(self) -> list[Lease]:
         """Return the leases of this process that have time left; asks no node, and locks nothing.
@@ -706,6 +712,19 @@ class Watchdog:
         """Tell the holders, each in a thread of its own, up to so many at the same time."""
         for lease in lost:
             self._workers.do("tell", lease.tell_lost, most=MOST_TOLD)
+
+
+@functools.cache
+def _warn_of_uwsgi() -> None:
+    """Tell once where threads run only during requests: uWSGI keeps the interpreter in between.
+
+    The watchdog's thread must not: it might have logging's lock when uWSGI forks.
+    """
+    if not getattr(sys.modules.get("uwsgi"), "has_threads", True):
+        logger.warning(
+            "uWSGI runs without enable-threads: a lease that is held between two requests is not "
+            "renewed then, and ends with its ttl; set enable-threads = true"
+        )
 
 
 def _warn_of(forgotten: Grant) -> None:
