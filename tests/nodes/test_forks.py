@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,13 +75,38 @@ def test_a_child_that_is_forked_in_c_has_connections_and_leases_of_its_own(use, 
 @pytest.mark.slow
 @pytest.mark.parametrize("use", USES)
 def test_a_child_that_does_not_notice_the_fork_is_noticed(use):
-    """The check above can fail: without a look at the process id, children share connections."""
+    """The check above can fail: else children share connections, and cost their parent its own."""
     with unguarded(3) as nodes:
         alias = nodes.settings(RESTART_GUARD=False, NODE_TIMEOUT=1)
         note_broken("notice_fork")
-        children = played(nodes, alias, use, "careless")["children"]
-    assert children[0]["shared"] > 0
-    assert children[0]["renewed"] is (use == "task")  # a loop renews by its own timers
+        outcome = played(nodes, alias, use, "careless")
+    shared = [child["shared"] for child in outcome["children"]]
+    assert any(shared) or not outcome["kept"]  # two readers of one reply: both close
+    if use == "thread":  # a loop renews by its own timers
+        assert not any(child["renewed"] for child in outcome["children"])
+
+
+# -- forks while threads lock ----------------------------------------------------------------------
+
+
+def forked_while_locking(home: Path, *words: str) -> Any:
+    """How children end that a process forks while its threads lock, and what went wrong there."""
+    with unguarded(3) as nodes:
+        alias = nodes.settings(RESTART_GUARD=False, NODE_TIMEOUT=10, MAX_TTL=60, TTL=60)
+        return told("-m", "tests.nodes.forked_while_locking", json.dumps(alias), str(home), *words)
+
+
+@pytest.mark.slow
+def test_forks_while_fifty_threads_lock(tmp_path):
+    """Each child locks as well, and ends; at no time has a name two holders, and nothing hangs."""
+    assert forked_while_locking(tmp_path) == {"ends": [0] * 12, "wrong": [], "left": []}
+
+
+@pytest.mark.slow
+def test_children_that_keep_what_is_the_parents_are_noticed(tmp_path):
+    """The check above can fail: such children hang, or take replies that are the parent's."""
+    note_broken("call_in_child")
+    assert any(forked_while_locking(tmp_path, "careless")["ends"])
 
 
 # -- the first use of an alias --------------------------------------------------------------------
