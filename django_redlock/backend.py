@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from django_redlock.core.policy import check_seconds, meant_seconds
-from django_redlock.nodes.background import call_in_child, running_loop
+from django_redlock.nodes.background import notice_fork, running_loop
 
 from .core.errors import NodesUnavailable
 from .core.protocol import UNDO, Answer, LeaveQueue, Request, Sleep, Vote
@@ -75,18 +75,15 @@ class Transaction(Protocol):
         """Roll back, unless it has ended; may be called again, and in the middle of anything."""
 
 
-@functools.cache
 def process_label() -> str:
     """Return the owner label of this process: host and process id."""
-    return f"{_host()}:{os.getpid()}"
+    return _label_of(os.getpid())
 
 
 @functools.cache
-def _host() -> str:
-    return socket.gethostname().encode()[: LABEL_BYTES - 20].decode(errors="ignore")
-
-
-call_in_child(process_label.cache_clear)
+def _label_of(process: int) -> str:
+    host = socket.gethostname().encode()[: LABEL_BYTES - 20].decode(errors="ignore")
+    return f"{host}:{process}"
 
 
 def refuse_event_loop() -> None:
@@ -203,6 +200,7 @@ class Backend:
     def _perform(self, effect: Effect) -> Any:
         if sys.is_finalizing():
             return self._unperformed(effect)
+        notice_fork()
         if isinstance(effect, Request):
             return self.group.ask(effect)
         if isinstance(effect, Sleep):
@@ -212,6 +210,7 @@ class Backend:
     def _aperform(self, effect: Effect) -> Awaitable[Any]:
         if sys.is_finalizing():
             return _done(self._unperformed(effect))
+        notice_fork()
         if isinstance(effect, Request):
             return self.group.aask(effect)
         if isinstance(effect, Sleep):

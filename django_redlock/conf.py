@@ -21,7 +21,7 @@ from redis.sentinel import SentinelManagedConnection
 
 from django_redlock.nodes.address import Address, from_options, from_url
 from django_redlock.nodes.admission import skew_of
-from django_redlock.nodes.background import call_in_child
+from django_redlock.nodes.background import call_in_child, notice_fork
 from django_redlock.nodes.group import NodeGroup
 
 from .backend import Backend, Group, backends
@@ -67,6 +67,7 @@ def backend(alias: str) -> Backend:
         TypeError: the alias is not a text.
     """
     check_alias(alias)
+    notice_fork()
     with _making:
         found = backends.get(alias)
         if found is None:
@@ -77,6 +78,7 @@ def backend(alias: str) -> Backend:
 
 def forget() -> None:
     """Forget all backends; each is made anew at its next use. Leases keep their backend."""
+    notice_fork()
     with _making:
         old = list(backends.values())
         backends.clear()

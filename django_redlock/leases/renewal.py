@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import logging
 import math
-import os
+import sys
 import threading
 import warnings
 import weakref
@@ -36,7 +37,7 @@ from django_redlock.core.policy import boottime
 from django_redlock.core.protocol import Grant, Request, Steps
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.interruption import ThreadWakeup, drain, first
-from django_redlock.nodes.background import PerLoop, WorkerThreads, running_loop
+from django_redlock.nodes.background import PerLoop, WorkerThreads, call_in_child, running_loop
 
 from .lease import Lease, Schedule
 
@@ -630,9 +631,13 @@ class Watchdog:
             if when < self._sleeps_until:
                 self._woken_for = min(when, self._woken_for)
                 self._wakeup.wake()
-        if not (self._running or self._workers.offer("watch", self._run, again=False)):
-            # the next lease tries again
-            logger.warning("no watchdog: leases end with their ttl, untold: no thread can start")
+        if not self._running:
+            _warn_of_uwsgi()
+            if not self._workers.offer("watch", self._run, again=False):
+                # the next lease tries again
+                logger.warning(
+                    "no watchdog: leases end with their ttl, untold: no thread can start"
+                )
 
     def held(self) -> list[Lease]:
         """Return the leases of this process that have time left; asks no node, and locks nothing.
@@ -709,6 +714,19 @@ class Watchdog:
             self._workers.do("tell", lease.tell_lost, most=MOST_TOLD)
 
 
+@functools.cache
+def _warn_of_uwsgi() -> None:
+    """Tell once where threads run only during requests: uWSGI keeps the interpreter in between.
+
+    The watchdog's thread must not: it might have logging's lock when uWSGI forks.
+    """
+    if not getattr(sys.modules.get("uwsgi"), "has_threads", True):
+        logger.warning(
+            "uWSGI runs without enable-threads: a lease that is held between two requests is not "
+            "renewed then, and ends with its ttl; set enable-threads = true"
+        )
+
+
 def _warn_of(forgotten: Grant) -> None:
     warnings.warn(
         f"the lease of {forgotten.target.name!r} was forgotten and never released, so the name "
@@ -726,6 +744,4 @@ def _run(renewal: RenewalBatch | Healing) -> None:
 
 
 watchdog: Final = Watchdog()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=watchdog.reset)
+call_in_child(watchdog.reset)

@@ -7,7 +7,8 @@ not. Such threads end silently with the process, as daemon threads do.
 
 **Forks.** A child has one thread: the one that forked. A lock that another thread of the parent
 held at that moment is held for ever in the child. So each object that outlives a call and has a
-lock makes a new one in the child.
+lock makes a new one in the child. A server that forks in C, as uWSGI does, calls no hook of Python:
+there the first request of the child sees that the process is another one.
 
 **Time in which this process ran.** A node is silent when it gives no sign while a thread listens. A
 thread that does not get the processor, or waits for the interpreter's lock, hears nothing: that is
@@ -228,12 +229,37 @@ class Resettable(Protocol):
 
 
 _things: weakref.WeakSet[Resettable] = weakref.WeakSet()
+_in_child: Final[list[Callable[[], object]]] = []
+_beginning: Final[dict[int, threading.RLock]] = {}  # by process id: a parent's may be held
+_process = os.getpid()  # the one whose state this is
 
 
 def call_in_child(function: Callable[[], object]) -> None:
-    """Call ``function`` in every child that is forked from now on."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=function)
+    """Call ``function`` in every child that is forked from now on; it may be called twice."""
+    _in_child.append(function)
+
+
+def notice_fork() -> None:
+    """Forget what is the parent's, if this is a forked child that has not done so yet.
+
+    What sends a request or takes a lock of the package calls this first.
+    """
+    if os.getpid() != _process:
+        _begin_in_child()
+
+
+def _begin_in_child() -> None:
+    global _process  # noqa: PLW0603 - the state of this module
+    process = os.getpid()
+    with _beginning.setdefault(process, threading.RLock()):
+        if _process != process:
+            for function in _in_child:
+                function()
+            _process = process  # last: until then other threads wait
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def reset_in_child(thing: Resettable) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 import weakref
 from typing import TYPE_CHECKING
 
 from . import admission
-from .background import CLOSE_TIMEOUT, end, end_all
+from .background import CLOSE_TIMEOUT, call_in_child, end, end_all, notice_fork
 from .loops import Loops
 from .node import Node, NodeStatus
 from .queue import NodePlaces, Waiters
@@ -133,6 +132,7 @@ def close_all(timeout: float = CLOSE_TIMEOUT) -> list[str]:
     Returns:
         The kinds of work that had not ended by then.
     """
+    notice_fork()
     groups, until = tuple(_ALL), time.monotonic() + timeout
     for group in groups:
         group.prepare_end()
@@ -147,5 +147,4 @@ def _after_fork() -> None:
         group.reset()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+call_in_child(_after_fork)

@@ -21,6 +21,9 @@ from typing import Any
 
 if "TEST_NAIVE" in os.environ:  # a broken variant
     vars(os)["register_at_fork"] = lambda **_: None
+    from django_redlock.nodes import background
+
+    vars(background)["_begin_in_child"] = lambda: None
 
 import redis
 from celery import Celery, Task

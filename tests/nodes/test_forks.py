@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.loops import unguarded
+from tests.support.proxy import Proxy
+from tests.support.replays import note_broken
 
 QUIET = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]  # it forks with threads
 
@@ -29,6 +35,81 @@ def test_a_lock_that_no_child_makes_anew_is_found():
     """The check above names a lock that stays held."""
     found = told("-m", "tests.nodes.held_locks", "careless")
     assert found["stuck"] == ["django_redlock.conf.careless"]
+
+
+# -- a server that forks in C, as uWSGI: no hook of Python runs ------------------------------------
+
+
+@pytest.mark.slow
+def test_a_child_that_is_forked_in_c_has_every_lock():
+    """The same where no hook runs: the child's first use of the package makes them anew."""
+    assert told("-m", "tests.nodes.held_locks", "in C") == {"missed": [], "stuck": [], "used": True}
+
+
+def played(nodes: Any, alias: dict[str, Any], *words: str) -> Any:
+    """What children say that a process has forked in C, and what that process has left."""
+    ports = ",".join(str(node.port) for node in nodes)
+    return told("-m", "tests.nodes.forked_in_c", json.dumps(alias), ports, *words)
+
+
+RIGHT = {"remaining": 0.0, "renewed": True, "shared": 0, "taken": True, "holder": True}
+USES = ["thread", "task"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("by_tls", [False, True], ids=["TCP", "TLS"])
+def test_a_child_that_is_forked_in_c_has_connections_and_leases_of_its_own(use, by_tls, tls):
+    """Its lease is renewed; the parent keeps lease and connections, also after the child's end."""
+    with ExitStack() as stack:
+        nodes: Any = stack.enter_context(unguarded(3))
+        alias = nodes.settings(RESTART_GUARD=False, NODE_TIMEOUT=1)
+        if by_tls:
+            context, certificate = tls
+            nodes = [stack.enter_context(Proxy(node.port, context)) for node in nodes]
+            alias["NODES"] = [f"rediss://127.0.0.1:{each.port}/0" for each in nodes]
+            alias["OPTIONS"] = {"ssl_ca_certs": str(certificate)}
+        assert played(nodes, alias, use) == {"children": [RIGHT, RIGHT], "kept": True}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("use", USES)
+def test_a_child_that_does_not_notice_the_fork_is_noticed(use):
+    """The check above can fail: else children share connections, and cost their parent its own."""
+    with unguarded(3) as nodes:
+        alias = nodes.settings(RESTART_GUARD=False, NODE_TIMEOUT=1)
+        note_broken("notice_fork")
+        outcome = played(nodes, alias, use, "careless")
+    shared = [child["shared"] for child in outcome["children"]]
+    assert any(shared) or not outcome["kept"]  # two readers of one reply: both close
+    if use == "thread":  # a loop renews by its own timers
+        assert not any(child["renewed"] for child in outcome["children"])
+
+
+# -- forks while threads lock ----------------------------------------------------------------------
+
+
+def forked_while_locking(home: Path, *words: str) -> Any:
+    """How children end that a process forks while its threads lock, and what went wrong there."""
+    with unguarded(3) as nodes:
+        alias = nodes.settings(RESTART_GUARD=False, NODE_TIMEOUT=10, MAX_TTL=60, TTL=60)
+        return told("-m", "tests.nodes.forked_while_locking", json.dumps(alias), str(home), *words)
+
+
+@pytest.mark.slow
+def test_forks_while_fifty_threads_lock(tmp_path):
+    """Each child locks as well, and ends; at no time has a name two holders, and nothing hangs."""
+    assert forked_while_locking(tmp_path) == {"ends": [0] * 12, "wrong": [], "left": []}
+
+
+@pytest.mark.slow
+def test_children_that_keep_what_is_the_parents_are_noticed(tmp_path):
+    """The check above can fail: such children hang, or take replies that are the parent's."""
+    note_broken("call_in_child")
+    assert any(forked_while_locking(tmp_path, "careless")["ends"])
+
+
+# -- the first use of an alias --------------------------------------------------------------------
 
 
 FIRST_USE = """

@@ -8,6 +8,9 @@ import os
 
 if "PRELOADED_NAIVE" in os.environ:
     vars(os)["register_at_fork"] = lambda **_: None
+    from django_redlock.nodes import background
+
+    vars(background)["_begin_in_child"] = lambda: None
 
 from django_redlock import redlock
 from tests.views.shop.wsgi import application
