@@ -33,8 +33,8 @@ open, as Django's own ``atomic`` does, and the next request or task in the threa
 
 Nobody guesses that a block has ended, and no callback of the garbage collector asks a node,
 releases, or rolls back. A generator that is dropped inside a ``with`` block is closed: its
-``finally`` runs under the lease, and its ``__exit__`` ends that. The nodes are asked there and then,
-unless the collector closes the generator: then a thread of the background asks them.
+``finally`` runs under the lease, and its ``__exit__`` ends that. The nodes are asked then and
+there, unless the collector closes the generator: then a thread of the background asks them.
 
 A bound remains: a program that calls ``lock.__enter__()`` itself, and is interrupted before it
 calls ``lock.__exit__()``. Nothing shows that such a block is gone. Its lease is renewed until the
