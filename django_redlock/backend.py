@@ -12,10 +12,12 @@ import os
 import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from django_redlock.core.policy import check_seconds, meant_seconds
+from django_redlock.interruption import collector
 from django_redlock.nodes.background import notice_fork, running_loop
 
 from .core.errors import NodesUnavailable
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LABEL_BYTES = 200
+COLLECTING: Final = (
+    "the garbage collector runs this, in a __del__ or in the rest of a generator that nobody "
+    "closed; only a release is possible there. Close the generator yourself, as by "
+    "contextlib.closing, and take, extend and look up locks in code that the program calls"
+)
 backends: Final[dict[str, Backend]] = {}  # by alias, those that ``conf`` has made
 
 
@@ -156,15 +163,22 @@ class Backend:
     def __post_init__(self) -> None:
         self.check_ttl(self.ttl)
 
-    def run(self, steps: Steps[T]) -> T:
+    def run(self, steps: Steps[T], value: Any = None) -> T:
         """Carry out steps of the algorithm on these nodes, by blocking calls.
 
         An exception that a signal handler raises, at whatever point, is thrown into the generator,
         which yields what to undo; then it goes on to the caller. Hence the inner loop: its jump
         back, where Python looks for signals, lies inside the ``try``.
+
+        Args:
+            value: what is sent to the steps first.
+
+        Raises:
+            RuntimeError: the garbage collector runs in this thread.
         """
+        if collector.runs_here():
+            raise RuntimeError(COLLECTING)
         step: Callable[[Any], Effect] = steps.send
-        value: Any = None
         while True:
             try:
                 while True:
@@ -183,6 +197,8 @@ class Backend:
         A cancellation is thrown into the generator, too. Each effect is sent before it is awaited,
         so a request that undoes is on its way even if a second cancellation ends the waiting.
         """
+        if collector.runs_here():
+            raise RuntimeError(COLLECTING)
         step: Callable[[Any], Effect] = steps.send
         value: Any = None
         while True:
@@ -196,6 +212,13 @@ class Backend:
                 if inspect.getgeneratorstate(steps) == inspect.GEN_CLOSED:
                     raise
                 step, value = steps.throw, error
+
+    def run_elsewhere(self, steps: Steps[None]) -> None:
+        """Begin steps that the garbage collector asks for, and go on in the background."""
+        with suppress(StopIteration):  # there is nothing to ask the nodes, or no thread to do it
+            effect = steps.send(None)
+            if not collector.hand_over(lambda: self.run(steps, self._perform(effect))):
+                steps.send(self._unperformed(effect))
 
     def _perform(self, effect: Effect) -> Any:
         if sys.is_finalizing():
@@ -220,7 +243,8 @@ class Backend:
     def _unperformed(self, effect: Effect) -> list[Vote] | str:
         """Return at once what a release goes on with, when the interpreter shuts down.
 
-        Other threads have ended then, and may have left locks locked; sockets may be closed.
+        Other threads have ended then, and may have left locks locked; sockets may be closed. The
+        name is free after its ttl.
 
         Raises:
             NodesUnavailable: it is no release, and cannot go on.

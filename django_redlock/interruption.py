@@ -32,8 +32,9 @@ reason ``never_released``; ``on_lost`` is not called, for there is no holder. A 
 open, as Django's own ``atomic`` does, and the next request or task in the thread rolls it back.
 
 Nobody guesses that a block has ended, and no callback of the garbage collector asks a node,
-releases, or rolls back. A generator that is dropped inside a ``with`` block is closed by the
-collector: its ``finally`` runs under the lease, and its ``__exit__`` releases it.
+releases, or rolls back. A generator that is dropped inside a ``with`` block is closed: its
+``finally`` runs under the lease, and its ``__exit__`` ends that. The nodes are asked then and
+there, unless the collector closes the generator: then a thread of the background asks them.
 
 A bound remains: a program that calls ``lock.__enter__()`` itself, and is interrupted before it
 calls ``lock.__exit__()``. Nothing shows that such a block is gone. Its lease is renewed until the
@@ -54,18 +55,20 @@ Code that is interrupted must not leave a lock locked, a list half changed, or a
 of ours is re-entrant, so it does not keep a signal handler out, which runs in the same thread and
 may lock, too. ``first``, ``remove``, ``taken`` and ``drain`` find and take in one step. ``Latch``
 and ``ThreadWakeup`` let threads wait by locks that are written in C. ``SafeFinalizer`` does what is
-to be done when an object is forgotten.
+to be done when an object is forgotten. ``collector`` tells what the garbage collector runs.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import threading
 import time
 import weakref
 from collections import deque
 from contextlib import suppress
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -376,6 +379,50 @@ def _release(lock: threading.Lock) -> None:
         lock.release()
 
 
+# -- what the garbage collector runs ------------------------------------------------------------
+
+
+class Collector:
+    """Tells whether this thread is in the middle of a collection, which may close a block.
+
+    Python may collect garbage wherever a thread makes an object, so also while the thread has a
+    lock of this package, of ``logging`` or of a library of metrics. What is released there would
+    want other locks, in another order than other threads want them, and all would wait for ever.
+    So the rule: *under the collector nothing is asked of a node, and nothing is told.* A release
+    is handed over to a thread of the background, a ``SafeFinalizer`` too; all else is refused.
+
+    A lease ends there all the same, a waiter leaves its local queue, and a job is handed over. The
+    three locks for that are the innermost: who has one wants no other. A process collects in one
+    thread at a time.
+
+    Attributes:
+        runs_here: returns whether the collector has called this.
+        hand_over: called with a job that the collector has begun; does it in the background, or
+            returns False if there is no thread for it.
+    """
+
+    __slots__ = ("acquire", "hand_over", "release", "runs_here")
+
+    # Python calls ``getattr`` with the phase. All is written in C: it would swallow the exception
+    # of a signal handler in a callback that is written in Python.
+    start = property(methodcaller("acquire"))
+    stop = property(methodcaller("release"))
+
+    def __init__(self) -> None:
+        self.hand_over: Callable[[Callable[[], object]], bool] = lambda _: False
+        self.reset()
+        gc.callbacks.append(functools.partial(getattr, self))
+
+    def reset(self) -> None:
+        """Forget the collection of another thread, as a forked child must."""
+        lock = threading.RLock()
+        self.acquire, self.release = lock.acquire, lock.release
+        self.runs_here: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined] # noqa: SLF001 - as ``Condition`` does
+
+
+collector: Final = Collector()
+
+
 # -- when an object is forgotten ----------------------------------------------------------------
 
 
@@ -421,6 +468,9 @@ _awaited: Final[dict[int, SafeFinalizer]] = {}  # all whose jobs are not done; k
 
 def settle(_: object = None) -> None:
     """Do the jobs of all objects that are gone."""
+    if collector.runs_here():
+        collector.hand_over(settle)  # else the next request does them
+        return
     while (finalizer := first(forgotten)) is not None:
         finalizer.do()
         remove(finalizer, forgotten)  # unless another thread did it as well

@@ -31,6 +31,7 @@ from django_redlock.core.protocol import NONCE, Answer, Grant, Steps, Vote
 from django_redlock.core.quorum import NO, answer_of, majority_denies, revoked
 from django_redlock.core.reasons import Reason, ReasonCode, because
 from django_redlock.events import Event, EventKind, VoteCount, log_fields
+from django_redlock.interruption import collector
 from django_redlock.nodes.background import running_loop
 
 if TYPE_CHECKING:
@@ -254,10 +255,12 @@ class Lease:
 
         Never raises because of the nodes: a key that cannot be deleted ends with its ttl.
         """
-        if self._pid == os.getpid():
-            self.backend.run(self._releasing())
-        else:
+        if self._pid != os.getpid():
             self._warn_of_parent()
+        elif collector.runs_here():
+            self.backend.run_elsewhere(self._releasing())
+        else:
+            self.backend.run(self._releasing())
 
     async def arelease(self) -> None:
         """Give the name back as ``release`` does, in a task.
@@ -266,8 +269,8 @@ class Lease:
         """
         if self._pid != os.getpid():
             self._warn_of_parent()
-        elif running_loop() is None:
-            self.backend.run(self._releasing())  # a coroutine is closed after its loop
+        elif running_loop() is None or collector.runs_here():
+            self.release()  # a coroutine is closed after its loop, or by the collector
         else:
             await self.backend.arun(self._releasing())
 

@@ -35,7 +35,7 @@ from collections import Counter, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from django_redlock.interruption import ThreadWakeup
+from django_redlock.interruption import ThreadWakeup, collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -177,6 +177,30 @@ def _do(job: Callable[[], object]) -> None:
         logger.exception("a job in the background failed")
 
 
+# -- what the garbage collector begins ----------------------------------------------------------
+
+MOST_HANDED: Final = 8  # threads that do it at the same time
+
+
+class Garbage:
+    """Do in the background what the collector has begun in any thread; see ``Collector``."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the jobs, as a forked child must: they are its parent's."""
+        self._threads = WorkerThreads()
+
+    def take(self, job: Callable[[], object]) -> bool:
+        """Do the job; return False if there is no thread for it."""
+        return self._threads.offer("garbage", job, most=MOST_HANDED)
+
+
+_garbage: Final = Garbage()
+collector.hand_over = _garbage.take
+
+
 # -- their end ------------------------------------------------------------------------------------
 
 CLOSE_TIMEOUT: Final = 5.0  # seconds for which an end is waited for
@@ -273,6 +297,8 @@ def _reset() -> None:
 
 
 call_in_child(_at_work.clear)
+call_in_child(_garbage.reset)
+call_in_child(collector.reset)
 call_in_child(_reset)
 
 

@@ -633,6 +633,7 @@ def closed_in_a_cycle(rows: str) -> None:
     next(cycle["generator"])
     del cycle
     gc.collect()
+    eventually(is_free)  # a thread of the background releases
 
 
 def test_what_a_block_writes_while_the_collector_closes_it_is_rolled_back(rows):
