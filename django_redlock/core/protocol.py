@@ -111,6 +111,13 @@ TAKING: Final = frozenset({Command.GRANT, Command.HEAL, Command.MARK})
 # Their last argument is the node's epoch, as it was when the connection was opened.
 WITH_EPOCH: Final = frozenset({Command.GRANT, Command.HEAL, Command.MEMORY})
 
+# The others change nothing: of a server that refuses these only people want to know why.
+CHANGING: Final = frozenset(Command) - {
+    Command.SURVEY,
+    Command.MEMORY,
+    Command.UNBLOCK,
+    Command.LOAD,
+}
 
 Wire: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 

@@ -24,11 +24,20 @@ from typing import TYPE_CHECKING, Final
 import hiredis
 
 from django_redlock.core.commands import EMPTIED
-from django_redlock.core.protocol import UNDO, WITH_EPOCH, Answer, Command, Request, Vote
+from django_redlock.core.protocol import (
+    CHANGING,
+    UNDO,
+    WITH_EPOCH,
+    Answer,
+    Command,
+    Request,
+    Vote,
+)
+from django_redlock.core.reasons import ReasonCode
 from django_redlock.interruption import SafeFinalizer, drain
 
 from . import admission, faults, replies, scripts
-from .faults import complaint
+from .faults import complaint, turns_away
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -226,6 +235,7 @@ BACKLOG: Final = 65536
 UNDO_BACKLOG: Final = 2 * BACKLOG
 LOOP_BACKLOG: Final = 256 * 1024 * 1024  # of all tasks of an event loop together
 UNSEEN: Final = 4  # node timeouts: a request and its undo take two of them, and then look
+LOADS_LONG: Final = 1.0  # seconds of LOADING, after which a connection is one to a wrong server
 BUSY: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -245,6 +255,8 @@ class Connection:
         votes_from: ``time.monotonic`` from which the node may vote.
         owed: the requests without a reply, in the order in which they were sent.
         fault: why the connection cannot be used any more; None while it can.
+        turned_away: whether the server said that it is not the one which is wanted, and ``Node``
+            has not counted that as a failure yet.
         spoiled: ``time.monotonic`` of an interruption that may have put the connection out of
             step, so that only an undo may still use it; else 0.
         looped: whether an event loop has the connection, and sends later what the socket does not
@@ -288,7 +300,8 @@ class Connection:
         self.owed: deque[OnWire] = deque()
         self.fault: Reason | None = None
         self.spoiled, self.looped, self.in_set, self._sending = 0.0, False, False, False
-        self.given = False
+        self.given = self.turned_away = False
+        self._loads_since = math.inf  # ``time.monotonic`` of the first LOADING
         self.tls = isinstance(self.socket, ssl.SSLSocket)
         self._using = threading.RLock() if self.tls else contextlib.nullcontext()
         self._stream = OneAtATime(self.socket, self._using) if self.tls else self.socket
@@ -445,7 +458,7 @@ class Connection:
         if not self.owed:
             self.close(replies.UNASKED)
             return
-        owed = self.owed.popleft()
+        owed, away = self.owed.popleft(), False
         self.backlog -= len(owed.packed)
         if not isinstance(answer, hiredis.ReplyError):
             vote = owed.vote_in(self.label, answer)
@@ -453,6 +466,7 @@ class Connection:
             return
         else:
             vote = Vote(self.label, Answer.UNKNOWN, reason=complaint(answer))
+            away = owed.command in CHANGING and self._is_elsewhere(answer, vote.code)
         if vote is None:
             self.close(replies.why_none(owed.nonce, answer))
             vote = Vote(self.label, Answer.UNKNOWN, reason=self.fault)
@@ -460,7 +474,18 @@ class Connection:
             self.close(EMPTIED)
         if owed.command in UNDO and vote.answer is Answer.UNKNOWN:
             owed.keep(self.index)
+        if away and vote.reason:  # the next connection looks the address up again
+            self.fault, self.turned_away = vote.reason, True
+            self.close(vote.reason)
         owed.hear(self.index, vote)
+
+    def _is_elsewhere(self, error: hiredis.ReplyError, code: str) -> bool:
+        """Return whether the server that is wanted must be looked for at the address again."""
+        if code != ReasonCode.LOADING:
+            return turns_away(error)
+        now = time.monotonic()
+        self._loads_since = min(self._loads_since, now)
+        return now - self._loads_since >= LOADS_LONG
 
     def _send_in_full(self, owed: OnWire) -> bool:
         """Send a request again, with the text of the script that the node forgot (SCRIPT FLUSH)."""

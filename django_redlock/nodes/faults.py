@@ -56,6 +56,9 @@ ERRORS: Final = {
     "NOAUTH": ReasonCode.PASSWORD_NEEDED,
     "WRONGPASS": ReasonCode.LOGIN_REFUSED,
 }
+# By these a server says that it is not the one that is wanted: it became a replica, or a node of a
+# cluster. The address may lead to another one by now.
+TURNING_AWAY: Final = frozenset({"READONLY", "MOVED", "CLUSTERDOWN", "MASTERDOWN"})
 # By a part of what redis-py and the system say.
 TOLD: Final = {
     "Connection refused": ReasonCode.CONNECTION_REFUSED,
@@ -98,6 +101,11 @@ def complaint(error: Exception) -> Reason:
     text = _told(error)
     known = ERRORS.get(text.split(" ", 1)[0])
     return because(known) if known else because(ReasonCode.ERROR, text=text[:LONGEST])
+
+
+def turns_away(error: Exception) -> bool:
+    """Return whether a node's error reply says that the connection leads to a wrong server."""
+    return _told(error).split(" ", 1)[0] in TURNING_AWAY
 
 
 def why_unreached(error: Exception, *, tls: bool = False) -> Reason:

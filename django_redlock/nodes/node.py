@@ -203,6 +203,7 @@ class Node:
         self._attempts: weakref.WeakSet[ConnectAttempt] = weakref.WeakSet()  # or interrupted
         self._backoff = 0.0
         self._tried = self._retry_at = self._failed_at = float("-inf")
+        self._turned_away = float("-inf")  # time.monotonic
         self._last: Connection | None = None
         self.duplicate_of = ""
 
@@ -493,6 +494,7 @@ class Node:
             urgent: whether there is no majority without this node.
         """
         with self._lock:
+            self._note_turned_away()
             if self.down or (self.down_reason and not urgent):
                 due = self._tried + LEAST_BACKOFF if urgent else self._retry_at
                 # An interruption may have lost an attempt: do not wait for it for ever.
@@ -558,10 +560,24 @@ class Node:
         except Exception as error:  # noqa: BLE001 - a provider of credentials may raise anything
             with self._lock:
                 self._failed_at = time.monotonic()  # also for attempts that were wanted before
-                self._backoff = min(MOST_BACKOFF, max(LEAST_BACKOFF, 2 * self._backoff))
-                self._retry_at = self._failed_at + self._backoff
+                self._back_off(self._failed_at)
                 self.down_reason = self.unopened = why_unreached(error, tls=self._address.tls)
             return None
+
+    def _back_off(self, now: float) -> None:
+        self._backoff = min(MOST_BACKOFF, max(LEAST_BACKOFF, 2 * self._backoff))
+        self._retry_at = now + self._backoff
+
+    def _note_turned_away(self) -> None:
+        """Count it as a failure to connect, once, that the newest connection was turned away.
+
+        An older one says nothing of where the address leads now.
+        """
+        last = self._last
+        if last is not None and last.turned_away:
+            last.turned_away, self._turned_away = False, time.monotonic()
+            self._back_off(self._turned_away)
+            self.down_reason = last.fault
 
     def _earlier(self) -> ServerInfo | None:
         """Return what the node said at the last connection, and when its process last replied."""
@@ -572,10 +588,13 @@ class Node:
         return facts._replace(alive=max(facts.alive, heard))
 
     def _welcome(self, connection: Connection) -> None:
+        self._note_turned_away()
         self.facts, self._last = connection.facts, connection
         self._opened_here.add(connection)
         self._welcomed()
-        self.down_reason, self.unopened, self._backoff = None, None, 0.0
+        self.down_reason = self.unopened = None
+        if connection.opened > self._turned_away + 2 * MOST_BACKOFF:  # else it may be once more
+            self._backoff = 0.0
         for stalled in drain(self._stalled.pop):  # dead sockets: the node replies on a new one
             close_as_silent(stalled)
 
@@ -590,6 +609,8 @@ class Node:
         if now < at_least:
             return None
         connection = self.take(now)
+        with self._lock:
+            self._note_turned_away()
         if connection is None and (last or now >= self._retry_at):
             connection = self._connect(bool)
             if connection is not None:
@@ -615,6 +636,8 @@ class Node:
 
     def state(self, now: float) -> NodeStatus:
         """Return the status as it is known now, without asking the node."""
+        with self._lock:
+            self._note_turned_away()
         last, reason = self._last, self.down_reason
         if self.duplicate_of and not reason:
             reason = duplicated(self.duplicate_of)
