@@ -25,6 +25,7 @@ import asyncio
 import logging
 import math
 import os
+import select
 import sys
 import threading
 import time
@@ -32,12 +33,14 @@ import weakref
 from bisect import bisect_right
 from collections import Counter, deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from django_redlock.interruption import ThreadWakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    Poll: TypeAlias = "select.poll | SelectPoll"
 
 
 logger = logging.getLogger("django_redlock")
@@ -50,6 +53,41 @@ def start_thread(function: Callable[..., object], *args: Any) -> None:
         RuntimeError: no thread can be started, e.g. while the interpreter shuts down.
     """
     _thread.start_new_thread(function, args)
+
+
+class SelectPoll:
+    """What ``select.poll`` does, by ``select.select``: eventlet patches this and removes the other.
+
+    A call may report only one of several that are ready; the next call reports another one.
+    """
+
+    def __init__(self) -> None:
+        self._events: dict[int, int] = {}
+
+    def register(self, fileno: int, events: int) -> None:
+        """Report from now on when this file descriptor is ready for one of these events."""
+        self._events[fileno] = events
+
+    modify = register
+
+    def unregister(self, fileno: int) -> None:
+        """Report this file descriptor no more."""
+        del self._events[fileno]
+
+    def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+        """Wait until one is ready, for at most so long; return those that are, with their event."""
+        reads, writes = (
+            [fileno for fileno, events in self._events.items() if events & event]
+            for event in (select.POLLIN, select.POLLOUT)
+        )
+        readable, writable, _ = select.select(reads, writes, [], max(0.0, milliseconds / 1000))
+        found = dict.fromkeys(writable, select.POLLOUT) | dict.fromkeys(readable, select.POLLIN)
+        return list(found.items())
+
+
+def new_poll() -> Poll:
+    """Return what waits for sockets here; a server may patch ``select`` after the import."""
+    return select.poll() if hasattr(select, "poll") else SelectPoll()
 
 
 class WorkerThreads:
