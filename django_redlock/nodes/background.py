@@ -40,7 +40,7 @@ from django_redlock.interruption import ThreadWakeup
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    Poll: TypeAlias = "select.poll | SelectPoll"
+    Poll: TypeAlias = "select.poll | EventletPoll"
 
 
 logger = logging.getLogger("django_redlock")
@@ -55,39 +55,80 @@ def start_thread(function: Callable[..., object], *args: Any) -> None:
     _thread.start_new_thread(function, args)
 
 
-class SelectPoll:
-    """What ``select.poll`` does, by ``select.select``: eventlet patches this and removes the other.
+def refuse_native_thread() -> None:
+    """Check that this thread runs greenlets, where gevent has patched the process.
 
-    A call may report only one of several that are ready; the next call reports another one.
+    What ``start_thread`` starts would be a greenlet of this thread: one that renews nothing while
+    the thread computes. And gevent's locks may hang, or crash the process, between native threads.
+
+    Raises:
+        RuntimeError: it is a native thread, as those of gevent's threadpool.
+    """
+    if _thread.start_new_thread.__module__ != "gevent.thread":
+        return
+    if not sys.modules["gevent"].get_hub().main_hub:
+        msg = (
+            "gevent has patched this process, and locks do not work in its native threads: take "
+            "the lock in a greenlet, and have only the work done in gevent's threadpool"
+        )
+        raise RuntimeError(msg)
+
+
+class EventletPoll:
+    """What ``select.poll`` does, where eventlet has removed it.
+
+    ``select.select`` of eventlet is no way to wait for several sockets: where two are ready at
+    once, it resumes the greenlet for the second one as well, whatever that waits for by then.
     """
 
     def __init__(self) -> None:
+        eventlet = sys.modules["eventlet"]
+        self._poll: select.poll = eventlet.patcher.original("select").poll()
+        self._hub = eventlet.hubs.get_hub
         self._events: dict[int, int] = {}
 
     def register(self, fileno: int, events: int) -> None:
         """Report from now on when this file descriptor is ready for one of these events."""
+        self._poll.register(fileno, events)
         self._events[fileno] = events
 
     modify = register
 
     def unregister(self, fileno: int) -> None:
         """Report this file descriptor no more."""
+        self._poll.unregister(fileno)
         del self._events[fileno]
 
     def poll(self, milliseconds: float) -> list[tuple[int, int]]:
-        """Wait until one is ready, for at most so long; return those that are, with their event."""
-        reads, writes = (
-            [fileno for fileno, events in self._events.items() if events & event]
-            for event in (select.POLLIN, select.POLLOUT)
-        )
-        readable, writable, _ = select.select(reads, writes, [], max(0.0, milliseconds / 1000))
-        found = dict.fromkeys(writable, select.POLLOUT) | dict.fromkeys(readable, select.POLLIN)
-        return list(found.items())
+        """Wait until one is ready, for at most so long; return those that are, and for what."""
+        if (ready := self._poll.poll(0)) or milliseconds <= 0:
+            return ready
+        hub, resume = self._hub(), sys.modules["eventlet"].getcurrent().switch
+        timers = [hub.schedule_call_global(milliseconds / 1000, resume)]
+
+        def wake(*_: object) -> None:
+            if len(timers) == 1:  # else it is awake, or about to be
+                timers.append(hub.schedule_call_global(0, resume))
+
+        listeners: list[Any] = []
+        try:
+            for fileno, events in self._events.items():
+                for kind, event in (hub.READ, select.POLLIN), (hub.WRITE, select.POLLOUT):
+                    if events & event:
+                        listeners.append(hub.add(kind, fileno, wake, wake, wake))
+            hub.switch()
+        finally:
+            for timer in timers:
+                timer.cancel()
+            timers.clear()
+            for listener in listeners:
+                hub.remove(listener)
+        return self._poll.poll(0)
 
 
 def new_poll() -> Poll:
-    """Return what waits for sockets here; a server may patch ``select`` after the import."""
-    return select.poll() if hasattr(select, "poll") else SelectPoll()
+    """Return what waits for sockets; a server may have patched ``select`` after the import."""
+    return select.poll() if hasattr(select, "poll") else EventletPoll()
 
 
 class WorkerThreads:
