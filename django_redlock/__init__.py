@@ -16,6 +16,7 @@ from .backend import Backend, backends
 from .core.errors import LeaseLost, LockTaken, NodesUnavailable, RedlockError
 from .core.policy import check_seconds
 from .leases.context import assert_locked, current_lease
+from .nodes.background import refuse_native_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 
 
 def _configured(alias: str) -> Backend:
+    refuse_native_thread()
     try:
         return backends[alias]
     except (KeyError, TypeError):  # TypeError: no text, which ``conf`` says

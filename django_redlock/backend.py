@@ -109,6 +109,11 @@ def no_transaction() -> bool:
     return False
 
 
+def sleep(seconds: float) -> None:
+    """Let seconds pass, by what ``time.sleep`` is now: gevent may patch it after the import."""
+    time.sleep(seconds)
+
+
 def no_database(_: str | None = None) -> Transaction:
     """Refuse to make a transaction: there is no database.
 
@@ -158,7 +163,7 @@ class Backend:
     in_transaction: Callable[[], bool] = field(default=no_transaction)
     atomic: Callable[[str | None], Transaction] = field(default=no_database)
     refuse_event_loop: Callable[[], None] = field(default=refuse_event_loop)
-    sleep: Callable[[float], object] = field(default=time.sleep)
+    sleep: Callable[[float], object] = field(default=sleep)
 
     def __post_init__(self) -> None:
         self.check_ttl(self.ttl)

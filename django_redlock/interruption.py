@@ -357,21 +357,32 @@ class Latch:
 
 
 class ThreadWakeup:
-    """Wakes one thread that sleeps; if that is awake, its next sleep ends at once."""
+    """Wakes one thread that sleeps; if that is awake, its next sleep ends at once.
 
-    __slots__ = ("_silent",)
+    Each sleep makes a lock of its own. A server may import the application, fork, and only then let
+    gevent patch ``threading``; a greenlet that acquires an older lock stops all others.
+    """
+
+    __slots__ = ("_silent", "_woken")
 
     def __init__(self) -> None:
-        self._silent = threading.Lock()
-        self._silent.acquire()
+        self._silent: threading.Lock | None = None
+        self._woken = False
 
     def wake(self) -> None:
         """End the sleep."""
-        _release(self._silent)
+        self._woken = True
+        if (lock := self._silent) is not None:
+            _release(lock)
 
     def sleep(self, seconds: float) -> None:
         """Sleep until ``wake`` is called, for at most so many seconds; may be infinite."""
-        self._silent.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+        lock = threading.Lock()
+        lock.acquire()
+        self._silent = lock
+        if not self._woken:
+            lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+        self._woken = False  # a wake-up from now on ends the next sleep
 
 
 def _release(lock: threading.Lock) -> None:

@@ -26,6 +26,7 @@ import asyncio
 import logging
 import math
 import os
+import select
 import sys
 import threading
 import time
@@ -33,12 +34,14 @@ import weakref
 from bisect import bisect_right
 from collections import Counter, deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from django_redlock.interruption import ThreadWakeup, collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    Poll: TypeAlias = "select.poll | EventletPoll"
 
 
 logger = logging.getLogger("django_redlock")
@@ -51,6 +54,82 @@ def start_thread(function: Callable[..., object], *args: Any) -> None:
         RuntimeError: no thread can be started, e.g. while the interpreter shuts down.
     """
     _thread.start_new_thread(function, args)
+
+
+def refuse_native_thread() -> None:
+    """Check that this thread runs greenlets, where gevent has patched the process.
+
+    What ``start_thread`` starts would be a greenlet of this thread: one that renews nothing while
+    the thread computes. And gevent's locks may hang, or crash the process, between native threads.
+
+    Raises:
+        RuntimeError: it is a native thread, as those of gevent's threadpool.
+    """
+    if _thread.start_new_thread.__module__ != "gevent.thread":
+        return
+    if not sys.modules["gevent"].get_hub().main_hub:
+        msg = (
+            "gevent has patched this process, and locks do not work in its native threads: take "
+            "the lock in a greenlet, and have only the work done in gevent's threadpool"
+        )
+        raise RuntimeError(msg)
+
+
+class EventletPoll:
+    """What ``select.poll`` does, where eventlet has removed it.
+
+    ``select.select`` of eventlet is no way to wait for several sockets: where two are ready at
+    once, it resumes the greenlet for the second one as well, whatever that waits for by then.
+    """
+
+    def __init__(self) -> None:
+        eventlet = sys.modules["eventlet"]
+        self._poll: select.poll = eventlet.patcher.original("select").poll()
+        self._hub = eventlet.hubs.get_hub
+        self._events: dict[int, int] = {}
+
+    def register(self, fileno: int, events: int) -> None:
+        """Report from now on when this file descriptor is ready for one of these events."""
+        self._poll.register(fileno, events)
+        self._events[fileno] = events
+
+    modify = register
+
+    def unregister(self, fileno: int) -> None:
+        """Report this file descriptor no more."""
+        self._poll.unregister(fileno)
+        del self._events[fileno]
+
+    def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+        """Wait until one is ready, for at most so long; return those that are, and for what."""
+        if (ready := self._poll.poll(0)) or milliseconds <= 0:
+            return ready
+        hub, resume = self._hub(), sys.modules["eventlet"].getcurrent().switch
+        timers = [hub.schedule_call_global(milliseconds / 1000, resume)]
+
+        def wake(*_: object) -> None:
+            if len(timers) == 1:  # else it is awake, or about to be
+                timers.append(hub.schedule_call_global(0, resume))
+
+        listeners: list[Any] = []
+        try:
+            for fileno, events in self._events.items():
+                for kind, event in (hub.READ, select.POLLIN), (hub.WRITE, select.POLLOUT):
+                    if events & event:
+                        listeners.append(hub.add(kind, fileno, wake, wake, wake))
+            hub.switch()
+        finally:
+            for timer in timers:
+                timer.cancel()
+            timers.clear()
+            for listener in listeners:
+                hub.remove(listener)
+        return self._poll.poll(0)
+
+
+def new_poll() -> Poll:
+    """Return what waits for sockets; a server may have patched ``select`` after the import."""
+    return select.poll() if hasattr(select, "poll") else EventletPoll()
 
 
 class WorkerThreads:

@@ -32,7 +32,7 @@ from django_redlock.interruption import Latch, drain, first, remove, taken
 
 from . import replies
 from .admission import SKEW, ServerInfo, duplicated, guarded, wrong_clock
-from .background import WorkerThreads
+from .background import WorkerThreads, new_poll
 from .connection import Connection, OnWire, close_as_silent, pack, silence, undoing_until
 from .faults import (
     CLOSED,
@@ -860,7 +860,7 @@ class UndoQueue:
 
     def _converse(self, connection: Connection) -> None:
         """Send and read until there is no more to do, or the node does not reply."""
-        poll = select.poll()
+        poll = new_poll()
         while not connection.fault:
             now = time.monotonic()
             self.send(connection.send, now)

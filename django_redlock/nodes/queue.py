@@ -33,6 +33,7 @@ from django_redlock.core.protocol import (
 from django_redlock.core.reasons import ReasonCode, because
 from django_redlock.interruption import LOOK, Latch, SafeFinalizer, first
 
+from .background import new_poll
 from .connection import OnWire, PlainCommand, nobody, packed
 from .faults import LEFT_QUEUE
 from .round import HANDSHAKE
@@ -546,7 +547,7 @@ class BlockedConnection(Place):
 
     def wait(self, seconds: float) -> None:
         """Block until something comes, for at most so long."""
-        poll = select.poll()
+        poll = new_poll()
         poll.register(self.connection.fileno, select.POLLIN)
         end = time.monotonic() + seconds
         while self.vote is None and (left := end - time.monotonic()) > 0:

@@ -37,7 +37,7 @@ from django_redlock.core.protocol import TAKING, UNDO, Request, Vote
 from django_redlock.core.quorum import majority_of
 from django_redlock.interruption import first
 
-from .background import WorkerThreads
+from .background import WorkerThreads, new_poll
 from .connection import BACKLOG, NO_EPOCH
 from .faults import TAKES_NO_MORE
 from .node import SETTLE_EVERY, SPARE
@@ -46,6 +46,7 @@ from .round import EXTEND, GRANT, HEAL, LEAST_LINGER, LEAST_WORTH, YES
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from .background import Poll
     from .connection import Connection
     from .node import Node
     from .round import Round
@@ -91,7 +92,7 @@ class ConnectionSet:
         self._size = size
         self._by_fileno = {each.fileno: each for each in connections.values()}
         self._recvs = {place: each.socket.recv for place, each in connections.items()}
-        self._polls: dict[tuple[int, ...], select.poll] = {}
+        self._polls: dict[tuple[int, ...], Poll] = {}
         self._poll = self.poll(tuple(connections))
         self._orders: dict[int, Order] = {}  # by the place of the first
 
@@ -121,11 +122,11 @@ class ConnectionSet:
             self.owing = owing
         return True
 
-    def poll(self, places: tuple[int, ...]) -> select.poll:
+    def poll(self, places: tuple[int, ...]) -> Poll:
         """Return what polls these for something to read."""
         poll = self._polls.get(places)
         if poll is None:
-            poll = select.poll()
+            poll = new_poll()
             for place in places:
                 poll.register(self.connections[place].fileno, select.POLLIN)
             if len(self._polls) < MOST_POLLS:

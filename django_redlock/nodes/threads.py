@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from django_redlock.core.protocol import TAKING, Command
 from django_redlock.interruption import forgotten, settle
 
-from .background import Listening
+from .background import Listening, new_poll
 from .round import LINGER, LISTEN, OVER, PATIENCE, Round
 from .sets import ConnectionSets
 
@@ -128,7 +128,7 @@ class PollDriver:
         self.nodes, self.timeout = asking.nodes, asking.timeout
         self.mine: dict[int, Connection] = {}
         self.shared: dict[int, Connection] = {}
-        self.poll = select.poll()
+        self.poll = new_poll()
         self._sets = sets
         self._places: dict[int, int] = {}  # by file descriptor
         self._unsent: set[int] = set()  # file descriptors that did not take all at once
@@ -320,7 +320,7 @@ class PollDriver:
         left = max(0.0, end - now) * 1000
         if len(last) == len(unheard) or self._unsent:
             return self.poll.poll(left)
-        some = select.poll()
+        some = new_poll()
         for place in last:
             some.register(unheard[place].fileno, select.POLLIN)
         some.poll(left)

@@ -34,7 +34,8 @@ from .site import (
 
 pytestmark = pytest.mark.slow
 
-POOLS = ("prefork", "threads", "gevent", "solo")
+GREEN = ("gevent", "eventlet")
+POOLS = ("prefork", "threads", *GREEN, "solo")
 OFTEN = [  # all but prefork at night
     pytest.param(name, marks=() if name == "prefork" else pytest.mark.nightly) for name in POOLS
 ]
@@ -147,6 +148,17 @@ def test_groups_chords_and_chains_of_duplicates_finish(pool):
 
 def test_a_lock_outlives_its_ttl_while_the_body_runs(pool):
     """It is renewed, and no second message is sent, until the body is done."""
+    outlives_its_ttl(pool)
+
+
+@pytest.mark.parametrize("name", GREEN)
+def test_a_lock_of_a_greenlet_outlives_its_ttl(site, started, name):
+    """The same where the body and the watchdog are greenlets of one thread."""
+    outlives_its_ttl(started[name])
+
+
+def outlives_its_ttl(pool: Pool) -> None:
+    """Play the two tests above."""
     key = new_key()
     first = pool.send(marked.once, key)
     pool.site.begun(key)

@@ -271,6 +271,48 @@ def test_workers_that_inherit_connections_and_a_lease(patient_nodes, tmp_path, m
         assert shared(master, patient_nodes) == 0
 
 
+PATCHES_FIRST = "from gevent import monkey\n\nmonkey.patch_all()\n"
+
+
+@pytest.mark.parametrize("config", ["", PATCHES_FIRST], ids=["late", "first"])
+def test_a_preloading_server_of_greenlets(config, patient_nodes, tmp_path, monkeypatch):
+    """A worker that patches after the import, or before, holds a lock, renews it, serves others."""
+    (tmp_path / "gunicorn.conf.py").write_text(config)
+    # A worker that has patched late may not end when it is told to, with locks or without.
+    more = "--workers=2", "--worker-class=gevent", "--preload", "--graceful-timeout=1"
+    server = gunicorn(
+        *more, f"--config={tmp_path}/gunicorn.conf.py", app="tests.views.shop.preloaded"
+    )
+    monkeypatch.setenv("PRELOADED_LOCK", LOCK)
+    if not config:
+        monkeypatch.setenv("SHOP_BARE", "1")
+    alias = patient_nodes.settings(NODE_TIMEOUT=5, MAX_TTL=60, RESTART_GUARD=False, TTL=SHORT_TTL)
+    with (
+        override_settings(REDLOCK={"default": alias}),
+        served(server, tmp_path, alias) as shop,
+        ThreadPoolExecutor(2) as clients,
+        ExitStack() as stack,
+    ):
+        master = int(redlock(LOCK).state().holder.rpartition(":")[2])
+        eventually(lambda: len(children(master)) == 2, within=60)
+        one, other = children(master)
+        os.kill(other, signal.SIGSTOP)  # so that all requests are for the one that holds the lock
+        stack.callback(os.kill, other, signal.SIGCONT)
+        stack.callback((tmp_path / "leave-a").touch)
+        asking = [clients.submit(shop.ask, "POST", "/queue/a", Basket="a")]
+        eventually(lambda: processes(tmp_path), within=60)
+        assert processes(tmp_path) == {str(one)}
+        asking.append(clients.submit(shop.ask, "POST", "/queue/a", Basket="a"))
+        began, first = time.monotonic(), redlock("queue:a").state()
+        eventually(lambda: time.monotonic() > began + 1.5 * SHORT_TTL, within=60, every=0.1)
+        last = redlock("queue:a").state()
+        assert (last.held, last.since, last.fence) == (True, first.since, first.fence)
+        assert shop.ask("GET", "/enter/1")[0] == 204
+        assert not any(each.done() for each in asking)
+        stack.close()
+        assert [each.result()[0] for each in asking] == [201, 201]
+
+
 def test_workers_that_know_nothing_of_the_fork_are_noticed(patient_nodes, tmp_path, monkeypatch):
     """The check can fail: they go on with the master's connections."""
     with preloaded(patient_nodes, tmp_path, monkeypatch, PRELOADED_NAIVE="1") as shop:
