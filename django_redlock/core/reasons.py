@@ -64,6 +64,8 @@ class ReasonCode(enum.StrEnum):
     CONNECT_RAISED = ("connect_raised",
         "connecting raised {text}; look through OPTIONS, and the URL's query", "", SILENT | SET_UP)
     CONNECTING = ("connecting", "no connection within {seconds:g} s", "", SILENT | SET_UP)
+    NO_THREAD = ("no_thread", "no thread can be started to connect to it", "raise the limit of "
+        "threads of this process (ulimit -u, or pids of its container)", SILENT | SET_UP)
     NEVER_REACHED = ("never_reached", "never reached", "", SILENT)
     CONNECTION_LOST = ("connection_lost", "connection lost: {text}", CORRECT, SILENT)
     CONNECTION_CLOSED = ("connection_closed", "connection closed by the node", CORRECT, SILENT)

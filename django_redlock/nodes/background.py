@@ -174,7 +174,8 @@ class WorkerThreads:
         with self._lock:
             _at_work[id(self)] = self
             submitted = self._jobs.setdefault(kind, deque())
-            if again or job not in submitted:
+            is_new = again or job not in submitted
+            if is_new:
                 submitted.append(job)
             if self._workers[kind] >= most:
                 return True
@@ -185,8 +186,9 @@ class WorkerThreads:
                 jobs = self._jobs.get(kind)
                 if self._workers[kind] or not jobs or job not in jobs:
                     return True  # a working thread will do it, or has begun it
-                jobs.remove(job)
-                self._tidy_up(kind)
+                if is_new:  # else the thread that is about to begin does it, if there is one
+                    jobs.remove(job)
+                    self._tidy_up(kind)
                 return False
         return True
 

@@ -508,6 +508,7 @@ class Node:
             return attempt
         with self._lock:
             self._attempts.discard(attempt)
+            self.unopened = because(ReasonCode.NO_THREAD)
         return None
 
     def _open(self, attempt: ConnectAttempt) -> None:

@@ -47,11 +47,11 @@ NODE_TIMEOUT = 60  # seconds, of which a release at the exit waited for 20
 PATIENCE = 120.0  # seconds
 
 
-def ended(nodes, act: str) -> tuple[str, str]:
+def ended(nodes, act: str, process: str = PROCESS) -> tuple[str, str]:
     """What a process says that does this at its end, and what it complains of."""
     alias = nodes.settings(NODE_TIMEOUT=NODE_TIMEOUT, MAX_TTL=3600, RESTART_GUARD=False, TTL=3600)
     done = subprocess.run(
-        [sys.executable, "-c", PROCESS, act],
+        [sys.executable, "-c", process, act],
         env=os.environ | {"ALIAS": json.dumps(alias)},
         capture_output=True,
         text=True,
@@ -81,6 +81,60 @@ def test_a_handler_of_atexit_still_releases(patient_nodes):
     """It runs before the interpreter shuts down."""
     assert ended(patient_nodes, "atexit") == ("held ", "")
     redlock("held").acquire(wait=0).release()
+
+
+HANDLERS = """
+import atexit, json, os, sys, _thread
+
+def can_start():
+    try:
+        _thread.start_new_thread(bool, ())
+    except RuntimeError:
+        return False
+    return True
+
+def at_exit(which):
+    if which in kept:
+        kept[which].release()
+    try:
+        with redlock(f"at exit: {which}") as lease:
+            told = "took" if lease.fence else ""
+    except NodesUnavailable as error:
+        told = ", ".join(sorted({vote.code for vote in error.votes}))
+    print(json.dumps([which, can_start(), told]), flush=True)
+
+kept = {}
+atexit.register(at_exit, "before")
+from django.conf import settings
+settings.configure(REDLOCK={"default": json.loads(os.environ["ALIAS"])})
+from django_redlock import NodesUnavailable, redlock
+atexit.register(at_exit, "after")
+
+if sys.argv[1] == "held":
+    kept |= {which: redlock(f"held: {which}").acquire() for which in ("before", "after")}
+if sys.argv[1] == "block":
+    with redlock("held: before"):
+        sys.exit(0)
+sys.exit(0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("way", ["held", "block", "first"])
+def test_handlers_of_atexit_take_and_release(patient_nodes, way):
+    """Registered before the package was imported, or after it.
+
+    The first lock of a process needs threads, of which Python 3.12 starts none at the exit.
+    """
+    said, complaints = ended(patient_nodes, way, HANDLERS)
+    told = [json.loads(each) for each in said.splitlines()]
+    assert [which for which, *_ in told] == ["after", "before"]
+    for _, can_start, did in told:
+        assert did == ("took" if can_start or way != "first" else ReasonCode.NO_THREAD)
+    assert "Traceback" not in complaints
+    for which in ("before", "after"):
+        redlock(f"held: {which}").acquire(wait=0).release()
 
 
 @pytest.fixture

@@ -148,6 +148,23 @@ def test_a_job_for_which_no_thread_can_be_started_is_refused(monkeypatch):
     assert done.wait(60)
 
 
+def test_a_refused_start_takes_no_job_from_the_thread_that_is_about_to_begin(monkeypatch):
+    """The job is offered once more before that thread runs, and no second one can be started."""
+    pool, begun, done = background.WorkerThreads(), [], threading.Event()
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(background, "start_thread", lambda *args: begun.append(args))
+    assert pool.offer("kind", done.set, again=False)
+    monkeypatch.setattr(background, "start_thread", refuse)
+    assert not pool.offer("kind", done.set, again=False)
+    ((run, *args),) = begun
+    run(*args)
+    assert done.is_set()
+    assert pool.doing() == []
+
+
 @pytest.mark.parametrize("by", ["thread", "task"])
 def test_whatever_connecting_raises_is_a_reason_and_no_end(nodes, by):
     """A provider of credentials may raise what it likes: the node is down, and tried again."""

@@ -103,7 +103,7 @@ def test_no_thread_can_connect(nodes, monkeypatch):
     with closing(group_of(nodes.urls)) as unmet:
         for node in unmet.nodes:
             monkeypatch.setattr(node.threads, "offer", lambda *_, **__: False)
-        assert asyncio.run(take()) == [ReasonCode.CONNECTING] * 3
+        assert asyncio.run(take()) == [ReasonCode.NO_THREAD] * 3
 
 
 def test_a_database_that_is_not_there(nodes):
