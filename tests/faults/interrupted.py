@@ -43,13 +43,11 @@ class Interruption(Exception):  # noqa: N818 - it is one
 class Careless(Backend):
     """Runs the steps as one would without thinking of interruptions."""
 
-    def run(self, steps: Steps[T]) -> T:
+    def run(self, steps: Steps[T], value: Any = None) -> T:
         """Carry out steps; an exception ends them."""
-        votes: Any = None
         try:
             while True:
-                effect = steps.send(votes)
-                votes = self._perform(effect)
+                value = self._perform(steps.send(value))
         except StopIteration as stop:
             return cast("T", stop.value)
 
