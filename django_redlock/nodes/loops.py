@@ -294,6 +294,8 @@ class LoopConnection:
         if self._attempt is attempt:
             self._attempt = None
         if attempt.connection is not None and not attempt.connection.fault:
+            if self.silent:
+                self.read(loop)  # perhaps this loop did not look
             if self.connection is not None and self.silent:
                 close_as_silent(self.connection)  # it answers on a new one
             if self.connection is not None and not self.connection.fault:

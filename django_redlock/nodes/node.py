@@ -6,7 +6,8 @@ arrives after all, the node is back. A connection that owes the reply to a grant
 grant's nonce in ``unanswered``, so that the undo can be sent behind it.
 
 Later calls try an unreachable node again, in a short-lived background thread, because redis-py's
-handshake blocks.
+handshake blocks. So they do with a node whose newest connection was told that it leads to a wrong
+server, as after a failover behind the address.
 
 A release may find no connection to the node, lose its connection, or get an error as the reply. The
 name would then be taken on that node until its ttl is over. So the undo is kept until the node has
@@ -593,6 +594,7 @@ class Node:
         self.facts, self._last = connection.facts, connection
         self._opened_here.add(connection)
         self._welcomed()
+        self._read_stalled(connection.opened)  # what has come need not be asked again
         self.down_reason = self.unopened = None
         if connection.opened > self._turned_away + 2 * MOST_BACKOFF:  # else it may be once more
             self._backoff = 0.0

@@ -106,6 +106,7 @@ class ConnectionSet:
         connections = self.connections
         if len(connections) + len(self.left_out) != self._size:
             return False  # an interruption has left it dissolved in part
+        now = time.monotonic() if self.owing else 0.0  # before the look, as in ``PollDriver``
         while ready := self._poll.poll(0):  # the end of a connection may be behind a reply
             for fileno, _ in ready:
                 connection = self._by_fileno[fileno]
@@ -113,7 +114,7 @@ class ConnectionSet:
                 if connection.fault:
                     return False
         if self.owing:
-            now, owing = time.monotonic(), False
+            owing = False
             for each in connections.values():
                 if each.owed:
                     owing = True
@@ -165,6 +166,7 @@ class ConnectionSet:
                 whole = False
             if not whole:
                 connection.close(TAKES_NO_MORE)
+        asking.since = time.monotonic()  # this thread may have waited for the interpreter meanwhile
         if late and asking.command is not EXTEND:  # any node may tell an extension of free names
             places = tuple(place for place in places if place not in late)
         asking.prompt = places

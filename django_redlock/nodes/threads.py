@@ -135,7 +135,7 @@ class PollDriver:
         self._connecting: Connecting | None = None
         self._spoiled = False
         self._looked = self._absent = 0.0
-        self._deadline = asking.start + self.timeout
+        self._deadline = asking.since + self.timeout
         self._longest = asking.start + PATIENCE * self.timeout + asking.request.patience
 
     def carry(self, lent: ConnectionSet | None) -> list[Vote]:
@@ -298,6 +298,8 @@ class PollDriver:
             if not ready or (self._unsent and end <= time.monotonic()):
                 end += self._late(end)
                 if lingering or end <= time.monotonic():
+                    for fileno, _ in self.poll.poll(0):  # it came while this thread was waking up
+                        self._read(fileno)
                     return
             verdict = asking.verdict() if asking.unheard else OVER
 
@@ -333,7 +335,9 @@ class PollDriver:
         whole machine was paused, so were nodes on it, and they need time to answer.
         """
         now = time.monotonic()
-        late = max(0.0, now - self._looked - self.timeout / 4)
+        late = now - self._looked
+        if late <= self.timeout / 4:
+            late = 0.0
         absent = self._absent + late
         self._absent, self._looked = 0.0, now
         self._longest += absent
@@ -371,12 +375,13 @@ class PollDriver:
         if self._connecting is not None:
             self._connecting.end()
             self._connecting = None  # it refers to this request: no cycle keeps a connection
+        # Before the last look: this thread may not run after it, and would take that for silence.
+        now, nonce = time.monotonic(), self.asking.request.nonce
         if self.asking.unheard and not self._spoiled:
             self._close_stale()  # a late reply may have come by now
         if form and self._sets.form(self.mine):
             self.mine = {}
             return
-        now, nonce = time.monotonic(), self.asking.request.nonce
         for place, connection in tuple(self.mine.items()):
             self.nodes[place].give(connection, nonce if self._needs_undo(place) else None, now)
         if self._spoiled:
