@@ -138,6 +138,7 @@ NOT_RUN = {  # (page, language): why
     ("docs/explanation/redlock.md", "text"): "a drawing of counters",
     ("docs/how-to/idempotency.md", "text"): "lines of a request, and an order of events",
     ("docs/how-to/one-server.md", "text"): "a line of a crontab",
+    ("docs/how-to/servers.md", "ini"): "options that tests/views/test_uwsgi.py starts uWSGI with",
 }
 
 
