@@ -139,6 +139,7 @@ NOT_RUN = {  # (page, language): why
     ("docs/how-to/idempotency.md", "text"): "lines of a request, and an order of events",
     ("docs/how-to/one-server.md", "text"): "a line of a crontab",
     ("docs/how-to/servers.md", "ini"): "options that tests/views/test_uwsgi.py starts uWSGI with",
+    ("docs/how-to/servers.md", "python"): "what test_servers.py and test_exits.py do, too",
 }
 
 
