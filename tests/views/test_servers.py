@@ -8,10 +8,10 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from django.test import override_settings
@@ -228,13 +228,18 @@ PRELOADED = gunicorn(f"--workers={WORKERS}", "--preload", app="tests.views.shop.
 
 @contextmanager
 def preloaded(
-    nodes: EmbeddedNodes, home: Path, monkeypatch: pytest.MonkeyPatch, **more: str
+    nodes: EmbeddedNodes,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    server: tuple[str, ...] = PRELOADED,
+    ttl: float = SHORT_TTL,
+    **more: str,
 ) -> Iterator[Shop]:
     """The shop, whose master holds the lock."""
     for key, value in {"PRELOADED_LOCK": LOCK, **more}.items():
         monkeypatch.setenv(key, value)
-    alias = nodes.settings(NODE_TIMEOUT=5, MAX_TTL=60, RESTART_GUARD=False, TTL=SHORT_TTL)
-    with override_settings(REDLOCK={"default": alias}), served(PRELOADED, home, alias) as shop:
+    alias = nodes.settings(NODE_TIMEOUT=5, MAX_TTL=60, RESTART_GUARD=False, TTL=ttl)
+    with override_settings(REDLOCK={"default": alias}), served(server, home, alias) as shop:
         yield shop
 
 
@@ -275,3 +280,123 @@ def test_workers_that_know_nothing_of_the_fork_are_noticed(patient_nodes, tmp_pa
     """The check can fail: they go on with the master's connections."""
     with preloaded(patient_nodes, tmp_path, monkeypatch, PRELOADED_NAIVE="1") as shop:
         assert shared(master_of(shop), patient_nodes) >= 5 * WORKERS
+
+
+# -- a lock that is held for long, and a server that is stopped ------------------------------------
+
+
+class Kind(NamedTuple):
+    """A server of some kind.
+
+    Attributes:
+        server: the command.
+        view: the one that holds a lock there.
+        preloads: whether the master imports the project, takes a lock, and then forks.
+    """
+
+    server: tuple[str, ...]
+    view: str = "hold"
+    preloads: bool = False
+
+
+def workers(*more: str) -> Kind:
+    """Two workers of gunicorn, each of which imports the project."""
+    return Kind(gunicorn("--workers=2", "--graceful-timeout=60", *more))
+
+
+def forks(*more: str) -> Kind:
+    """The same, which are forks of a master that has imported the project."""
+    always = ("--workers=2", "--graceful-timeout=60", "--preload")
+    app = "tests.views.shop.preloaded"
+    return Kind(gunicorn(*always, *more, app=app), preloads=True)
+
+
+GTHREAD = ("--worker-class=gthread", "--threads=2")
+GEVENT = "--worker-class=gevent"
+KINDS = {
+    "sync": workers(),
+    "sync, preload": forks(),
+    "gthread": workers(*GTHREAD),
+    "gthread, preload": forks(*GTHREAD),
+    "gevent": workers(GEVENT),
+    "gevent, preload": forks(GEVENT, "--config=python:tests.views.shop.patched"),
+    "uvicorn": Kind(UVICORN, "ahold"),
+}
+
+
+@contextmanager
+def holding(
+    kind: Kind, nodes: EmbeddedNodes, home: Path, monkeypatch: pytest.MonkeyPatch, **more: Any
+) -> Iterator[tuple[Shop, Future[tuple[int, str]]]]:
+    """A shop with a request that holds a lock until it may leave, and what it will be answered."""
+    with (
+        preloaded(nodes, home, monkeypatch, kind.server, **more) as shop,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        try:
+            request = pool.submit(shop.ask, "POST", f"/{kind.view}/it", Basket="a")
+            eventually(lambda: request.done() or processes(home, "it"), within=60)
+            yield shop, request
+        finally:
+            leave(home)
+
+
+def leave(home: Path) -> None:
+    """Let the request go on."""
+    (home / "leave-it").touch()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_lock_is_kept_past_its_ttl_and_released_by_a_server_that_is_stopped(
+    name, patient_nodes, tmp_path, monkeypatch
+):
+    """A worker renews it, also one that a master with a lock of its own has forked.
+
+    SIGTERM: the request goes on under its lock, is answered, and the name is free.
+    """
+    kind = KINDS[name]
+    with holding(kind, patient_nodes, tmp_path, monkeypatch) as (shop, request):
+        began, first = time.monotonic(), redlock("hold:it").state()
+        assert first.held
+        masters = redlock(LOCK).state()
+        assert masters.held == kind.preloads
+
+        def outlived() -> bool:
+            assert redlock("hold:it").try_acquire() is None
+            return time.monotonic() > began + 1.5 * SHORT_TTL
+
+        eventually(outlived, within=60, every=0.1)
+        last = redlock("hold:it").state()
+        assert (last.since, last.fence) == (first.since, first.fence)
+        assert redlock(LOCK).state().fence == masters.fence
+        stop(shop)
+        assert not request.done()
+        assert redlock("hold:it").state().held
+        leave(tmp_path)
+        assert request.result()[0] == 201
+        assert not redlock("hold:it").state().held
+        assert shop.process.wait(60) in {0, -signal.SIGTERM}
+
+
+def stop(shop: Shop) -> None:
+    """Send SIGTERM; return when what is idle has ended: a worker, or a connection."""
+    with closing(socket.create_connection(("127.0.0.1", shop.port), 60)) as client:
+        if workers := children(shop.process.pid):
+            client.close()
+            shop.process.terminate()
+            eventually(lambda: len(children(shop.process.pid)) < len(workers), within=40)
+        else:
+            client.sendall(b"GET /enter/1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert client.recv(1 << 10).startswith(b"HTTP/1.1 204")
+            shop.process.terminate()
+            assert client.recv(1) == b""
+
+
+def test_a_worker_that_knows_nothing_of_the_fork_is_noticed(patient_nodes, tmp_path, monkeypatch):
+    """The check can fail: it believes that its master's thread renews."""
+    kind = KINDS["sync, preload"]
+    with holding(kind, patient_nodes, tmp_path, monkeypatch, PRELOADED_NAIVE="1") as (_, request):
+        began = time.monotonic()
+        eventually(lambda: time.monotonic() > began + 1.5 * SHORT_TTL, within=60, every=0.1)
+        leave(tmp_path)
+        assert request.result()[0] != 201

@@ -45,11 +45,13 @@ class Shop:
     Attributes:
         database: the SQLite file.
         port: where it listens.
+        process: the server, or the one that has forked its workers.
     """
 
-    def __init__(self, home: Path, port: int) -> None:
+    def __init__(self, home: Path, port: int, process: subprocess.Popen[bytes]) -> None:
         self.database = home / "shop.sqlite3"
         self.port = port
+        self.process = process
 
     def ask(self, method: str, address: str, **headers: str) -> tuple[int, str]:
         """The status, and the cookie that was set."""
@@ -132,7 +134,7 @@ def served(server: tuple[str, ...], home: Path, alias: Mapping[str, object]) -> 
             },
             pass_fds=[listener.fileno()],
         )
-        shop = Shop(home, listener.getsockname()[1])
+        shop = Shop(home, listener.getsockname()[1], process)
     try:
         eventually(shop.answers, within=60, every=0.1, what="the server")
         yield shop

@@ -182,6 +182,26 @@ async def aqueue(request: HttpRequest, name: str) -> HttpResponse:
     return await sync_to_async(queue, thread_sensitive=False)(request, name)
 
 
+def hold(request: HttpRequest, name: str) -> HttpResponse:
+    """Hold a lock until a test lets go; an error if the lease was lost meanwhile."""
+    with redlock(f"hold:{name}") as lease:
+        mark("entered", name)
+        eventually((HOME / f"leave-{name}").exists, within=60, what="the test")
+        lease.ensure()
+    return HttpResponse(status=201)
+
+
+async def ahold(request: HttpRequest, name: str) -> HttpResponse:
+    """The same in a task."""
+    async with redlock(f"hold:{name}") as lease:
+        mark("entered", name)
+        async with asyncio.timeout(60):
+            while not (HOME / f"leave-{name}").exists():  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.005)
+        lease.ensure()
+    return HttpResponse(status=201)
+
+
 async def linger(request: HttpRequest, name: str) -> HttpResponse:
     """Hold the lock for longer than any client stays."""
     mark("entered", name)
@@ -220,6 +240,8 @@ urlpatterns = [
         "aqueue/<str:name>",
         transaction.non_atomic_requests(single_flight("aqueue:{name}", wait=60)(aqueue)),
     ),
+    path("hold/<str:name>", transaction.non_atomic_requests(hold)),
+    path("ahold/<str:name>", transaction.non_atomic_requests(ahold)),
     path(
         "linger/<str:name>",
         transaction.non_atomic_requests(single_flight("linger:{name}")(linger)),
