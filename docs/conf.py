@@ -71,6 +71,7 @@ PAGES = {
         "how-to/testing": "Test a project with nodes in memory or real embedded ones, and simulate outages.",
         "how-to/nodes": "Set up five independent nodes with Docker Compose, systemd or Kubernetes.",
         "how-to/deployment": "Check the settings and the nodes before a deployment: check and redlock_check.",
+        "how-to/servers": "What to set for gunicorn, uvicorn, uWSGI, Celery, RQ and others, and what a stop does to a lock.",
         "how-to/operate": "Restart or replace a node, change settings on a running system, free a stuck lock.",
         "how-to/status": "See what is held: redlock_status, health checks, Prometheus, JSON.",
         "how-to/admin": "See all locks in Django's admin, take one away, and show a lock in a template.",
