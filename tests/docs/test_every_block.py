@@ -90,6 +90,10 @@ RUN_BY: dict[str, dict[str, str]] = {
         "text": "tests/interop/test_other_clients_page.py::test_an_example_of_the_page",
     },
     "docs/how-to/recipes.md": {"python": "tests/docs/test_recipes_page.py::test_the_recipes_run"},
+    "docs/how-to/servers.md": {
+        "python": "tests/docs/test_servers_page.py::"
+        "test_a_command_with_the_handler_of_the_page_releases"
+    },
     "docs/how-to/status.md": {
         "python": f"{HERE}::test_the_view_for_a_load_balancer",
         "sh": "tests/docs/test_prometheus_page.py::test_the_line_of_the_crontab",
@@ -139,7 +143,6 @@ NOT_RUN = {  # (page, language): why
     ("docs/how-to/idempotency.md", "text"): "lines of a request, and an order of events",
     ("docs/how-to/one-server.md", "text"): "a line of a crontab",
     ("docs/how-to/servers.md", "ini"): "options that tests/views/test_uwsgi.py starts uWSGI with",
-    ("docs/how-to/servers.md", "python"): "what test_servers.py and test_exits.py do, too",
 }
 
 
