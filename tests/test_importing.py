@@ -8,13 +8,14 @@ import sys
 
 import pytest
 
-# Prints what this module has brought besides what a project with Django and redis-py has anyway.
+# Prints what this module has brought besides what a project with Django and redis-py has anyway,
+# and what is part of the interpreter, as ``gc``.
 BROUGHT = """
 import importlib, json, sys
 import django.db.models, redis
 before = set(sys.modules)
 importlib.import_module(sys.argv[1])
-print(json.dumps(sorted(set(sys.modules) - before)))
+print(json.dumps(sorted(set(sys.modules) - before - set(sys.builtin_module_names))))
 """
 # Parts that a project imports when it uses them.
 LATER = {
