@@ -403,8 +403,8 @@ class Collector:
     is handed over to a thread of the background, a ``SafeFinalizer`` too; all else is refused.
 
     A lease ends there all the same, a waiter leaves its local queue, and a job is handed over. The
-    three locks for that are the innermost: who has one wants no other. A process collects in one
-    thread at a time.
+    three locks for that are the innermost: a thread that has one wants no other. A process collects
+    in one thread at a time.
 
     Attributes:
         runs_here: returns whether the collector has called this.

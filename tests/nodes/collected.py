@@ -37,7 +37,7 @@ class Noted:
     """A re-entrant lock that notes which locks its thread has when it is taken.
 
     Attributes:
-        pairs: who has made the outer and the inner lock.
+        pairs: the makers of the outer and the inner lock.
     """
 
     pairs: set[tuple[str, str]] = set()  # noqa: RUF012 - of all of them

@@ -71,7 +71,7 @@ def taken_inside(variant: str = "") -> dict[str, set[str]]:
 
 @pytest.mark.slow
 def test_inside_the_innermost_locks_no_other_is_taken():
-    """So who has one that the collector wants gives it back. All others have an order."""
+    """A thread gives a lock that the collector wants back. All other locks have an order."""
     inside = taken_inside()
     assert inside["Node"] >= {"UndoQueue"}
     assert not INNERMOST & inside.keys()

@@ -22,6 +22,7 @@ from django.test import override_settings
 from django_redlock import redlock
 from django_redlock.testing import EmbeddedNodes
 from tests.support.waiting import eventually
+from tests.views.shop.served import end
 
 from .shop.served import ROOT
 
@@ -36,7 +37,7 @@ ALWAYS = ("--master", "--processes=2", "--module=tests.views.in_uwsgi", "--need-
 
 
 class Server:
-    """A server, and somebody who asks it.
+    """A server, and its client.
 
     Attributes:
         log: where it writes.
@@ -79,12 +80,7 @@ def in_uwsgi(nodes: EmbeddedNodes, home: Path, *options: str, **more: str) -> It
         with override_settings(REDLOCK={"default": alias}):
             yield Server(port, log)
     finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(30)
+        end(process)
 
 
 def outlive(server: Server, name: str) -> bool:

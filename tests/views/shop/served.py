@@ -139,9 +139,14 @@ def served(server: tuple[str, ...], home: Path, alias: Mapping[str, object]) -> 
         eventually(shop.answers, within=60, every=0.1, what="the server")
         yield shop
     finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(30)
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Have a server end, by force if it does not end by itself."""
+    process.terminate()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(30)
