@@ -13,9 +13,9 @@ from celery.local import PromiseProxy, Proxy
 
 from django_redlock import LockTaken, NodesUnavailable
 from django_redlock.celery import LockedTask, locked_task
-from django_redlock.celery.arguments import digest
-from django_redlock.celery.plan import plan_of
 from django_redlock.leases import context
+from django_redlock.work.arguments import digest
+from django_redlock.work.plan import plan_of
 
 from .desk import held_name, hold, is_free, locked, memory, sent
 
