@@ -71,17 +71,19 @@ def _found(task: AnyTask, plan: Plan) -> Iterator[checks.CheckMessage]:
             f"{{'BACKEND': '{type(backend).__module__}.{kind}'}}.",
             id=E002,
         )
-    elif plan.marks and not backend.tells_the_first and plan.on_duplicate not in ("raise", "drop"):
-        yield checks.Warning(
-            f"{name} returns the result of the first task for a duplicate, and its backend "
-            f"{where} ({kind}) cannot tell it: enqueue() raises DuplicateTask.",
-            hint="Write on_duplicate='raise' or 'drop'.",
-            id=W008,
-        )
+    if plan.marks and isinstance(backend, UniqueBackend) and not backend.tells_the_first:
+        wants_the_first = plan.on_duplicate not in {"raise", "drop"}
+        if wants_the_first:
+            yield checks.Warning(
+                f"{name} returns the result of the first task for a duplicate, and its backend "
+                f"{where} ({kind}) cannot tell it: enqueue() raises DuplicateTask.",
+                hint="Write on_duplicate='raise' or 'drop'.",
+                id=W008,
+            )
     if plan.on_conflict == "retry" and not backend.supports_defer:
         yield checks.Warning(
             f"{name} has on_conflict='retry', and its backend {where} ({kind}) does not support "
-            "run_after: a task whose key is held fails with LockTaken.",
-            hint="Write on_conflict='skip' or 'raise', or choose a backend that supports run_after.",
+            "run_after: it fails with LockTaken where its key is held.",
+            hint="Write on_conflict='skip' or 'raise', or choose one that supports run_after.",
             id=W030,
         )
