@@ -100,7 +100,7 @@ def test_a_direct_call_is_locked(desk):
 
 def test_a_task_that_is_called_in_a_run_is_no_message(desk):
     """The body of another task calls the function: it is not the run of that message."""
-    jobs.bodies.extend([lambda: jobs.retrying.call(2025), lambda: current_lease().name])
+    jobs.bodies.extend([lambda: jobs.retrying.call(2025), jobs.held])
     assert after(desk, jobs.skipping.enqueue(2024)).return_value == "report:2025"
     with hold("report:2025"):
         jobs.bodies.append(lambda: jobs.retrying.call(2025))
@@ -278,7 +278,13 @@ def test_a_copy_runs_when_its_first_run_has_died(desk):
 
 def test_a_run_whose_key_was_lost_is_not_recorded(desk):
     """Another run may have begun under the key, and refused what this one wrote."""
-    jobs.bodies.append(lambda: stale(current_lease()) and None)
+
+    def lose():
+        lease = current_lease()
+        assert lease is not None
+        stale(lease)
+
+    jobs.bodies.append(lose)
     result = after(desk, jobs.skipping.enqueue(2024))
     assert is_free(f"run:{jobs.skipping.module_path}:{result.id}")
 
@@ -297,7 +303,7 @@ def test_a_result_that_cannot_be_stored_leaves_no_record(desk, monkeypatch):
 def test_what_is_no_function_is_refused():
     """A task, a generator function, a second decorator: each error says what to write."""
     with pytest.raises(TypeError, match="above @task"):
-        locked_task("name")(jobs.plain)
+        locked_task("name")(jobs.plain)  # type: ignore[type-var]
     with pytest.raises(TypeError, match="has @locked_task already"):
         locked_task("name")(jobs.skipping.func)
 
@@ -315,7 +321,7 @@ def test_options_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="on_conflict='skip' would drop it"):
         locked_task("name", mode="until_started")(lambda: None)
     with pytest.raises(TypeError, match="no keyword 'once'"):
-        locked_task("name", once=True)
+        locked_task("name", once=True)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="nobody"):
         locked_task("name:{nobody}")(lambda: None)
 

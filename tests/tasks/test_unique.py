@@ -207,7 +207,8 @@ def test_what_a_duplicate_is_told(desk):
         with pytest.raises(DuplicateTask) as refused:
             jobs.strict.enqueue(7)
         assert jobs.dropping.enqueue(7) is None
-        assert jobs.calling.enqueue(7) == [ids[2]]
+        called: Any = jobs.calling.enqueue(7)
+        assert called == [ids[2]]
     finally:
         events.unwatch_tasks(seen.append)
     assert refused.value.task_id == ids[0]
@@ -349,6 +350,7 @@ def test_a_mark_that_is_gone_stops_no_task(desk):
     assert rows == [[*mark_of(jobs.finished)], "account:7"]  # the first left that of the second
 
 
+_defer = module.Delivery._defer
 RULES: dict[str, tuple[tuple[Any, str, Any], Any]] = {
     "a failed enqueue keeps its mark": (
         (Marking, "take_back", lambda _: None),
@@ -379,7 +381,6 @@ RULES: dict[str, tuple[tuple[Any, str, Any], Any]] = {
         test_a_copy_that_waits_sets_no_mark,
     ),
 }
-_defer = module.Delivery._defer
 
 
 def _remove_any(mark: Mark) -> None:
