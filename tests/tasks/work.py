@@ -13,11 +13,13 @@ from django.tasks import task
 
 from django_redlock.tasks import locked_task
 
+LOG: str = settings.TASKS_LOG  # type: ignore[misc] # of these settings alone
+
 
 def note(event: str, key: Any) -> None:
     """Write a line; one that is short is written whole, whoever else writes."""
     line = json.dumps({"event": event, "key": key, "pid": os.getpid(), "at": time.monotonic()})
-    with open(settings.TASKS_LOG, "a", encoding="utf-8") as log:  # noqa: PTH123 - in one write
+    with open(LOG, "a", encoding="utf-8") as log:  # noqa: PTH123 - in one write
         log.write(f"{line}\n")
 
 
@@ -25,7 +27,7 @@ def body(key: Any) -> Any:
     """Work for a moment; longer while there is a file of the key's name."""
     note("begun", key)
     threading.Event().wait(0.01)
-    while os.path.exists(f"{settings.TASKS_LOG}.{key}"):  # noqa: PTH110
+    while os.path.exists(f"{LOG}.{key}"):  # noqa: PTH110
         threading.Event().wait(0.02)
     note("ended", key)
     return key
