@@ -79,7 +79,7 @@ def storm(site: Site, task: str, *, processes: int, each: int, names: int, kills
             for seed in range(processes)
         ]
         for number in range(kills):
-            least = (number + 1) * names // 2
+            least = (number + 1) * names // (kills + 1)  # each name has a run at least
             eventually(lambda: count(site, "begun") >= least, within=LONG, what="runs")  # noqa: B023
             pid, name = workers.pop(0)
             site.kill(pid, name, time.monotonic())
