@@ -239,7 +239,9 @@ class Delivery:
         finally:
             sent_again.reset(token)
         self._notify(TaskOutcome.DEFERRED, refusal, lock, seconds=seconds, error=refusal)
-        return Deferred("the key is held", seconds, sent.id)
+        held = isinstance(refusal, LockTaken)
+        reason = "the key is held" if held else "no majority of the nodes could be asked"
+        return Deferred(reason, seconds, sent.id)
 
     def _stored(self) -> Any:
         """Return what a copy of a finished message returns: the result that is stored already."""

@@ -153,6 +153,16 @@ def test_who_cannot_come_back_is_told(desk, on_conflict):
     assert task.apply().get() == "name"
 
 
+def test_a_direct_call_with_none_is_locked_by_it(desk):
+    """No task is at work, and None is an argument as others are."""
+
+    @locked_task("report:{report_id!r}")
+    def build(report_id):
+        return held_name()
+
+    assert build(None) == "report:None"
+
+
 @pytest.mark.parametrize("on_conflict", ["skip", "retry", "raise"])
 def test_a_direct_call_without_nodes_is_an_error(desk, on_conflict):
     """Nobody knows whether the name is free: that is never a Skipped."""
