@@ -53,6 +53,13 @@ async def awaiting(year):
     return body(year)
 
 
+@task
+@locked_task("report:{year}", on_conflict="retry", wait=60)
+async def patient(year):
+    body(year)
+    await asyncio.Event().wait()
+
+
 @task(takes_context=True)
 @locked_task("report:{year}", on_conflict="retry")
 def told(context, year):

@@ -7,7 +7,9 @@ import pytest
 pytest.importorskip("django.tasks", reason="Django 6 has tasks")
 pytest.importorskip("django_tasks_db")
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from contextvars import Context
 from typing import Any
 
@@ -106,6 +108,38 @@ def test_a_task_that_is_called_in_a_run_is_no_message(desk):
         jobs.bodies.append(lambda: jobs.retrying.call(2025))
         result = after(desk, jobs.skipping.enqueue(2024))
     assert (result.status, result.errors[0].exception_class) == (FAILED, LockTaken)
+
+
+@pytest.mark.parametrize("when", ["it waits", "it works"])
+def test_a_run_that_is_cancelled_leaves_nothing_taken(desk, when):
+    """While it waits for its key, and in its body: key and run name are free."""
+    result = jobs.patient.enqueue(2024)
+
+    async def cancelled():
+        begun = asyncio.Event()
+        jobs.bodies.append(begun.set)
+        module._on_started(result)
+        running = asyncio.ensure_future(jobs.patient.acall(2024))
+        if when == "it works":
+            await begun.wait()
+        else:
+            while is_free_of_runs(result):  # noqa: ASYNC110 - a key on nodes tells nobody
+                await asyncio.sleep(0.01)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            _ = await running
+        module._on_finished(result)
+
+    with hold("report:2024") if when == "it waits" else nullcontext():
+        asyncio.run(cancelled())
+    assert is_free("report:2024")
+    assert is_free(f"run:{jobs.patient.module_path}:{result.id}")
+
+
+def is_free_of_runs(result: Any) -> bool:
+    """Whether no run of a message has its run name."""
+    name = f"redlock:lock:run:{jobs.patient.module_path}:{result.id}"
+    return all(node.get(name) is None for node in memory().nodes)
 
 
 # -- a key that is held ----------------------------------------------------------------------------
